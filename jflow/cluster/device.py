@@ -1,0 +1,131 @@
+"""Tasks and devices by name: `/job:worker/task:0/device:GPU:0` and parts of it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, fields
+from typing import Self
+
+_FIELD = re.compile(
+    r"/(?:job:(?P<job>[A-Za-z][A-Za-z0-9_\-]*)"
+    r"|replica:(?P<replica>\d+|\*)"
+    r"|task:(?P<task>\d+|\*)"
+    r"|device:(?P<type>[A-Za-z]\w*)(?::(?P<index>\d+|\*))?"
+    r"|(?P<short>cpu|gpu|tpu|CPU|GPU|TPU)(?::(?P<short_index>\d+|\*))?)"
+)
+
+
+@dataclass(frozen=True, order=True)
+class Task:
+    """One process of a cluster."""
+
+    job: str
+    index: int
+
+    def __str__(self) -> str:
+        return f"/job:{self.job}/task:{self.index}"
+
+    @classmethod
+    def parse(cls, name: str) -> Task:
+        """The task that a full name stands for.
+
+        Raises:
+          ValueError: if the job or the index is missing.
+        """
+        spec = DeviceSpec.parse(name)
+        if spec.job is None or spec.task is None:
+            raise ValueError(f"a task name has a job and an index, got {name!r}")
+        return cls(spec.job, spec.task)
+
+
+LOCAL_TASK = Task("localhost", 0)
+"""The task of a session that has no cluster."""
+
+
+@dataclass(frozen=True, order=True)
+class Device:
+    """One device of one task."""
+
+    task: Task
+    type: str
+    index: int
+
+    def __str__(self) -> str:
+        return f"{self.task}/device:{self.type}:{self.index}"
+
+    @classmethod
+    def parse(cls, name: str) -> Device:
+        """The device that a full name stands for.
+
+        Raises:
+          ValueError: if any field is missing.
+        """
+        spec = DeviceSpec.parse(name)
+        if spec.job is None or spec.task is None or spec.type is None or spec.index is None:
+            raise ValueError(f"a device name has a job, a task, a type and an index: {name!r}")
+        return cls(Task(spec.job, spec.task), spec.type, spec.index)
+
+
+@dataclass(frozen=True)
+class DeviceSpec:
+    """A device name in which any field may be missing (None)."""
+
+    job: str | None = None
+    task: int | None = None
+    type: str | None = None
+    index: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Reads "/job:ps/task:0/device:CPU:0", any part of it, or the short "/cpu:0".
+
+        A replica is read and ignored, and `*` is the same as leaving the field out.
+
+        Raises:
+          ValueError: if the text is not a device name.
+        """
+        found: dict[str, str] = {}
+        long_names = {"short": "type", "short_index": "index"}
+        rest = text if text.startswith("/") or not text else "/" + text
+        while rest:
+            match = _FIELD.match(rest)
+            if match is None or (match.end() < len(rest) and rest[match.end()] != "/"):
+                raise ValueError(
+                    f"{text!r} is not a device name: expected parts of "
+                    "'/job:NAME/task:N/device:TYPE:N' (or '/cpu:N', '/gpu:N'), "
+                    f"cannot read {rest!r}"
+                )
+            for field, value in match.groupdict().items():
+                if value is not None:
+                    found[long_names.get(field, field)] = value
+            rest = rest[match.end() :]
+        return cls(
+            job=found.get("job"),
+            task=_number(found.get("task")),
+            type=found["type"].upper() if "type" in found else None,
+            index=_number(found.get("index")),
+        )
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no field is set."""
+        return self == type(self)()
+
+    def merge(self, inner: DeviceSpec) -> DeviceSpec:
+        """Field by field, `inner` where it says something and this spec elsewhere."""
+        chosen = {}
+        for field in fields(DeviceSpec):
+            value = getattr(inner, field.name)
+            chosen[field.name] = getattr(self, field.name) if value is None else value
+        return DeviceSpec(**chosen)
+
+    def __str__(self) -> str:
+        text = "" if self.job is None else f"/job:{self.job}"
+        text += "" if self.task is None else f"/task:{self.task}"
+        if self.type is not None:
+            text += f"/device:{self.type}:{'*' if self.index is None else self.index}"
+        return text
+
+
+def _number(text: str | None) -> int | None:
+    return None if text is None or text == "*" else int(text)

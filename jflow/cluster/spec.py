@@ -1,0 +1,135 @@
+"""Which tasks a cluster has and at which addresses they listen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from jflow.cluster.device import Task
+
+DEFAULT_PORT = 2222
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port of "host:port", "host" (port 2222), "[::1]:port" or "grpc://host:port".
+
+    Raises:
+      ValueError: if the port is not a number from 0 to 65535 or the host is empty.
+    """
+    text = address.removeprefix("grpc://")
+    host, colon, port = text.rpartition(":")
+    if not colon or text.endswith("]"):
+        host, port = text, str(DEFAULT_PORT)
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise ValueError(f"expected an address 'host:port', got {address!r}")
+    return host, int(port)
+
+
+class ClusterSpec:
+    """The jobs of a cluster and the addresses of their tasks.
+
+    Args:
+      cluster: a dict from job name to a list of addresses or to a dict from task index to
+        address, or another ClusterSpec. An address without a port means port 2222.
+
+    Raises:
+      TypeError: if `cluster` has another form or an address is not a string.
+      ValueError: if an address or a task index is malformed.
+    """
+
+    def __init__(self, cluster: ClusterSpec | Mapping[str, object]) -> None:
+        if isinstance(cluster, ClusterSpec):
+            self._jobs = cluster._jobs
+            return
+        if not isinstance(cluster, Mapping):
+            raise TypeError(
+                "a cluster is a dict of lists of addresses, a dict of dicts or a ClusterSpec, "
+                f"got {type(cluster).__name__}"
+            )
+        self._jobs = {job: _addresses(job, tasks) for job, tasks in sorted(cluster.items())}
+
+    @property
+    def jobs(self) -> list[str]:
+        """Job names in alphabetical order."""
+        return list(self._jobs)
+
+    def num_tasks(self, job_name: str) -> int:
+        """Number of tasks of a job. Raises ValueError for an unknown job."""
+        return len(self._job(job_name))
+
+    def task_indices(self, job_name: str) -> list[int]:
+        """Task indices of a job in order. Raises ValueError for an unknown job."""
+        return list(self._job(job_name))
+
+    def task_address(self, job_name: str, task_index: int) -> str:
+        """The address of a task as it was given. Raises ValueError for an unknown task."""
+        try:
+            return self._job(job_name)[task_index]
+        except KeyError:
+            raise ValueError(
+                f"job {job_name!r} has no task {task_index}; it has {self.task_indices(job_name)}"
+            ) from None
+
+    def job_tasks(self, job_name: str) -> list[str | None]:
+        """Addresses of a job by task index, None for holes. Raises ValueError as above."""
+        tasks = self._job(job_name)
+        return [tasks.get(index) for index in range(max(tasks, default=-1) + 1)]
+
+    def as_dict(self) -> dict[str, list[str] | dict[int, str]]:
+        """A list for a job without holes, else a dict by task index."""
+        result: dict[str, list[str] | dict[int, str]] = {}
+        for job, tasks in self._jobs.items():
+            dense = list(tasks) == list(range(len(tasks)))
+            result[job] = list(tasks.values()) if dense else dict(tasks)
+        return result
+
+    def tasks(self) -> Iterator[Task]:
+        """Every task, by job name and then by index."""
+        for job, tasks in self._jobs.items():
+            for index in tasks:
+                yield Task(job, index)
+
+    def replace(self, task: Task, address: str) -> ClusterSpec:
+        """The same cluster with another address for one task."""
+        jobs: dict[str, dict[int, str]] = {job: dict(tasks) for job, tasks in self._jobs.items()}
+        jobs.setdefault(task.job, {})[task.index] = address
+        return ClusterSpec(jobs)
+
+    def _job(self, name: str) -> dict[int, str]:
+        try:
+            return self._jobs[name]
+        except KeyError:
+            raise ValueError(f"no job {name!r} in the cluster; it has {self.jobs}") from None
+
+    def __bool__(self) -> bool:
+        return bool(self._jobs)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ClusterSpec) and self._jobs == other._jobs
+
+    def __hash__(self) -> int:
+        return hash(tuple((job, tuple(tasks.items())) for job, tasks in self._jobs.items()))
+
+    def __repr__(self) -> str:
+        return f"ClusterSpec({self.as_dict()})"
+
+
+def _addresses(job: object, tasks: object) -> dict[int, str]:
+    if not isinstance(job, str) or not job:
+        raise TypeError(f"a job name is a string, got {job!r}")
+    if isinstance(tasks, Mapping):
+        items = sorted(tasks.items())
+    elif isinstance(tasks, Sequence) and not isinstance(tasks, str | bytes):
+        items = list(enumerate(tasks))
+    else:
+        raise TypeError(
+            f"the tasks of job {job!r} are a list of addresses or a dict from index to address, "
+            f"got {type(tasks).__name__}"
+        )
+    for index, address in items:
+        if not isinstance(index, int) or index < 0:
+            raise ValueError(f"a task index of job {job!r} is a number from 0, got {index!r}")
+        if not isinstance(address, str):
+            raise TypeError(f"the address of /job:{job}/task:{index} is not a string: {address!r}")
+        split_address(address)
+    return dict(items)

@@ -1,0 +1,165 @@
+"""The errors that jflow raises for what can go wrong in a graph, a session or a cluster.
+
+There is one class for each gRPC status code and the names are TensorFlow's, so that code which
+catches `errors.UnavailableError` needs no change. A message says what happened, where, what was
+expected and what to do next; `op` and `task` carry the same facts for programs.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Code(IntEnum):
+    """The status codes of gRPC, by their numbers on the wire."""
+
+    CANCELLED = 1
+    UNKNOWN = 2
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    NOT_FOUND = 5
+    ALREADY_EXISTS = 6
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    FAILED_PRECONDITION = 9
+    ABORTED = 10
+    OUT_OF_RANGE = 11
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+    DATA_LOSS = 15
+    UNAUTHENTICATED = 16
+
+
+class OpError(Exception):
+    """The base of every error that a running graph or a cluster can raise.
+
+    Attributes:
+      message: what happened, as a sentence or a few.
+      op: name of the operation that failed, or None when no single one did.
+      task: full name of the task where it failed, such as "/job:ps/task:0", or None.
+      error_code: the status code.
+    """
+
+    error_code = Code.UNKNOWN
+
+    def __init__(self, message: str, *, op: str | None = None, task: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.op = op
+        self.task = task
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild, (type(self), self.message, self.op, self.task))
+
+
+def _rebuild(kind: type[OpError], message: str, op: str | None, task: str | None) -> OpError:
+    return kind(message, op=op, task=task)
+
+
+class CancelledError(OpError):
+    """The step was cancelled: by the caller, by closing its session or by a reset."""
+
+    error_code = Code.CANCELLED
+
+
+class UnknownError(OpError):
+    """The cause has no better class; a port in use, as in TensorFlow, or a fault in user code."""
+
+    error_code = Code.UNKNOWN
+
+
+class InvalidArgumentError(OpError):
+    """What was asked can never work: a bad device, a missing feed, a shape that does not fit."""
+
+    error_code = Code.INVALID_ARGUMENT
+
+
+class DeadlineExceededError(OpError):
+    """The time given ran out; the step was cancelled and the session stays usable."""
+
+    error_code = Code.DEADLINE_EXCEEDED
+
+
+class NotFoundError(OpError):
+    """A named thing does not exist."""
+
+    error_code = Code.NOT_FOUND
+
+
+class AlreadyExistsError(OpError):
+    """A thing of that name is there already."""
+
+    error_code = Code.ALREADY_EXISTS
+
+
+class PermissionDeniedError(OpError):
+    """The caller is known and may not do this."""
+
+    error_code = Code.PERMISSION_DENIED
+
+
+class ResourceExhaustedError(OpError):
+    """A limit of memory, size or number was reached."""
+
+    error_code = Code.RESOURCE_EXHAUSTED
+
+
+class FailedPreconditionError(OpError):
+    """The state does not allow it yet, for example a variable that is not initialized."""
+
+    error_code = Code.FAILED_PRECONDITION
+
+
+class AbortedError(OpError):
+    """The state that the call relied on is gone, for example because a task restarted."""
+
+    error_code = Code.ABORTED
+
+
+class OutOfRangeError(OpError):
+    """The end of the data or of a counter was reached."""
+
+    error_code = Code.OUT_OF_RANGE
+
+
+class UnimplementedError(OpError):
+    """It is not supported here."""
+
+    error_code = Code.UNIMPLEMENTED
+
+
+class InternalError(OpError):
+    """A promise that jflow makes itself was broken; please report it."""
+
+    error_code = Code.INTERNAL
+
+
+class UnavailableError(OpError):
+    """A task cannot be reached; trying again later may work."""
+
+    error_code = Code.UNAVAILABLE
+
+
+class DataLossError(OpError):
+    """Data that cannot be recovered was lost or damaged."""
+
+    error_code = Code.DATA_LOSS
+
+
+class UnauthenticatedError(OpError):
+    """The token is missing or is not the server's."""
+
+    error_code = Code.UNAUTHENTICATED
+
+
+def from_code(
+    code: int, message: str, *, op: str | None = None, task: str | None = None
+) -> OpError:
+    """The error that a status on the wire stands for; unknown codes become `UnknownError`."""
+    kinds = {kind.error_code: kind for kind in OpError.__subclasses__()}
+    try:
+        kind = kinds[Code(code)]
+    except (ValueError, KeyError):
+        kind = UnknownError
+    return kind(message, op=op, task=task)

@@ -1,0 +1,186 @@
+"""Reverse-mode derivatives of tensors, by JAX's own `vjp` over the equations between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import jax
+import jax.extend.core as jex
+import jax.numpy as jnp
+
+from jflow.graph import tracing
+from jflow.graph.graph import Graph, Operation, Tensor
+from jflow.graph.primitives import SOURCES, read_p
+from jflow.graph.symbolic import Symbolic
+
+
+def gradients(ys: Any, xs: Any, grad_ys: Any = None, name: str = "gradients") -> list[Any]:
+    """Derivatives of the sum of `ys` with respect to each of `xs`.
+
+    Each new operation asks for the device of the forward operation it belongs to. Operations of
+    the forward pass that the derivative needs unchanged are shared, not repeated.
+
+    Args:
+      ys: a tensor or a list of them.
+      xs: a tensor or variable, or a list of them. The derivative with respect to a variable is
+        taken through all of its reads.
+      grad_ys: derivatives of the final value with respect to each y; ones if None.
+      name: scope for the new operations.
+
+    Returns:
+      A list with a tensor of the shape of x for each x, None where no y depends on it.
+
+    Raises:
+      ValueError: if the tensors are of different graphs or there is no y.
+      TypeError: if a y or x is not a float or complex tensor.
+    """
+    targets = [y.to_tensor() for y in _listed(ys)]
+    if not targets:
+        raise ValueError("gradients needs at least one y")
+    graph = targets[0].graph
+    points = [_points(graph, x) for x in _listed(xs)]
+    leaves = list(dict.fromkeys(t for group in points for t in group))
+    _check(graph, targets, leaves)
+    path = _between(graph, leaves, targets)
+    reached = [t for t in leaves if any(t in op.inputs for op in path) or t in targets]
+    if not reached:
+        return [None] * len(points)
+    seeds = None if grad_ys is None else [graph.as_tensor(g) for g in _listed(grad_ys)]
+    with graph.scopes.replaced(names=graph.unique_name(name) + "/"):
+        slopes = dict(zip(reached, _pull_back(graph, path, reached, targets, seeds), strict=True))
+        return [_total(graph, [slopes[t] for t in group if t in slopes]) for group in points]
+
+
+def _listed(values: Any) -> list[Any]:
+    return list(values) if isinstance(values, list | tuple) else [values]
+
+
+def _points(graph: Graph, x: Any) -> list[Tensor]:
+    """The tensors whose derivatives add up to the one with respect to `x`."""
+    if isinstance(x, Tensor):
+        return [x]
+    if not isinstance(x, Symbolic):
+        raise TypeError(f"expected a tensor or a variable to differentiate by, got {x!r}")
+    variable = x.to_tensor().op.eqn.params["variable"]
+    return [
+        op.outputs[0]
+        for op in graph.get_operations()
+        if op.eqn.primitive is read_p and op.eqn.params["variable"] == variable
+    ]
+
+
+def _check(graph: Graph, targets: Sequence[Tensor], leaves: Sequence[Tensor]) -> None:
+    for tensor in (*targets, *leaves):
+        if tensor.graph is not graph:
+            raise ValueError(f"{tensor!r} belongs to another graph than {targets[0]!r}")
+        if not jax.dtypes.issubdtype(tensor.dtype, jnp.inexact):
+            raise TypeError(
+                f"cannot differentiate {tensor!r}: its dtype is not a float or complex one"
+            )
+
+
+def _between(
+    graph: Graph, leaves: Iterable[Tensor], targets: Iterable[Tensor]
+) -> dict[Operation, None]:
+    """Operations on a way from a leaf to a target, in the graph's order."""
+    below: set[Tensor] = set(leaves)
+    downstream: list[Operation] = []
+    for op in graph.get_operations():
+        if op.eqn.primitive not in SOURCES and any(t in below for t in op.inputs):
+            below.update(op.outputs)
+            downstream.append(op)
+    needed: set[Tensor] = set(targets)
+    path: list[Operation] = []
+    for op in reversed(downstream):
+        if any(t in needed for t in op.outputs):
+            needed.update(op.inputs)
+            path.append(op)
+    return dict.fromkeys(reversed(path))
+
+
+def _pull_back(
+    graph: Graph,
+    path: dict[Operation, None],
+    leaves: list[Tensor],
+    targets: list[Tensor],
+    seeds: list[Tensor] | None,
+) -> list[Tensor]:
+    forward, captured = _forward(path, leaves, targets)
+    n_leaves, n_captured = len(leaves), len(captured)
+
+    def pull_back(*args: Any) -> Any:
+        primals, rest = args[:n_leaves], args[n_leaves : n_leaves + n_captured]
+        values, vjp = jax.vjp(lambda *p: forward(*p, *rest), *primals)
+        given = args[n_leaves + n_captured :]
+        return vjp([jnp.asarray(g, y.dtype) for g, y in zip(given, values, strict=True)]
+                   if seeds is not None else [jnp.ones_like(y) for y in values])  # fmt: skip
+
+    inputs = [*leaves, *captured, *(seeds or [])]
+    jaxpr = jax.make_jaxpr(pull_back)(*(tracing.shape_of(t.var.aval) for t in inputs))
+    return _insert_sharing(graph, path, jaxpr, inputs)
+
+
+def _forward(
+    path: dict[Operation, None], leaves: list[Tensor], targets: list[Tensor]
+) -> tuple[Callable[..., list[Any]], list[Tensor]]:
+    """The function from leaves and captured tensors to targets, and what it captures."""
+    cut = set(leaves)
+    inside = {t for op in path for t in op.outputs if t not in cut}
+    used = [t for op in path for t in op.inputs] + list(targets)
+    captured = [t for t in dict.fromkeys(used) if t not in inside and t not in cut]
+    jaxpr = jex.Jaxpr(
+        (), [t.var for t in (*leaves, *captured)], [t.var for t in targets],
+        [_without_leaves(op.eqn, cut, op) for op in path],
+    )  # fmt: skip
+    return jex.jaxpr_as_fun(jex.ClosedJaxpr(jaxpr, ())), captured
+
+
+def _without_leaves(eqn: jex.JaxprEqn, cut: set[Tensor], op: Operation) -> jex.JaxprEqn:
+    """The equation with outputs renamed where a leaf itself is computed on the path."""
+    if not cut.intersection(op.outputs):
+        return eqn
+    return eqn.replace(outvars=[jex.Var(t.var.aval) if t in cut else t.var for t in op.outputs])
+
+
+def _insert_sharing(
+    graph: Graph, path: Iterable[Operation], jaxpr: jex.ClosedJaxpr, inputs: Sequence[Tensor]
+) -> list[Tensor]:
+    """Adds the equations, using the forward pass's own operations where they are the same."""
+    known = {_identity(op.eqn, list(op.eqn.invars)): op for op in path}
+
+    def existing(eqn: jex.JaxprEqn, args: list[tracing.Atom]) -> Operation | None:
+        return known.get(_identity(eqn, args))
+
+    return graph.inline(
+        jaxpr, [t.var for t in inputs], lambda eqn: _name(eqn), existing=existing
+    )
+
+
+def _identity(eqn: jex.JaxprEqn, args: list[tracing.Atom]) -> Any:
+    """Equal for equations that compute the same on the same device, where that can be told."""
+    atoms = tuple((x.val.item(), str(x.aval)) if _is_scalar(x) else id(x) for x in args)
+    try:
+        params = frozenset(eqn.params.items())
+        hash(params)
+    except TypeError:
+        return id(eqn)
+    return (eqn.primitive, params, atoms, str(eqn.ctx.xla_metadata))
+
+
+def _is_scalar(atom: tracing.Atom) -> bool:
+    return isinstance(atom, jex.Literal) and hasattr(atom.val, "item") and atom.aval.shape == ()
+
+
+def _name(eqn: jex.JaxprEqn) -> str:
+    name = eqn.params.get("name") if eqn.primitive.name == "jit" else None
+    return str(name or eqn.primitive.name).strip("_<>") or "call"
+
+
+def _total(graph: Graph, parts: list[Tensor]) -> Tensor | None:
+    if not parts:
+        return None
+    total = parts[0]
+    for part in parts[1:]:
+        total = graph.apply(jnp.add, (total, part), name="add")
+    return total

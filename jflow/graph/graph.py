@@ -1,0 +1,420 @@
+"""The graph itself: operations, the tensors between them and their names.
+
+An operation is one JAX equation (`jax.extend.core.JaxprEqn`) with a name. Its tensors are the
+equation's variables, so any run of operations is a jaxpr already and needs no translation. The
+device that the user asked for rides in the equation's metadata, field by field, where JAX's
+own transformations carry it along.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import jax
+import jax.experimental.xla_metadata
+import jax.extend.core as jex
+import numpy as np
+
+from jflow.cluster import DeviceSpec
+from jflow.graph import origin, stack, tracing
+from jflow.graph.dtypes import as_array
+from jflow.graph.primitives import aval_of, constant_p
+from jflow.graph.symbolic import Symbolic
+
+graphs: stack.DefaultStack[Graph] = stack.DefaultStack()
+
+_NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\-/\\]*")
+
+
+class Tensor(Symbolic):
+    """One output of an operation: the promise of an array of known shape and dtype."""
+
+    __slots__ = ("index", "op", "var")
+
+    def __init__(self, op: Operation, index: int, var: jex.Var) -> None:
+        self.op = op
+        self.index = index
+        self.var = var
+
+    @property
+    def name(self) -> str:
+        """Name of the operation, a colon and the number of the output."""
+        return f"{self.op.name}:{self.index}"
+
+    @property
+    def graph(self) -> Graph:
+        """The graph it belongs to."""
+        return self.op.graph
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Size of each dimension."""
+        return tuple(self.var.aval.shape)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the elements."""
+        return np.dtype(self.var.aval.dtype)
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def device(self) -> str:
+        """The device that was asked for, "" when none was."""
+        return self.op.device
+
+    def to_tensor(self) -> Tensor:
+        return self
+
+    def _apply(self, fun: Callable[..., Any], *args: Any) -> Any:
+        return self.graph.apply(fun, args)
+
+    def eval(self, feed_dict: dict[Any, Any] | None = None, session: Any = None) -> Any:
+        """The value, computed in `session` or the default session.
+
+        Raises:
+          ValueError: if there is neither.
+        """
+        return _runner(session).run(self, feed_dict)
+
+    def __repr__(self) -> str:
+        return f"<jflow.Tensor {self.name!r} shape={self.shape} dtype={self.dtype.name}>"
+
+
+class Operation:
+    """A node of the graph: a JAX equation, a name, and operations that must run before it."""
+
+    __slots__ = ("_place", "control_inputs", "eqn", "graph", "inputs", "name", "outputs")
+
+    def __init__(
+        self,
+        graph: Graph,
+        name: str,
+        eqn: jex.JaxprEqn,
+        inputs: tuple[Tensor, ...],
+        control_inputs: tuple[Operation, ...],
+    ) -> None:
+        self.graph = graph
+        self.name = name
+        self.eqn = eqn
+        self.inputs = inputs
+        self.control_inputs = control_inputs
+        self._place = origin.user_place()
+        self.outputs = tuple(Tensor(self, i, var) for i, var in enumerate(eqn.outvars))
+
+    @property
+    def type(self) -> str:
+        """Name of the primitive, or of the function that a `jit` equation wraps."""
+        name = self.eqn.params.get("name")
+        return name if self.eqn.primitive.name == "jit" and name else self.eqn.primitive.name
+
+    @property
+    def spec(self) -> DeviceSpec:
+        """The device that was asked for; fields that nobody set are None."""
+        asked = self.eqn.ctx.xla_metadata or {}
+        task, index = asked.get("jflow_task"), asked.get("jflow_index")
+        return DeviceSpec(
+            job=asked.get("jflow_job"),
+            task=None if task is None else int(task),
+            type=asked.get("jflow_type"),
+            index=None if index is None else int(index),
+        )
+
+    @property
+    def device(self) -> str:
+        """The device that was asked for as a string, "" when none was."""
+        return str(self.spec)
+
+    @property
+    def origin(self) -> str:
+        """The user's line that made this operation, "file:line in function"."""
+        return origin.describe(self._place)
+
+    def run(self, feed_dict: dict[Any, Any] | None = None, session: Any = None) -> None:
+        """Runs the operation in `session` or the default session.
+
+        Raises:
+          ValueError: if there is neither.
+        """
+        _runner(session).run(self, feed_dict)
+
+    def __repr__(self) -> str:
+        return f"<jflow.Operation {self.name!r} type={self.type}>"
+
+
+def _no_existing(_: jex.JaxprEqn, __: list[tracing.Atom]) -> Operation | None:
+    return None
+
+
+class Graph:
+    """Operations in the order they were made, which is an order they can run in.
+
+    Threads may build and run at the same time. Scopes (names, containers, control inputs) belong
+    to the thread that opened them.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._operations: dict[str, Operation] = {}
+        self._tensors: dict[jex.Var, Tensor] = {}
+        self._names: dict[str, int] = {}
+        self._collections: dict[str, list[Any]] = {}
+        self._finalized = False
+        self.scopes = _Scopes()
+
+    # Making operations ----------------------------------------------------------------------
+
+    def add(
+        self,
+        primitive: jex.Primitive,
+        inputs: Sequence[tracing.Atom],
+        out_avals: Sequence[Any],
+        *,
+        name: str,
+        **params: Any,
+    ) -> Operation:
+        """Adds an operation of one of jflow's own primitives under the current scopes."""
+        outvars = [jex.Var(aval) for aval in out_avals]
+        return self._insert(name, list(inputs), outvars, primitive, params, jex.no_effects)
+
+    def apply(
+        self,
+        fun: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: dict[str, Any] | None = None,
+        *,
+        name: str | None = None,
+    ) -> Any:
+        """Adds a JAX function of tensors and other arguments.
+
+        Args:
+          fun: any function that `jax.make_jaxpr` can trace.
+          args, kwargs: pytrees whose leaves are tensors, variables, arrays or static values.
+          name: name for the operation, else the function's own.
+
+        Returns:
+          What `fun` returns, with tensors for arrays.
+
+        Raises:
+          ValueError: if tensors of another graph are among the arguments.
+        """
+        name = name or getattr(fun, "__name__", "call").strip("_") or "call"
+        leaves, in_tree = jax.tree.flatten((tuple(args), kwargs or {}))
+        tensors: list[Tensor] = []
+        keys: list[Any] = []
+        for leaf in leaves:
+            if isinstance(leaf, Symbolic | np.ndarray | jax.Array):
+                tensors.append(self.as_tensor(leaf))
+                keys.append(tensors[-1].var.aval)
+            else:
+                keys.append(tracing.Static(type(leaf), leaf))
+        traced = tracing.trace(fun, name, in_tree, keys)
+        outputs = self.inline(traced.jaxpr, [t.var for t in tensors], lambda _: name)
+        return jax.tree.unflatten(traced.out_tree, outputs)
+
+    def inline(
+        self,
+        jaxpr: jex.ClosedJaxpr,
+        args: Sequence[tracing.Atom],
+        name_of: Callable[[jex.JaxprEqn], str],
+        existing: Callable[[jex.JaxprEqn, list[tracing.Atom]], Operation | None] = _no_existing,
+    ) -> list[Tensor]:
+        """Adds the equations of a traced function; each keeps the device it was traced under.
+
+        Args:
+          jaxpr: what to add.
+          args: a variable of this graph for each of its inputs.
+          name_of: what to call the operation of an equation.
+          existing: finds an operation to use instead of adding an equation.
+        """
+
+        def emit(eqn: jex.JaxprEqn, inputs: list[tracing.Atom]) -> list[tracing.Atom]:
+            found = existing(eqn, inputs)
+            if found is not None:
+                return [tensor.var for tensor in found.outputs]
+            outvars = [jex.Var(var.aval) for var in eqn.outvars]
+            with scoped_metadata(eqn.ctx.xla_metadata or {}):
+                self._insert(
+                    name_of(eqn), inputs, outvars, eqn.primitive, eqn.params, eqn.effects
+                )
+            return outvars
+
+        consts = [self.constant(value).var for value in jaxpr.consts]
+        atoms = tracing.inline(jaxpr.jaxpr, consts, args, emit)
+        return [
+            self.constant(np.asarray(atom.val, atom.aval.dtype))
+            if isinstance(atom, jex.Literal)
+            else self._tensors[atom]
+            for atom in atoms
+        ]
+
+    def constant(self, value: Any, dtype: Any = None, *, name: str = "constant") -> Tensor:
+        """Adds a constant. Raises TypeError or ValueError as `as_array` does."""
+        array = as_array(value, dtype)
+        if array.flags.writeable:
+            array = array.copy()
+            array.flags.writeable = False
+        return self.add(constant_p, [], [aval_of(array)], name=name, value=array).outputs[0]
+
+    def as_tensor(self, value: Any, dtype: Any = None) -> Tensor:
+        """The tensor itself, a variable's value, or a new constant.
+
+        Raises:
+          ValueError: if it is a tensor of another graph.
+        """
+        if not isinstance(value, Symbolic):
+            return self.constant(value, dtype)
+        tensor: Tensor = value.to_tensor()
+        if tensor.graph is not self:
+            raise ValueError(f"{tensor!r} belongs to another graph than the one being built")
+        return tensor
+
+    def _insert(  # noqa: PLR0913 - the fields of an equation
+        self,
+        name: str,
+        inputs: list[tracing.Atom],
+        outvars: list[jex.Var],
+        primitive: jex.Primitive,
+        params: dict[str, Any],
+        effects: Any,
+    ) -> Operation:
+        # Made here, the equation takes the device scope of this thread.
+        eqn = jex.new_jaxpr_eqn(inputs, outvars, primitive, params, effects)
+        with self._lock:
+            if self._finalized:
+                raise RuntimeError("Graph is finalized and cannot be modified.")
+            tensors = tuple(self._tensors[x] for x in inputs if not isinstance(x, jex.Literal))
+            data = {tensor.op for tensor in tensors}
+            control = tuple(op for op in self.scopes.control_inputs if op not in data)
+            op = Operation(self, self._unique(self.scopes.names + name), eqn, tensors, control)
+            self._operations[op.name] = op
+            for tensor in op.outputs:
+                self._tensors[tensor.var] = tensor
+        return op
+
+    # Names ------------------------------------------------------------------------------------
+
+    def unique_name(self, name: str) -> str:
+        """Reserves `name` under the current name scope, with `_1`, `_2`, … when it is taken.
+
+        Raises:
+          ValueError: if it is not a valid name.
+        """
+        with self._lock:
+            return self._unique(self.scopes.names + name)
+
+    def _unique(self, name: str) -> str:
+        if not _NAME.fullmatch(name):
+            raise ValueError(
+                f"{name!r} is not a valid node name: start with a letter, digit or '.', "
+                "go on with letters, digits and any of '_.-/\\'"
+            )
+        key = name.casefold()
+        count = self._names.get(key, 0)
+        self._names[key] = count + 1
+        if not count:
+            return name
+        unique = f"{name}_{count}"
+        while unique.casefold() in self._names:
+            count += 1
+            unique = f"{name}_{count}"
+        self._names[key] = count + 1
+        self._names[unique.casefold()] = 1
+        return unique
+
+    # Looking up -------------------------------------------------------------------------------
+
+    def get_operations(self) -> list[Operation]:
+        """All operations in the order they were made."""
+        with self._lock:
+            return list(self._operations.values())
+
+    def get_operation_by_name(self, name: str) -> Operation:
+        """The operation of that name. Raises KeyError if there is none."""
+        try:
+            return self._operations[name]
+        except KeyError:
+            raise KeyError(f"the graph has no operation {name!r}") from None
+
+    def get_tensor_by_name(self, name: str) -> Tensor:
+        """The tensor "operation:index".
+
+        Raises:
+          ValueError: if the name has another form.
+          KeyError: if there is no such tensor.
+        """
+        op_name, colon, index = name.rpartition(":")
+        if not colon or not index.isdigit():
+            raise ValueError(f"a tensor name is 'operation:index', got {name!r}")
+        outputs = self.get_operation_by_name(op_name).outputs
+        if int(index) >= len(outputs):
+            raise KeyError(f"operation {op_name!r} has {len(outputs)} outputs, asked for {name!r}")
+        return outputs[int(index)]
+
+    def tensor_of(self, var: jex.Var) -> Tensor:
+        """The tensor of an equation's variable."""
+        return self._tensors[var]
+
+    def add_to_collection(self, key: str, value: Any) -> None:
+        """Appends to the list that the graph keeps under `key`."""
+        with self._lock:
+            self._collections.setdefault(key, []).append(value)
+
+    def get_collection(self, key: str) -> list[Any]:
+        """A copy of the list under `key`."""
+        return list(self._collections.get(key, ()))
+
+    # Scopes -----------------------------------------------------------------------------------
+
+    def as_default(self) -> AbstractContextManager[Graph]:
+        """A block in which this thread's operations go to this graph."""
+        return graphs.pushed(self)
+
+    def finalize(self) -> None:
+        """Forbids any further operation: adding one raises RuntimeError."""
+        self._finalized = True
+
+    @property
+    def finalized(self) -> bool:
+        """Whether `finalize` was called."""
+        return self._finalized
+
+
+class _Scopes(threading.local):
+    """What the blocks that are open on this thread say about new operations of one graph."""
+
+    def __init__(self) -> None:
+        self.names = ""
+        self.container = ""
+        self.control_inputs: tuple[Operation, ...] = ()
+
+    @contextmanager
+    def replaced(self, **values: Any) -> Iterator[None]:
+        """Sets attributes inside the block."""
+        before = {key: getattr(self, key) for key in values}
+        self.__dict__.update(values)
+        try:
+            yield
+        finally:
+            self.__dict__.update(before)
+
+
+def scoped_metadata(metadata: dict[str, str | None]) -> AbstractContextManager[Any]:
+    """A block whose equations carry `metadata`; None removes a key."""
+    return jax.experimental.xla_metadata.set_xla_metadata(**metadata)
+
+
+def _runner(session: Any) -> stack.Runner:
+    runner = session or stack.sessions.top
+    if runner is None:
+        raise ValueError(
+            "no default session: use `with jflow.Session():` around the call or pass session="
+        )
+    return runner  # type: ignore[no-any-return]

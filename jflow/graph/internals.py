@@ -1,0 +1,22 @@
+"""The only file that touches names which JAX does not make public, each with its reason.
+
+`tests/graph/test_internals.py` checks every one of them against the JAX that is installed.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+from jax._src import config
+
+
+def no_source_locations() -> AbstractContextManager[Any]:
+    """A block, for this thread, in which lowering writes no file names into programs.
+
+    `jax.config.update("jax_traceback_in_locations_limit", 0)` is the public form, but would
+    change the setting for the whole process and for user code.
+    """
+    limit: Any = config.traceback_in_locations_limit
+    context: AbstractContextManager[Any] = limit(0)
+    return context

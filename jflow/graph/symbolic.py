@@ -1,0 +1,130 @@
+"""What tensors and variables share: arithmetic that builds graph instead of computing."""
+
+from __future__ import annotations
+
+import operator
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+
+class Symbolic(ABC):
+    """Stands for an array that exists only while a step runs."""
+
+    __slots__ = ()
+
+    # NumPy must hand `array + tensor` to us instead of looping over its own elements.
+    __array_ufunc__ = None
+
+    @abstractmethod
+    def to_tensor(self) -> Any:
+        """The tensor that stands for the value."""
+
+    @abstractmethod
+    def _apply(self, fun: Callable[..., Any], *args: Any) -> Any:
+        """Adds `fun` of the arguments to this value's graph."""
+
+    def __add__(self, other: Any) -> Any:
+        return self._apply(operator.add, self, other)
+
+    def __radd__(self, other: Any) -> Any:
+        return self._apply(operator.add, other, self)
+
+    def __sub__(self, other: Any) -> Any:
+        return self._apply(operator.sub, self, other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return self._apply(operator.sub, other, self)
+
+    def __mul__(self, other: Any) -> Any:
+        return self._apply(operator.mul, self, other)
+
+    def __rmul__(self, other: Any) -> Any:
+        return self._apply(operator.mul, other, self)
+
+    def __truediv__(self, other: Any) -> Any:
+        return self._apply(operator.truediv, self, other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return self._apply(operator.truediv, other, self)
+
+    def __floordiv__(self, other: Any) -> Any:
+        return self._apply(operator.floordiv, self, other)
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return self._apply(operator.floordiv, other, self)
+
+    def __mod__(self, other: Any) -> Any:
+        return self._apply(operator.mod, self, other)
+
+    def __rmod__(self, other: Any) -> Any:
+        return self._apply(operator.mod, other, self)
+
+    def __pow__(self, other: Any) -> Any:
+        return self._apply(operator.pow, self, other)
+
+    def __rpow__(self, other: Any) -> Any:
+        return self._apply(operator.pow, other, self)
+
+    def __matmul__(self, other: Any) -> Any:
+        return self._apply(operator.matmul, self, other)
+
+    def __rmatmul__(self, other: Any) -> Any:
+        return self._apply(operator.matmul, other, self)
+
+    def __and__(self, other: Any) -> Any:
+        return self._apply(operator.and_, self, other)
+
+    def __or__(self, other: Any) -> Any:
+        return self._apply(operator.or_, self, other)
+
+    def __xor__(self, other: Any) -> Any:
+        return self._apply(operator.xor, self, other)
+
+    def __lt__(self, other: Any) -> Any:
+        return self._apply(operator.lt, self, other)
+
+    def __le__(self, other: Any) -> Any:
+        return self._apply(operator.le, self, other)
+
+    def __gt__(self, other: Any) -> Any:
+        return self._apply(operator.gt, self, other)
+
+    def __ge__(self, other: Any) -> Any:
+        return self._apply(operator.ge, self, other)
+
+    def __neg__(self) -> Any:
+        return self._apply(operator.neg, self)
+
+    def __pos__(self) -> Any:
+        return self._apply(operator.pos, self)
+
+    def __abs__(self) -> Any:
+        return self._apply(operator.abs, self)
+
+    def __invert__(self) -> Any:
+        return self._apply(operator.invert, self)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._apply(operator.getitem, self, index)
+
+    def __bool__(self) -> NoReturn:
+        raise TypeError(
+            f"{self!r} has no value while the graph is built, so Python cannot branch on it; "
+            "use jflow.numpy.where or jflow.lax.cond, or fetch it with session.run first"
+        )
+
+    def __iter__(self) -> NoReturn:
+        raise TypeError(f"{self!r} has no value while the graph is built; index it instead")
+
+    def __array__(self, *_: Any, **__: Any) -> NoReturn:
+        raise TypeError(
+            f"{self!r} has no value while the graph is built, so NumPy cannot use it; "
+            "use the same name in jflow.numpy, or fetch it with session.run first"
+        )
+
+    def __jax_array__(self) -> NoReturn:
+        raise TypeError(
+            f"{self!r} has no value while the graph is built, so jax.numpy cannot use it; "
+            "use the same name in jflow.numpy, jflow.nn, jflow.lax or jflow.random"
+        )

@@ -1,0 +1,108 @@
+"""From Python functions to equations: tracing with a cache, and inlining of what was traced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import jax
+import jax.extend.core as jex
+
+Atom = Any  # jex.Var | jex.Literal; JAX has no public name for the union
+Emit = Callable[[jex.JaxprEqn, list[Atom]], Sequence[Atom]]
+
+
+@dataclass(frozen=True)
+class Traced:
+    """Equations of a function, and the structure of what it returns."""
+
+    jaxpr: jex.ClosedJaxpr
+    out_tree: Any
+
+
+@dataclass(frozen=True)
+class Static:
+    """An argument that is no tensor; its type counts, for 1, 1.0 and True are equal in Python."""
+
+    kind: type
+    value: Any
+
+
+def trace(
+    fun: Callable[..., Any], name: str, in_tree: Any, leaves: Sequence[Static | Any]
+) -> Traced:
+    """The equations of `fun` for arguments given as leaves.
+
+    Several equations are wrapped into one `jit` equation of that name, so that one call of a
+    library function is one operation of the graph.
+
+    Args:
+      fun: a function of JAX values.
+      name: what to call it.
+      in_tree: structure of (args, kwargs).
+      leaves: a Static, or the abstract value of a tensor, for each leaf.
+    """
+    try:
+        return _traced(fun, name, in_tree, tuple(leaves), jax.config.jax_enable_x64)
+    except TypeError:
+        # Either the leaves cannot be hashed, or the user's call is wrong: tracing again tells.
+        return _trace(fun, name, in_tree, leaves)
+
+
+@lru_cache(maxsize=4096)
+def _traced(
+    fun: Callable[..., Any], name: str, in_tree: Any, leaves: tuple[Any, ...], _: bool
+) -> Traced:
+    return _trace(fun, name, in_tree, leaves)
+
+
+def _trace(
+    fun: Callable[..., Any], name: str, in_tree: Any, leaves: Sequence[Static | Any]
+) -> Traced:
+    out_trees = []
+
+    def call(*arrays: Any) -> list[Any]:
+        rest = iter(arrays)
+        filled = [x.value if isinstance(x, Static) else next(rest) for x in leaves]
+        args, kwargs = jax.tree.unflatten(in_tree, filled)
+        outputs, out_tree = jax.tree.flatten(fun(*args, **kwargs))
+        out_trees.append(out_tree)
+        return outputs
+
+    call.__name__ = name
+    shapes = [shape_of(x) for x in leaves if not isinstance(x, Static)]
+    jaxpr = jax.make_jaxpr(call)(*shapes)
+    if len(jaxpr.eqns) > 1:
+        jaxpr = jax.make_jaxpr(jax.jit(call))(*shapes)
+    return Traced(jaxpr, out_trees[-1])
+
+
+def shape_of(aval: Any) -> jax.ShapeDtypeStruct:
+    """An abstract value in the form that JAX's own entry points take."""
+    return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type)
+
+
+def inline(
+    jaxpr: jex.Jaxpr, consts: Sequence[Atom], args: Sequence[Atom], emit: Emit
+) -> list[Atom]:
+    """Walks the equations of `jaxpr` with its inputs replaced.
+
+    Args:
+      jaxpr: what to inline.
+      consts, args: atoms for its constants and inputs.
+      emit: is given each equation and the atoms for its inputs; returns atoms for its outputs.
+
+    Returns:
+      Atoms for the outputs.
+    """
+    known: dict[Atom, Atom] = dict(zip(jaxpr.constvars, consts, strict=True))
+    known.update(zip(jaxpr.invars, args, strict=True))
+
+    def atom(x: Atom) -> Atom:
+        return x if isinstance(x, jex.Literal) else known[x]
+
+    for eqn in jaxpr.eqns:
+        known.update(zip(eqn.outvars, emit(eqn, [atom(x) for x in eqn.invars]), strict=True))
+    return [atom(x) for x in jaxpr.outvars]

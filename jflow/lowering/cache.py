@@ -1,0 +1,81 @@
+"""The executables of a process: each program is compiled once for a device, whoever sends it."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Future
+
+import jax
+
+from jflow.lowering.compile import Executable, compile_exported
+
+_Key = tuple[str, str, tuple[int, ...]]
+
+
+class ProgramCache:
+    """Programs by digest and their executables, least recently used ones dropped first.
+
+    Threads may use it at the same time; two that ask for one program wait for one compilation.
+
+    Args:
+      capacity: how many executables to keep; plans in use keep their own beyond it.
+
+    Attributes:
+      n_compiled: how many compilations there were.
+    """
+
+    def __init__(self, capacity: int = 512) -> None:
+        self._capacity = capacity
+        self._lock = threading.Lock()
+        self._executables: OrderedDict[_Key, Future[Executable]] = OrderedDict()
+        self.n_compiled = 0
+
+    def has(self, digest: str, device: jax.Device, donated: tuple[int, ...]) -> bool:
+        """Whether the program is here, or being compiled."""
+        with self._lock:
+            return (digest, str(device), donated) in self._executables
+
+    def get(
+        self,
+        digest: str,
+        device: jax.Device,
+        donated: tuple[int, ...],
+        source: Callable[[], bytes],
+    ) -> Executable:
+        """The executable, compiled from `source()` if it is not here.
+
+        Raises:
+          InvalidArgumentError: if the program cannot be compiled; it is forgotten then.
+        """
+        key = (digest, str(device), donated)
+        with self._lock:
+            future = self._executables.get(key)
+            mine = future is None
+            if future is None:
+                future = self._executables[key] = Future()
+            self._executables.move_to_end(key)
+        if mine:
+            self._compile(key, device, future, source)
+        return future.result()
+
+    def _compile(
+        self,
+        key: _Key,
+        device: jax.Device,
+        future: Future[Executable],
+        source: Callable[[], bytes],
+    ) -> None:
+        try:
+            executable = compile_exported(source(), device, key[2])
+        except BaseException as error:
+            with self._lock:
+                self._executables.pop(key, None)
+            future.set_exception(error)
+            raise
+        with self._lock:
+            self.n_compiled += 1
+            while len(self._executables) > self._capacity:
+                self._executables.popitem(last=False)
+        future.set_result(executable)

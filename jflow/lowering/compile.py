@@ -1,0 +1,57 @@
+"""From programs to executables on one device of this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.export
+import jax.extend.core as jex
+
+from jflow.errors import InvalidArgumentError
+
+Executable = Callable[..., Sequence[jax.Array]]
+"""Takes arrays or NumPy arrays and gives arrays on its device; donated arguments are used up."""
+
+
+def compile_jaxpr(
+    jaxpr: jex.ClosedJaxpr, device: jax.Device, donated: tuple[int, ...]
+) -> Executable:
+    """Compiles a program of this process."""
+    return _compile(jex.jaxpr_as_fun(jaxpr), jaxpr.in_avals, device, donated)
+
+
+def compile_exported(data: bytes, device: jax.Device, donated: tuple[int, ...]) -> Executable:
+    """Compiles a program that `export` made, here or elsewhere.
+
+    Raises:
+      InvalidArgumentError: if the bytes are no such program or are for another platform.
+    """
+    try:
+        exported = jax.export.deserialize(bytearray(data))
+        return _compile(exported.call, exported.in_avals, device, donated)
+    except Exception as error:
+        # The bytes are somebody else's and JAX's reader fails in many ways on bad ones.
+        raise InvalidArgumentError(
+            f"a program of {len(data)} bytes cannot be compiled for {device}: {error}"
+        ) from error
+
+
+def _compile(
+    fun: Callable[..., Any],
+    in_avals: Sequence[Any],
+    device: jax.Device,
+    donated: tuple[int, ...],
+) -> Executable:
+    here = jax.sharding.SingleDeviceSharding(device)
+    jitted = jax.jit(
+        lambda *args: fun(*args),
+        keep_unused=True,
+        donate_argnums=donated,
+        in_shardings=here,
+        out_shardings=here,
+    )
+    shapes = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in in_avals]
+    compiled: Executable = jitted.lower(*shapes).compile()
+    return compiled

@@ -1,0 +1,80 @@
+"""Segments as bytes: StableHLO without anything that says who wrote it, where, or for which device.
+
+The same program of two users, from two files, for two devices of one kind, must be the same bytes,
+so that a server compiles it once. Source locations, name stacks and placement metadata are
+therefore taken out of every equation before JAX lowers it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import jax
+import jax.export
+import jax.extend.core as jex
+
+from jflow.graph import internals
+
+
+def digest_of(data: bytes | memoryview) -> str:
+    """The name of a program or constant: SHA-256 in hexadecimal."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def export_platform(device: jax.Device) -> str:
+    """What `jax.export` calls the platform of a device: "cpu", "cuda", "rocm" or "tpu"."""
+    if device.platform != "gpu":
+        return device.platform
+    return "rocm" if "rocm" in device.client.platform_version.lower() else "cuda"
+
+
+def export(jaxpr: jex.ClosedJaxpr, platform: str) -> bytes:
+    """The program as bytes for one platform; equal programs give equal bytes.
+
+    Args:
+      jaxpr: a pure program.
+      platform: as `export_platform` says it.
+    """
+    fun = jex.jaxpr_as_fun(jex.ClosedJaxpr(_Stripper().jaxpr(jaxpr.jaxpr), jaxpr.consts))
+
+    def segment(*args: Any) -> Any:
+        return fun(*args)
+
+    shapes = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in jaxpr.in_avals]
+    with internals.no_source_locations():
+        exported = jax.export.export(jax.jit(segment, keep_unused=True), platforms=[platform])
+        return bytes(exported(*shapes).serialize())
+
+
+class _Stripper:
+    """Rebuilds jaxprs, nested ones included, without origins; each nested one only once."""
+
+    def __init__(self) -> None:
+        self._done: dict[int, tuple[Any, Any]] = {}
+        # An equation made outside of any scope has the plain context of this process.
+        add_p = jex.primitives.add_p
+        self._context = jex.new_jaxpr_eqn([], [], add_p, {}, jex.no_effects).ctx
+
+    def jaxpr(self, jaxpr: jex.Jaxpr) -> jex.Jaxpr:
+        if id(jaxpr) not in self._done:
+            stripped = jaxpr.replace(eqns=[self._eqn(eqn) for eqn in jaxpr.eqns])
+            # The original is kept too: its id must stay its own.
+            self._done[id(jaxpr)] = (jaxpr, stripped)
+        return self._done[id(jaxpr)][1]  # type: ignore[no-any-return]
+
+    def _eqn(self, eqn: jex.JaxprEqn) -> jex.JaxprEqn:
+        origin = eqn.source_info
+        bare = origin.replace(traceback=None, name_stack=type(origin.name_stack)())
+        params = {key: self._param(value) for key, value in eqn.params.items()}
+        ctx = self._context if eqn.ctx.xla_metadata else eqn.ctx
+        return eqn.replace(params=params, source_info=bare, ctx=ctx)
+
+    def _param(self, value: Any) -> Any:
+        if isinstance(value, jex.ClosedJaxpr):
+            return jex.ClosedJaxpr(self.jaxpr(value.jaxpr), value.consts)
+        if isinstance(value, jex.Jaxpr):
+            return self.jaxpr(value)
+        if isinstance(value, tuple | list) and type(value) in (tuple, list):
+            return type(value)(self._param(item) for item in value)
+        return value

@@ -1,0 +1,112 @@
+"""Makes one pure jaxpr of a segment: state becomes arguments and results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.extend.core as jex
+import numpy as np
+
+from jflow.graph import Operation, Tensor, VariableRef, tracing
+from jflow.graph.primitives import assign_p, constant_p, read_p, update_p
+
+HOISTED_BYTES = 16 * 1024
+"""Constants of at least this size are arguments of the program, so that they ship only once."""
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A segment as JAX can compile it; `constants` are its last arguments."""
+
+    jaxpr: jex.ClosedJaxpr
+    constants: tuple[np.ndarray[Any, Any], ...]
+
+
+@dataclass
+class _Body:
+    """The equations made so far, and what stands for values that the graph names otherwise."""
+
+    eqns: list[jex.JaxprEqn] = field(default_factory=list)
+    known: dict[Any, tracing.Atom] = field(default_factory=dict)
+    consts: dict[Any, np.ndarray[Any, Any]] = field(default_factory=dict)
+    hoisted: dict[Any, np.ndarray[Any, Any]] = field(default_factory=dict)
+    current: dict[VariableRef, tracing.Atom] = field(default_factory=dict)
+
+    def atom(self, x: tracing.Atom) -> tracing.Atom:
+        return x if isinstance(x, jex.Literal) else self.known.get(x, x)
+
+    def emit(self, eqn: jex.JaxprEqn, args: list[tracing.Atom]) -> list[tracing.Atom]:
+        outvars = [jex.Var(var.aval) for var in eqn.outvars]
+        self.eqns.append(eqn.replace(invars=args, outvars=outvars))
+        return outvars
+
+    def copy(self, x: tracing.Atom) -> tracing.Atom:
+        """A value of its own: a result must not be the memory of an argument or another result."""
+        var = jex.Var(x.aval)
+        copy_p = jex.primitives.copy_p
+        self.eqns.append(jex.new_jaxpr_eqn([x], [var], copy_p, {}, jex.no_effects))
+        return var
+
+    def add(self, op: Operation) -> None:
+        primitive, params = op.eqn.primitive, op.eqn.params
+        args = [self.atom(x) for x in op.eqn.invars]
+        if primitive is constant_p:
+            self._add_constant(op.eqn.outvars[0], params["value"])
+        elif primitive is read_p:
+            # A read that only leaves the segment takes no part in the program.
+            if params["variable"] in self.current:
+                self.known[op.eqn.outvars[0]] = self.current[params["variable"]]
+        elif primitive is assign_p:
+            self._set(op, args[0])
+        elif primitive is update_p:
+            body: jex.ClosedJaxpr = params["body"]
+            old = self.current[params["variable"]]
+            (new,) = tracing.inline(body.jaxpr, body.consts, [old, *args], self.emit)
+            self._set(op, new)
+        else:
+            self.eqns.append(op.eqn.replace(invars=args))
+
+    def _set(self, op: Operation, value: tracing.Atom) -> None:
+        self.current[op.eqn.params["variable"]] = value
+        self.known[op.eqn.outvars[0]] = value
+
+    def _add_constant(self, var: jex.Var, value: np.ndarray[Any, Any]) -> None:
+        (self.hoisted if value.nbytes >= HOISTED_BYTES else self.consts)[var] = value
+
+
+def lower(
+    ops: Sequence[Operation],
+    reads: Sequence[VariableRef],
+    inputs: Sequence[Tensor],
+    writes: Sequence[VariableRef],
+    outputs: Sequence[Tensor],
+) -> Lowered:
+    """The program of a segment.
+
+    It takes the old values of `reads`, then `inputs`, then constants; it gives the new values of
+    `writes`, then `outputs`. No result shares memory with an argument, unless that is donated.
+
+    Args:
+      ops: the segment's operations in the graph's order.
+      reads, inputs, writes, outputs: as above.
+    """
+    body = _Body()
+    for ref in reads:
+        body.current[ref] = jex.Var(jax.core.ShapedArray(ref.shape, ref.dtype))
+    invars = [*body.current.values(), *(tensor.var for tensor in inputs)]
+    for op in ops:
+        body.add(op)
+    invars.extend(body.hoisted)
+    results = [body.current[ref] for ref in writes] + [body.atom(t.var) for t in outputs]
+    taken = set(invars)
+    outvars = []
+    for result in results:
+        shared = isinstance(result, jex.Literal) or result in taken or result in body.consts
+        outvars.append(body.copy(result) if shared else result)
+        taken.add(outvars[-1])
+    jaxpr = jex.Jaxpr(list(body.consts), invars, outvars, body.eqns)
+    closed = jex.ClosedJaxpr(jaxpr, list(body.consts.values()))
+    return Lowered(closed, tuple(body.hoisted.values()))

@@ -1,0 +1,19 @@
+"""`jax.nn` on graph tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.nn
+
+from jflow.ops import Lifted
+
+_LIFTED = Lifted(jax.nn)
+
+
+def __getattr__(name: str) -> Any:
+    return getattr(_LIFTED, name)
+
+
+def __dir__() -> list[str]:
+    return dir(_LIFTED)

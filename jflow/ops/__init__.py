@@ -1,0 +1,18 @@
+"""What users build graphs with: constants, placeholders, variables and JAX's own functions."""
+
+from jflow.ops.arrays import constant as constant
+from jflow.ops.arrays import group as group
+from jflow.ops.arrays import identity as identity
+from jflow.ops.arrays import no_op as no_op
+from jflow.ops.arrays import placeholder as placeholder
+from jflow.ops.lifted import Lifted as Lifted
+from jflow.ops.variable import GLOBAL_VARIABLES as GLOBAL_VARIABLES
+from jflow.ops.variable import TRAINABLE_VARIABLES as TRAINABLE_VARIABLES
+from jflow.ops.variable import Variable as Variable
+from jflow.ops.variable import assign as assign
+from jflow.ops.variable import assign_add as assign_add
+from jflow.ops.variable import assign_sub as assign_sub
+from jflow.ops.variable import global_variables as global_variables
+from jflow.ops.variable import global_variables_initializer as global_variables_initializer
+from jflow.ops.variable import trainable_variables as trainable_variables
+from jflow.ops.variable import variables_initializer as variables_initializer

@@ -1,0 +1,88 @@
+"""Where values enter a graph, and operations that are there for their order only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jflow.graph import Graph, Operation, Tensor, as_array, as_dtype
+from jflow.graph import control_dependencies as _after
+from jflow.graph import get_default_graph as _default_graph
+from jflow.graph.primitives import group_p, placeholder_p
+
+
+def constant(value: Any, dtype: Any = None, shape: Any = None, name: str = "Const") -> Tensor:
+    """A tensor with a fixed value.
+
+    Args:
+      value: a number, nested lists of numbers or an array.
+      dtype: wanted dtype, or None for the one JAX gives the value (float32 for 1.0).
+      shape: wanted shape; a single number fills it.
+      name: name of the operation.
+
+    Raises:
+      TypeError: if the value is not of numbers or does not fit the dtype.
+      ValueError: if the value does not fit the shape, or the dtype needs 64 bits and
+        `jax_enable_x64` is off.
+    """
+    array = as_array(value, dtype)
+    if shape is not None:
+        wanted = _static_shape(shape)
+        array = np.broadcast_to(array, wanted) if array.size == 1 else array.reshape(wanted)
+    return _default_graph().constant(array, name=name)
+
+
+def placeholder(dtype: Any, shape: Any = None, name: str = "Placeholder") -> Tensor:
+    """A tensor whose value every step that needs it must feed.
+
+    Args:
+      dtype: of the values.
+      shape: of the values.
+      name: name of the operation.
+
+    Raises:
+      ValueError: if a dimension is unknown: XLA compiles for fixed shapes.
+    """
+    aval = jax.core.ShapedArray(_static_shape(shape), as_dtype(dtype))
+    return _default_graph().add(placeholder_p, [], [aval], name=name).outputs[0]
+
+
+def identity(value: Any, name: str = "Identity") -> Tensor:
+    """A tensor with the same value, as an operation of its own under the current scopes."""
+    graph = _default_graph()
+    tensor: Tensor = graph.apply(jnp.copy, (graph.as_tensor(value),), name=name)
+    return tensor
+
+
+def group(*inputs: Any, name: str = "group_deps") -> Operation:
+    """An operation that is done when all of the inputs (operations, tensors, variables) are."""
+    graph = _graph_of(inputs)
+    with graph.as_default(), _after(inputs):
+        return graph.add(group_p, [], [], name=name)
+
+
+def no_op(name: str = "NoOp") -> Operation:
+    """An operation that does nothing but wait for its control inputs."""
+    return _default_graph().add(group_p, [], [], name=name)
+
+
+def _graph_of(inputs: Sequence[Any]) -> Graph:
+    for value in inputs:
+        graph = getattr(value, "graph", None)
+        if isinstance(graph, Graph):
+            return graph
+    return _default_graph()
+
+
+def _static_shape(shape: Any) -> tuple[int, ...]:
+    dims = None if shape is None else (shape,) if isinstance(shape, int) else tuple(shape)
+    if dims is None or any(dim is None or int(dim) < 0 for dim in dims):
+        raise ValueError(
+            f"expected a shape of known sizes, got {shape!r}: XLA compiles for fixed shapes, "
+            "so give each dimension a number (make one placeholder for each batch size)"
+        )
+    return tuple(int(dim) for dim in dims)

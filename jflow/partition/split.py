@@ -1,0 +1,254 @@
+"""Cuts a placed graph by device and by stage.
+
+The *stage* of an operation is the largest number of device crossings on a way to it. Operations of
+one device and one stage make up a segment, one XLA program: they can run as soon as everything
+that earlier stages sent has arrived, so plans that walk their stages in order cannot deadlock,
+and a device makes no more calls than there are crossings.
+
+XLA's compile time grows faster than the program (0.7 s for 1,000 mixed equations, 121 s for
+10,000), so a segment is cut again at a cap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from jflow.cluster import Device
+from jflow.graph import Operation, Tensor, VariableRef
+from jflow.graph.primitives import group_p, variable_p
+from jflow.partition.prune import control_sources
+from jflow.partition.state import StateUse, analyse
+
+from jflow.plan import (
+    Feed,
+    Fetch,
+    Plan,
+    Program,
+    Recv,
+    Run,
+    Send,
+    Slot,
+    Step,
+    VariableKey,
+    VariableSpec,
+)
+
+MAX_SEGMENT_OPS = 1_000
+
+_Value = Tensor | Operation
+"""What crosses from device to device: a tensor, or the signal that an operation has run."""
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A pure program cut out of the graph.
+
+    It takes the old values of `reads`, then `inputs`, and gives the new values of `writes`,
+    then `outputs`.
+    """
+
+    device: Device
+    ops: tuple[Operation, ...]
+    reads: tuple[VariableRef, ...]
+    inputs: tuple[Tensor, ...]
+    writes: tuple[VariableRef, ...]
+    outputs: tuple[Tensor, ...]
+
+    @property
+    def donated(self) -> tuple[int, ...]:
+        """Numbers of the program's arguments whose memory its results may take."""
+        return tuple(i for i, ref in enumerate(self.reads) if ref in self.writes)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to compute."""
+        return not self.writes and not self.outputs
+
+
+Partition = tuple[Plan, ...]
+"""A plan for each device that has something to do."""
+
+
+def partition(
+    ops: Sequence[Operation],
+    placement: Mapping[Operation, Device],
+    fed: Sequence[Tensor],
+    fetched: Sequence[Tensor],
+    lower: Callable[[Segment], Program],
+    max_segment_ops: int = MAX_SEGMENT_OPS,
+) -> Partition:
+    """Cuts operations into a plan for each device.
+
+    Args:
+      ops: what must run, in the graph's order.
+      placement: a device for each of them.
+      fed: tensors whose values come with the step, by their index.
+      fetched: tensors whose values the step gives back, by their index; none of them is fed.
+      lower: makes the program of a segment that is not empty.
+      max_segment_ops: where to cut a segment.
+    """
+    running = [op for op in ops if op.eqn.primitive not in (group_p, variable_p)]
+    return _Splitter(running, placement, fed, fetched).plans(lower, max_segment_ops)
+
+
+class _Splitter:
+    """The facts about a placed graph that each plan is made from."""
+
+    def __init__(
+        self,
+        ops: Sequence[Operation],
+        placement: Mapping[Operation, Device],
+        fed: Sequence[Tensor],
+        fetched: Sequence[Tensor],
+    ) -> None:
+        self.ops = ops
+        self.placement = placement
+        self.feeds = {tensor: index for index, tensor in enumerate(fed)}
+        self.fetched = fetched
+        self.stages: dict[Operation, int] = {}
+        for op in ops:
+            self.stages[op] = max((self._arrival(op, s) for s in self._sources(op)), default=0)
+
+    def _sources(self, op: Operation) -> Iterator[_Value]:
+        """What an operation waits for, feeds excepted."""
+        yield from (tensor for tensor in op.inputs if tensor not in self.feeds)
+        yield from (source for source in control_sources(op) if source in self.placement)
+
+    def _arrival(self, op: Operation, source: _Value) -> int:
+        producer = _producer(source)
+        return self.stages[producer] + (self.placement[producer] != self.placement[op])
+
+    def plans(self, lower: Callable[[Segment], Program], max_segment_ops: int) -> Partition:
+        groups: dict[tuple[Device, int], list[Operation]] = {}
+        for op in self.ops:
+            groups.setdefault((self.placement[op], self.stages[op]), []).append(op)
+        builders = {device: _PlanBuilder(device) for device, _ in sorted(groups)}
+        segments = [
+            (device, stage, tuple(group[start : start + max_segment_ops]))
+            for (device, stage), group in sorted(groups.items(), key=lambda item: item[0])
+            for start in range(0, len(group), max_segment_ops)
+        ]
+        segment_of = {op: i for i, (_, _, part) in enumerate(segments) for op in part}
+        crossings = self._crossings()
+        escaping = {value for value, _ in crossings if isinstance(value, Tensor)}
+        escaping.update(self.fetched)
+        escaping.update(
+            tensor
+            for op in self.ops
+            for tensor in op.inputs
+            if tensor not in self.feeds and segment_of[tensor.op] != segment_of[op]
+        )
+        self._add_arrivals(builders, crossings)
+        for device, stage, part in segments:
+            builders[device].add_run(stage, part, escaping, set(self.feeds), lower)
+        self._add_departures(builders, crossings)
+        return tuple(builder.plan() for builder in builders.values())
+
+    def _crossings(self) -> dict[tuple[_Value, Device], int]:
+        """(value, target) → the stage that needs it first; their order numbers the edges."""
+        crossings: dict[tuple[_Value, Device], int] = {}
+        for op in self.ops:
+            target, stage = self.placement[op], self.stages[op]
+            for source in self._sources(op):
+                if self.placement[_producer(source)] != target:
+                    first = crossings.setdefault((source, target), stage)
+                    crossings[source, target] = min(first, stage)
+        return crossings
+
+    def _add_arrivals(
+        self,
+        builders: dict[Device, _PlanBuilder],
+        crossings: dict[tuple[_Value, Device], int],
+    ) -> None:
+        first_use: dict[tuple[Device, Tensor], int] = {}
+        for op in self.ops:
+            for tensor in op.inputs:
+                if tensor in self.feeds:
+                    key = (self.placement[op], tensor)
+                    first_use[key] = min(first_use.get(key, self.stages[op]), self.stages[op])
+        for (device, tensor), stage in first_use.items():
+            builder = builders[device]
+            builder.add(stage, Feed(self.feeds[tensor], builder.slot(tensor)))
+        for edge, ((value, target), stage) in enumerate(crossings.items()):
+            slot = builders[target].slot(value) if isinstance(value, Tensor) else None
+            source = self.placement[_producer(value)]
+            builders[target].add(stage, Recv(edge, source, slot))
+
+    def _add_departures(
+        self,
+        builders: dict[Device, _PlanBuilder],
+        crossings: dict[tuple[_Value, Device], int],
+    ) -> None:
+        for edge, (value, target) in enumerate(crossings):
+            producer = _producer(value)
+            builder = builders[self.placement[producer]]
+            slot = builder.slot(value) if isinstance(value, Tensor) else None
+            builder.add(self.stages[producer], Send(edge, target, slot))
+        for index, tensor in enumerate(self.fetched):
+            builder = builders[self.placement[tensor.op]]
+            builder.add(self.stages[tensor.op], Fetch(builder.slot(tensor), index))
+
+
+def _producer(value: _Value) -> Operation:
+    return value.op if isinstance(value, Tensor) else value
+
+
+class _PlanBuilder:
+    """A plan in the making: numbers for slots and variables, and steps by stage."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._slots: dict[Tensor, Slot] = {}
+        self._variables: dict[VariableRef, int] = {}
+        self._stages: dict[int, list[Step]] = {}
+
+    def slot(self, tensor: Tensor) -> Slot:
+        return self._slots.setdefault(tensor, len(self._slots))
+
+    def _variable(self, ref: VariableRef) -> int:
+        return self._variables.setdefault(ref, len(self._variables))
+
+    def add(self, stage: int, step: Step) -> None:
+        self._stages.setdefault(stage, []).append(step)
+
+    def add_run(
+        self,
+        stage: int,
+        ops: tuple[Operation, ...],
+        escaping: Collection[Tensor],
+        fed: Collection[Tensor],
+        lower: Callable[[Segment], Program],
+    ) -> None:
+        inside = {tensor for op in ops for tensor in op.outputs if tensor not in fed}
+        used = dict.fromkeys(tensor for op in ops for tensor in op.inputs)
+        inputs = tuple(tensor for tensor in used if tensor not in inside)
+        leaving = [t for op in ops for t in op.outputs if t in escaping]
+        state: StateUse = analyse(ops, leaving)
+        segment = Segment(
+            self._device, ops, state.reads, inputs, state.writes, tuple(state.outputs)
+        )
+        self.add(
+            stage,
+            Run(
+                program=None if segment.is_empty else lower(segment),
+                reads=tuple(self._variable(ref) for ref in state.reads),
+                inputs=tuple(self.slot(tensor) for tensor in inputs),
+                writes=tuple(self._variable(ref) for ref in state.writes),
+                outputs=tuple(self.slot(tensor) for tensor in state.outputs),
+                before=tuple((self._variable(r), self.slot(t)) for r, t in state.before),
+                after=tuple((self._variable(r), self.slot(t)) for r, t in state.after),
+            ),
+        )
+
+    def plan(self) -> Plan:
+        last = max(self._stages, default=-1)
+        return Plan(
+            self._device,
+            len(self._slots),
+            tuple(
+                VariableSpec(VariableKey(ref.container, ref.name), ref.dtype.name, ref.shape)
+                for ref in self._variables
+            ),
+            tuple(tuple(self._stages.get(stage, ())) for stage in range(last + 1)),
+        )

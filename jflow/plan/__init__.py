@@ -1,0 +1,13 @@
+"""What a worker is told to do in a step, as records that know nothing of graphs or the wire."""
+
+from jflow.plan.plan import Feed as Feed
+from jflow.plan.plan import Fetch as Fetch
+from jflow.plan.plan import Plan as Plan
+from jflow.plan.plan import Program as Program
+from jflow.plan.plan import Recv as Recv
+from jflow.plan.plan import Run as Run
+from jflow.plan.plan import Send as Send
+from jflow.plan.plan import Slot as Slot
+from jflow.plan.plan import Step as Step
+from jflow.plan.plan import VariableKey as VariableKey
+from jflow.plan.plan import VariableSpec as VariableSpec

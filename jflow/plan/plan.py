@@ -1,0 +1,143 @@
+"""A plan: what one device does in a step.
+
+A plan is a short list of steps around few, large XLA programs. Values live in numbered slots of a
+frame that is made for the step and dropped after it; variables live in containers and are named
+by their number in the plan's table.
+
+The steps are in an order that cannot deadlock: every value that a step receives is produced by
+steps that some device can reach without it (see `jflow.partition`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from jflow.cluster import Device
+
+Slot = int
+
+
+@dataclass(frozen=True, order=True)
+class VariableKey:
+    """What identifies a variable on a device."""
+
+    container: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"variable {self.name!r} (container {self.container!r})"
+
+
+@dataclass(frozen=True)
+class VariableSpec:
+    """A variable as a plan uses it; `dtype` is its name, such as "float32"."""
+
+    key: VariableKey
+    dtype: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Feed:
+    """Takes the step's fed value number `index`."""
+
+    index: int
+    slot: Slot
+
+
+@dataclass(frozen=True)
+class Recv:
+    """Takes what the device `source` sends under `edge`; `slot` is None for a bare signal."""
+
+    edge: int
+    source: Device
+    slot: Slot | None
+
+
+@dataclass(frozen=True)
+class Program:
+    """A compiled computation by name.
+
+    Attributes:
+      digest: names the code.
+      constants: digests of arrays that the code takes as its last arguments; small ones are in
+        the code itself.
+      donated: numbers of the arguments whose memory the results may take.
+    """
+
+    digest: str
+    constants: tuple[str, ...] = ()
+    donated: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Run:
+    """Runs a program and updates variables, in one turn that no other step can come between.
+
+    The program takes the old values of `reads`, then `inputs`, then its constants; it gives the
+    new values of `writes`, then `outputs`. A variable that it both reads and writes is updated in
+    place.
+
+    Attributes:
+      program: what to run, or None if there is nothing to compute.
+      reads, writes: numbers of variables.
+      inputs, outputs: slots.
+      before: (variable, slot) pairs to fill with values as they were before the turn.
+      after: (variable, slot) pairs to fill with values as they are after it.
+    """
+
+    program: Program | None
+    reads: tuple[int, ...] = ()
+    inputs: tuple[Slot, ...] = ()
+    writes: tuple[int, ...] = ()
+    outputs: tuple[Slot, ...] = ()
+    before: tuple[tuple[int, Slot], ...] = ()
+    after: tuple[tuple[int, Slot], ...] = ()
+
+
+@dataclass(frozen=True)
+class Send:
+    """Sends a slot's value, or a bare signal if None, to `target` under `edge`."""
+
+    edge: int
+    target: Device
+    slot: Slot | None
+
+
+@dataclass(frozen=True)
+class Fetch:
+    """Gives a slot's value back as the step's fetched value number `index`."""
+
+    slot: Slot
+    index: int
+
+
+Step = Feed | Recv | Run | Send | Fetch
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one device does in a step.
+
+    Attributes:
+      device: where.
+      n_slots: size of the frame.
+      variables: the variables it uses; steps refer to them by position.
+      stages: steps by stage. Steps of stage s need only what stages before s sent, on any device.
+    """
+
+    device: Device
+    n_slots: int
+    variables: tuple[VariableSpec, ...]
+    stages: tuple[tuple[Step, ...], ...]
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """All steps in order."""
+        return tuple(step for stage in self.stages for step in stage)
+
+    @property
+    def programs(self) -> tuple[Program, ...]:
+        """The programs it runs, each once."""
+        runs = (step.program for step in self.steps if isinstance(step, Run))
+        return tuple(dict.fromkeys(program for program in runs if program is not None))

@@ -1,0 +1,105 @@
+"""The containers of one task, or of one local session."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+
+import jax
+
+from jflow.cluster import Device, Task
+from jflow.errors import FailedPreconditionError, InvalidArgumentError
+from jflow.plan import VariableKey, VariableSpec
+from jflow.resources.variable import Buffer, Lease, Variable
+
+_Place = tuple[Device, str]
+
+
+class Store:
+    """Variables by container, device and name.
+
+    The default container is "", which is also called by the name of the task's job.
+
+    Args:
+      task: the task whose state this is; errors name it.
+
+    Attributes:
+      lock: held by whoever uses a variable, from reading its buffer to setting the next one.
+    """
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self._containers: dict[str, dict[_Place, Variable]] = {}
+        self.lock = threading.Lock()
+
+    def get(self, device: Device, spec: VariableSpec) -> Variable:
+        """The variable, which must be initialized.
+
+        Raises:
+          FailedPreconditionError: if it is not.
+          InvalidArgumentError: if it has another dtype or shape.
+        """
+        variable = self._find(device, spec.key)
+        if variable is None:
+            raise FailedPreconditionError(
+                f"Attempting to use uninitialized value: {spec.key} on {device}; run its "
+                "initializer or jflow.global_variables_initializer() in this container first",
+                op=spec.key.name,
+                task=str(self._task),
+            )
+        self._check(variable, spec, device)
+        return variable
+
+    def set(self, device: Device, spec: VariableSpec, array: jax.Array) -> Variable:
+        """Sets the variable's value and so initializes it."""
+        variable = self._find(device, spec.key)
+        if variable is None:
+            variables = self._containers.setdefault(self._normal(spec.key.container), {})
+            variable = variables[device, spec.key.name] = Variable(spec, Buffer(array))
+        else:
+            variable.set(array)
+        return variable
+
+    def check(self, device: Device, spec: VariableSpec) -> None:
+        """Raises InvalidArgumentError if the variable exists with another dtype or shape."""
+        variable = self._find(device, spec.key)
+        if variable is not None:
+            self._check(variable, spec, device)
+
+    def release(self, leases: Iterable[Lease]) -> None:
+        """Ends leases; takes the lock itself."""
+        with self.lock:
+            for lease in leases:
+                lease.buffer.leases -= 1
+
+    def clear(self, containers: Iterable[str]) -> None:
+        """Frees everything in the named containers; unknown names are no error."""
+        with self.lock:
+            for container in containers:
+                self._containers.pop(self._normal(container), None)
+
+    def names(self) -> dict[str, list[str]]:
+        """Names of the variables by container."""
+        with self.lock:
+            return {
+                container: sorted(name for _, name in variables)
+                for container, variables in self._containers.items()
+            }
+
+    def _normal(self, container: str) -> str:
+        return "" if container == self._task.job else container
+
+    def _find(self, device: Device, key: VariableKey) -> Variable | None:
+        variables = self._containers.get(self._normal(key.container))
+        return None if variables is None else variables.get((device, key.name))
+
+    def _check(self, variable: Variable, spec: VariableSpec, device: Device) -> None:
+        found = variable.spec
+        if (found.dtype, found.shape) != (spec.dtype, spec.shape):
+            raise InvalidArgumentError(
+                f"{spec.key} on {device} exists with dtype {found.dtype} and shape {found.shape}, "
+                f"this graph expects {spec.dtype} and {spec.shape}; use another name or container, "
+                "or reset the container",
+                op=spec.key.name,
+                task=str(self._task),
+            )

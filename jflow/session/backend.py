@@ -1,0 +1,69 @@
+"""What a session needs from whoever runs its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from jflow.cluster import Device
+from jflow.graph import Graph, Operation, Tensor
+from jflow.partition import Partition, Segment, partition, prune
+from jflow.placement import Inventory, place
+from jflow.plan import Program
+
+Array = np.ndarray[Any, Any]
+
+Step = Callable[[Sequence[Array], float | None], list[Array]]
+"""Runs a registered step: takes the fed arrays and a timeout in seconds, gives the fetched ones."""
+
+
+@dataclass(frozen=True)
+class DeviceInfo:
+    """A device as `Session.list_devices` tells it."""
+
+    name: str
+    device_type: str
+    incarnation: int
+
+
+class Backend(Protocol):
+    """Runs steps, in this process or on a cluster."""
+
+    def inventory(self) -> Inventory:
+        """The devices there are."""
+
+    def lower(self, segment: Segment) -> Program:
+        """Makes the program of a segment and keeps it for `register`."""
+
+    def register(self, plans: Partition, n_fetches: int) -> Step:
+        """Makes a step ready to run."""
+
+    def list_devices(self) -> list[DeviceInfo]:
+        """Every device, the master's own first."""
+
+    def close(self) -> None:
+        """Cancels what runs and lets go of everything."""
+
+
+@dataclass(frozen=True)
+class StepKey:
+    """What identifies a step of a session."""
+
+    targets: tuple[Operation, ...]
+    fetches: tuple[Tensor, ...]
+    fed: tuple[Tensor, ...]
+
+
+def register_step(graph: Graph, key: StepKey, backend: Backend) -> Step:
+    """Takes a step through every stage: prune, place, partition, lower, register.
+
+    Raises:
+      InvalidArgumentError: if a placeholder is not fed or a device does not exist.
+    """
+    ops = prune(graph, key.targets, key.fetches, set(key.fed))
+    placement: dict[Operation, Device] = dict(place(ops, backend.inventory()))
+    plans = partition(ops, placement, key.fed, key.fetches, backend.lower)
+    return backend.register(plans, len(key.fetches))

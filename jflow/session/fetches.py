@@ -1,0 +1,125 @@
+"""What a step gives back, in any structure, and what it is fed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from jflow.graph import Graph, Operation, Symbolic, Tensor, as_array
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Fetches:
+    """A fetch structure taken apart.
+
+    Attributes:
+      tree: the structure.
+      leaves: for each leaf, the tensor to give back, or the operation to run and give None for.
+    """
+
+    tree: Any
+    leaves: tuple[Tensor | Operation, ...]
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """The tensors among the leaves, each once."""
+        return tuple(dict.fromkeys(x for x in self.leaves if isinstance(x, Tensor)))
+
+    @property
+    def targets(self) -> tuple[Operation, ...]:
+        """The operations among the leaves, each once."""
+        return tuple(dict.fromkeys(x for x in self.leaves if isinstance(x, Operation)))
+
+    def fill(self, values: Mapping[Tensor, Array]) -> Any:
+        """The structure with values for tensors; scalars as NumPy scalars."""
+        filled = [values[x][()] if isinstance(x, Tensor) else None for x in self.leaves]
+        return jax.tree.unflatten(self.tree, filled)
+
+
+def parse_fetches(graph: Graph, fetches: Any) -> Fetches:
+    """Takes a fetch structure apart.
+
+    Args:
+      graph: the session's graph.
+      fetches: a tensor, variable, operation or the name of one, or any pytree of them.
+
+    Raises:
+      TypeError: if a leaf is none of these.
+      ValueError: if a leaf is not of this graph.
+    """
+    # None is a leaf, so that it is refused instead of vanishing.
+    leaves, tree = jax.tree.flatten(fetches, is_leaf=lambda x: x is None)
+    return Fetches(tree, tuple(_element(graph, leaf) for leaf in leaves))
+
+
+def _element(graph: Graph, leaf: Any) -> Tensor | Operation:
+    if isinstance(leaf, str):
+        try:
+            by_name = graph.get_tensor_by_name if ":" in leaf else graph.get_operation_by_name
+            return by_name(leaf)
+        except (KeyError, ValueError) as error:
+            raise ValueError(f"cannot fetch {leaf!r}: {error.args[0]}") from None
+    if isinstance(leaf, Symbolic):
+        leaf = leaf.to_tensor()
+    if not isinstance(leaf, Tensor | Operation):
+        raise TypeError(
+            "a fetch is a tensor, variable, operation, the name of one, or a structure of them; "
+            f"got {leaf!r} of type {type(leaf).__name__}"
+        )
+    if leaf.graph is not graph:
+        raise ValueError(f"cannot fetch {leaf!r}: it is not an element of this session's graph")
+    return leaf
+
+
+def parse_feeds(graph: Graph, feed_dict: Mapping[Any, Any] | None) -> dict[Tensor, Array]:
+    """The arrays to feed by tensor.
+
+    Args:
+      graph: the session's graph.
+      feed_dict: values by tensor, variable or tensor name.
+
+    Raises:
+      TypeError: if a key is no tensor of this graph, or a value does not fit the dtype.
+      ValueError: if a value has another shape than the tensor.
+    """
+    if feed_dict is None:
+        return {}
+    if not isinstance(feed_dict, Mapping):
+        raise TypeError(f"feed_dict is a dict, got {type(feed_dict).__name__}")
+    return dict(_feed(graph, key, value) for key, value in feed_dict.items())
+
+
+def _feed(graph: Graph, key: Any, value: Any) -> tuple[Tensor, Array]:
+    tensor = _feed_key(graph, key)
+    if isinstance(value, Symbolic | Operation):
+        raise TypeError(f"the value fed for {tensor!r} is a graph element: {value!r}; fetch it first")
+    try:
+        array = as_array(value, tensor.dtype)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise TypeError(f"cannot feed {tensor!r}: {error}") from None
+    if array.shape != tensor.shape:
+        raise ValueError(
+            f"Cannot feed value of shape {array.shape} for tensor {tensor.name!r}, "
+            f"which has shape {tensor.shape} (made at {tensor.op.origin})"
+        )
+    return tensor, array
+
+
+def _feed_key(graph: Graph, key: Any) -> Tensor:
+    if isinstance(key, str):
+        try:
+            return graph.get_tensor_by_name(key)
+        except (KeyError, ValueError) as error:
+            raise TypeError(f"Cannot interpret feed_dict key {key!r}: {error.args[0]}") from None
+    tensor = key.to_tensor() if isinstance(key, Symbolic) else None
+    if tensor is None or tensor.graph is not graph:
+        raise TypeError(
+            f"Cannot interpret feed_dict key {key!r}: it is not a tensor of this session's graph"
+        )
+    return tensor  # type: ignore[no-any-return]

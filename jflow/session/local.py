@@ -1,0 +1,67 @@
+"""Runs steps in this process, with variables of the session's own."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import jax
+
+from jflow import lowering
+from jflow.cluster import LOCAL_TASK
+from jflow.lowering import Executable
+from jflow.partition import Partition, Segment
+from jflow.placement import Inventory
+from jflow.plan import Program
+from jflow.resources import Store
+from jflow.session.backend import Array, DeviceInfo, Step
+from jflow.worker import bind, local_devices, run_inline
+
+
+class LocalBackend:
+    """A session without a cluster: its devices are this process's, its state dies with it."""
+
+    def __init__(self) -> None:
+        self._devices = local_devices(LOCAL_TASK)
+        self._store = Store(LOCAL_TASK)
+        self._names = itertools.count()
+        self._executables: dict[str, Executable] = {}
+        self._constants: dict[str, jax.Array] = {}
+
+    def inventory(self) -> Inventory:
+        return Inventory(LOCAL_TASK, (LOCAL_TASK,), lambda _: tuple(self._devices))
+
+    def lower(self, segment: Segment) -> Program:
+        lowered = lowering.lower(
+            segment.ops, segment.reads, segment.inputs, segment.writes, segment.outputs
+        )
+        device = self._devices[segment.device]
+        constants = []
+        for array in lowered.constants:
+            constants.append(f"constant {next(self._names)}")
+            self._constants[constants[-1]] = jax.device_put(array, device)
+        name = f"program {next(self._names)}"
+        self._executables[name] = lowering.compile_jaxpr(lowered.jaxpr, device, segment.donated)
+        return Program(name, tuple(constants), segment.donated)
+
+    def register(self, plans: Partition, n_fetches: int) -> Step:
+        bound = [
+            bind(
+                plan,
+                self._devices[plan.device],
+                lambda program: self._executables.pop(program.digest),
+                self._constants.pop,
+            )
+            for plan in plans
+        ]
+
+        def run(feeds: Sequence[Array], _: float | None) -> list[Array]:
+            return run_inline(bound, feeds, n_fetches, self._store)
+
+        return run
+
+    def list_devices(self) -> list[DeviceInfo]:
+        return [DeviceInfo(str(device), device.type, 0) for device in self._devices]
+
+    def close(self) -> None:
+        """Nothing runs outside the caller's thread; the state goes with this object."""

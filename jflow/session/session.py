@@ -1,0 +1,230 @@
+"""`Session`: runs parts of a graph and returns values."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from types import TracebackType
+from typing import Any, Self
+
+from jflow.cluster import split_address
+from jflow.errors import NotFoundError, OpError
+from jflow.graph import Graph, Operation, get_default_graph, stack
+from jflow.session.backend import Backend, DeviceInfo, Step, StepKey, register_step
+from jflow.session.config import ConfigProto, RunOptions
+from jflow.session.fetches import parse_feeds, parse_fetches
+from jflow.session.local import LocalBackend
+from jflow.session.remote import RemoteBackend, reset_containers
+
+_SCHEME = "grpc://"
+
+
+class Session:
+    """Runs a graph in this process or on a cluster.
+
+    A local session has its own copy of every variable. A session on a cluster uses the variables
+    in the cluster's containers and leaves them there. Threads may call `run` at the same time.
+
+    Args:
+      target: "" for this process, or "grpc://host:port" of any server of a cluster.
+      graph: what to run; the default graph if None.
+      config: options.
+
+    Raises:
+      TypeError: if an argument has the wrong type.
+      NotFoundError: if the target has another scheme.
+      ValueError: if its address is malformed.
+    """
+
+    def __init__(
+        self, target: str = "", graph: Graph | None = None, config: ConfigProto | None = None
+    ) -> None:
+        if graph is not None and not isinstance(graph, Graph):
+            raise TypeError(f"graph must be a Graph, got {type(graph).__name__}")
+        self._config = _checked_config(config)
+        self._graph = get_default_graph() if graph is None else graph
+        self._target = _checked_target(target)
+        self._backend: Backend = (
+            RemoteBackend(target, self._config) if target else LocalBackend()
+        )
+        self._steps: dict[StepKey, Step] = {}
+        self._registering = threading.Lock()
+        self._closed = False
+        self._blocks: ExitStack | None = None
+
+    @property
+    def graph(self) -> Graph:
+        """The graph that it runs."""
+        return self._graph
+
+    @property
+    def target(self) -> str:
+        """The server it was opened on, "" for this process."""
+        return self._target
+
+    def run(
+        self,
+        fetches: Any,
+        feed_dict: Mapping[Any, Any] | None = None,
+        options: RunOptions | None = None,
+    ) -> Any:
+        """Runs what the fetches need, each operation at most once, and returns their values.
+
+        Args:
+          fetches: tensors, variables, operations or names of them in any structure (pytree).
+          feed_dict: values for tensors; whatever computes a fed tensor does not run.
+          options: options of this step.
+
+        Returns:
+          The structure with a NumPy array for each tensor (a NumPy scalar for a scalar one) and
+          None for each operation.
+
+        Raises:
+          TypeError, ValueError: if a fetch or feed is not of this graph or does not fit.
+          RuntimeError: if the session is closed or the graph is empty.
+          InvalidArgumentError: if a placeholder is not fed or a device does not exist.
+          FailedPreconditionError: if a variable is read that is not initialized.
+          DeadlineExceededError: if the timeout passes; the session stays usable.
+          UnavailableError: if a task that the step needs cannot be reached; likewise.
+          AbortedError: if the state behind the session is gone; open a new one.
+        """
+        if self._closed:
+            raise RuntimeError("Attempted to use a closed Session.")
+        parsed = parse_fetches(self._graph, fetches)
+        feeds = parse_feeds(self._graph, feed_dict)
+        if not self._graph.get_operations():
+            raise RuntimeError("The Session graph is empty: add operations before calling run().")
+        fetched = tuple(tensor for tensor in parsed.tensors if tensor not in feeds)
+        key = StepKey(parsed.targets, fetched, tuple(feeds))
+        try:
+            step = self._step(key)
+            values = step(list(feeds.values()), self._timeout(options))
+        except OpError as error:
+            _add_origin(error, self._graph)
+            raise
+        return parsed.fill(feeds | dict(zip(fetched, values, strict=True)))
+
+    def make_callable(
+        self, fetches: Any, feed_list: Sequence[Any] | None = None
+    ) -> Callable[..., Any]:
+        """A function of the values for `feed_list`, in its order, that runs `fetches`.
+
+        Raises:
+          TypeError: if `feed_list` is no list or tuple.
+        """
+        if feed_list is not None and not isinstance(feed_list, list | tuple):
+            raise TypeError(f"feed_list is a list or tuple, got {type(feed_list).__name__}")
+        keys = list(feed_list or ())
+
+        def call(*values: Any) -> Any:
+            return self.run(fetches, dict(zip(keys, values, strict=True)))
+
+        return call
+
+    def list_devices(self) -> list[DeviceInfo]:
+        """The devices of the cluster's tasks that are up, the master's own first."""
+        return self._backend.list_devices()
+
+    def close(self) -> None:
+        """Cancels what runs and ends the session; shared state stays. May be called again."""
+        if not self._closed:
+            self._closed = True
+            self._backend.close()
+
+    @staticmethod
+    def reset(
+        target: str, containers: Sequence[str] | None = None, config: ConfigProto | None = None
+    ) -> None:
+        """Frees containers on every task of a cluster and closes the sessions of one server.
+
+        A variable in a freed container must be initialized before it is used again.
+
+        Args:
+          target: any server of the cluster; for "" there is nothing to do.
+          containers: names; None or an empty list means the default container.
+          config: options; the connect timeout counts.
+
+        Raises:
+          NotFoundError: if the target is not "grpc://host:port".
+          UnavailableError: if a task cannot be reached.
+        """
+        if _checked_target(target):
+            reset_containers(target, list(containers or [""]), _checked_config(config))
+
+    def as_default(self) -> AbstractContextManager[Any]:
+        """A block in which `tensor.eval()` and `op.run()` use this session; it stays open."""
+        return stack.sessions.pushed(self)
+
+    def __enter__(self) -> Self:
+        if self._blocks is not None:
+            raise RuntimeError("a session's `with` block cannot be entered again inside itself")
+        self._blocks = ExitStack()
+        self._blocks.enter_context(self._graph.as_default())
+        self._blocks.enter_context(self.as_default())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        blocks, self._blocks = self._blocks, None
+        try:
+            if blocks is not None:
+                blocks.close()
+        finally:
+            self.close()
+
+    def _step(self, key: StepKey) -> Step:
+        step = self._steps.get(key)
+        if step is None:
+            with self._registering:
+                step = self._steps.get(key)
+                if step is None:
+                    step = self._steps[key] = register_step(self._graph, key, self._backend)
+        return step
+
+    def _timeout(self, options: RunOptions | None) -> float | None:
+        asked = options.timeout_in_ms if options is not None else 0
+        milliseconds = asked or self._config.operation_timeout_in_ms
+        return milliseconds / 1000 if milliseconds else None
+
+    def __repr__(self) -> str:
+        state = "closed " if self._closed else ""
+        return f"<jflow.Session {state}on {self._target or 'this process'}>"
+
+
+def _checked_target(target: Any) -> str:
+    if not isinstance(target, str):
+        raise TypeError(f"target must be a string, got {type(target).__name__}")
+    if target and not target.startswith(_SCHEME):
+        raise NotFoundError(
+            f"No session factory registered for target {target!r}: "
+            "use '' for this process or 'grpc://host:port' for a server"
+        )
+    if target:
+        split_address(target)
+    return target
+
+
+def _checked_config(config: Any) -> ConfigProto:
+    if config is None:
+        return ConfigProto()
+    if not isinstance(config, ConfigProto):
+        raise TypeError(f"config must be a ConfigProto, got {type(config).__name__}")
+    return config
+
+
+def _add_origin(error: OpError, graph: Graph) -> None:
+    """Adds the user's line to an error that names an operation."""
+    if error.op is None:
+        return
+    try:
+        op: Operation = graph.get_operation_by_name(error.op)
+    except KeyError:
+        return
+    if op.origin not in error.message:
+        error.message += f" [{op.name!r} was made at {op.origin}]"
+        error.args = (error.message,)

@@ -1,0 +1,9 @@
+"""Who runs plans: frames, turns on variables, transfers between parts."""
+
+from jflow.worker.bound import BoundPlan as BoundPlan
+from jflow.worker.bound import BoundRun as BoundRun
+from jflow.worker.bound import bind as bind
+from jflow.worker.devices import local_devices as local_devices
+from jflow.worker.frame import Frame as Frame
+from jflow.worker.frame import host_array as host_array
+from jflow.worker.inline import run_inline as run_inline

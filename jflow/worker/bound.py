@@ -1,0 +1,58 @@
+"""Plans with everything they name looked up: executables, constants and the device itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import jax
+
+from jflow.lowering import Executable
+from jflow.plan import Plan, Program, Run, Step
+
+
+@dataclass(frozen=True)
+class BoundRun:
+    """A `Run` step with its executable and the constants that it takes last."""
+
+    step: Run
+    executable: Executable | None
+    constants: tuple[jax.Array, ...]
+
+
+BoundStep = Step | BoundRun
+
+
+@dataclass(frozen=True)
+class BoundPlan:
+    """A plan ready to run on a device of this process."""
+
+    plan: Plan
+    device: jax.Device
+    stages: tuple[tuple[BoundStep, ...], ...]
+
+
+def bind(
+    plan: Plan,
+    device: jax.Device,
+    executable: Callable[[Program], Executable],
+    constant: Callable[[str], jax.Array],
+) -> BoundPlan:
+    """Looks up what a plan names.
+
+    Args:
+      plan: what to run.
+      device: where.
+      executable: compiles a program, or finds it compiled.
+      constant: finds a constant on the device by its digest.
+    """
+
+    def bound(step: Step) -> BoundStep:
+        if not isinstance(step, Run):
+            return step
+        if step.program is None:
+            return BoundRun(step, None, ())
+        constants = tuple(constant(digest) for digest in step.program.constants)
+        return BoundRun(step, executable(step.program), constants)
+
+    return BoundPlan(plan, device, tuple(tuple(map(bound, stage)) for stage in plan.stages))

@@ -1,0 +1,23 @@
+"""The devices of this process under the names that its task gives them."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import jax
+
+from jflow.cluster import Device, Task
+
+
+def local_devices(task: Task) -> dict[Device, jax.Device]:
+    """JAX's devices by their name in the cluster, accelerators before CPUs."""
+    found = list(jax.local_devices())
+    if all(device.platform != "cpu" for device in found):
+        found.extend(jax.local_devices(backend="cpu"))
+    counts: Counter[str] = Counter()
+    named = {}
+    for device in found:
+        kind = device.platform.upper()
+        named[Device(task, kind, counts[kind])] = device
+        counts[kind] += 1
+    return named

@@ -1,0 +1,98 @@
+"""The values of one part in one step, and its turns on the variables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from jflow.plan import Slot
+from jflow.resources import Lease, Store, Variable
+from jflow.worker.bound import BoundPlan, BoundRun
+
+
+class Frame:
+    """Slots of a plan while a step runs. Must be closed, which ends the leases it holds."""
+
+    def __init__(self, bound: BoundPlan, store: Store) -> None:
+        self._plan = bound.plan
+        self._store = store
+        self._slots: list[Any] = [None] * bound.plan.n_slots
+        self._leases: dict[Slot, Lease] = {}
+
+    def __getitem__(self, slot: Slot) -> Any:
+        return self._slots[slot]
+
+    def __setitem__(self, slot: Slot, value: Any) -> None:
+        self._slots[slot] = value
+
+    def is_leased(self, slot: Slot) -> bool:
+        """Whether the slot's value is a variable's buffer, which may change after the step."""
+        return slot in self._leases
+
+    def close(self) -> None:
+        """Drops the values; a variable's next update may work in place again."""
+        self._slots.clear()
+        if self._leases:
+            self._store.release(self._leases.values())
+            self._leases.clear()
+
+    def take_turn(self, bound: BoundRun) -> None:
+        """Runs a program between reading variables and setting them, as one atomic turn.
+
+        Computing goes on in the background where JAX does so; the turn lasts for the dispatch.
+
+        Raises:
+          FailedPreconditionError: if a variable is read that is not initialized.
+          InvalidArgumentError: if a variable has another dtype or shape than expected.
+        """
+        step = bound.step
+        if not (step.reads or step.writes or step.before):
+            self._compute(bound, [])
+            return
+        with self._store.lock:
+            used = {i: self._get(i) for i in (*step.reads, *(i for i, _ in step.before))}
+            for i in step.writes:
+                self._store.check(self._plan.device, self._plan.variables[i])
+            for i, slot in step.before:
+                self._hold(used[i], slot)
+            old = [
+                used[i].donate() if i in step.writes else used[i].buffer.array for i in step.reads
+            ]
+            new = self._compute(bound, old)
+            written = {
+                i: self._store.set(self._plan.device, self._plan.variables[i], array)
+                for i, array in zip(step.writes, new, strict=True)
+            }
+            for i, slot in step.after:
+                self._hold(written[i], slot)
+
+    def _compute(self, bound: BoundRun, old: list[jax.Array]) -> list[jax.Array]:
+        """Runs the program; keeps its outputs in slots and returns the variables' new values."""
+        if bound.executable is None:
+            return []
+        inputs = [self._slots[slot] for slot in bound.step.inputs]
+        results = bound.executable(*old, *inputs, *bound.constants)
+        n_written = len(bound.step.writes)
+        for slot, value in zip(bound.step.outputs, results[n_written:], strict=True):
+            self._slots[slot] = value
+        return list(results[:n_written])
+
+    def _get(self, variable: int) -> Variable:
+        return self._store.get(self._plan.device, self._plan.variables[variable])
+
+    def _hold(self, variable: Variable, slot: Slot) -> None:
+        self._leases[slot] = variable.lease()
+        self._slots[slot] = variable.buffer.array
+
+
+def host_array(value: Any, *, copy: bool = False) -> np.ndarray[Any, Any]:
+    """A value of a slot as a NumPy array; a view of the device's memory on a CPU unless `copy`.
+
+    The view belongs to another array object than the value: JAX remembers a view in the object it
+    was asked of, and a remembered view of a variable would make each later update copy it.
+    """
+    if isinstance(value, jax.Array):
+        value = value.addressable_data(0)
+    return np.array(value) if copy else np.asarray(value)
