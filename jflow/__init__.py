@@ -5,6 +5,7 @@ import jflow.lax as lax
 import jflow.nn as nn
 import jflow.numpy as numpy
 import jflow.random as random
+import jflow.train as train
 from jflow.graph import Graph as Graph
 from jflow.graph import Operation as Operation
 from jflow.graph import Tensor as Tensor

@@ -13,13 +13,16 @@ from typing import Any
 import jax
 import jax.export
 import jax.extend.core as jex
+import numpy as np
 
 from jflow.graph import internals
 
 
-def digest_of(data: bytes | memoryview) -> str:
-    """The name of a program or constant: SHA-256 in hexadecimal."""
-    return hashlib.sha256(data).hexdigest()
+def digest_of(artifact: np.ndarray[Any, Any]) -> str:
+    """The name of a program (as u8[n]) or a constant: SHA-256 of its type and bytes, in hex."""
+    digest = hashlib.sha256(f"{artifact.dtype.name}{artifact.shape}".encode())
+    digest.update(np.ascontiguousarray(artifact).reshape(-1).view(np.uint8))
+    return digest.hexdigest()
 
 
 def export_platform(device: jax.Device) -> str:
@@ -29,8 +32,8 @@ def export_platform(device: jax.Device) -> str:
     return "rocm" if "rocm" in device.client.platform_version.lower() else "cuda"
 
 
-def export(jaxpr: jex.ClosedJaxpr, platform: str) -> bytes:
-    """The program as bytes for one platform; equal programs give equal bytes.
+def export(jaxpr: jex.ClosedJaxpr, platform: str) -> np.ndarray[Any, Any]:
+    """The program as u8[n] for one platform; equal programs give equal bytes.
 
     Args:
       jaxpr: a pure program.
@@ -44,7 +47,7 @@ def export(jaxpr: jex.ClosedJaxpr, platform: str) -> bytes:
     shapes = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in jaxpr.in_avals]
     with internals.no_source_locations():
         exported = jax.export.export(jax.jit(segment, keep_unused=True), platforms=[platform])
-        return bytes(exported(*shapes).serialize())
+        return np.frombuffer(exported(*shapes).serialize(), np.uint8)
 
 
 class _Stripper:

@@ -11,3 +11,5 @@ from jflow.plan.plan import Slot as Slot
 from jflow.plan.plan import Step as Step
 from jflow.plan.plan import VariableKey as VariableKey
 from jflow.plan.plan import VariableSpec as VariableSpec
+from jflow.plan.plan import feed_indices as feed_indices
+from jflow.plan.plan import fetch_indices as fetch_indices

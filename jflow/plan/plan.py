@@ -10,6 +10,7 @@ steps that some device can reach without it (see `jflow.partition`).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from jflow.cluster import Device
@@ -137,7 +138,27 @@ class Plan:
         return tuple(step for stage in self.stages for step in stage)
 
     @property
+    def artifacts(self) -> frozenset[str]:
+        """Digests of everything that its programs are made of."""
+        return frozenset(d for p in self.programs for d in (p.digest, *p.constants))
+
+    @property
     def programs(self) -> tuple[Program, ...]:
         """The programs it runs, each once."""
         runs = (step.program for step in self.steps if isinstance(step, Run))
         return tuple(dict.fromkeys(program for program in runs if program is not None))
+
+
+def feed_indices(plans: Iterable[Plan]) -> tuple[int, ...]:
+    """Indices of the values that plans are fed, in the order in which they are handed over."""
+    return _indices(plans, Feed)
+
+
+def fetch_indices(plans: Iterable[Plan]) -> tuple[int, ...]:
+    """Indices of the values that plans give back, in the order in which they are handed over."""
+    return _indices(plans, Fetch)
+
+
+def _indices(plans: Iterable[Plan], kind: type[Feed] | type[Fetch]) -> tuple[int, ...]:
+    found = {step.index for plan in plans for step in plan.steps if isinstance(step, kind)}
+    return tuple(sorted(found))

@@ -1,0 +1,60 @@
+"""The master of one server: its clients' sessions and the steps they run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from jflow.cluster import Task
+from jflow.errors import AbortedError, OpError
+from jflow.master.session import ClientSession, Fleet
+from jflow.wire import MasterSession, Peers, Welcome, WorkerService
+
+RESET_TIMEOUT_S = 10.0
+
+
+class Master:
+    """Opens sessions for clients. Every method must be called on the event loop.
+
+    Args:
+      welcome: the introduction of the server it belongs to, as it is now.
+      worker: the worker of the same server, called without a trip over the wire.
+      peers: the other servers.
+    """
+
+    def __init__(self, welcome: Callable[[], Welcome], worker: WorkerService, peers: Peers) -> None:
+        self._fleet = Fleet(welcome, worker, peers)
+        self._sessions: set[ClientSession] = set()
+
+    def open_session(self) -> MasterSession:
+        """A session for a client."""
+        session = ClientSession(self._fleet, self._reset, self._sessions.discard)
+        self._sessions.add(session)
+        return session
+
+    async def _reset(self, asking: ClientSession, containers: Sequence[str]) -> None:
+        others = [session for session in self._sessions if session is not asking]
+        for session in others:
+            session.end(
+                AbortedError(
+                    f"Session is not found: {self._fleet.welcome().task} was told to reset "
+                    f"containers {list(containers)}, which ends its sessions; open a new one"
+                )
+            )
+        cluster = self._fleet.welcome().cluster
+        calls = [self._reset_task(task, containers) for task in cluster.tasks()]
+        results = await asyncio.gather(*calls, return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+
+    async def _reset_task(self, task: Task, containers: Sequence[str]) -> None:
+        if task == self._fleet.welcome().task:
+            await self._fleet.worker.reset(containers)
+            return
+        try:
+            await self._fleet.peers[task].reset(containers, RESET_TIMEOUT_S)
+        except OpError as error:
+            error.message = f"containers {list(containers)} could not be reset: {error.message}"
+            error.args = (error.message,)
+            raise

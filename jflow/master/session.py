@@ -1,0 +1,268 @@
+"""A client's session on the master: registered steps, and the running of them."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import secrets
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from jflow.cluster import Task
+from jflow.errors import (
+    AbortedError,
+    CancelledError,
+    DeadlineExceededError,
+    InvalidArgumentError,
+    OpError,
+    UnavailableError,
+)
+from jflow.master.step import Action, Fail, StartParts, Step, StopParts
+from jflow.plan import Plan, feed_indices, fetch_indices
+from jflow.wire import Array, Artifacts, DeviceRecord, Peers, Registered, Welcome, WorkerService
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """The servers of a cluster as one of them sees them.
+
+    Attributes:
+      welcome: how this one introduces itself, as it is now.
+      worker: its own worker.
+      peers: the others.
+    """
+
+    welcome: Callable[[], Welcome]
+    worker: WorkerService
+    peers: Peers
+
+
+@dataclass(frozen=True)
+class _Share:
+    """One task's part in a registered step: its handle there, in which life, and its values."""
+
+    task: Task
+    incarnation: int
+    handle: int
+    feeds: tuple[int, ...]
+    fetches: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class _Registered:
+    shares: dict[Task, _Share]
+    n_fetches: int
+
+
+class ClientSession:
+    """The server's end of a session. Every method must be called on the event loop.
+
+    Args:
+      fleet: the servers.
+      reset: frees containers everywhere on behalf of this session.
+      closed: is told when the session closes.
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        reset: Callable[[ClientSession, Sequence[str]], Awaitable[None]],
+        closed: Callable[[ClientSession], None],
+    ) -> None:
+        self._fleet = fleet
+        self._reset = reset
+        self._closed = closed
+        self._handles = itertools.count(1)
+        self._steps: dict[int, _Registered] = {}
+        self._incarnations: dict[Task, int] = {}
+        self._running: set[asyncio.Task[list[Array]]] = set()
+        self._end: AbortedError | None = None
+
+    # Calls of the client ----------------------------------------------------------------------
+
+    async def list_devices(
+        self, tasks: Sequence[Task], timeout: float, only_up: bool
+    ) -> Sequence[DeviceRecord]:
+        """See `MasterSession.list_devices`."""
+        own = self._fleet.welcome()
+
+        async def devices(task: Task) -> Sequence[DeviceRecord]:
+            if task == own.task:
+                return own.devices
+            try:
+                return (await self._fleet.peers[task].connect(timeout)).devices
+            except UnavailableError:
+                if only_up:
+                    return ()
+                raise
+
+        found = await asyncio.gather(*(devices(task) for task in tasks))
+        return [device for group in found for device in group]
+
+    async def register(
+        self, plans: Sequence[Plan], n_fetches: int, artifacts: Artifacts, timeout: float
+    ) -> Registered:
+        """See `MasterSession.register`."""
+        self._check_open()
+        by_task: dict[Task, list[Plan]] = {}
+        for plan in plans:
+            by_task.setdefault(plan.device.task, []).append(plan)
+        results = await asyncio.gather(
+            *(self._register_parts(t, group, artifacts, timeout) for t, group in by_task.items())
+        )
+        missing = dict.fromkeys(digest for result in results for digest in result.missing)
+        shares = {
+            task: _Share(
+                task,
+                self._incarnations[task],
+                result.handle,
+                feed_indices(group),
+                fetch_indices(group),
+            )
+            for (task, group), result in zip(by_task.items(), results, strict=True)
+        }
+        if missing:
+            await self._release(share for share in shares.values() if share.handle)
+            return Registered(0, tuple(missing))
+        handle = next(self._handles)
+        self._steps[handle] = _Registered(shares, n_fetches)
+        return Registered(handle)
+
+    async def run(
+        self, handle: int, timeout: float | None, feeds: Sequence[Array]
+    ) -> Sequence[Array]:
+        """See `MasterSession.run`."""
+        self._check_open()
+        step = self._steps.get(handle)
+        if step is None:
+            raise InvalidArgumentError(f"step {handle} was not registered in this session")
+        running = asyncio.current_task()
+        assert running is not None
+        self._running.add(running)
+        try:
+            async with asyncio.timeout(timeout):
+                values = await self._run_shares(step, feeds)
+        except TimeoutError:
+            raise DeadlineExceededError(
+                f"the step took longer than its {timeout} s and was cancelled"
+            ) from None
+        finally:
+            self._running.discard(running)
+        return [values[index] for index in range(step.n_fetches)]
+
+    async def reset(self, containers: Sequence[str]) -> None:
+        """See `MasterSession.reset`."""
+        await self._reset(self, containers)
+
+    def close(self) -> None:
+        """See `MasterSession.close`."""
+        self._closed(self)
+        shares = [share for step in self._steps.values() for share in step.shares.values()]
+        self._steps.clear()
+        # The peers' streams may be slow; nobody waits for them to forget.
+        self._releasing = asyncio.create_task(self._release(shares))
+
+    def end(self, error: AbortedError) -> None:
+        """Ends the session from this side: what runs is cancelled, later calls get `error`."""
+        self._end = error
+        for call in self._running:
+            call.cancel()
+
+    # Registering and running shares -----------------------------------------------------------
+
+    async def _register_parts(
+        self, task: Task, plans: Sequence[Plan], artifacts: Artifacts, timeout: float
+    ) -> Registered:
+        needed = frozenset().union(*(plan.artifacts for plan in plans))
+        own = {digest: artifact for digest, artifact in artifacts.items() if digest in needed}
+        if task == self._fleet.welcome().task:
+            self._incarnations[task] = self._fleet.welcome().incarnation
+            return await self._fleet.worker.register(plans, own)
+        peer = self._fleet.peers[task]
+        welcome = await peer.connect(timeout)
+        # A session's state belongs to one life of each task: the first one that it met.
+        incarnation = self._incarnations.setdefault(task, welcome.incarnation)
+        return await peer.register(incarnation, plans, own)
+
+    async def _run_shares(self, step: _Registered, feeds: Sequence[Array]) -> dict[int, Array]:
+        step_id = secrets.randbits(64)
+        if len(step.shares) == 1:
+            (share,) = step.shares.values()
+            return await self._run_share(share, step_id, feeds)
+        return await _StepRunner(
+            step.shares, lambda share: self._run_share(share, step_id, feeds)
+        ).run()
+
+    async def _run_share(
+        self, share: _Share, step_id: int, feeds: Sequence[Array]
+    ) -> dict[int, Array]:
+        given = [feeds[index] for index in share.feeds]
+        if share.task == self._fleet.welcome().task:
+            values = await self._fleet.worker.run(step_id, share.handle, given)
+        else:
+            peer = self._fleet.peers[share.task]
+            values = await peer.run(share.incarnation, step_id, share.handle, given)
+        return dict(zip(share.fetches, values, strict=True))
+
+    async def _release(self, shares: Iterable[_Share]) -> None:
+        for share in shares:
+            if share.task == self._fleet.welcome().task:
+                self._fleet.worker.release(share.handle)
+            else:
+                await self._fleet.peers[share.task].release(share.incarnation, share.handle)
+
+    def _check_open(self) -> None:
+        if self._end is not None:
+            raise AbortedError(self._end.message)
+
+
+class _StepRunner:
+    """Acts out the step state machine on the event loop."""
+
+    def __init__(
+        self,
+        shares: dict[Task, _Share],
+        run_share: Callable[[_Share], Awaitable[dict[int, Array]]],
+    ) -> None:
+        self._shares = shares
+        self._run_share = run_share
+        self._step = Step(shares)
+        self._calls: dict[Task, asyncio.Task[None]] = {}
+        self._values: dict[int, Array] = {}
+        self._outcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def run(self) -> dict[int, Array]:
+        self._act(self._step.begin())
+        try:
+            await asyncio.shield(self._outcome)
+        except asyncio.CancelledError:
+            self._act(self._step.cancelled(CancelledError("Step was cancelled")))
+            await asyncio.gather(*self._calls.values(), return_exceptions=True)
+            self._outcome.cancel()
+            raise
+        return self._values
+
+    def _act(self, actions: Sequence[Action]) -> None:
+        for action in actions:
+            match action:
+                case StartParts(task):
+                    self._calls[task] = asyncio.create_task(self._run_one(task))
+                case StopParts(task):
+                    self._calls[task].cancel()
+                case Fail(error):
+                    if not self._outcome.done():
+                        self._outcome.set_exception(error)
+                case _:
+                    if not self._outcome.done():
+                        self._outcome.set_result(None)
+
+    async def _run_one(self, task: Task) -> None:
+        try:
+            self._values.update(await self._run_share(self._shares[task]))
+        except asyncio.CancelledError:
+            self._act(self._step.parts_failed(task, CancelledError("the share was stopped")))
+        except OpError as error:
+            self._act(self._step.parts_failed(task, error))
+        else:
+            self._act(self._step.parts_finished(task))
+

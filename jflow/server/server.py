@@ -1,0 +1,258 @@
+"""`Server`: one task of a cluster in this process."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Self
+
+from jflow.cluster import ClusterSpec, Task, read_tf_config, split_address
+from jflow.errors import InvalidArgumentError, NotFoundError
+from jflow.lowering import export_platform
+from jflow.master import Master
+from jflow.plan import Plan
+from jflow.server.address import listening_host
+from jflow.server.loop import SERVERS
+from jflow.wire import (
+    Array,
+    Artifacts,
+    DeviceRecord,
+    GrpcServer,
+    MasterSession,
+    Peers,
+    Registered,
+    Welcome,
+    WorkerSession,
+    load_token,
+)
+from jflow.worker import Worker, local_devices
+
+_STOP_GRACE_S = 1.0
+_N_THREADS = 8
+
+
+class Server:
+    """A task of a cluster: a master for clients and a worker for masters, on one port.
+
+    Several servers may live in one process. The server listens only at the address that the
+    cluster gives for its task; it asks every caller for this user's token.
+
+    Args:
+      server_or_cluster_def: the cluster, as for ClusterSpec.
+      job_name, task_index: which task this is. May be left out where only one answer is possible,
+        or where TF_CONFIG tells it.
+      protocol: "grpc".
+      start: whether to start at once.
+
+    Raises:
+      ValueError: if the task is not told and cannot be inferred.
+      InvalidArgumentError: if the cluster has no such task, or its address is not a loopback one.
+      NotFoundError: if the protocol is unknown.
+      UnknownError: if the port is in use.
+    """
+
+    def __init__(
+        self,
+        server_or_cluster_def: ClusterSpec | Mapping[str, object],
+        job_name: str | None = None,
+        task_index: int | None = None,
+        protocol: str = "grpc",
+        *,
+        start: bool = True,
+    ) -> None:
+        if protocol != "grpc":
+            raise NotFoundError(f"No server factory registered for protocol {protocol!r}")
+        cluster = ClusterSpec(server_or_cluster_def)
+        self._task = _which_task(cluster, job_name, task_index)
+        self._cluster = cluster
+        self._stopped = threading.Event()
+        self._host: _Host | None = None
+        if start:
+            self.start()
+
+    @property
+    def target(self) -> str:
+        """What to open a session with: "grpc://host:port"."""
+        return f"grpc://{self._address}"
+
+    @property
+    def cluster_spec(self) -> ClusterSpec:
+        """The cluster as this server knows it."""
+        return self._cluster
+
+    @property
+    def incarnation(self) -> int:
+        """A random number that tells this server from earlier ones of the same task."""
+        return self._started().welcome().incarnation
+
+    @property
+    def worker(self) -> Worker:
+        """The worker, for looking at; its methods belong to the servers' event loop."""
+        return self._started().worker
+
+    def start(self) -> None:
+        """Starts to listen. Raises as the constructor; does nothing if it has started."""
+        if self._host is None:
+            self._host = SERVERS.run(_start(self._task, self._cluster, load_token()))
+            self._cluster = self._host.welcome().cluster
+
+    def connect(self, cluster: ClusterSpec | Mapping[str, object]) -> None:
+        """Learns the addresses of the other tasks, where they were not known at the start.
+
+        Raises:
+          InvalidArgumentError: if the cluster has another address for this task.
+        """
+        known = ClusterSpec(cluster)
+        if known.task_address(self._task.job, self._task.index) != self._address:
+            raise InvalidArgumentError(f"{self._task} listens at {self._address}, not as {known}")
+        self._started().set_cluster(known)
+        self._cluster = known
+
+    def join(self) -> None:
+        """Waits until the server is stopped."""
+        self._stopped.wait()
+
+    def stop(self) -> None:
+        """Stops listening, cancels what runs and frees the state. May be called again."""
+        host, self._host = self._host, None
+        if host is not None:
+            SERVERS.run(host.stop())
+            host.threads.shutdown()
+        self._stopped.set()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    @property
+    def _address(self) -> str:
+        return self._cluster.task_address(self._task.job, self._task.index)
+
+    def _started(self) -> _Host:
+        if self._host is None:
+            raise RuntimeError(f"the server {self._task} is not running")
+        return self._host
+
+    def __repr__(self) -> str:
+        state = "stopped" if self._host is None else "at"
+        return f"<jflow.train.Server {self._task} {state} {self.target}>"
+
+
+class _Host:
+    """The composition of one server, as the wire sees it."""
+
+    def __init__(
+        self, task: Task, cluster: ClusterSpec, token: str, threads: ThreadPoolExecutor
+    ) -> None:
+        devices = local_devices(task)
+        incarnation = secrets.randbits(63) + 1
+        self.threads = threads
+        self.peers = Peers(cluster, token)
+        self.worker = Worker(task, devices, self.peers, threads)
+        self._task = task
+        self._incarnation = incarnation
+        self._devices = tuple(
+            DeviceRecord(device, export_platform(found), incarnation)
+            for device, found in devices.items()
+        )
+        self.master = Master(self.welcome, _WorkerCalls(self.worker), self.peers)
+        self.grpc = GrpcServer(self, token)
+
+    def welcome(self) -> Welcome:
+        return Welcome(
+            self._task,
+            self._incarnation,
+            self.peers.cluster,
+            self._devices,
+            self.worker.programs.n_compiled,
+        )
+
+    def set_cluster(self, cluster: ClusterSpec) -> None:
+        self.peers.cluster = cluster
+
+    def open_master_session(self) -> MasterSession:
+        return self.master.open_session()
+
+    def open_worker_session(self) -> WorkerSession:
+        return _WorkerCalls(self.worker)
+
+    async def stop(self) -> None:
+        await self.grpc.stop(_STOP_GRACE_S)
+        await self.peers.close()
+
+
+async def _start(task: Task, cluster: ClusterSpec, token: str) -> _Host:
+    host, port = split_address(cluster.task_address(task.job, task.index))
+    threads = ThreadPoolExecutor(_N_THREADS, thread_name_prefix=f"jflow {task}")
+    server = _Host(task, cluster, token, threads)
+    bound = await server.grpc.start(listening_host(host), port)
+    shown = f"[{host}]" if ":" in host else host
+    server.set_cluster(cluster.replace(task, f"{shown}:{bound}"))
+    return server
+
+
+class _WorkerCalls:
+    """A worker as one caller uses it; what the caller registered goes when the caller goes."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._handles: set[int] = set()
+
+    async def register(self, plans: Sequence[Plan], artifacts: Artifacts) -> Registered:
+        registered = await self._worker.register(plans, artifacts)
+        self._handles.add(registered.handle)
+        return registered
+
+    async def run(self, step: int, handle: int, feeds: Sequence[Array]) -> Sequence[Array]:
+        return await self._worker.run(step, handle, feeds)
+
+    async def reset(self, containers: Sequence[str]) -> None:
+        self._worker.store.clear(containers)
+
+    def release(self, handle: int) -> None:
+        self._handles.discard(handle)
+        self._worker.release(handle)
+
+    def deliver(self, step: int, edge: int, tensor: Array | None) -> None:
+        self._worker.deliver(step, edge, tensor)
+
+    def close(self) -> None:
+        for handle in self._handles:
+            self._worker.release(handle)
+
+
+def _which_task(cluster: ClusterSpec, job: str | None, index: int | None) -> Task:
+    """The task that is meant, by what was said, by TF_CONFIG, or because there is only one."""
+    told = read_tf_config()
+    if job is None and index is None and told.job is not None and told.cluster:
+        job, index = told.job, told.index
+    if job is None:
+        if len(cluster.jobs) != 1:
+            raise ValueError(
+                f"job_name must be given: the cluster has the jobs {cluster.jobs} "
+                "and TF_CONFIG does not say which of them this process is"
+            )
+        (job,) = cluster.jobs
+    tasks = list(cluster.tasks())
+    if index is None:
+        indices = [task.index for task in tasks if task.job == job]
+        if len(indices) != 1:
+            raise ValueError(f"task_index must be given: job {job!r} has the tasks {indices}")
+        (index,) = indices
+    task = Task(job, index)
+    if task not in tasks:
+        raise InvalidArgumentError(
+            f"{task} is not in the cluster, which has {[str(task) for task in tasks]}"
+        )
+    return task

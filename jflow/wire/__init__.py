@@ -1,0 +1,16 @@
+"""The wire: frames, codecs, connections. gRPC and generated code are known here only."""
+
+from jflow.wire.client import MasterClient as MasterClient
+from jflow.wire.frame import Array as Array
+from jflow.wire.peer import GrpcPeer as GrpcPeer
+from jflow.wire.peers import Peers as Peers
+from jflow.wire.server import GrpcServer as GrpcServer
+from jflow.wire.services import Artifacts as Artifacts
+from jflow.wire.services import DeviceRecord as DeviceRecord
+from jflow.wire.services import Host as Host
+from jflow.wire.services import MasterSession as MasterSession
+from jflow.wire.services import Registered as Registered
+from jflow.wire.services import Welcome as Welcome
+from jflow.wire.services import WorkerService as WorkerService
+from jflow.wire.services import WorkerSession as WorkerSession
+from jflow.wire.token import load_token as load_token

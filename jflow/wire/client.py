@@ -1,0 +1,215 @@
+"""A client's connection to the master of its session, for any thread and without an event loop."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
+from queue import SimpleQueue
+from typing import Any
+
+import grpc
+
+from jflow.cluster import Task
+from jflow.errors import CancelledError, DeadlineExceededError, OpError, UnavailableError
+from jflow.plan import Plan
+from jflow.wire import settings
+from jflow.wire.codec import error_of, frames, open_message, plan_to_proto
+from jflow.wire.frame import Array, Assembler
+from jflow.wire.peer import device_from_proto, rpc_error, welcome_from_proto
+from jflow.wire.services import Artifacts, DeviceRecord, Registered, Welcome
+from jflow.wire.token import credentials, load_token
+from jflow.wire.v1 import service_pb2 as pb
+
+_LOG = logging.getLogger(__name__)
+_NOTICE_AFTER_S = 10.0
+
+_Reply = tuple[pb.Envelope, list[Array]]
+
+
+class MasterClient:
+    """A session on a server. Threads may call at the same time.
+
+    Args:
+      address: "host:port" of the server.
+      timeout: longest time to wait until it answers, in seconds.
+
+    Raises:
+      UnavailableError: if it does not answer in time.
+      UnauthenticatedError: if it does not take this user's token.
+    """
+
+    def __init__(self, address: str, timeout: float) -> None:
+        self._address = address
+        self._ids = itertools.count(1)
+        self._pending: dict[int, Future[_Reply]] = {}
+        self._lock = threading.Lock()
+        self._end: OpError | None = None
+        self._outgoing: SimpleQueue[Iterator[bytes] | None] = SimpleQueue()
+        self._channel = grpc.insecure_channel(address, options=settings.CHANNEL_OPTIONS)
+        try:
+            deadline = time.monotonic() + timeout
+            self._wait_until_ready(timeout)
+            self._stream = self._channel.stream_stream(settings.SESSION_METHOD)(
+                self._frames(), metadata=credentials(load_token())
+            )
+            threading.Thread(target=self._read, name=f"jflow {address}", daemon=True).start()
+            hello = pb.Envelope(hello=pb.Hello())
+            reply, _ = self._call(hello, (), max(deadline - time.monotonic(), 1.0))
+            self.welcome: Welcome = welcome_from_proto(reply.welcome)
+        except DeadlineExceededError:
+            self.close()
+            raise self._no_answer(timeout) from None
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the stream is there; once it has ended it stays so."""
+        return self._end is None
+
+    def list_devices(
+        self, tasks: Sequence[Task], timeout: float, *, only_up: bool = False
+    ) -> list[DeviceRecord]:
+        """See `MasterSession.list_devices`."""
+        ask = pb.ListDevices(
+            tasks=[str(task) for task in tasks], timeout_ms=int(timeout * 1000), only_up=only_up
+        )
+        reply, _ = self._call(pb.Envelope(list_devices=ask), (), None)
+        return [device_from_proto(device) for device in reply.device_list.devices]
+
+    def register(
+        self, plans: Sequence[Plan], n_fetches: int, artifacts: Artifacts, timeout: float
+    ) -> Registered:
+        """See `MasterSession.register`."""
+        body = pb.RegisterStep(
+            plans=[plan_to_proto(plan) for plan in plans],
+            n_fetches=n_fetches,
+            artifacts=[pb.Artifact(digest=digest) for digest in artifacts],
+            timeout_ms=int(timeout * 1000),
+        )
+        reply, _ = self._call(pb.Envelope(register_step=body), list(artifacts.values()), None)
+        return Registered(reply.registered.handle, tuple(reply.registered.missing))
+
+    def run(self, handle: int, feeds: Sequence[Array], timeout: float | None) -> list[Array]:
+        """See `MasterSession.run`.
+
+        Raises:
+          DeadlineExceededError: if it takes longer than `timeout` seconds; it is cancelled then.
+        """
+        body = pb.RunStep(
+            handle=handle,
+            timeout_ms=0 if timeout is None else max(int(timeout * 1000), 1),
+        )
+        _, values = self._call(pb.Envelope(run_step=body), feeds, timeout)
+        return values
+
+    def reset(self, containers: Sequence[str]) -> None:
+        """See `MasterSession.reset`."""
+        self._call(pb.Envelope(reset=pb.Reset(containers=containers)), (), None)
+
+    def close(self) -> None:
+        """Ends the session; calls under way fail with CancelledError."""
+        self._finish(CancelledError("Step was cancelled by an explicit call to Session.close()"))
+        self._outgoing.put(None)
+        self._channel.close()
+
+    def _call(
+        self, envelope: pb.Envelope, tensors: Sequence[Array], timeout: float | None
+    ) -> _Reply:
+        key = envelope.id = next(self._ids)
+        if envelope.WhichOneof("body") != "hello":
+            envelope.incarnation = self.welcome.incarnation
+        future: Future[_Reply] = Future()
+        with self._lock:
+            if self._end is not None:
+                raise _again(self._end)
+            self._pending[key] = future
+        self._outgoing.put(frames(key, envelope, tensors))
+        try:
+            return future.result(timeout)
+        except FutureTimeoutError:
+            self._cancel(key)
+            raise DeadlineExceededError(
+                f"the call took longer than its {timeout} s and was cancelled"
+            ) from None
+        except BaseException as error:
+            # Ctrl-C, above all: the step stops and the session stays usable.
+            if not isinstance(error, OpError):
+                self._cancel(key)
+            raise
+        finally:
+            self._pending.pop(key, None)
+
+    def _cancel(self, key: int) -> None:
+        envelope = pb.Envelope(cancel=pb.Cancel(id=key), incarnation=self.welcome.incarnation)
+        self._outgoing.put(frames(next(self._ids), envelope, ()))
+
+    def _frames(self) -> Iterator[bytes]:
+        while (message := self._outgoing.get()) is not None:
+            yield from message
+
+    def _read(self) -> None:
+        assembler = Assembler()
+        end: OpError = UnavailableError(f"the server at {self._address} ended the session")
+        try:
+            for frame in self._stream:
+                message = assembler.feed(frame)
+                if message is not None:
+                    self._receive(*open_message(message))
+        except grpc.RpcError as error:
+            end = rpc_error(error, f"the server at {self._address} cannot be reached", None)
+        except OpError as error:
+            end = error
+        finally:
+            self._finish(end)
+
+    def _receive(self, envelope: pb.Envelope, tensors: list[Array]) -> None:
+        future = self._pending.get(envelope.id)
+        if future is None:
+            if not envelope.id and envelope.status.code:
+                self._finish(error_of(envelope.status))
+        elif envelope.status.code:
+            future.set_exception(error_of(envelope.status))
+        else:
+            future.set_result((envelope, tensors))
+
+    def _finish(self, end: OpError) -> None:
+        with self._lock:
+            if self._end is None:
+                self._end = end
+            pending = list(self._pending.values())
+        for future in pending:
+            # Its answer may come in at the same moment on another thread.
+            with suppress(Exception):
+                future.set_exception(_again(self._end))
+
+    def _wait_until_ready(self, timeout: float) -> None:
+        ready: Any = grpc.channel_ready_future(self._channel)
+        try:
+            ready.result(min(timeout, _NOTICE_AFTER_S))
+        except grpc.FutureTimeoutError:
+            if timeout > _NOTICE_AFTER_S:
+                _LOG.warning("still waiting for the server at %s", self._address)
+            try:
+                ready.result(max(timeout - _NOTICE_AFTER_S, 0.0))
+            except grpc.FutureTimeoutError:
+                ready.cancel()
+                raise self._no_answer(timeout) from None
+
+    def _no_answer(self, timeout: float) -> UnavailableError:
+        return UnavailableError(
+            f"waited {timeout:.0f} s for the server at {self._address}, but nobody answers there; "
+            "start it or check the address"
+        )
+
+
+def _again(error: OpError) -> OpError:
+    """A fresh error of the same kind: one exception must not be raised in several threads."""
+    return type(error)(error.message, op=error.op, task=error.task)

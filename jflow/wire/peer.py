@@ -1,0 +1,266 @@
+"""A server's connection to another server."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Sequence
+
+import grpc
+
+from jflow.cluster import ClusterSpec, Device, Task
+from jflow.errors import AbortedError, OpError, UnauthenticatedError, UnavailableError
+from jflow.plan import Plan
+from jflow.wire import settings
+from jflow.wire.codec import error_of, plan_to_proto
+from jflow.wire.frame import Array
+from jflow.wire.services import Artifacts, DeviceRecord, Registered, Welcome
+from jflow.wire.stream import FrameStream, Received
+from jflow.wire.token import credentials
+from jflow.wire.v1 import service_pb2 as pb
+
+_LOG = logging.getLogger(__name__)
+_NOTICE_AFTER_S = 10.0
+_REDIAL_TIMEOUT_S = 2.0
+
+
+class GrpcPeer:
+    """The worker service of another task. Every method must be called on the event loop.
+
+    The connection is made when it is first needed and made again after it broke. What is meant
+    for one life of the task is refused when another one answers.
+
+    Args:
+      task: whom to call.
+      address: where it listens, "host:port".
+      token: the secret to show.
+    """
+
+    def __init__(self, task: Task, address: str, token: str) -> None:
+        self._task = task
+        self._address = address
+        self._token = token
+        self._dialing = asyncio.Lock()
+        self._link: _Link | None = None
+
+    async def connect(self, timeout: float) -> Welcome:
+        """Makes sure that there is a connection.
+
+        Args:
+          timeout: longest time to wait for the task, in seconds.
+
+        Raises:
+          UnavailableError: if the task does not answer in time.
+          UnauthenticatedError: if it does not take the token.
+        """
+        async with self._dialing:
+            if self._link is None or self._link.is_broken:
+                self._link = await _dial(self._task, self._address, self._token, timeout)
+            return self._link.welcome
+
+    async def _meant_for(self, incarnation: int) -> _Link:
+        await self.connect(_REDIAL_TIMEOUT_S)
+        link = self._link
+        if link is None:
+            raise UnavailableError(f"{self._task} was disconnected", task=str(self._task))
+        if link.welcome.incarnation != incarnation:
+            raise AbortedError(
+                f"{self._task} at {self._address} has restarted: its variables and registered "
+                "steps are gone; open a new session and initialize again",
+                task=str(self._task),
+            )
+        return link
+
+    async def register(
+        self, incarnation: int, plans: Sequence[Plan], artifacts: Artifacts
+    ) -> Registered:
+        """See `WorkerService.register`; for the life `incarnation` of the task."""
+        link = await self._meant_for(incarnation)
+        body = pb.RegisterParts(
+            plans=[plan_to_proto(plan) for plan in plans],
+            artifacts=[pb.Artifact(digest=digest) for digest in artifacts],
+        )
+        reply, _ = await link.call(
+            pb.Envelope(register_parts=body), list(artifacts.values())
+        )
+        return Registered(reply.registered.handle, tuple(reply.registered.missing))
+
+    async def run(
+        self, incarnation: int, step: int, handle: int, feeds: Sequence[Array]
+    ) -> Sequence[Array]:
+        """See `WorkerService.run`; for the life `incarnation` of the task."""
+        link = await self._meant_for(incarnation)
+        body = pb.RunParts(step=step, handle=handle)
+        _, values = await link.call(pb.Envelope(run_parts=body), feeds)
+        return values
+
+    async def reset(self, containers: Sequence[str], timeout: float) -> None:
+        """See `WorkerService.reset`."""
+        await self.connect(timeout)
+        if self._link is not None:
+            await self._link.call(pb.Envelope(reset=pb.Reset(containers=containers)))
+
+    async def deliver(self, step: int, edge: int, tensor: Array | None) -> None:
+        """Sends the task a value under an edge of a step."""
+        await self.connect(_REDIAL_TIMEOUT_S)
+        if self._link is not None:
+            envelope = pb.Envelope(send_tensor=pb.SendTensor(step=step, edge=edge))
+            await self._link.push(envelope, () if tensor is None else (tensor,))
+
+    async def release(self, incarnation: int, handle: int) -> None:
+        """Forgets registered parts if the task is still there and in the same life."""
+        link = self._link
+        if link is None or link.is_broken or link.welcome.incarnation != incarnation:
+            return
+        await link.push(pb.Envelope(release=pb.Release(handles=[handle])))
+
+    async def close(self) -> None:
+        """Ends the connection; calls under way fail with UnavailableError."""
+        link, self._link = self._link, None
+        if link is not None:
+            await link.close()
+
+
+class _Link:
+    """One stream to one life of a task."""
+
+    def __init__(self, task: Task, channel: grpc.aio.Channel, token: str) -> None:
+        self._task = task
+        self._channel = channel
+        call = channel.stream_stream(settings.PEER_METHOD)(metadata=credentials(token))
+        self._stream = FrameStream(call)
+        self._ids = itertools.count(1)
+        self._pending: dict[int, asyncio.Future[Received]] = {}
+        self._reader = asyncio.create_task(self._read())
+        self.is_broken = False
+        self.welcome: Welcome
+
+    async def greet(self) -> None:
+        reply, _ = await self.call(pb.Envelope(hello=pb.Hello()))
+        self.welcome = welcome_from_proto(reply.welcome)
+
+    async def call(self, envelope: pb.Envelope, tensors: Sequence[Array] = ()) -> Received:
+        """Sends a request and waits for its reply; cancelling the wait cancels the call."""
+        key = envelope.id = next(self._ids)
+        future = self._pending[key] = asyncio.get_running_loop().create_future()
+        try:
+            await self._send(envelope, tensors)
+            return await future
+        except asyncio.CancelledError:
+            if not self.is_broken:
+                await self._send(pb.Envelope(cancel=pb.Cancel(id=key)), ())
+            raise
+        finally:
+            self._pending.pop(key, None)
+
+    async def push(self, envelope: pb.Envelope, tensors: Sequence[Array] = ()) -> None:
+        """Sends a message that has no reply."""
+        await self._send(envelope, tensors)
+
+    async def close(self) -> None:
+        self._reader.cancel()
+        await asyncio.gather(self._reader, return_exceptions=True)
+        await self._channel.close()
+
+    async def _send(self, envelope: pb.Envelope, tensors: Sequence[Array]) -> None:
+        if self.is_broken:
+            raise self._gone("the connection is broken")
+        try:
+            if envelope.WhichOneof("body") != "hello":
+                envelope.incarnation = self.welcome.incarnation
+            await self._stream.send(envelope, tensors)
+        except (grpc.RpcError, asyncio.InvalidStateError) as error:
+            raise self._gone(error) from None
+
+    async def _read(self) -> None:
+        cause: object = "it closed the connection"
+        try:
+            async for envelope, tensors in self._stream:
+                future = self._pending.get(envelope.id)
+                if future is None or future.done():
+                    continue
+                if envelope.status.code:
+                    future.set_exception(error_of(envelope.status))
+                else:
+                    future.set_result((envelope, tensors))
+        except grpc.RpcError as error:
+            cause = error
+        except OpError as error:
+            cause = error
+        finally:
+            self.is_broken = True
+            for future in self._pending.values():
+                if not future.done():
+                    future.set_exception(self._gone(cause))
+
+    def _gone(self, cause: object) -> OpError:
+        return rpc_error(cause, f"{self._task} cannot be reached", str(self._task))
+
+
+async def _dial(task: Task, address: str, token: str, timeout: float) -> _Link:
+    channel = grpc.aio.insecure_channel(address, options=settings.CHANNEL_OPTIONS)
+    try:
+        await _wait_until_ready(channel, task, address, timeout)
+        link = _Link(task, channel, token)
+        await asyncio.wait_for(link.greet(), max(timeout, _REDIAL_TIMEOUT_S))
+    except BaseException as error:
+        await channel.close()
+        if isinstance(error, TimeoutError):
+            raise UnavailableError(
+                f"waited {timeout:.0f} s for {task} at {address}, but nobody answers there; "
+                "start it or check the address in the cluster",
+                task=str(task),
+            ) from None
+        raise
+    return link
+
+
+async def _wait_until_ready(
+    channel: grpc.aio.Channel, task: Task, address: str, timeout: float
+) -> None:
+    ready = asyncio.ensure_future(channel.channel_ready())
+    done, _ = await asyncio.wait([ready], timeout=min(timeout, _NOTICE_AFTER_S))
+    if not done and timeout > _NOTICE_AFTER_S:
+        _LOG.warning("still waiting for %s at %s", task, address)
+    try:
+        await asyncio.wait_for(ready, max(timeout - _NOTICE_AFTER_S, 0.0))
+    except asyncio.CancelledError:
+        ready.cancel()
+        raise
+
+
+def rpc_error(cause: object, what: str, task: str | None) -> OpError:
+    """The error for a stream that failed.
+
+    Args:
+      cause: what gRPC raised, or a sentence.
+      what: what could not be done.
+      task: the task at the other end.
+    """
+    if isinstance(cause, grpc.RpcError):
+        code, details = cause.code(), cause.details() or ""
+        if code is grpc.StatusCode.UNAUTHENTICATED:
+            return UnauthenticatedError(details, task=task)
+        cause = f"{code.name.lower()}: {details}"
+    return UnavailableError(f"{what} ({cause})", task=task)
+
+
+def welcome_from_proto(message: pb.Welcome) -> Welcome:
+    """A server's introduction."""
+    jobs: dict[str, dict[int, str]] = {}
+    for name, address in message.cluster.items():
+        task = Task.parse(name)
+        jobs.setdefault(task.job, {})[task.index] = address
+    return Welcome(
+        Task.parse(message.task),
+        message.incarnation,
+        ClusterSpec(jobs),
+        tuple(device_from_proto(device) for device in message.devices),
+        message.n_compiled,
+    )
+
+
+def device_from_proto(message: pb.Device) -> DeviceRecord:
+    """A device of a task."""
+    return DeviceRecord(Device.parse(message.name), message.platform, message.incarnation)

@@ -1,0 +1,270 @@
+"""The gRPC server: turns frames into calls on a host's sessions, and their results into frames."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import grpc
+
+from jflow.cluster import Task
+from jflow.errors import AbortedError, CancelledError, InvalidArgumentError, UnknownError
+from jflow.wire import settings
+from jflow.wire.codec import error_to_status, plan_from_proto
+from jflow.wire.frame import Array
+from jflow.wire.services import Host, MasterSession, Registered, Welcome, WorkerSession
+from jflow.wire.stream import FrameStream
+from jflow.wire.token import is_authorized
+from jflow.wire.v1 import service_pb2 as pb
+
+_LOG = logging.getLogger(__name__)
+
+Reply = tuple[pb.Envelope, Sequence[Array]]
+_Handle = Callable[[pb.Envelope, list[Array]], Awaitable[Reply | None]]
+
+
+class GrpcServer:
+    """Serves a host on an address. Every method must be called on the event loop.
+
+    Args:
+      host: what to serve.
+      token: the secret that callers must show.
+    """
+
+    def __init__(self, host: Host, token: str) -> None:
+        self._host = host
+        self._server = grpc.aio.server(
+            interceptors=[_TokenCheck(token)], options=settings.SERVER_OPTIONS
+        )
+        self._server.add_generic_rpc_handlers((_Methods(host),))
+
+    async def start(self, host: str, port: int) -> int:
+        """Listens; returns the port, which the system chooses if `port` is 0.
+
+        Raises:
+          UnknownError: if the address cannot be bound, for example because it is in use.
+        """
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        try:
+            bound = self._server.add_insecure_port(address)
+        except RuntimeError as error:
+            raise UnknownError(
+                f"Could not start gRPC server: {address} cannot be bound; "
+                "another process may be using the port"
+            ) from error
+        await self._server.start()
+        return bound
+
+    async def stop(self, grace: float) -> None:
+        """Refuses new calls and ends open streams after at most `grace` seconds."""
+        await self._server.stop(grace)
+
+
+class _TokenCheck(grpc.aio.ServerInterceptor):  # type: ignore[misc] # grpc is typed as Any here
+    """Refuses every call that does not show the token, before its body is read."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token
+
+    async def intercept_service(self, continuation: Any, details: Any) -> Any:
+        if is_authorized(details.invocation_metadata, self._token):
+            return await continuation(details)
+        return grpc.stream_stream_rpc_method_handler(_refuse)
+
+
+async def _refuse(_: Any, context: Any) -> None:
+    await context.abort(
+        grpc.StatusCode.UNAUTHENTICATED,
+        "the token is missing or is not this server's; both ends need the same "
+        "~/.jflow/token, JFLOW_TOKEN_FILE or JFLOW_TOKEN",
+    )
+
+
+class _Methods(grpc.GenericRpcHandler):  # type: ignore[misc] # likewise
+    def __init__(self, host: Host) -> None:
+        # gRPC looks whether a handler is a coroutine function: partials are, lambdas are not.
+        self._methods = {
+            settings.SESSION_METHOD: partial(_serve_client, host),
+            settings.PEER_METHOD: partial(_serve_peer, host),
+        }
+
+    def service(self, details: Any) -> Any:
+        method = self._methods.get(details.method)
+        return method and grpc.stream_stream_rpc_method_handler(method)
+
+
+async def _serve_client(host: Host, _: Any, context: Any) -> None:
+    stream = FrameStream(context)
+    messages = aiter(stream)
+    if not await _greet(host, stream, messages):
+        return
+    session = host.open_master_session()
+    await _serve(host, stream, messages, lambda e, t: _call_master(session, e, t), session.close)
+
+
+async def _serve_peer(host: Host, _: Any, context: Any) -> None:
+    stream = FrameStream(context)
+    messages = aiter(stream)
+    if not await _greet(host, stream, messages):
+        return
+    session = host.open_worker_session()
+    await _serve(host, stream, messages, lambda e, t: _call_worker(session, e, t), session.close)
+
+
+async def _greet(host: Host, stream: FrameStream, messages: Any) -> bool:
+    """Answers the first message of a stream; False if it is not the one that has to come first."""
+    async for envelope, _ in messages:
+        if envelope.WhichOneof("body") != "hello":
+            _LOG.warning("a stream did not begin with Hello and was closed")
+            return False
+        await stream.send(pb.Envelope(id=envelope.id, welcome=_welcome_to_proto(host.welcome())))
+        return True
+    return False
+
+
+async def _serve(
+    host: Host, stream: FrameStream, messages: Any, handle: _Handle, close: Callable[[], None]
+) -> None:
+    """Answers the calls of a stream, each in a coroutine of its own, until the stream ends."""
+    running: dict[int, asyncio.Task[None]] = {}
+    try:
+        async for envelope, tensors in messages:
+            body = envelope.WhichOneof("body")
+            if body == "cancel":
+                if envelope.cancel.id in running:
+                    running[envelope.cancel.id].cancel()
+            elif envelope.id:
+                call = _answer(host, stream, handle, envelope, tensors)
+                running[envelope.id] = task = asyncio.create_task(call)
+                task.add_done_callback(lambda _, key=envelope.id: running.pop(key, None))
+            else:
+                with suppress(AbortedError):
+                    _check_incarnation(host, envelope)
+                    await handle(envelope, tensors)
+    finally:
+        calls = list(running.values())
+        for task in calls:
+            task.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+        close()
+
+
+async def _answer(
+    host: Host, stream: FrameStream, handle: _Handle, request: pb.Envelope, tensors: list[Array]
+) -> None:
+    try:
+        _check_incarnation(host, request)
+        reply, values = await handle(request, tensors) or (pb.Envelope(), ())
+    except asyncio.CancelledError:
+        status = error_to_status(CancelledError("the call was cancelled"), _name(host))
+        reply, values = pb.Envelope(status=status), ()
+    except Exception as error:  # the boundary of the process: whatever it is goes to the caller
+        if not hasattr(error, "error_code"):
+            _LOG.exception("a call failed with an error that is not jflow's own")
+        reply, values = pb.Envelope(status=error_to_status(error, _name(host))), ()
+    reply.id = request.id
+    # The caller may be gone; its stream's end is noticed where the stream is read.
+    with suppress(grpc.RpcError, asyncio.InvalidStateError):
+        await stream.send(reply, values)
+
+
+def _check_incarnation(host: Host, request: pb.Envelope) -> None:
+    current = host.welcome().incarnation
+    if request.incarnation not in (0, current):
+        raise AbortedError(
+            f"{_name(host)} has restarted since this call's state was made "
+            f"(incarnation {request.incarnation:x} is now {current:x}): its variables and "
+            "registered steps are gone; open a new session and initialize again",
+            task=_name(host),
+        )
+
+
+def _name(host: Host) -> str:
+    return str(host.welcome().task)
+
+
+def _welcome_to_proto(welcome: Welcome) -> pb.Welcome:
+    cluster = welcome.cluster
+    return pb.Welcome(
+        task=str(welcome.task),
+        incarnation=welcome.incarnation,
+        cluster={str(t): cluster.task_address(t.job, t.index) for t in cluster.tasks()},
+        devices=[
+            pb.Device(name=str(d.device), platform=d.platform, incarnation=d.incarnation)
+            for d in welcome.devices
+        ],
+        n_compiled=welcome.n_compiled,
+    )
+
+
+def _registered(result: Registered) -> Reply:
+    return pb.Envelope(
+        registered=pb.Registered(handle=result.handle, missing=result.missing)
+    ), ()
+
+
+async def _call_master(session: MasterSession, request: pb.Envelope, tensors: list[Array]) -> Reply | None:
+    match request.WhichOneof("body"):
+        case "run_step":
+            run = request.run_step
+            timeout = run.timeout_ms / 1000 if run.timeout_ms else None
+            return pb.Envelope(), await session.run(run.handle, timeout, tensors)
+        case "register_step":
+            register = request.register_step
+            plans = [plan_from_proto(plan) for plan in register.plans]
+            artifacts = _artifacts(register.artifacts, tensors)
+            timeout = register.timeout_ms / 1000
+            return _registered(
+                await session.register(plans, register.n_fetches, artifacts, timeout)
+            )
+        case "list_devices":
+            ask = request.list_devices
+            found = await session.list_devices(
+                [Task.parse(name) for name in ask.tasks], ask.timeout_ms / 1000, ask.only_up
+            )
+            devices = [
+                pb.Device(name=str(d.device), platform=d.platform, incarnation=d.incarnation)
+                for d in found
+            ]
+            return pb.Envelope(device_list=pb.DeviceList(devices=devices)), ()
+        case "reset":
+            await session.reset(list(request.reset.containers))
+            return None
+        case other:
+            raise InvalidArgumentError(f"a master does not answer {other!r}")
+
+
+async def _call_worker(session: WorkerSession, request: pb.Envelope, tensors: list[Array]) -> Reply | None:
+    match request.WhichOneof("body"):
+        case "run_parts":
+            run = request.run_parts
+            return pb.Envelope(), await session.run(run.step, run.handle, tensors)
+        case "send_tensor":
+            sent = request.send_tensor
+            session.deliver(sent.step, sent.edge, tensors[0] if tensors else None)
+            return None
+        case "register_parts":
+            plans = [plan_from_proto(plan) for plan in request.register_parts.plans]
+            artifacts = _artifacts(request.register_parts.artifacts, tensors)
+            return _registered(await session.register(plans, artifacts))
+        case "release":
+            for handle in request.release.handles:
+                session.release(handle)
+            return None
+        case "reset":
+            await session.reset(list(request.reset.containers))
+            return None
+        case other:
+            raise InvalidArgumentError(f"a worker does not answer {other!r}")
+
+
+def _artifacts(sent: Any, tensors: list[Array]) -> dict[str, Array]:
+    if len(sent) != len(tensors):
+        raise InvalidArgumentError(f"{len(sent)} artifacts came with {len(tensors)} tensors")
+    return {artifact.digest: tensor for artifact, tensor in zip(sent, tensors, strict=True)}
+
+

@@ -1,0 +1,48 @@
+"""One end of a stream of frames on an event loop, and the calls that go over it."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Protocol
+
+import grpc
+
+from jflow.wire.codec import frames, open_message
+from jflow.wire.frame import Array, Assembler
+from jflow.wire.v1 import service_pb2 as pb
+
+Received = tuple[pb.Envelope, list[Array]]
+
+
+class _Call(Protocol):
+    """What gRPC's two ends of a stream have in common."""
+
+    async def read(self) -> Any: ...
+
+    async def write(self, message: Any) -> None: ...
+
+
+class FrameStream:
+    """Sends and receives envelopes with tensors; messages may be sent at the same time."""
+
+    def __init__(self, call: _Call) -> None:
+        self._call = call
+        self._assembler = Assembler()
+        self._frame_ids = itertools.count(1)
+        # gRPC allows one write at a time. Taken for each frame, so that small messages pass
+        # between the chunks of large ones.
+        self._writing = asyncio.Lock()
+
+    async def send(self, envelope: pb.Envelope, tensors: Sequence[Array] = ()) -> None:
+        """Sends a message; returns when gRPC has taken it."""
+        for frame in frames(next(self._frame_ids), envelope, tensors):
+            async with self._writing:
+                await self._call.write(frame)
+
+    async def __aiter__(self) -> AsyncIterator[Received]:
+        while (frame := await self._call.read()) is not grpc.aio.EOF:
+            message = self._assembler.feed(frame)
+            if message is not None:
+                yield open_message(message)

@@ -1,0 +1,73 @@
+"""The secret that clients show to servers of the same user.
+
+It is made at first use, in a file that only its user can read, so programs on one machine need do
+nothing. On several machines the same file, or the variable JFLOW_TOKEN, has to be there.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import secrets
+import stat
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from jflow.errors import PermissionDeniedError
+
+_HEADER = "authorization"
+_N_BYTES = 32
+
+
+def load_token(environ: Mapping[str, str] = os.environ) -> str:
+    """The token: JFLOW_TOKEN, else the file JFLOW_TOKEN_FILE or ~/.jflow/token, made if missing.
+
+    Raises:
+      PermissionDeniedError: if the file cannot be read or others may read it.
+    """
+    if environ.get("JFLOW_TOKEN"):
+        return environ["JFLOW_TOKEN"]
+    path = Path(environ.get("JFLOW_TOKEN_FILE") or Path.home() / ".jflow" / "token")
+    try:
+        if not path.exists():
+            _create(path)
+        mode = path.stat().st_mode
+        token = path.read_text().strip()
+    except OSError as error:
+        raise PermissionDeniedError(f"cannot read the token file {path}: {error}") from error
+    if stat.S_IMODE(mode) & 0o077 or not token:
+        raise PermissionDeniedError(
+            f"the token file {path} must have a token and be readable by its user only; "
+            f"run `chmod 600 {path}`, or delete it to get a new one"
+        )
+    return token
+
+
+def _create(path: Path) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # Written aside and linked into place: of two processes that come first, both get one token.
+    aside = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(secrets.token_hex(_N_BYTES))
+    try:
+        os.link(aside, path)
+    except FileExistsError:
+        pass
+    finally:
+        aside.unlink()
+
+
+def credentials(token: str) -> tuple[tuple[str, str], ...]:
+    """The metadata that shows the token to a server."""
+    return ((_HEADER, f"Bearer {token}"),)
+
+
+def is_authorized(metadata: Sequence[tuple[str, str | bytes]], token: str) -> bool:
+    """Whether a call's metadata shows the token."""
+    shown = [value for key, value in metadata if key == _HEADER]
+    expected = f"Bearer {token}".encode()
+    return len(shown) == 1 and hmac.compare_digest(_bytes(shown[0]), expected)
+
+
+def _bytes(value: str | bytes) -> bytes:
+    return value.encode() if isinstance(value, str) else value

@@ -1,0 +1,123 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class VariableSpec(_message.Message):
+    __slots__ = ("container", "name", "dtype", "shape")
+    CONTAINER_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    DTYPE_FIELD_NUMBER: _ClassVar[int]
+    SHAPE_FIELD_NUMBER: _ClassVar[int]
+    container: str
+    name: str
+    dtype: str
+    shape: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, container: _Optional[str] = ..., name: _Optional[str] = ..., dtype: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Feed(_message.Message):
+    __slots__ = ("index", "slot")
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    index: int
+    slot: int
+    def __init__(self, index: _Optional[int] = ..., slot: _Optional[int] = ...) -> None: ...
+
+class Recv(_message.Message):
+    __slots__ = ("edge", "source", "slot")
+    EDGE_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    edge: int
+    source: str
+    slot: int
+    def __init__(self, edge: _Optional[int] = ..., source: _Optional[str] = ..., slot: _Optional[int] = ...) -> None: ...
+
+class Program(_message.Message):
+    __slots__ = ("digest", "constants", "donated")
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    CONSTANTS_FIELD_NUMBER: _ClassVar[int]
+    DONATED_FIELD_NUMBER: _ClassVar[int]
+    digest: str
+    constants: _containers.RepeatedScalarFieldContainer[str]
+    donated: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, digest: _Optional[str] = ..., constants: _Optional[_Iterable[str]] = ..., donated: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Held(_message.Message):
+    __slots__ = ("variable", "slot")
+    VARIABLE_FIELD_NUMBER: _ClassVar[int]
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    variable: int
+    slot: int
+    def __init__(self, variable: _Optional[int] = ..., slot: _Optional[int] = ...) -> None: ...
+
+class Run(_message.Message):
+    __slots__ = ("program", "reads", "inputs", "writes", "outputs", "before", "after")
+    PROGRAM_FIELD_NUMBER: _ClassVar[int]
+    READS_FIELD_NUMBER: _ClassVar[int]
+    INPUTS_FIELD_NUMBER: _ClassVar[int]
+    WRITES_FIELD_NUMBER: _ClassVar[int]
+    OUTPUTS_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    program: Program
+    reads: _containers.RepeatedScalarFieldContainer[int]
+    inputs: _containers.RepeatedScalarFieldContainer[int]
+    writes: _containers.RepeatedScalarFieldContainer[int]
+    outputs: _containers.RepeatedScalarFieldContainer[int]
+    before: _containers.RepeatedCompositeFieldContainer[Held]
+    after: _containers.RepeatedCompositeFieldContainer[Held]
+    def __init__(self, program: _Optional[_Union[Program, _Mapping]] = ..., reads: _Optional[_Iterable[int]] = ..., inputs: _Optional[_Iterable[int]] = ..., writes: _Optional[_Iterable[int]] = ..., outputs: _Optional[_Iterable[int]] = ..., before: _Optional[_Iterable[_Union[Held, _Mapping]]] = ..., after: _Optional[_Iterable[_Union[Held, _Mapping]]] = ...) -> None: ...
+
+class Send(_message.Message):
+    __slots__ = ("edge", "target", "slot")
+    EDGE_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    edge: int
+    target: str
+    slot: int
+    def __init__(self, edge: _Optional[int] = ..., target: _Optional[str] = ..., slot: _Optional[int] = ...) -> None: ...
+
+class Fetch(_message.Message):
+    __slots__ = ("slot", "index")
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    slot: int
+    index: int
+    def __init__(self, slot: _Optional[int] = ..., index: _Optional[int] = ...) -> None: ...
+
+class Step(_message.Message):
+    __slots__ = ("feed", "recv", "run", "send", "fetch")
+    FEED_FIELD_NUMBER: _ClassVar[int]
+    RECV_FIELD_NUMBER: _ClassVar[int]
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    SEND_FIELD_NUMBER: _ClassVar[int]
+    FETCH_FIELD_NUMBER: _ClassVar[int]
+    feed: Feed
+    recv: Recv
+    run: Run
+    send: Send
+    fetch: Fetch
+    def __init__(self, feed: _Optional[_Union[Feed, _Mapping]] = ..., recv: _Optional[_Union[Recv, _Mapping]] = ..., run: _Optional[_Union[Run, _Mapping]] = ..., send: _Optional[_Union[Send, _Mapping]] = ..., fetch: _Optional[_Union[Fetch, _Mapping]] = ...) -> None: ...
+
+class Stage(_message.Message):
+    __slots__ = ("steps",)
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    steps: _containers.RepeatedCompositeFieldContainer[Step]
+    def __init__(self, steps: _Optional[_Iterable[_Union[Step, _Mapping]]] = ...) -> None: ...
+
+class Plan(_message.Message):
+    __slots__ = ("device", "n_slots", "variables", "stages")
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
+    N_SLOTS_FIELD_NUMBER: _ClassVar[int]
+    VARIABLES_FIELD_NUMBER: _ClassVar[int]
+    STAGES_FIELD_NUMBER: _ClassVar[int]
+    device: str
+    n_slots: int
+    variables: _containers.RepeatedCompositeFieldContainer[VariableSpec]
+    stages: _containers.RepeatedCompositeFieldContainer[Stage]
+    def __init__(self, device: _Optional[str] = ..., n_slots: _Optional[int] = ..., variables: _Optional[_Iterable[_Union[VariableSpec, _Mapping]]] = ..., stages: _Optional[_Iterable[_Union[Stage, _Mapping]]] = ...) -> None: ...

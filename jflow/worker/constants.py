@@ -1,0 +1,41 @@
+"""Constants that programs take as arguments, on their devices, by digest."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+
+import jax
+
+from jflow.wire import Array
+
+
+class ConstantCache:
+    """Arrays by digest and device, the least recently used ones dropped first; for any thread.
+
+    Args:
+      capacity_bytes: how much to keep; plans in use keep their own beyond it.
+    """
+
+    def __init__(self, capacity_bytes: int = 4 << 30) -> None:
+        self._capacity_bytes = capacity_bytes
+        self._lock = threading.Lock()
+        self._arrays: OrderedDict[tuple[str, str], jax.Array] = OrderedDict()
+
+    def has(self, digest: str, device: jax.Device) -> bool:
+        """Whether the constant is on the device."""
+        with self._lock:
+            return (digest, str(device)) in self._arrays
+
+    def get(self, digest: str, device: jax.Device, source: Callable[[], Array]) -> jax.Array:
+        """The constant, put on the device from `source()` if it is not there."""
+        key = (digest, str(device))
+        with self._lock:
+            if key not in self._arrays:
+                self._arrays[key] = jax.device_put(source(), device)
+            self._arrays.move_to_end(key)
+            array = self._arrays[key]
+            while sum(a.nbytes for a in self._arrays.values()) > self._capacity_bytes:
+                self._arrays.popitem(last=False)
+        return array

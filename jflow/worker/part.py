@@ -1,0 +1,155 @@
+"""Runs one plan of a step on an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import jax
+
+from jflow.cluster import Task
+from jflow.errors import InternalError, OpError
+from jflow.plan import Feed, Fetch, Recv, Send, Slot
+from jflow.resources import Store
+from jflow.wire import Array
+from jflow.worker.bound import BoundPlan, BoundRun, BoundStep
+from jflow.worker.frame import Frame, host_array
+from jflow.worker.rendezvous import Rendezvous
+
+
+class Transport(Protocol):
+    """How parts reach other tasks."""
+
+    async def deliver(self, target: Task, step: int, edge: int, tensor: Array | None) -> None:
+        """Sends a value, or a bare signal, to another task."""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What the parts of one task share.
+
+    Attributes:
+      task: which task it is.
+      store: its state.
+      rendezvous: where values for its parts arrive.
+      transport: how to reach other tasks.
+      threads: where to wait for devices.
+    """
+
+    task: Task
+    store: Store
+    rendezvous: Rendezvous[asyncio.Future[Any]]
+    transport: Transport
+    threads: ThreadPoolExecutor
+
+    def deliver(self, step: int, edge: int, value: Any) -> None:
+        """Takes a value for a part of this task."""
+        waiter = self.rendezvous.deliver(step, edge, value)
+        if waiter is not None and not waiter.done():
+            waiter.set_result(value)
+
+
+async def run_part(
+    bound: BoundPlan, step: int, fed: Mapping[int, Array], around: Surroundings
+) -> dict[int, Array]:
+    """Runs a plan; returns its fetched values by their index.
+
+    Args:
+      bound: the plan.
+      step: names the step on every task that takes part.
+      fed: the step's fed values by their index.
+      around: what the plan's task provides.
+
+    Raises:
+      OpError: with the task where it happened.
+    """
+    part = _Part(bound, step, fed, around)
+    try:
+        return await part.run()
+    except OpError as error:
+        error.task = error.task or str(around.task)
+        raise
+    except jax.errors.JaxRuntimeError as error:
+        raise InternalError(
+            f"a program failed on {bound.plan.device}: {error}", task=str(around.task)
+        ) from error
+    finally:
+        part.close()
+
+
+class _Part:
+    def __init__(
+        self, bound: BoundPlan, step: int, fed: Mapping[int, Array], around: Surroundings
+    ) -> None:
+        self._bound = bound
+        self._step = step
+        self._fed = fed
+        self._around = around
+        self._frame = Frame(bound, around.store)
+        self._sends: list[asyncio.Task[None]] = []
+        self._fetches: dict[int, Slot] = {}
+
+    async def run(self) -> dict[int, Array]:
+        for stage in self._bound.stages:
+            for action in stage:
+                await self._do(action)
+        if self._sends:
+            await all_of(self._sends)
+        return {index: await self._host(slot) for index, slot in self._fetches.items()}
+
+    def close(self) -> None:
+        for send in self._sends:
+            send.cancel()
+        self._frame.close()
+
+    async def _do(self, action: BoundStep) -> None:
+        match action:
+            case BoundRun():
+                self._frame.take_turn(action)
+            case Feed():
+                self._frame[action.slot] = self._fed[action.index]
+            case Fetch():
+                # Read at the end, so that later stages need not wait for this one's device.
+                self._fetches[action.index] = action.slot
+            case Recv():
+                value = await self._receive(action.edge)
+                if action.slot is not None:
+                    self._frame[action.slot] = jax.device_put(value, self._bound.device)
+            case Send():
+                if action.target.task == self._around.task:
+                    value = None if action.slot is None else self._frame[action.slot]
+                    self._around.deliver(self._step, action.edge, value)
+                else:
+                    self._sends.append(asyncio.create_task(self._send(action)))
+
+    async def _receive(self, edge: int) -> Any:
+        waiter: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        kept = self._around.rendezvous.take(self._step, edge, waiter)
+        return kept.value if kept is not None else await waiter
+
+    async def _send(self, action: Send) -> None:
+        tensor = None if action.slot is None else await self._host(action.slot, copy=False)
+        target = action.target.task
+        await self._around.transport.deliver(target, self._step, action.edge, tensor)
+
+    async def _host(self, slot: Slot, *, copy: bool = True) -> Array:
+        """The slot's value on the host; a copy, if asked for, where an update could change it."""
+        value = self._frame[slot]
+        if isinstance(value, jax.Array) and not value.is_ready():
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(self._around.threads, value.block_until_ready)
+        return host_array(value, copy=copy and self._frame.is_leased(slot))
+
+
+async def all_of(awaitables: Iterable[Awaitable[Any]]) -> list[Any]:
+    """Awaits all; the first error cancels the others and is raised alone."""
+    tasks = [asyncio.ensure_future(awaitable) for awaitable in awaitables]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,187 @@
+"""The worker of one task: keeps registered parts and state, and runs parts on an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from jflow import lowering
+from jflow.cluster import Device, Task
+from jflow.errors import AbortedError, InvalidArgumentError
+from jflow.lowering import ProgramCache
+from jflow.plan import Plan, feed_indices, fetch_indices
+from jflow.resources import Store
+from jflow.wire import Array, Artifacts, Registered
+from jflow.worker.bound import BoundPlan, bind
+from jflow.worker.constants import ConstantCache
+from jflow.worker.part import Surroundings, Transport, all_of, run_part
+from jflow.worker.rendezvous import Rendezvous
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """What one task does in a step: plans for its devices, and which values come and go."""
+
+    plans: tuple[BoundPlan, ...]
+    feeds: tuple[int, ...]
+    fetches: tuple[int, ...]
+
+
+class Worker:
+    """Runs parts for masters. Every method must be called on the event loop.
+
+    Args:
+      task: which task this is.
+      devices: this process's devices by name.
+      transport: how to reach other tasks.
+      threads: where to compile, and to wait until devices are done.
+
+    Attributes:
+      store: the state of the task.
+      programs: what it has compiled.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        devices: Mapping[Device, jax.Device],
+        transport: Transport,
+        threads: ThreadPoolExecutor,
+    ) -> None:
+        self._devices = devices
+        self._handles = itertools.count(1)
+        self._parts: dict[int, _Parts] = {}
+        self._constants = ConstantCache()
+        self._around = Surroundings(task, Store(task), Rendezvous(), transport, threads)
+        self.programs = ProgramCache()
+
+    @property
+    def store(self) -> Store:
+        """The state of the task."""
+        return self._around.store
+
+    async def register(self, plans: Sequence[Plan], artifacts: Artifacts) -> Registered:
+        """Compiles and keeps plans; asks for the artifacts that are neither here nor sent along.
+
+        Raises:
+          InvalidArgumentError: if a plan is not for a device of this task, or an artifact is bad.
+        """
+        task = self._around.task
+        for plan in plans:
+            if plan.device not in self._devices:
+                raise InvalidArgumentError(
+                    f"a plan for {plan.device} came to {task}, "
+                    f"which has {[str(device) for device in self._devices]}",
+                    task=str(task),
+                )
+        for digest, artifact in artifacts.items():
+            if lowering.digest_of(artifact) != digest:
+                raise InvalidArgumentError(f"an artifact's bytes do not have the digest {digest}")
+        missing = self._missing(plans, artifacts)
+        if missing:
+            return Registered(0, missing)
+        loop = asyncio.get_running_loop()
+        try:
+            bound = [
+                await loop.run_in_executor(self._around.threads, self._bind, plan, artifacts)
+                for plan in plans
+            ]
+        except _DroppedError as dropped:
+            return Registered(0, (dropped.digest,))
+        handle = next(self._handles)
+        self._parts[handle] = _Parts(tuple(bound), feed_indices(plans), fetch_indices(plans))
+        return Registered(handle)
+
+    def release(self, handle: int) -> None:
+        """Forgets registered parts."""
+        self._parts.pop(handle, None)
+
+    async def run(self, step: int, handle: int, feeds: Sequence[Array]) -> list[Array]:
+        """Runs registered parts as one task's share of a step.
+
+        Args:
+          step: names the step on every task that takes part.
+          handle: the registered parts.
+          feeds: the fed values of these parts in the order of their indices.
+
+        Returns:
+          Their fetched values in the order of their indices.
+
+        Raises:
+          AbortedError: if the handle is not known.
+          OpError: as the parts do.
+        """
+        task = self._around.task
+        parts = self._parts.get(handle)
+        if parts is None:
+            raise AbortedError(
+                f"{task} does not know registered parts {handle}; open a new session",
+                task=str(task),
+            )
+        if len(feeds) != len(parts.feeds):
+            raise InvalidArgumentError(f"expected {len(parts.feeds)} fed values, got {len(feeds)}")
+        fed = dict(zip(parts.feeds, feeds, strict=True))
+        self._around.rendezvous.open(step)
+        try:
+            # A single part is awaited where it is, without a trip through the loop.
+            calls = [run_part(plan, step, fed, self._around) for plan in parts.plans]
+            results = [await calls[0]] if len(calls) == 1 else await all_of(calls)
+        finally:
+            self._around.rendezvous.end(step)
+        fetched = {index: value for result in results for index, value in result.items()}
+        return [fetched[index] for index in parts.fetches]
+
+    def deliver(self, step: int, edge: int, value: Any) -> None:
+        """Takes a value that a part of another task sent."""
+        self._around.deliver(step, edge, value)
+
+    def _missing(self, plans: Sequence[Plan], artifacts: Artifacts) -> tuple[str, ...]:
+        missing: dict[str, None] = {}
+        for plan in plans:
+            device = self._devices[plan.device]
+            for program in plan.programs:
+                if not self.programs.has(program.digest, device, program.donated):
+                    missing[program.digest] = None
+                for digest in program.constants:
+                    if not self._constants.has(digest, device):
+                        missing[digest] = None
+        return tuple(digest for digest in missing if digest not in artifacts)
+
+    def _bind(self, plan: Plan, artifacts: Artifacts) -> BoundPlan:
+        device = self._devices[plan.device]
+        return bind(
+            plan,
+            device,
+            lambda program: self.programs.get(
+                program.digest,
+                device,
+                program.donated,
+                lambda: _sent(artifacts, program.digest)().tobytes(),
+            ),
+            lambda digest: self._constants.get(digest, device, _sent(artifacts, digest)),
+        )
+
+
+class _DroppedError(Exception):
+    """A cache dropped an artifact after it was found there."""
+
+    def __init__(self, digest: str) -> None:
+        super().__init__(digest)
+        self.digest = digest
+
+
+def _sent(artifacts: Artifacts, digest: str) -> Callable[[], np.ndarray[Any, Any]]:
+    def artifact() -> np.ndarray[Any, Any]:
+        if digest not in artifacts:
+            raise _DroppedError(digest)
+        return artifacts[digest]
+
+    return artifact
+
