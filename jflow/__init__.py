@@ -1,23 +1,40 @@
 """Dataflow graphs that span machines, compiled by XLA, with state that outlives your session."""
 
-import jflow.errors as errors
-import jflow.lax as lax
-import jflow.nn as nn
-import jflow.numpy as numpy
-import jflow.random as random
-import jflow.train as train
+from jax.numpy import bfloat16 as bfloat16
+from jax.numpy import bool_ as bool
+from jax.numpy import complex64 as complex64
+from jax.numpy import complex128 as complex128
+from jax.numpy import float16 as float16
+from jax.numpy import float32 as float32
+from jax.numpy import float64 as float64
+from jax.numpy import int8 as int8
+from jax.numpy import int16 as int16
+from jax.numpy import int32 as int32
+from jax.numpy import int64 as int64
+from jax.numpy import uint8 as uint8
+from jax.numpy import uint16 as uint16
+from jax.numpy import uint32 as uint32
+from jax.numpy import uint64 as uint64
+
+from jflow import errors as errors
+from jflow import lax as lax
+from jflow import nn as nn
+from jflow import numpy as numpy
+from jflow import random as random
+from jflow import train as train
 from jflow.graph import Graph as Graph
 from jflow.graph import Operation as Operation
 from jflow.graph import Tensor as Tensor
 from jflow.graph import container as container
 from jflow.graph import control_dependencies as control_dependencies
-from jflow.graph import default_session as get_default_session
 from jflow.graph import device as device
 from jflow.graph import get_default_graph as get_default_graph
+from jflow.graph import get_default_session as get_default_session
 from jflow.graph import gradients as gradients
 from jflow.graph import name_scope as name_scope
 from jflow.graph import reset_default_graph as reset_default_graph
 from jflow.graph import variable_scope as variable_scope
+from jflow.launch import LocalCluster as LocalCluster
 from jflow.ops import Variable as Variable
 from jflow.ops import assign as assign
 from jflow.ops import assign_add as assign_add

@@ -38,6 +38,7 @@ class ClusterSpec:
     """
 
     def __init__(self, cluster: ClusterSpec | Mapping[str, object]) -> None:
+        self._jobs: dict[str, dict[int, str]]
         if isinstance(cluster, ClusterSpec):
             self._jobs = cluster._jobs
             return

@@ -1,4 +1,4 @@
-"""The graph: operations that are JAX equations, tensors between them, and the scopes around them."""
+"""The graph: operations that are JAX equations, tensors between them, scopes around them."""
 
 from jflow.graph.dtypes import as_array as as_array
 from jflow.graph.dtypes import as_dtype as as_dtype
@@ -7,11 +7,11 @@ from jflow.graph.graph import Graph as Graph
 from jflow.graph.graph import Operation as Operation
 from jflow.graph.graph import Tensor as Tensor
 from jflow.graph.primitives import VariableRef as VariableRef
-from jflow.graph.scope import control_dependencies as control_dependencies
 from jflow.graph.scope import container as container
-from jflow.graph.scope import default_session as default_session
+from jflow.graph.scope import control_dependencies as control_dependencies
 from jflow.graph.scope import device as device
 from jflow.graph.scope import get_default_graph as get_default_graph
+from jflow.graph.scope import get_default_session as get_default_session
 from jflow.graph.scope import name_scope as name_scope
 from jflow.graph.scope import reset_default_graph as reset_default_graph
 from jflow.graph.scope import variable_scope as variable_scope

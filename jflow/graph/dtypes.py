@@ -55,5 +55,5 @@ def _loses(array: np.ndarray[Any, Any], wanted: np.dtype[Any]) -> bool:
         return bool(array.size) and not np.array_equal(array.astype(wanted), array)
     order = {"b": 0, "u": 1, "i": 1, "f": 2, "V": 2, "c": 3}
     if wanted == np.bool_:
-        return array.dtype != np.bool_
+        return bool(array.dtype != np.bool_)
     return order.get(array.dtype.kind, 0) > order.get(wanted.kind, 0)

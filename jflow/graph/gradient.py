@@ -117,7 +117,7 @@ def _pull_back(
                    if seeds is not None else [jnp.ones_like(y) for y in values])  # fmt: skip
 
     inputs = [*leaves, *captured, *(seeds or [])]
-    jaxpr = jax.make_jaxpr(pull_back)(*(tracing.shape_of(t.var.aval) for t in inputs))
+    jaxpr = jax.make_jaxpr(pull_back)(*(tracing.shape_of(t.aval) for t in inputs))
     return _insert_sharing(graph, path, jaxpr, inputs)
 
 
@@ -140,7 +140,9 @@ def _without_leaves(eqn: jex.JaxprEqn, cut: set[Tensor], op: Operation) -> jex.J
     """The equation with outputs renamed where a leaf itself is computed on the path."""
     if not cut.intersection(op.outputs):
         return eqn
-    return eqn.replace(outvars=[jex.Var(t.var.aval) if t in cut else t.var for t in op.outputs])
+    outvars = [jex.Var(t.aval) if t in cut else t.var for t in op.outputs]
+    renamed: jex.JaxprEqn = eqn.replace(outvars=outvars)
+    return renamed
 
 
 def _insert_sharing(
@@ -152,9 +154,7 @@ def _insert_sharing(
     def existing(eqn: jex.JaxprEqn, args: list[tracing.Atom]) -> Operation | None:
         return known.get(_identity(eqn, args))
 
-    return graph.inline(
-        jaxpr, [t.var for t in inputs], lambda eqn: _name(eqn), existing=existing
-    )
+    return graph.inline(jaxpr, [t.var for t in inputs], _name, existing=existing)
 
 
 def _identity(eqn: jex.JaxprEqn, args: list[tracing.Atom]) -> Any:
@@ -169,7 +169,7 @@ def _identity(eqn: jex.JaxprEqn, args: list[tracing.Atom]) -> Any:
 
 
 def _is_scalar(atom: tracing.Atom) -> bool:
-    return isinstance(atom, jex.Literal) and hasattr(atom.val, "item") and atom.aval.shape == ()
+    return isinstance(atom, jex.Literal) and hasattr(atom.val, "item") and jnp.shape(atom.val) == ()
 
 
 def _name(eqn: jex.JaxprEqn) -> str:

@@ -51,14 +51,22 @@ class Tensor(Symbolic):
         return self.op.graph
 
     @property
+    def aval(self) -> jax.core.ShapedArray:
+        """Shape and dtype as JAX knows them, weak types included."""
+        aval = self.var.aval
+        assert isinstance(aval, jax.core.ShapedArray)
+        return aval
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """Size of each dimension."""
-        return tuple(self.var.aval.shape)
+        return tuple(self.aval.shape)
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """Type of the elements."""
-        return np.dtype(self.var.aval.dtype)
+        dtype: np.dtype[Any] = np.dtype(self.aval.dtype)
+        return dtype
 
     @property
     def ndim(self) -> int:
@@ -212,7 +220,7 @@ class Graph:
         for leaf in leaves:
             if isinstance(leaf, Symbolic | np.ndarray | jax.Array):
                 tensors.append(self.as_tensor(leaf))
-                keys.append(tensors[-1].var.aval)
+                keys.append(tensors[-1].aval)
             else:
                 keys.append(tracing.Static(type(leaf), leaf))
         traced = tracing.trace(fun, name, in_tree, keys)
@@ -241,15 +249,13 @@ class Graph:
                 return [tensor.var for tensor in found.outputs]
             outvars = [jex.Var(var.aval) for var in eqn.outvars]
             with scoped_metadata(eqn.ctx.xla_metadata or {}):
-                self._insert(
-                    name_of(eqn), inputs, outvars, eqn.primitive, eqn.params, eqn.effects
-                )
+                self._insert(name_of(eqn), inputs, outvars, eqn.primitive, eqn.params, eqn.effects)
             return outvars
 
         consts = [self.constant(value).var for value in jaxpr.consts]
         atoms = tracing.inline(jaxpr.jaxpr, consts, args, emit)
         return [
-            self.constant(np.asarray(atom.val, atom.aval.dtype))
+            self.constant(np.asarray(atom.val), atom.val.dtype)
             if isinstance(atom, jex.Literal)
             else self._tensors[atom]
             for atom in atoms
@@ -276,7 +282,7 @@ class Graph:
             raise ValueError(f"{tensor!r} belongs to another graph than the one being built")
         return tensor
 
-    def _insert(  # noqa: PLR0913 - the fields of an equation
+    def _insert(
         self,
         name: str,
         inputs: list[tracing.Atom],
@@ -408,13 +414,14 @@ class _Scopes(threading.local):
 
 def scoped_metadata(metadata: dict[str, str | None]) -> AbstractContextManager[Any]:
     """A block whose equations carry `metadata`; None removes a key."""
-    return jax.experimental.xla_metadata.set_xla_metadata(**metadata)
+    block: AbstractContextManager[Any] = jax.experimental.xla_metadata.set_xla_metadata(**metadata)
+    return block
 
 
 def _runner(session: Any) -> stack.Runner:
-    runner = session or stack.sessions.top
+    runner: stack.Runner | None = session or stack.sessions.top
     if runner is None:
         raise ValueError(
             "no default session: use `with jflow.Session():` around the call or pass session="
         )
-    return runner  # type: ignore[no-any-return]
+    return runner

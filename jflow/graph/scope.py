@@ -41,7 +41,7 @@ def reset_default_graph() -> None:
     _GLOBAL.graph = Graph()
 
 
-def default_session() -> stack.Runner | None:
+def get_default_session() -> stack.Runner | None:
     """The innermost session that is the default of this thread, or None."""
     return stack.sessions.top
 

@@ -45,7 +45,7 @@ def trace(
       leaves: a Static, or the abstract value of a tensor, for each leaf.
     """
     try:
-        return _traced(fun, name, in_tree, tuple(leaves), jax.config.jax_enable_x64)
+        return _traced(fun, name, in_tree, tuple(leaves), jax.config.read("jax_enable_x64"))
     except TypeError:
         # Either the leaves cannot be hashed, or the user's call is wrong: tracing again tells.
         return _trace(fun, name, in_tree, leaves)

@@ -1,7 +1,7 @@
 """From segments to XLA programs: building, naming by digest, shipping and compiling."""
 
-from jflow.lowering.compile import Executable as Executable
 from jflow.lowering.cache import ProgramCache as ProgramCache
+from jflow.lowering.compile import Executable as Executable
 from jflow.lowering.compile import compile_exported as compile_exported
 from jflow.lowering.compile import compile_jaxpr as compile_jaxpr
 from jflow.lowering.export import digest_of as digest_of

@@ -46,7 +46,7 @@ def _compile(
 ) -> Executable:
     here = jax.sharding.SingleDeviceSharding(device)
     jitted = jax.jit(
-        lambda *args: fun(*args),
+        fun,
         keep_unused=True,
         donate_argnums=donated,
         in_shardings=here,

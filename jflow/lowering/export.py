@@ -21,14 +21,15 @@ from jflow.graph import internals
 def digest_of(artifact: np.ndarray[Any, Any]) -> str:
     """The name of a program (as u8[n]) or a constant: SHA-256 of its type and bytes, in hex."""
     digest = hashlib.sha256(f"{artifact.dtype.name}{artifact.shape}".encode())
-    digest.update(np.ascontiguousarray(artifact).reshape(-1).view(np.uint8))
+    digest.update(np.ascontiguousarray(artifact).reshape(-1).view(np.uint8).data)
     return digest.hexdigest()
 
 
 def export_platform(device: jax.Device) -> str:
     """What `jax.export` calls the platform of a device: "cpu", "cuda", "rocm" or "tpu"."""
-    if device.platform != "gpu":
-        return device.platform
+    platform: str = device.platform
+    if platform != "gpu":
+        return platform
     return "rocm" if "rocm" in device.client.platform_version.lower() else "cuda"
 
 
@@ -71,7 +72,8 @@ class _Stripper:
         bare = origin.replace(traceback=None, name_stack=type(origin.name_stack)())
         params = {key: self._param(value) for key, value in eqn.params.items()}
         ctx = self._context if eqn.ctx.xla_metadata else eqn.ctx
-        return eqn.replace(params=params, source_info=bare, ctx=ctx)
+        stripped: jex.JaxprEqn = eqn.replace(params=params, source_info=bare, ctx=ctx)
+        return stripped
 
     def _param(self, value: Any) -> Any:
         if isinstance(value, jex.ClosedJaxpr):

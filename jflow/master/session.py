@@ -265,4 +265,3 @@ class _StepRunner:
             self._act(self._step.parts_failed(task, error))
         else:
             self._act(self._step.parts_finished(task))
-

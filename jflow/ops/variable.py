@@ -155,7 +155,7 @@ class Variable(Symbolic):
                 f"an update of shape {tensor.shape} does not fit {self._ref} of shape {self.shape}"
             )
         old = jax.ShapeDtypeStruct(self.shape, self.dtype)
-        body = jax.make_jaxpr(fun)(old, shape_of(tensor.var.aval))
+        body = jax.make_jaxpr(fun)(old, shape_of(tensor.aval))
         return self._write(update_p, [tensor], name, body=body)
 
     def _operand(self, value: Any) -> Tensor:

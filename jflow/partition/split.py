@@ -19,7 +19,6 @@ from jflow.graph import Operation, Tensor, VariableRef
 from jflow.graph.primitives import group_p, variable_p
 from jflow.partition.prune import control_sources
 from jflow.partition.state import StateUse, analyse
-
 from jflow.plan import (
     Feed,
     Fetch,

@@ -82,5 +82,3 @@ def _classify(use: StateUse, tensor: Tensor, value_of: dict[Tensor, Tensor | Non
         use.after.append((ref, tensor))
     else:
         use.outputs.append(tensor)
-
-

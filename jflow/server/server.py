@@ -30,7 +30,6 @@ from jflow.wire import (
 )
 from jflow.worker import Worker, local_devices
 
-_STOP_GRACE_S = 1.0
 _N_THREADS = 8
 
 
@@ -188,7 +187,7 @@ class _Host:
         return _WorkerCalls(self.worker)
 
     async def stop(self) -> None:
-        await self.grpc.stop(_STOP_GRACE_S)
+        await self.grpc.stop()
         await self.peers.close()
 
 

@@ -57,13 +57,22 @@ class StepKey:
     fed: tuple[Tensor, ...]
 
 
-def register_step(graph: Graph, key: StepKey, backend: Backend) -> Step:
-    """Takes a step through every stage: prune, place, partition, lower, register.
+def place_step(graph: Graph, key: StepKey, backend: Backend) -> dict[Operation, Device]:
+    """A device for each operation that a step needs.
 
     Raises:
       InvalidArgumentError: if a placeholder is not fed or a device does not exist.
     """
     ops = prune(graph, key.targets, key.fetches, set(key.fed))
-    placement: dict[Operation, Device] = dict(place(ops, backend.inventory()))
-    plans = partition(ops, placement, key.fed, key.fetches, backend.lower)
+    return dict(place(ops, backend.inventory()))
+
+
+def register_step(graph: Graph, key: StepKey, backend: Backend) -> Step:
+    """Takes a step through every stage: prune, place, partition, lower, register.
+
+    Raises:
+      InvalidArgumentError: as `place_step`.
+    """
+    placement = place_step(graph, key, backend)
+    plans = partition(list(placement), placement, key.fed, key.fetches, backend.lower)
     return backend.register(plans, len(key.fetches))

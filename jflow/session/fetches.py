@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,10 +95,17 @@ def parse_feeds(graph: Graph, feed_dict: Mapping[Any, Any] | None) -> dict[Tenso
     return dict(_feed(graph, key, value) for key, value in feed_dict.items())
 
 
+def parse_feed_list(graph: Graph, keys: Iterable[Any]) -> tuple[Tensor, ...]:
+    """The tensors that feed keys stand for. Raises TypeError for a key that stands for none."""
+    return tuple(_feed_key(graph, key) for key in keys)
+
+
 def _feed(graph: Graph, key: Any, value: Any) -> tuple[Tensor, Array]:
     tensor = _feed_key(graph, key)
     if isinstance(value, Symbolic | Operation):
-        raise TypeError(f"the value fed for {tensor!r} is a graph element: {value!r}; fetch it first")
+        raise TypeError(
+            f"the value fed for {tensor!r} is a graph element: {value!r}; fetch it first"
+        )
     try:
         array = as_array(value, tensor.dtype)
     except (TypeError, ValueError, OverflowError) as error:

@@ -8,12 +8,19 @@ from contextlib import AbstractContextManager, ExitStack
 from types import TracebackType
 from typing import Any, Self
 
-from jflow.cluster import split_address
+from jflow.cluster import Device, split_address
 from jflow.errors import NotFoundError, OpError
 from jflow.graph import Graph, Operation, get_default_graph, stack
-from jflow.session.backend import Backend, DeviceInfo, Step, StepKey, register_step
+from jflow.session.backend import (
+    Backend,
+    DeviceInfo,
+    Step,
+    StepKey,
+    place_step,
+    register_step,
+)
 from jflow.session.config import ConfigProto, RunOptions
-from jflow.session.fetches import parse_feeds, parse_fetches
+from jflow.session.fetches import parse_feed_list, parse_feeds, parse_fetches
 from jflow.session.local import LocalBackend
 from jflow.session.remote import RemoteBackend, reset_containers
 
@@ -45,9 +52,7 @@ class Session:
         self._config = _checked_config(config)
         self._graph = get_default_graph() if graph is None else graph
         self._target = _checked_target(target)
-        self._backend: Backend = (
-            RemoteBackend(target, self._config) if target else LocalBackend()
-        )
+        self._backend: Backend = RemoteBackend(target, self._config) if target else LocalBackend()
         self._steps: dict[StepKey, Step] = {}
         self._registering = threading.Lock()
         self._closed = False
@@ -121,6 +126,22 @@ class Session:
             return self.run(fetches, dict(zip(keys, values, strict=True)))
 
         return call
+
+    def placement(
+        self, fetches: Any, feed_list: Sequence[Any] | None = None
+    ) -> dict[Operation, Device]:
+        """Where each operation that a step needs would run; for looking at.
+
+        Args:
+          fetches: as for `run`.
+          feed_list: the tensors that would be fed.
+
+        Raises:
+          As `run` before the step begins.
+        """
+        parsed = parse_fetches(self._graph, fetches)
+        fed = parse_feed_list(self._graph, feed_list or ())
+        return place_step(self._graph, StepKey(parsed.targets, parsed.tensors, fed), self._backend)
 
     def list_devices(self) -> list[DeviceInfo]:
         """The devices of the cluster's tasks that are up, the master's own first."""

@@ -55,9 +55,8 @@ class MasterClient:
         try:
             deadline = time.monotonic() + timeout
             self._wait_until_ready(timeout)
-            self._stream = self._channel.stream_stream(settings.SESSION_METHOD)(
-                self._frames(), metadata=credentials(load_token())
-            )
+            method: Any = self._channel.stream_stream(settings.SESSION_METHOD)
+            self._stream = method(self._frames(), metadata=credentials(load_token()))
             threading.Thread(target=self._read, name=f"jflow {address}", daemon=True).start()
             hello = pb.Envelope(hello=pb.Hello())
             reply, _ = self._call(hello, (), max(deadline - time.monotonic(), 1.0))

@@ -106,9 +106,7 @@ def error_of(status: pb_tensor.Status) -> OpError:
     """The error that a status other than success stands for."""
     if not status.code:
         return UnknownError("a status of success was taken for an error")
-    return from_code(
-        status.code, status.message, op=status.op or None, task=status.task or None
-    )
+    return from_code(status.code, status.message, op=status.op or None, task=status.task or None)
 
 
 # Plans -----------------------------------------------------------------------------------------
@@ -162,13 +160,13 @@ def _step_to_proto(step: Step) -> pb_plan.Step:
 
 
 def _run_to_proto(step: Run) -> pb_plan.Run:
-    program = step.program and pb_plan.Program(
-        digest=step.program.digest,
-        constants=step.program.constants,
-        donated=step.program.donated,
-    )
+    program = step.program
     return pb_plan.Run(
-        program=program,
+        program=None
+        if program is None
+        else pb_plan.Program(
+            digest=program.digest, constants=program.constants, donated=program.donated
+        ),
         reads=step.reads,
         inputs=step.inputs,
         writes=step.writes,

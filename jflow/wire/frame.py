@@ -2,7 +2,7 @@
 
 A message is a control part (a serialized protobuf) and the raw bytes of its tensors. A frame is
 
-    kind u8 | message id u64 | length of the control part u32 | payload total u64 | control | payload
+    kind u8 | message id u64 | control length u32 | payload length u64 | control | payload
 
 The first frame of a message has the control part and as much of the payload as fits; further frames
 carry the rest, so that a large tensor neither passes through protobuf nor blocks small messages:
@@ -24,6 +24,7 @@ import numpy as np
 from jflow.errors import InvalidArgumentError, ResourceExhaustedError
 
 Array = np.ndarray[Any, Any]
+_Piece = memoryview | bytes
 
 CHUNK_BYTES = 1 << 20
 ALIGNMENT = 64
@@ -78,15 +79,15 @@ def encode(message_id: int, control: bytes, tensors: Sequence[Array]) -> Iterato
         yield b"".join((_HEADER.pack(_MORE, message_id, 0, 0), *parts))
 
 
-def _chunks(tensors: Sequence[Array]) -> Iterator[list[Array | bytes]]:
+def _chunks(tensors: Sequence[Array]) -> Iterator[list[_Piece]]:
     """The padded payload in pieces of at most CHUNK_BYTES, each as parts to be joined."""
-    parts: list[Array | bytes] = []
+    parts: list[_Piece] = []
     room = CHUNK_BYTES
     for tensor in tensors:
         position = 0
         while position < tensor.nbytes:
             taken = tensor[position : position + room]
-            parts.append(taken)
+            parts.append(taken.data)
             position += taken.nbytes
             room -= taken.nbytes
             if not room:

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Sequence
+from typing import Any
 
 import grpc
 
@@ -81,9 +82,7 @@ class GrpcPeer:
             plans=[plan_to_proto(plan) for plan in plans],
             artifacts=[pb.Artifact(digest=digest) for digest in artifacts],
         )
-        reply, _ = await link.call(
-            pb.Envelope(register_parts=body), list(artifacts.values())
-        )
+        reply, _ = await link.call(pb.Envelope(register_parts=body), list(artifacts.values()))
         return Registered(reply.registered.handle, tuple(reply.registered.missing))
 
     async def run(
@@ -128,8 +127,8 @@ class _Link:
     def __init__(self, task: Task, channel: grpc.aio.Channel, token: str) -> None:
         self._task = task
         self._channel = channel
-        call = channel.stream_stream(settings.PEER_METHOD)(metadata=credentials(token))
-        self._stream = FrameStream(call)
+        method: Any = channel.stream_stream(settings.PEER_METHOD)
+        self._stream = FrameStream(method(metadata=credentials(token)))
         self._ids = itertools.count(1)
         self._pending: dict[int, asyncio.Future[Received]] = {}
         self._reader = asyncio.create_task(self._read())
@@ -143,7 +142,8 @@ class _Link:
     async def call(self, envelope: pb.Envelope, tensors: Sequence[Array] = ()) -> Received:
         """Sends a request and waits for its reply; cancelling the wait cancels the call."""
         key = envelope.id = next(self._ids)
-        future = self._pending[key] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Received] = asyncio.get_running_loop().create_future()
+        self._pending[key] = future
         try:
             await self._send(envelope, tensors)
             return await future

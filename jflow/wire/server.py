@@ -59,12 +59,12 @@ class GrpcServer:
         await self._server.start()
         return bound
 
-    async def stop(self, grace: float) -> None:
-        """Refuses new calls and ends open streams after at most `grace` seconds."""
-        await self._server.stop(grace)
+    async def stop(self) -> None:
+        """Ends every stream; calls under way are cancelled, and their callers see them end."""
+        await self._server.stop(None)
 
 
-class _TokenCheck(grpc.aio.ServerInterceptor):  # type: ignore[misc] # grpc is typed as Any here
+class _TokenCheck(grpc.aio.ServerInterceptor):
     """Refuses every call that does not show the token, before its body is read."""
 
     def __init__(self, token: str) -> None:
@@ -84,7 +84,7 @@ async def _refuse(_: Any, context: Any) -> None:
     )
 
 
-class _Methods(grpc.GenericRpcHandler):  # type: ignore[misc] # likewise
+class _Methods(grpc.GenericRpcHandler):
     def __init__(self, host: Host) -> None:
         # gRPC looks whether a handler is a coroutine function: partials are, lambdas are not.
         self._methods = {
@@ -140,7 +140,7 @@ async def _serve(
             elif envelope.id:
                 call = _answer(host, stream, handle, envelope, tensors)
                 running[envelope.id] = task = asyncio.create_task(call)
-                task.add_done_callback(lambda _, key=envelope.id: running.pop(key, None))
+                task.add_done_callback(partial(_forget, running, envelope.id))
             else:
                 with suppress(AbortedError):
                     _check_incarnation(host, envelope)
@@ -151,6 +151,10 @@ async def _serve(
             task.cancel()
         await asyncio.gather(*calls, return_exceptions=True)
         close()
+
+
+def _forget(running: dict[int, asyncio.Task[None]], key: int, _: object) -> None:
+    running.pop(key, None)
 
 
 async def _answer(
@@ -202,12 +206,12 @@ def _welcome_to_proto(welcome: Welcome) -> pb.Welcome:
 
 
 def _registered(result: Registered) -> Reply:
-    return pb.Envelope(
-        registered=pb.Registered(handle=result.handle, missing=result.missing)
-    ), ()
+    return pb.Envelope(registered=pb.Registered(handle=result.handle, missing=result.missing)), ()
 
 
-async def _call_master(session: MasterSession, request: pb.Envelope, tensors: list[Array]) -> Reply | None:
+async def _call_master(
+    session: MasterSession, request: pb.Envelope, tensors: list[Array]
+) -> Reply | None:
     match request.WhichOneof("body"):
         case "run_step":
             run = request.run_step
@@ -238,7 +242,9 @@ async def _call_master(session: MasterSession, request: pb.Envelope, tensors: li
             raise InvalidArgumentError(f"a master does not answer {other!r}")
 
 
-async def _call_worker(session: WorkerSession, request: pb.Envelope, tensors: list[Array]) -> Reply | None:
+async def _call_worker(
+    session: WorkerSession, request: pb.Envelope, tensors: list[Array]
+) -> Reply | None:
     match request.WhichOneof("body"):
         case "run_parts":
             run = request.run_parts
@@ -266,5 +272,3 @@ def _artifacts(sent: Any, tensors: list[Array]) -> dict[str, Array]:
     if len(sent) != len(tensors):
         raise InvalidArgumentError(f"{len(sent)} artifacts came with {len(tensors)} tensors")
     return {artifact.digest: tensor for artifact, tensor in zip(sent, tensors, strict=True)}
-
-

@@ -138,10 +138,16 @@ class _Part:
     async def _host(self, slot: Slot, *, copy: bool = True) -> Array:
         """The slot's value on the host; a copy, if asked for, where an update could change it."""
         value = self._frame[slot]
-        if isinstance(value, jax.Array) and not value.is_ready():
+        if isinstance(value, jax.Array) and not _is_ready(value):
             loop = asyncio.get_running_loop()
             await loop.run_in_executor(self._around.threads, value.block_until_ready)
         return host_array(value, copy=copy and self._frame.is_leased(slot))
+
+
+def _is_ready(array: jax.Array) -> bool:
+    """Whether the device has computed it; JAX has the method, its type stub has not."""
+    ready: bool = array.is_ready()  # type: ignore[attr-defined]
+    return ready
 
 
 async def all_of(awaitables: Iterable[Awaitable[Any]]) -> list[Any]:

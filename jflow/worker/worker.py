@@ -184,4 +184,3 @@ def _sent(artifacts: Artifacts, digest: str) -> Callable[[], np.ndarray[Any, Any
         return artifacts[digest]
 
     return artifact
-

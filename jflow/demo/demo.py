@@ -1,0 +1,92 @@
+"""The tour in one minute: a cluster, asynchronous training, shared state, a picture, a reset."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import jflow as tf
+from jflow.demo.digits import Split, load_digits
+from jflow.demo.model import BATCH, CONTAINER, Model, accuracy, build, train_with_jax
+from jflow.demo.progress import Progress
+from jflow.inspect import save_picture
+
+N_WORKERS = 2
+STEPS_PER_WORKER = 400
+
+
+def run_demo(picture: Path) -> None:
+    """Runs the demo and says what happens.
+
+    Args:
+      picture: where to write the picture of the placed graph (SVG).
+    """
+    started = time.perf_counter()
+    training, test = load_digits()
+    print("1. A cluster on this machine: one parameter server and two workers, three processes.")
+    with tf.LocalCluster(ps=1, workers=N_WORKERS) as cluster:
+        for task in cluster.tasks:
+            print(f"   {task} at {cluster.cluster_spec.task_address(task.job, task.index)}")
+        print("2. Both workers train one model on handwritten digits, each at its own pace.")
+        trained = _train(cluster, training, test)
+        plain = train_with_jax(training, test, N_WORKERS * STEPS_PER_WORKER)
+        print(f"   accuracy on {len(test.images)} images it has not seen: {trained:.1%}")
+        print(f"   the same model by plain JAX in one process:   {plain:.1%}")
+        print("3. A new session on the other worker sees the trained variables:")
+        print(f"   accuracy there, without any training: {_look(cluster, test, picture):.1%}")
+        print(f"   a picture of the placed graph is in {picture}")
+        print(f"4. Resetting the container {CONTAINER!r} frees them:")
+        _reset(cluster)
+    print(f"Done in {time.perf_counter() - started:.0f} s; no process is left.")
+
+
+def _train(cluster: tf.LocalCluster, training: Split, test: Split) -> float:
+    with tf.Graph().as_default():
+        model = build("/job:worker/task:0", len(test.images))
+        with tf.Session(cluster.target("worker", 0)) as session:
+            session.run(model.initialize)
+            with (
+                Progress(N_WORKERS * STEPS_PER_WORKER, "   training") as progress,
+                ThreadPoolExecutor(N_WORKERS) as threads,
+            ):
+                work = lambda worker: _train_worker(cluster, worker, training, test, progress)  # noqa: E731
+                list(threads.map(work, range(N_WORKERS)))
+            return _accuracy(session, model, test)
+
+
+def _train_worker(
+    cluster: tf.LocalCluster, worker: int, training: Split, test: Split, progress: Progress
+) -> None:
+    """What a training program of its own would do: build the graph, open a session, take steps."""
+    with tf.Graph().as_default():
+        model = build(f"/job:worker/task:{worker}", len(test.images))
+        with tf.Session(cluster.target("worker", worker)) as session:
+            for images, labels in training.batches(BATCH, STEPS_PER_WORKER, seed=worker):
+                fed = {model.images: images, model.labels: labels}
+                loss, _ = session.run([model.loss, model.train], fed)
+                progress.advance(f"loss {loss:.3f}")
+
+
+def _look(cluster: tf.LocalCluster, test: Split, picture: Path) -> float:
+    with tf.Graph().as_default():
+        model = build("/job:worker/task:1", len(test.images))
+        with tf.Session(cluster.target("worker", 1)) as session:
+            step = session.placement([model.loss, model.train], [model.images, model.labels])
+            save_picture(step, picture)
+            return _accuracy(session, model, test)
+
+
+def _accuracy(session: tf.Session, model: Model, test: Split) -> float:
+    return accuracy(session.run(model.predictions, {model.test_images: test.images}), test.labels)
+
+
+def _reset(cluster: tf.LocalCluster) -> None:
+    tf.Session.reset(cluster.target("worker", 0), [CONTAINER])
+    with tf.Graph().as_default():
+        model = build("/job:worker/task:0", 1)
+        with tf.Session(cluster.target("worker", 0)) as session:
+            try:
+                session.run(model.variables[0])
+            except tf.errors.FailedPreconditionError as error:
+                print(f"   {error.message.split(';')[0]}")

@@ -1,0 +1,45 @@
+"""A progress bar: tqdm's where it is installed, else a line for every quarter."""
+
+from __future__ import annotations
+
+import threading
+from types import TracebackType
+from typing import Any, Self
+
+try:
+    from tqdm.auto import tqdm
+except ImportError:
+    tqdm = None
+
+
+class Progress:
+    """Counts steps of several threads towards a total."""
+
+    def __init__(self, total: int, label: str) -> None:
+        self._total = total
+        self._label = label
+        self._done = 0
+        self._lock = threading.Lock()
+        self._bar: Any = tqdm and tqdm(total=total, desc=label, unit="step")
+
+    def advance(self, note: str) -> None:
+        """One more step is done."""
+        with self._lock:
+            self._done += 1
+            if self._bar is not None:
+                self._bar.set_postfix_str(note, refresh=False)
+                self._bar.update()
+            elif self._done % max(self._total // 4, 1) == 0:
+                print(f"{self._label}: {self._done} of {self._total} steps, {note}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._bar is not None:
+            self._bar.close()

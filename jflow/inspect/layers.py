@@ -1,0 +1,182 @@
+"""Which row each vertex of a graph is in, and in which order the vertices of a row are.
+
+Edges that skip rows are cut into links between neighbouring rows by *bends*, vertices of no size,
+so that a row has room for everything that passes through it.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_right, insort
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+Edge = tuple[int, int]
+Row = list[int]
+
+_SWEEPS = 12
+
+
+@dataclass(frozen=True)
+class Layers:
+    """A graph in rows.
+
+    Vertices keep their numbers, bends have the numbers after theirs.
+
+    Attributes:
+      rows: vertices from top to bottom and from left to right, those of a lane side by side.
+      lane: of each vertex.
+      chains: for each edge the vertices on it from top to bottom, ends included.
+    """
+
+    rows: list[Row]
+    lane: list[int]
+    chains: list[list[int]]
+
+    @property
+    def links(self) -> Iterable[Edge]:
+        """(upper, lower) for each piece of an edge between neighbouring rows."""
+        return (link for chain in self.chains for link in zip(chain, chain[1:], strict=False))
+
+
+def layered(lanes: Sequence[int], edges: Sequence[Edge]) -> Layers:
+    """Puts vertices in rows so that edges point down.
+
+    Edges that close a cycle point up. A bend is in the lane of the upper end: edges change lanes
+    just before they arrive.
+
+    Args:
+      lanes: for each vertex the lane it has to be in, from 0 on the left.
+      edges: (from, to), no loops. On a cycle the vertex with the lowest number is on top.
+    """
+    downward = _downward(len(lanes), edges)
+    row_of = _row_of(len(lanes), downward)
+    rows: list[Row] = [[] for _ in range(max(row_of, default=-1) + 1)]
+    for vertex, number in enumerate(row_of):
+        rows[number].append(vertex)
+    lane = list(lanes)
+    chains = []
+    for upper, lower in downward:
+        chain = [upper]
+        for number in range(row_of[upper] + 1, row_of[lower]):
+            rows[number].append(len(lane))
+            chain.append(len(lane))
+            lane.append(lanes[upper])
+        chains.append([*chain, lower])
+    layers = Layers([sorted(row, key=lambda v: lane[v]) for row in rows], lane, chains)
+    _untangle(layers)
+    return layers
+
+
+def _downward(n_vertices: int, edges: Sequence[Edge]) -> list[Edge]:
+    """The edges, turned where needed for there to be no cycle."""
+    place = {vertex: number for number, vertex in enumerate(_order(n_vertices, edges))}
+    return [(a, b) if place[a] < place[b] else (b, a) for a, b in edges]
+
+
+def _order(n_vertices: int, edges: Sequence[Edge]) -> list[int]:
+    """Vertices so that edges lead ahead, but for those that close a cycle."""
+    after = _adjacent(n_vertices, edges)
+    waiting = [0] * n_vertices
+    for _, target in edges:
+        waiting[target] += 1
+    ready = [vertex for vertex in range(n_vertices) if not waiting[vertex]]
+    left = dict.fromkeys(range(n_vertices))
+    order = []
+    while left:
+        if not ready:
+            ready.append(next(v for v in left if any(target in left for target in after[v])))
+        vertex = heapq.heappop(ready)
+        if vertex not in left:
+            continue
+        del left[vertex]
+        order.append(vertex)
+        for target in after[vertex]:
+            waiting[target] -= 1
+            if not waiting[target]:
+                heapq.heappush(ready, target)
+    return order
+
+
+def _adjacent(n_vertices: int, edges: Iterable[Edge]) -> list[list[int]]:
+    after: list[list[int]] = [[] for _ in range(n_vertices)]
+    for source, target in edges:
+        after[source].append(target)
+    return after
+
+
+def _row_of(n_vertices: int, downward: Sequence[Edge]) -> list[int]:
+    """As far up as the edges let it, but just above what needs it for what needs nothing."""
+    after = _adjacent(n_vertices, downward)
+    row_of = [0] * n_vertices
+    for vertex in _order(n_vertices, downward):
+        for target in after[vertex]:
+            row_of[target] = max(row_of[target], row_of[vertex] + 1)
+    targets = {target for _, target in downward}
+    for vertex in range(n_vertices):
+        if after[vertex] and vertex not in targets:
+            row_of[vertex] = min(row_of[target] for target in after[vertex]) - 1
+    return row_of
+
+
+def _untangle(layers: Layers) -> None:
+    """Sorts rows by the mean place of their neighbours, up and down, and keeps the best."""
+    upper: dict[int, list[int]] = {}
+    lower: dict[int, list[int]] = {}
+    for a, b in layers.links:
+        lower.setdefault(a, []).append(b)
+        upper.setdefault(b, []).append(a)
+    best = [list(row) for row in layers.rows]
+    fewest = _crossings(best, lower)
+    for sweep in range(_SWEEPS):
+        if not fewest:
+            break
+        down = sweep % 2 == 0
+        _sweep(layers, upper if down else lower, reverse=not down)
+        crossings = _crossings(layers.rows, lower)
+        if crossings < fewest:
+            best, fewest = [list(row) for row in layers.rows], crossings
+    layers.rows[:] = best
+
+
+def _sweep(layers: Layers, neighbours: dict[int, list[int]], *, reverse: bool) -> None:
+    place: dict[int, float] = {}
+    for row in reversed(layers.rows) if reverse else layers.rows:
+        place.update(_places(row, layers.lane))
+        row.sort(key=_sort_key(place, layers.lane, neighbours))
+        place.update(_places(row, layers.lane))
+
+
+def _sort_key(
+    place: dict[int, float], lane: Sequence[int], neighbours: dict[int, list[int]]
+) -> Callable[[int], tuple[int, float]]:
+    def key(vertex: int) -> tuple[int, float]:
+        others = neighbours.get(vertex, [vertex])
+        return lane[vertex], sum(place[other] for other in others) / len(others)
+
+    return key
+
+
+def _places(row: Row, lane: Sequence[int]) -> dict[int, float]:
+    """Where each vertex is: the number of its lane and the part of the lane that is left of it."""
+    members: dict[int, list[int]] = {}
+    for vertex in row:
+        members.setdefault(lane[vertex], []).append(vertex)
+    return {
+        vertex: number + (index + 0.5) / len(group)
+        for number, group in members.items()
+        for index, vertex in enumerate(group)
+    }
+
+
+def _crossings(rows: Sequence[Row], lower: dict[int, list[int]]) -> int:
+    total = 0
+    for row, below in zip(rows, rows[1:], strict=False):
+        index = {vertex: number for number, vertex in enumerate(below)}
+        seen: list[int] = []
+        for vertex in row:
+            ends = [index[target] for target in lower.get(vertex, ())]
+            total += sum(len(seen) - bisect_right(seen, end) for end in ends)
+            for end in ends:
+                insort(seen, end)
+    return total

@@ -1,0 +1,78 @@
+"""How names, shapes and sizes are written where there is little room."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+
+from jflow.graph import Tensor, VariableRef
+
+_KINDS = {"bfloat": "bf", "float": "f", "uint": "u", "int": "i", "complex": "c"}
+_DTYPE = re.compile(r"(bfloat|float|uint|int|complex)(\d.*)")
+_UNPRINTABLE = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+def shape_text(value: Tensor | VariableRef) -> str:
+    """Type and shape in JAX's short notation, such as "f32[32,128]"."""
+    match = _DTYPE.fullmatch(value.dtype.name)
+    kind = _KINDS[match[1]] + match[2] if match else value.dtype.name
+    return f"{kind}[{','.join(map(str, value.shape))}]"
+
+
+def size_bytes(tensors: Sequence[Tensor]) -> int:
+    """Memory that the values take together, in bytes."""
+    return sum(math.prod(tensor.shape) * tensor.dtype.itemsize for tensor in tensors)
+
+
+def byte_text(n_bytes: int) -> str:
+    """A number of bytes with three digits or so: "392 KiB", "1.53 MiB"."""
+    amount, unit = float(n_bytes), 0
+    while amount >= 1000 and unit < len(_BYTE_UNITS) - 1:
+        amount, unit = amount / 1024, unit + 1
+    digits = f"{amount:.3g}" if amount < 1000 else f"{amount:.0f}"
+    return f"{digits} {_BYTE_UNITS[unit]}"
+
+
+def counted(count: int, noun: str) -> str:
+    """A number and its noun: "1 send", "2 sends"."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def short_name(name: str, limit: int) -> str:
+    """The end of a name says most about it: scopes go first, then the middle of the last part."""
+    if len(name) <= limit:
+        return name
+    parts = name.split("/")
+    for start in range(1, len(parts)):
+        candidate = "…/" + "/".join(parts[start:])
+        if len(candidate) <= limit:
+            return candidate
+    return cut(parts[-1], limit)
+
+
+def cut(text: str, limit: int) -> str:
+    """The text with "…" for its middle where it is longer than `limit` characters."""
+    if len(text) <= limit:
+        return text
+    head = limit // 2
+    return text[:head] + "…" + text[len(text) - (limit - 1 - head) :]
+
+
+def printable(text: str) -> str:
+    """The text with "�" for characters that no XML document may have."""
+    return _UNPRINTABLE.sub("\ufffd", text)
+
+
+def text_width(text: str, font_size: float) -> float:
+    """Width in pixels, estimated for the widest of the usual sans-serif fonts."""
+    return font_size * sum(_advance(char) for char in text)
+
+
+def _advance(char: str) -> float:
+    if char in "ijl.,:;|!'()[]/ ftI-":
+        return 0.41
+    if char in "mwMW@%…":
+        return 0.98
+    return 0.7 if char.isupper() or ord(char) > 0x2FF else 0.64

@@ -1,0 +1,3 @@
+"""Starting clusters."""
+
+from jflow.launch.cluster import LocalCluster as LocalCluster

@@ -1,0 +1,42 @@
+"""The process of one task of a `LocalCluster`: `python -m jflow.launch.child JOB INDEX`.
+
+It tells its address on standard output, learns the cluster from a line on standard input, and
+serves until that input ends, which it does when the parent closes it or dies.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from types import FrameType
+from typing import Any
+
+from jflow.server import Server
+
+
+def main() -> None:
+    """Runs the process."""
+    job, index = sys.argv[1], int(sys.argv[2])
+    signal.signal(signal.SIGTERM, _exit)
+    with Server({job: {index: "127.0.0.1:0"}}, job, index) as server:
+        _tell({"address": server.cluster_spec.task_address(job, index)})
+        line = sys.stdin.readline()
+        if not line:
+            return
+        server.connect(json.loads(line)["cluster"])
+        _tell({"ready": True})
+        sys.stdin.read()
+
+
+def _tell(message: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(message) + "\n")
+    sys.stdout.flush()
+
+
+def _exit(_: int, __: FrameType | None) -> None:
+    sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

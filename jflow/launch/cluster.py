@@ -1,0 +1,170 @@
+"""`LocalCluster`: a real cluster on this machine, for as long as a `with` block."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import IO, Any, Self
+
+from jflow.cluster import ClusterSpec, Task
+from jflow.errors import DeadlineExceededError, UnavailableError
+
+_STOP_TIMEOUT_S = 10.0
+
+
+class LocalCluster:
+    """Server processes on the loopback interface, on ports that the system chooses.
+
+    The processes end with the block, and with this process, however it ends.
+
+    Args:
+      ps: number of tasks of the job "ps".
+      workers: number of tasks of the job "worker".
+      timeout: longest time for all of them to start, in seconds.
+
+    Raises:
+      UnavailableError: if a process ends while it starts.
+      DeadlineExceededError: if they take longer than the timeout.
+    """
+
+    def __init__(self, ps: int = 1, workers: int = 2, *, timeout: float = 60.0) -> None:
+        tasks = [Task("ps", i) for i in range(ps)] + [Task("worker", i) for i in range(workers)]
+        if not tasks:
+            raise ValueError("a cluster needs at least one task")
+        self._children = {task: _Child(task) for task in tasks}
+        watchdog = threading.Timer(timeout, self._kill_all)
+        watchdog.start()
+        try:
+            self._spec = self._introduce()
+        except UnavailableError as error:
+            self.stop()
+            if not watchdog.is_alive():
+                raise DeadlineExceededError(f"not started within {timeout} s: {error}") from error
+            raise
+        except BaseException:
+            self.stop()
+            raise
+        finally:
+            watchdog.cancel()
+
+    @property
+    def cluster_spec(self) -> ClusterSpec:
+        """The tasks and their addresses."""
+        return self._spec
+
+    @property
+    def tasks(self) -> list[Task]:
+        """The tasks, those of the job "ps" first."""
+        return list(self._children)
+
+    def target(self, job: str = "worker", index: int = 0) -> str:
+        """What to open a session with, on the given task."""
+        return f"grpc://{self._spec.task_address(job, index)}"
+
+    def pid(self, job: str, index: int = 0) -> int:
+        """Process id of a task."""
+        return self._children[Task(job, index)].process.pid
+
+    def kill(self, job: str, index: int = 0) -> None:
+        """Ends a task's process at once, as a crash would."""
+        child = self._children[Task(job, index)]
+        child.process.kill()
+        child.process.wait()
+
+    def stop(self) -> None:
+        """Ends every process, and waits for it. May be called again."""
+        for child in self._children.values():
+            child.close()
+        for child in self._children.values():
+            child.wait(_STOP_TIMEOUT_S)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def _introduce(self) -> ClusterSpec:
+        """Learns every child's address and tells all of them to all."""
+        with ThreadPoolExecutor(len(self._children)) as threads:
+            addresses = list(threads.map(lambda c: c.listen("address"), self._children.values()))
+            jobs: dict[str, dict[int, str]] = {}
+            for task, address in zip(self._children, addresses, strict=True):
+                jobs.setdefault(task.job, {})[task.index] = address
+            spec = ClusterSpec(jobs)
+            for child in self._children.values():
+                child.tell({"cluster": spec.as_dict()})
+            list(threads.map(lambda c: c.listen("ready"), self._children.values()))
+        return spec
+
+    def _kill_all(self) -> None:
+        for child in self._children.values():
+            child.process.kill()
+
+    def __repr__(self) -> str:
+        return f"<jflow.LocalCluster {self._spec.as_dict()}>"
+
+
+class _Child:
+    """A server process; it ends when its standard input does."""
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "jflow.launch.child", task.job, str(task.index)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            # Ctrl-C in a terminal is for the program that started the cluster.
+            start_new_session=True,
+        )
+
+    def tell(self, message: dict[str, Any]) -> None:
+        pipe = self._pipe(self.process.stdin)
+        try:
+            pipe.write(json.dumps(message) + "\n")
+            pipe.flush()
+        except BrokenPipeError:
+            raise self._ended() from None
+
+    def listen(self, key: str) -> Any:
+        line = self._pipe(self.process.stdout).readline()
+        if not line:
+            raise self._ended()
+        return json.loads(line)[key]
+
+    def close(self) -> None:
+        try:
+            self._pipe(self.process.stdin).close()
+        except BrokenPipeError:
+            pass  # it has ended already
+
+    def wait(self, timeout: float) -> None:
+        try:
+            self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self._pipe(self.process.stdout).close()
+
+    def _ended(self) -> UnavailableError:
+        code = self.process.wait()
+        return UnavailableError(
+            f"the process of {self.task} ended with exit code {code} while the cluster started; "
+            "what it printed is above",
+            task=str(self.task),
+        )
+
+    @staticmethod
+    def _pipe(pipe: IO[str] | None) -> IO[str]:
+        assert pipe is not None
+        return pipe
