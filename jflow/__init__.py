@@ -1,7 +1,7 @@
 """Dataflow graphs that span machines, compiled by XLA, with state that outlives your session."""
 
 from jax.numpy import bfloat16 as bfloat16
-from jax.numpy import bool_ as bool
+from jax.numpy import bool_ as bool  # noqa: F401 - the rule knows only equal names
 from jax.numpy import complex64 as complex64
 from jax.numpy import complex128 as complex128
 from jax.numpy import float16 as float16

@@ -99,7 +99,7 @@ def train_with_jax(training: Split, test: Split, n_steps: int) -> float:
     @jax.jit
     def step(values: dict[str, Any], images: Any, labels: Any) -> dict[str, Any]:
         slopes = jax.grad(loss)(values, images, labels)
-        return jax.tree.map(lambda value, slope: value - RATE * slope, values, slopes)
+        return {name: value - RATE * slopes[name] for name, value in values.items()}
 
     values: dict[str, Any] = dict(initial_values())
     for images, labels in training.batches(BATCH, n_steps, seed=0):

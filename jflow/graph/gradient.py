@@ -129,11 +129,12 @@ def _forward(
     inside = {t for op in path for t in op.outputs if t not in cut}
     used = [t for op in path for t in op.inputs] + list(targets)
     captured = [t for t in dict.fromkeys(used) if t not in inside and t not in cut]
-    jaxpr = jex.Jaxpr(
-        (), [t.var for t in (*leaves, *captured)], [t.var for t in targets],
+    program = tracing.close(
+        [t.var for t in (*leaves, *captured)],
+        [t.var for t in targets],
         [_without_leaves(op.eqn, cut, op) for op in path],
-    )  # fmt: skip
-    return jex.jaxpr_as_fun(jex.ClosedJaxpr(jaxpr, ())), captured
+    )
+    return jex.jaxpr_as_fun(program), captured
 
 
 def _without_leaves(eqn: jex.JaxprEqn, cut: set[Tensor], op: Operation) -> jex.JaxprEqn:

@@ -15,12 +15,11 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import jax
-import jax.experimental.xla_metadata
 import jax.extend.core as jex
 import numpy as np
 
 from jflow.cluster import DeviceSpec
-from jflow.graph import origin, stack, tracing
+from jflow.graph import origin, request, stack, tracing
 from jflow.graph.dtypes import as_array
 from jflow.graph.primitives import aval_of, constant_p
 from jflow.graph.symbolic import Symbolic
@@ -126,14 +125,7 @@ class Operation:
     @property
     def spec(self) -> DeviceSpec:
         """The device that was asked for; fields that nobody set are None."""
-        asked = self.eqn.ctx.xla_metadata or {}
-        task, index = asked.get("jflow_task"), asked.get("jflow_index")
-        return DeviceSpec(
-            job=asked.get("jflow_job"),
-            task=None if task is None else int(task),
-            type=asked.get("jflow_type"),
-            index=None if index is None else int(index),
-        )
+        return request.asked_for(self.eqn)
 
     @property
     def device(self) -> str:
@@ -248,7 +240,7 @@ class Graph:
             if found is not None:
                 return [tensor.var for tensor in found.outputs]
             outvars = [jex.Var(var.aval) for var in eqn.outvars]
-            with scoped_metadata(eqn.ctx.xla_metadata or {}):
+            with request.carried(eqn.ctx.xla_metadata or {}):
                 self._insert(name_of(eqn), inputs, outvars, eqn.primitive, eqn.params, eqn.effects)
             return outvars
 
@@ -410,12 +402,6 @@ class _Scopes(threading.local):
             yield
         finally:
             self.__dict__.update(before)
-
-
-def scoped_metadata(metadata: dict[str, str | None]) -> AbstractContextManager[Any]:
-    """A block whose equations carry `metadata`; None removes a key."""
-    block: AbstractContextManager[Any] = jax.experimental.xla_metadata.set_xla_metadata(**metadata)
-    return block
 
 
 def _runner(session: Any) -> stack.Runner:

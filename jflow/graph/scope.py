@@ -8,11 +8,10 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from jflow.cluster import DeviceSpec
-from jflow.graph import stack
-from jflow.graph.graph import Graph, Operation, graphs, scoped_metadata
+from jflow.graph import request, stack
+from jflow.graph.graph import Graph, Operation, graphs
 
 _CONTAINER = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\-/]*")
-_DEVICE_FIELDS = ("job", "task", "type", "index")
 
 
 class _GlobalGraph:
@@ -59,12 +58,10 @@ def device(name: str | DeviceSpec | None) -> AbstractContextManager[Any]:
       ValueError: if it is not a device name.
     """
     if name is None:
-        return scoped_metadata({f"jflow_{field}": None for field in _DEVICE_FIELDS})
+        return request.asking_for_nothing()
     if not isinstance(name, str | DeviceSpec):
         raise TypeError(f"a device is a name or None, got {type(name).__name__}")
-    spec = DeviceSpec.parse(name) if isinstance(name, str) else name
-    asked = {field: getattr(spec, field) for field in _DEVICE_FIELDS}
-    return scoped_metadata({f"jflow_{k}": str(v) for k, v in asked.items() if v is not None})
+    return request.asking_for(DeviceSpec.parse(name) if isinstance(name, str) else name)
 
 
 def container(name: str) -> AbstractContextManager[None]:

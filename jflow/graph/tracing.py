@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import jax
 import jax.extend.core as jex
+
+from jflow.graph import request
 
 Atom = Any  # jex.Var | jex.Literal; JAX has no public name for the union
 Emit = Callable[[jex.JaxprEqn, list[Atom]], Sequence[Atom]]
@@ -73,15 +75,32 @@ def _trace(
 
     call.__name__ = name
     shapes = [shape_of(x) for x in leaves if not isinstance(x, Static)]
-    jaxpr = jax.make_jaxpr(call)(*shapes)
-    if len(jaxpr.eqns) > 1:
-        jaxpr = jax.make_jaxpr(jax.jit(call))(*shapes)
+    # What is cached must not ask for the device of its first caller.
+    with request.asking_for_nothing():
+        jaxpr = jax.make_jaxpr(call)(*shapes)
+        if len(jaxpr.eqns) > 1:
+            jaxpr = jax.make_jaxpr(jax.jit(call))(*shapes)
     return Traced(jaxpr, out_trees[-1])
 
 
 def shape_of(aval: Any) -> jax.ShapeDtypeStruct:
     """An abstract value in the form that JAX's own entry points take."""
     return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type)
+
+
+def close(
+    invars: Sequence[jex.Var],
+    outvars: Sequence[Atom],
+    eqns: Sequence[jex.JaxprEqn],
+    consts: Mapping[jex.Var, Any] | None = None,
+) -> jex.ClosedJaxpr:
+    """Makes a program of equations; `consts` are values for variables that are no inputs."""
+    consts = consts or {}
+    names = tuple(f"arg{i}" for i in range(len(invars)))
+    results = tuple(f"result{i}" for i in range(len(outvars)))
+    debug = jex.DebugInfo("jflow", "segment", names, results)
+    jaxpr = jex.Jaxpr(list(consts), invars, outvars, eqns, jex.no_effects, debug)
+    return jex.ClosedJaxpr(jaxpr, list(consts.values()))
 
 
 def inline(

@@ -1,8 +1,9 @@
 """Makes a large diagram readable: boxes that belong together become one.
 
 Folding scopes is what the user's names ask for. It is done at the deepest level of scopes that is
-enough, and there the largest scopes go first, so that as much as possible stays as it is. Names
-may be too few for that; then runs of operations that follow each other on one device fold.
+enough, and there the largest scopes go first, so that as much as possible stays as it is. Where
+names are too few for that, the picture may become larger than asked for; only where it would be
+larger by far do runs of operations fold that follow each other on one device.
 
 Folds can be on a cycle of arrows although operations never are. The layout copes with it.
 """
@@ -15,16 +16,19 @@ from collections.abc import Iterable, Sequence
 from jflow.cluster import Device
 from jflow.inspect.diagram import Box, Diagram, Kind, joined
 
+_POSTER = 3
+"""How many times larger than asked for a picture may be before runs fold."""
+
 _Group = list[Box]
 
 
 def folded(diagram: Diagram, max_boxes: int) -> Diagram:
-    """The diagram with folds for boxes, until there are no more than `max_boxes` if possible.
+    """The diagram with folds for boxes, so that there are about `max_boxes` or fewer.
 
     A fold is of one device, and of variables only, of fed values only or of operations only.
     """
     box_of = {box: box for box in diagram.boxes}
-    for group, name in _choose(diagram.boxes, max_boxes):
+    for name, group in _choose(diagram.boxes, max_boxes):
         fold = _fold(group, name)
         box_of.update(dict.fromkeys(group, fold))
     boxes = tuple(dict.fromkeys(box_of[box] for box in diagram.boxes))
@@ -40,20 +44,17 @@ def _category(box: Box) -> Kind:
     return Kind.OPERATION if box.kind is Kind.ACCESS else box.kind
 
 
-def _choose(boxes: Sequence[Box], max_boxes: int) -> list[tuple[_Group, str]]:
-    """Groups to fold and their names."""
+def _choose(boxes: Sequence[Box], max_boxes: int) -> list[tuple[str, _Group]]:
+    """The names of folds and what they replace."""
     excess = len(boxes) - max_boxes
     if excess <= 0:
         return []
-    groups = _scopes(boxes, excess)
-    chosen = _largest(groups, excess)
-    result = [(group, name) for name, group in chosen]
-    excess -= sum(len(group) - 1 for _, group in chosen)
-    if excess > 0:
-        taken = {box for group, _ in result for box in group}
-        loose = [box for box in boxes if box not in taken]
-        result += _runs(loose, len(loose) - excess)
-    return result
+    chosen = _largest(_scopes(boxes, excess), excess)
+    taken = {box for _, group in chosen for box in group}
+    loose = [box for box in boxes if box not in taken]
+    if len(chosen) + len(loose) > _POSTER * max_boxes:
+        chosen += _runs(loose, max_boxes - len(chosen))
+    return chosen
 
 
 def _scopes(boxes: Sequence[Box], excess: int) -> list[tuple[str, _Group]]:
@@ -81,7 +82,7 @@ def _largest(groups: Iterable[tuple[str, _Group]], excess: int) -> list[tuple[st
     return chosen
 
 
-def _runs(boxes: Iterable[Box], target: int) -> list[tuple[_Group, str]]:
+def _runs(boxes: Iterable[Box], target: int) -> list[tuple[str, _Group]]:
     """Folds runs of each device and category so that about `target` boxes are left."""
     parts: dict[tuple[Device, Kind], _Group] = {}
     for box in boxes:
@@ -93,4 +94,4 @@ def _runs(boxes: Iterable[Box], target: int) -> list[tuple[_Group, str]]:
         for part in parts.values()
         for start in range(0, len(part), length)
     ]
-    return [(run, f"{run[0].name} … {run[-1].name}") for run in runs if len(run) > 1]
+    return [(f"{run[0].name} … {run[-1].name}", run) for run in runs if len(run) > 1]

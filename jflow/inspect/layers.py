@@ -10,6 +10,7 @@ import heapq
 from bisect import bisect_right, insort
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 Edge = tuple[int, int]
 Row = list[int]
@@ -36,7 +37,7 @@ class Layers:
     @property
     def links(self) -> Iterable[Edge]:
         """(upper, lower) for each piece of an edge between neighbouring rows."""
-        return (link for chain in self.chains for link in zip(chain, chain[1:], strict=False))
+        return (link for chain in self.chains for link in pairwise(chain))
 
 
 def layered(lanes: Sequence[int], edges: Sequence[Edge]) -> Layers:
@@ -171,7 +172,7 @@ def _places(row: Row, lane: Sequence[int]) -> dict[int, float]:
 
 def _crossings(rows: Sequence[Row], lower: dict[int, list[int]]) -> int:
     total = 0
-    for row, below in zip(rows, rows[1:], strict=False):
+    for row, below in pairwise(rows):
         index = {vertex: number for number, vertex in enumerate(below)}
         seen: list[int] = []
         for vertex in row:

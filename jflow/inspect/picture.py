@@ -25,8 +25,8 @@ def picture(placement: Mapping[Operation, Device], max_boxes: int = MAX_BOXES) -
 
     Args:
       placement: a device for each operation, all of one graph; the order does not matter.
-      max_boxes: fold scopes, the largest first, until there are no more boxes than this or
-        nothing is left to fold.
+      max_boxes: fold scopes, the largest first, until there are no more boxes than this. Names may
+        not be enough for it; with three times as many, runs of operations fold too.
 
     Returns:
       An SVG document without scripts, fonts or links, the same for the same placement.

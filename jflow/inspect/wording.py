@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from jflow.graph import Tensor, VariableRef
 
@@ -21,9 +21,9 @@ def shape_text(value: Tensor | VariableRef) -> str:
     return f"{kind}[{','.join(map(str, value.shape))}]"
 
 
-def size_bytes(tensors: Sequence[Tensor]) -> int:
+def size_bytes(values: Iterable[Tensor | VariableRef]) -> int:
     """Memory that the values take together, in bytes."""
-    return sum(math.prod(tensor.shape) * tensor.dtype.itemsize for tensor in tensors)
+    return sum(math.prod(value.shape) * value.dtype.itemsize for value in values)
 
 
 def byte_text(n_bytes: int) -> str:
@@ -65,14 +65,28 @@ def printable(text: str) -> str:
     return _UNPRINTABLE.sub("\ufffd", text)
 
 
-def text_width(text: str, font_size: float) -> float:
+def listed(words: Iterable[str], limit: int) -> str:
+    """The words with commas between them, "…" for those that do not fit in `limit` characters."""
+    line = ""
+    for word in words:
+        longer = f"{line}, {word}" if line else word
+        if line and len(longer) > limit:
+            return f"{line}, …"
+        line = longer
+    return line
+
+
+def text_width(text: str, font_size: float, *, bold: bool = False) -> float:
     """Width in pixels, estimated for the widest of the usual sans-serif fonts."""
-    return font_size * sum(_advance(char) for char in text)
+    width = font_size * sum(_advance(char) for char in text)
+    return width * 1.1 if bold else width
 
 
 def _advance(char: str) -> float:
-    if char in "ijl.,:;|!'()[]/ ftI-":
-        return 0.41
+    if char in "ijl.,:;|!'/ ":
+        return 0.31
+    if char in "frt()[]-":
+        return 0.4
     if char in "mwMW@%…":
-        return 0.98
-    return 0.7 if char.isupper() or ord(char) > 0x2FF else 0.64
+        return 0.95
+    return 0.7 if char.isupper() else 1.0 if ord(char) > 0x2FF else 0.61

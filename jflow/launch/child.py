@@ -7,6 +7,7 @@ serves until that input ends, which it does when the parent closes it or dies.
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 from types import FrameType
@@ -35,8 +36,10 @@ def _tell(message: dict[str, Any]) -> None:
 
 
 def _exit(_: int, __: FrameType | None) -> None:
-    sys.exit(0)
+    os._exit(0)
 
 
 if __name__ == "__main__":
     main()
+    # Python would wait for a device that is busy with a step nobody can cancel any more.
+    os._exit(0)

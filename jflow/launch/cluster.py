@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from types import TracebackType
 from typing import IO, Any, Self
 
@@ -143,10 +144,8 @@ class _Child:
         return json.loads(line)[key]
 
     def close(self) -> None:
-        try:
+        with suppress(BrokenPipeError):  # it has ended already
             self._pipe(self.process.stdin).close()
-        except BrokenPipeError:
-            pass  # it has ended already
 
     def wait(self, timeout: float) -> None:
         try:

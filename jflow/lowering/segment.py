@@ -107,6 +107,5 @@ def lower(
         shared = isinstance(result, jex.Literal) or result in taken or result in body.consts
         outvars.append(body.copy(result) if shared else result)
         taken.add(outvars[-1])
-    jaxpr = jex.Jaxpr(list(body.consts), invars, outvars, body.eqns)
-    closed = jex.ClosedJaxpr(jaxpr, list(body.consts.values()))
-    return Lowered(closed, tuple(body.hoisted.values()))
+    program = tracing.close(invars, outvars, body.eqns, body.consts)
+    return Lowered(program, tuple(body.hoisted.values()))

@@ -21,6 +21,9 @@ from jflow.master.step import Action, Fail, StartParts, Step, StopParts
 from jflow.plan import Plan, feed_indices, fetch_indices
 from jflow.wire import Array, Artifacts, DeviceRecord, Peers, Registered, Welcome, WorkerService
 
+REDIAL_TIMEOUT_S = 2.0
+"""How long to look for a task that was lost, in seconds."""
+
 
 @dataclass(frozen=True)
 class Fleet:
@@ -179,7 +182,9 @@ class ClientSession:
             self._incarnations[task] = self._fleet.welcome().incarnation
             return await self._fleet.worker.register(plans, own)
         peer = self._fleet.peers[task]
-        welcome = await peer.connect(timeout)
+        # A task that was there before is not about to start: it need not be waited for.
+        seen = task in self._incarnations
+        welcome = await peer.connect(min(timeout, REDIAL_TIMEOUT_S) if seen else timeout)
         # A session's state belongs to one life of each task: the first one that it met.
         incarnation = self._incarnations.setdefault(task, welcome.incarnation)
         return await peer.register(incarnation, plans, own)

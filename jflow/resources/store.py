@@ -10,7 +10,7 @@ import jax
 from jflow.cluster import Device, Task
 from jflow.errors import FailedPreconditionError, InvalidArgumentError
 from jflow.plan import VariableKey, VariableSpec
-from jflow.resources.variable import Buffer, Lease, Variable
+from jflow.resources.variable import Buffer, Variable
 
 _Place = tuple[Device, str]
 
@@ -65,12 +65,6 @@ class Store:
         variable = self._find(device, spec.key)
         if variable is not None:
             self._check(variable, spec, device)
-
-    def release(self, leases: Iterable[Lease]) -> None:
-        """Ends leases; takes the lock itself."""
-        with self.lock:
-            for lease in leases:
-                lease.buffer.leases -= 1
 
     def clear(self, containers: Iterable[str]) -> None:
         """Frees everything in the named containers; unknown names are no error."""

@@ -8,7 +8,7 @@ none, and the address of the buffer stays the same for the variable's whole life
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import jax
 import jax.numpy as jnp
@@ -18,10 +18,10 @@ from jflow.plan import VariableSpec
 
 @dataclass(eq=False)
 class Buffer:
-    """One value of a variable; `leases` counts those who still need it as it is."""
+    """One value of a variable; `leases` are those who still need it as it is."""
 
     array: jax.Array
-    leases: int = 0
+    leases: set[Lease] = field(default_factory=set)
 
 
 @dataclass(eq=False)
@@ -30,10 +30,9 @@ class Lease:
 
     buffer: Buffer
 
-    @property
-    def array(self) -> jax.Array:
-        """The leased value."""
-        return self.buffer.array
+    def release(self) -> None:
+        """Gives the right back; any thread may do so, at any time and more than once."""
+        self.buffer.leases.discard(self)
 
 
 @dataclass(eq=False)
@@ -45,8 +44,9 @@ class Variable:
 
     def lease(self) -> Lease:
         """Keeps the present value as it is until the lease is released."""
-        self.buffer.leases += 1
-        return Lease(self.buffer)
+        lease = Lease(self.buffer)
+        self.buffer.leases.add(lease)
+        return lease
 
     def donate(self) -> jax.Array:
         """The present value as an array that its user may destroy; a new one must be set."""

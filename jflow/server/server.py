@@ -119,7 +119,8 @@ class Server:
         host, self._host = self._host, None
         if host is not None:
             SERVERS.run(host.stop())
-            host.threads.shutdown()
+            # A device may be busy with a step that cannot be cancelled; nobody waits for it.
+            host.threads.shutdown(wait=False, cancel_futures=True)
         self._stopped.set()
 
     def __enter__(self) -> Self:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
@@ -53,14 +52,12 @@ class MasterClient:
         self._outgoing: SimpleQueue[Iterator[bytes] | None] = SimpleQueue()
         self._channel = grpc.insecure_channel(address, options=settings.CHANNEL_OPTIONS)
         try:
-            deadline = time.monotonic() + timeout
-            self._wait_until_ready(timeout)
             method: Any = self._channel.stream_stream(settings.SESSION_METHOD)
-            self._stream = method(self._frames(), metadata=credentials(load_token()))
+            self._stream = method(
+                self._frames(), metadata=credentials(load_token()), wait_for_ready=True
+            )
             threading.Thread(target=self._read, name=f"jflow {address}", daemon=True).start()
-            hello = pb.Envelope(hello=pb.Hello())
-            reply, _ = self._call(hello, (), max(deadline - time.monotonic(), 1.0))
-            self.welcome: Welcome = welcome_from_proto(reply.welcome)
+            self.welcome: Welcome = welcome_from_proto(self._greet(timeout))
         except DeadlineExceededError:
             self.close()
             raise self._no_answer(timeout) from None
@@ -119,6 +116,18 @@ class MasterClient:
         self._outgoing.put(None)
         self._channel.close()
 
+    def _greet(self, timeout: float) -> pb.Welcome:
+        notice = threading.Timer(
+            _NOTICE_AFTER_S,
+            lambda: _LOG.warning("still waiting for the server at %s", self._address),
+        )
+        notice.start()
+        try:
+            reply, _ = self._call(pb.Envelope(hello=pb.Hello()), (), timeout)
+        finally:
+            notice.cancel()
+        return reply.welcome
+
     def _call(
         self, envelope: pb.Envelope, tensors: Sequence[Array], timeout: float | None
     ) -> _Reply:
@@ -147,8 +156,7 @@ class MasterClient:
             self._pending.pop(key, None)
 
     def _cancel(self, key: int) -> None:
-        envelope = pb.Envelope(cancel=pb.Cancel(id=key), incarnation=self.welcome.incarnation)
-        self._outgoing.put(frames(next(self._ids), envelope, ()))
+        self._outgoing.put(frames(next(self._ids), pb.Envelope(cancel=pb.Cancel(id=key)), ()))
 
     def _frames(self) -> Iterator[bytes]:
         while (message := self._outgoing.get()) is not None:
@@ -188,19 +196,6 @@ class MasterClient:
             # Its answer may come in at the same moment on another thread.
             with suppress(Exception):
                 future.set_exception(_again(self._end))
-
-    def _wait_until_ready(self, timeout: float) -> None:
-        ready: Any = grpc.channel_ready_future(self._channel)
-        try:
-            ready.result(min(timeout, _NOTICE_AFTER_S))
-        except grpc.FutureTimeoutError:
-            if timeout > _NOTICE_AFTER_S:
-                _LOG.warning("still waiting for the server at %s", self._address)
-            try:
-                ready.result(max(timeout - _NOTICE_AFTER_S, 0.0))
-            except grpc.FutureTimeoutError:
-                ready.cancel()
-                raise self._no_answer(timeout) from None
 
     def _no_answer(self, timeout: float) -> UnavailableError:
         return UnavailableError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -11,13 +12,26 @@ from jflow.lowering import Executable
 from jflow.plan import Plan, Program, Run, Step
 
 
+@dataclass
+class Pace:
+    """How long the last dispatch of a program took, in seconds; for ever before the first one."""
+
+    last_s: float = math.inf
+
+
 @dataclass(frozen=True)
 class BoundRun:
-    """A `Run` step with its executable and the constants that it takes last."""
+    """A `Run` step with its executable, the constants that it takes last, and its pace."""
 
     step: Run
     executable: Executable | None
     constants: tuple[jax.Array, ...]
+    pace: Pace
+
+    @property
+    def uses_variables(self) -> bool:
+        """Whether other steps could come between its reading and its setting of variables."""
+        return bool(self.step.reads or self.step.writes or self.step.before)
 
 
 BoundStep = Step | BoundRun
@@ -51,8 +65,8 @@ def bind(
         if not isinstance(step, Run):
             return step
         if step.program is None:
-            return BoundRun(step, None, ())
+            return BoundRun(step, None, (), Pace(0.0))
         constants = tuple(constant(digest) for digest in step.program.constants)
-        return BoundRun(step, executable(step.program), constants)
+        return BoundRun(step, executable(step.program), constants, Pace())
 
     return BoundPlan(plan, device, tuple(tuple(map(bound, stage)) for stage in plan.stages))

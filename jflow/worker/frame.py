@@ -20,6 +20,7 @@ class Frame:
         self._store = store
         self._slots: list[Any] = [None] * bound.plan.n_slots
         self._leases: dict[Slot, Lease] = {}
+        self._is_closed = False
 
     def __getitem__(self, slot: Slot) -> Any:
         return self._slots[slot]
@@ -32,11 +33,13 @@ class Frame:
         return slot in self._leases
 
     def close(self) -> None:
-        """Drops the values; a variable's next update may work in place again."""
-        self._slots.clear()
-        if self._leases:
-            self._store.release(self._leases.values())
-            self._leases.clear()
+        """Ends the leases: a variable's next update may work in place again.
+
+        A turn may still be under way on another thread when its step was cancelled.
+        """
+        self._is_closed = True
+        for lease in list(self._leases.values()):
+            lease.release()
 
     def take_turn(self, bound: BoundRun) -> None:
         """Runs a program between reading variables and setting them, as one atomic turn.
@@ -47,26 +50,40 @@ class Frame:
           FailedPreconditionError: if a variable is read that is not initialized.
           InvalidArgumentError: if a variable has another dtype or shape than expected.
         """
-        step = bound.step
-        if not (step.reads or step.writes or step.before):
+        if bound.uses_variables:
+            with self._store.lock:
+                self._turn(bound)
+        else:
             self._compute(bound, [])
-            return
-        with self._store.lock:
-            used = {i: self._get(i) for i in (*step.reads, *(i for i, _ in step.before))}
-            for i in step.writes:
-                self._store.check(self._plan.device, self._plan.variables[i])
-            for i, slot in step.before:
-                self._hold(used[i], slot)
-            old = [
-                used[i].donate() if i in step.writes else used[i].buffer.array for i in step.reads
-            ]
-            new = self._compute(bound, old)
-            written = {
-                i: self._store.set(self._plan.device, self._plan.variables[i], array)
-                for i, array in zip(step.writes, new, strict=True)
-            }
-            for i, slot in step.after:
-                self._hold(written[i], slot)
+
+    def try_turn(self, bound: BoundRun) -> bool:
+        """As `take_turn`, but does nothing and returns False if it is somebody else's turn."""
+        if not bound.uses_variables:
+            self._compute(bound, [])
+            return True
+        if not self._store.lock.acquire(blocking=False):
+            return False
+        try:
+            self._turn(bound)
+        finally:
+            self._store.lock.release()
+        return True
+
+    def _turn(self, bound: BoundRun) -> None:
+        step = bound.step
+        used = {i: self._get(i) for i in (*step.reads, *(i for i, _ in step.before))}
+        for i in step.writes:
+            self._store.check(self._plan.device, self._plan.variables[i])
+        for i, slot in step.before:
+            self._hold(used[i], slot)
+        old = [used[i].donate() if i in step.writes else used[i].buffer.array for i in step.reads]
+        new = self._compute(bound, old)
+        written = {
+            i: self._store.set(self._plan.device, self._plan.variables[i], array)
+            for i, array in zip(step.writes, new, strict=True)
+        }
+        for i, slot in step.after:
+            self._hold(written[i], slot)
 
     def _compute(self, bound: BoundRun, old: list[jax.Array]) -> list[jax.Array]:
         """Runs the program; keeps its outputs in slots and returns the variables' new values."""
@@ -83,8 +100,10 @@ class Frame:
         return self._store.get(self._plan.device, self._plan.variables[variable])
 
     def _hold(self, variable: Variable, slot: Slot) -> None:
-        self._leases[slot] = variable.lease()
+        lease = self._leases[slot] = variable.lease()
         self._slots[slot] = variable.buffer.array
+        if self._is_closed:
+            lease.release()
 
 
 def host_array(value: Any, *, copy: bool = False) -> np.ndarray[Any, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -18,6 +19,9 @@ from jflow.wire import Array
 from jflow.worker.bound import BoundPlan, BoundRun, BoundStep
 from jflow.worker.frame import Frame, host_array
 from jflow.worker.rendezvous import Rendezvous
+
+QUICK_S = 200e-6
+"""What a program may take to run on the event loop, which serves nobody else meanwhile."""
 
 
 class Transport(Protocol):
@@ -108,7 +112,7 @@ class _Part:
     async def _do(self, action: BoundStep) -> None:
         match action:
             case BoundRun():
-                self._frame.take_turn(action)
+                await self._take_turn(action)
             case Feed():
                 self._frame[action.slot] = self._fed[action.index]
             case Fetch():
@@ -124,6 +128,27 @@ class _Part:
                     self._around.deliver(self._step, action.edge, value)
                 else:
                     self._sends.append(asyncio.create_task(self._send(action)))
+
+    async def _take_turn(self, action: BoundRun) -> None:
+        """Runs a program here if it is known to be quick, else on another thread.
+
+        Some programs run to their end where they are dispatched, and nobody knows beforehand how
+        long that takes: a loop around little arithmetic may take minutes.
+        """
+        if action.pace.last_s > QUICK_S or not self._try_turn(action):
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(self._around.threads, self._timed_turn, action)
+
+    def _try_turn(self, action: BoundRun) -> bool:
+        begun = time.perf_counter()
+        has_run = self._frame.try_turn(action)
+        action.pace.last_s = time.perf_counter() - begun
+        return has_run
+
+    def _timed_turn(self, action: BoundRun) -> None:
+        begun = time.perf_counter()
+        self._frame.take_turn(action)
+        action.pace.last_s = time.perf_counter() - begun
 
     async def _receive(self, edge: int) -> Any:
         waiter: asyncio.Future[Any] = asyncio.get_running_loop().create_future()

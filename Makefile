@@ -1,0 +1,57 @@
+# Every target makes the environment that it needs. With another Python: make test PYTHON=python3.12
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+TESTS ?= tests
+
+.PHONY: demo test lint check format protos bench clean help
+
+help: ## this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
+
+demo: $(VENV)/.demo ## a tour in one minute: a cluster on this machine trains a model
+	$(BIN)/jflow demo
+
+test: lint check ## everything that has to pass
+
+lint: $(VENV)/.dev $(VENV)/.protos ## style, types and the order of the rooms
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(VENV)/protos/bin/python tools/generate_protos.py --check
+
+check: $(VENV)/.dev ## the tests
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(TESTS)
+
+format: $(VENV)/.dev ## puts the code into its standard form
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+protos: $(VENV)/.protos ## writes jflow/wire/v1 from protos/
+	$(VENV)/protos/bin/python tools/generate_protos.py
+
+bench: $(VENV)/.dev ## measures jflow beside plain JAX and plain gRPC; writes bench/README.md
+	$(BIN)/python -m bench
+
+clean: ## removes the environment and what tools left behind
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+# One install for a demo, one for work: the stamps say which of them is done.
+$(VENV)/.demo: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[progress]'
+	touch $@
+
+$(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	touch $@ $(VENV)/.demo
+
+# The generator is old, so that its code runs on old and new protobuf; it lives apart because it
+# would hold back the protobuf that everything else is tested with.
+$(VENV)/.protos: | $(VENV)/bin/python
+	$(PYTHON) -m venv $(VENV)/protos
+	$(VENV)/protos/bin/python -m pip install --quiet --disable-pip-version-check grpcio-tools==1.76.0
+	touch $@

@@ -1,0 +1,177 @@
+"""Where vertices are from left to right, so that edges become as straight as there is room for.
+
+Each row in turn moves towards the medians of its neighbours, up and down again. What a row wants
+is an isotonic regression: the positions nearest to the wanted ones that keep order and distance.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, groupby, pairwise
+from statistics import median
+
+from jflow.inspect.layers import Layers
+
+_SWEEPS = 24
+_BOX_GAP = 26.0
+_BEND_GAP = 14.0
+_INERTIA = 0.2
+"""How much a vertex without neighbours wants to stay, where one neighbour counts 1."""
+
+_Neighbours = dict[int, list[tuple[int, float]]]
+
+
+def columns(
+    layers: Layers, widths: Sequence[float], lane_widths: Sequence[float]
+) -> tuple[list[float], list[float]]:
+    """Where everything is from left to right, in no more room than the fullest row needs.
+
+    Args:
+      layers: rows in their final order.
+      widths: of the vertices without bends, in pixels.
+      lane_widths: the least width of each lane in pixels.
+
+    Returns:
+      The middle of each vertex in pixels from where its lane begins, and the width of each lane.
+    """
+    size = [*widths, *(0.0 for _ in range(len(layers.lane) - len(widths)))]
+    rows = [_Row(group, size) for group in _groups(layers)]
+    room = list(lane_widths)
+    for row in rows:
+        lane = layers.lane[row.vertices[0]]
+        room[lane] = max(room[lane], row.width)
+    x = [0.0] * len(size)
+    for row in rows:
+        row.centre(x, room[layers.lane[row.vertices[0]]])
+    upper, lower = _neighbours(layers, len(widths))
+    for sweep in range(_SWEEPS):
+        down = sweep % 2 == 0
+        for row in rows if down else reversed(rows):
+            lane_width = room[layers.lane[row.vertices[0]]]
+            row.move(x, upper if down else lower, lane_width)
+    _straighten(layers, x, rows, room)
+    return x, room
+
+
+def fitted(
+    wanted: Sequence[float],
+    weights: Sequence[float],
+    gaps: Sequence[float],
+    low: float,
+    high: float,
+) -> list[float]:
+    """The positions with the least weighted squared distance from the wanted ones.
+
+    Args:
+      wanted: positions.
+      weights: how much each of them counts, positive.
+      gaps: least distances between neighbours, one fewer than positions.
+      low, high: bounds of the first and the last position, far enough apart for the gaps.
+    """
+    offsets = list(accumulate(gaps, initial=0.0))
+    blocks: list[tuple[float, float, int]] = []  # mean, weight, number of positions
+    for target, weight, offset in zip(wanted, weights, offsets, strict=True):
+        mean, total, count = target - offset, weight, 1
+        while blocks and blocks[-1][0] >= mean:
+            before, before_weight, before_count = blocks.pop()
+            mean = (mean * total + before * before_weight) / (total + before_weight)
+            total, count = total + before_weight, count + before_count
+        blocks.append((mean, total, count))
+    means = [mean for mean, _, count in blocks for _ in range(count)]
+    top = high - offsets[-1]
+    return [min(max(m, low), top) + offset for m, offset in zip(means, offsets, strict=True)]
+
+
+class _Row:
+    """The vertices of one row and lane, from left to right."""
+
+    def __init__(self, vertices: Sequence[int], size: Sequence[float]) -> None:
+        self.vertices = vertices
+        self._gaps = [
+            (size[a] + size[b]) / 2 + (_BOX_GAP if size[a] and size[b] else _BEND_GAP)
+            for a, b in pairwise(vertices)
+        ]
+        self._low = size[vertices[0]] / 2
+        self._high = size[vertices[-1]] / 2
+        self.width = self._low + sum(self._gaps) + self._high
+
+    def centre(self, x: list[float], room: float) -> None:
+        start = (room - self.width) / 2 + self._low
+        for vertex, place in zip(self.vertices, accumulate(self._gaps, initial=start), strict=True):
+            x[vertex] = place
+
+    def move(self, x: list[float], neighbours: _Neighbours, room: float) -> None:
+        pulls = [neighbours.get(v, [(v, _INERTIA)]) for v in self.vertices]
+        wanted = [_median([(x[other], weight) for other, weight in pull]) for pull in pulls]
+        weights = [sum(weight for _, weight in pull) for pull in pulls]
+        places = fitted(wanted, weights, self._gaps, self._low, room - self._high)
+        for vertex, place in zip(self.vertices, places, strict=True):
+            x[vertex] = place
+
+    def freedom(self, vertex: int, x: Sequence[float], room: float) -> tuple[float, float]:
+        """Least and greatest place that a vertex could have if nothing else moved."""
+        i = self.vertices.index(vertex)
+        low = x[self.vertices[i - 1]] + self._gaps[i - 1] if i else self._low
+        is_last = i == len(self.vertices) - 1
+        high = room - self._high if is_last else x[self.vertices[i + 1]] - self._gaps[i]
+        # Rounding may have moved it out by a hair.
+        return min(low, x[vertex]), max(high, x[vertex])
+
+
+def _straighten(
+    layers: Layers, x: list[float], rows: Sequence[_Row], room: Sequence[float]
+) -> None:
+    """Gives the bends of an edge one column for as far as their rows let them."""
+    row_of = {vertex: row for row in rows for vertex in row.vertices}
+    for chain in layers.chains:
+        straight: list[int] = []
+        low, high = -math.inf, math.inf
+        for bend in chain[1:-1]:
+            least, most = row_of[bend].freedom(bend, x, room[layers.lane[bend]])
+            if max(low, least) > min(high, most):
+                _align(straight, x, low, high)
+                straight, low, high = [], -math.inf, math.inf
+            straight.append(bend)
+            low, high = max(low, least), min(high, most)
+        _align(straight, x, low, high)
+
+
+def _align(bends: Sequence[int], x: list[float], low: float, high: float) -> None:
+    if bends:
+        column = min(max(median(x[bend] for bend in bends), low), high)
+        for bend in bends:
+            x[bend] = column
+
+
+def _groups(layers: Layers) -> Iterator[list[int]]:
+    """The vertices of each row and lane."""
+    for row in layers.rows:
+        for _, group in groupby(row, key=lambda vertex: layers.lane[vertex]):
+            yield list(group)
+
+
+def _neighbours(layers: Layers, n_boxes: int) -> tuple[_Neighbours, _Neighbours]:
+    """For each vertex those above and below it in its lane; bends pull, to be straight."""
+    upper: _Neighbours = {}
+    lower: _Neighbours = {}
+    for a, b in layers.links:
+        if layers.lane[a] == layers.lane[b]:
+            weight = (1.0, 2.0, 8.0)[(a >= n_boxes) + (b >= n_boxes)]
+            upper.setdefault(b, []).append((a, weight))
+            lower.setdefault(a, []).append((b, weight))
+    return upper, lower
+
+
+def _median(pairs: list[tuple[float, float]]) -> float:
+    """Of weighted positions; halfway where two positions are medians."""
+    pairs.sort()
+    half = sum(weight for _, weight in pairs) / 2
+    total = 0.0
+    for index, (position, weight) in enumerate(pairs):
+        total += weight
+        if total == half:
+            return (position + pairs[index + 1][0]) / 2
+        if total > half:
+            return position
+    raise ValueError("the median of nothing")

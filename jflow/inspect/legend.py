@@ -1,0 +1,122 @@
+"""The legend under a picture: which colour is which device, and what the shapes and lines mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from jflow.inspect.arrow import add_line, style_of
+from jflow.inspect.colour import FAINT, PAPER, device_colour, mixed
+from jflow.inspect.diagram import Diagram, Flow, Kind
+from jflow.inspect.layout import Rect, Stop
+from jflow.inspect.markup import Element, group, number, rect, text
+from jflow.inspect.shape import add_outline
+from jflow.inspect.wording import byte_text, counted, size_bytes, text_width
+
+_FONT_SIZE = 11
+_ROW = 25.0
+_GAP = 22.0
+_SYMBOL_GAP = 7.0
+_SYMBOL = Rect(0, 0, 24, 15)
+_SHAPES = {
+    Kind.VARIABLE: "variable and its reads",
+    Kind.ACCESS: "sets or changes a variable",
+    Kind.FEED: "fed with each step",
+}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A symbol and what it means.
+
+    Attributes:
+      kind: class of its group.
+      label: the meaning.
+      draw: adds the symbol to an element, in a rectangle of `_SYMBOL`'s size.
+    """
+
+    kind: str
+    label: str
+    draw: Callable[[Element, Rect], None]
+
+    @property
+    def width(self) -> float:
+        """In pixels."""
+        return _SYMBOL.width + _SYMBOL_GAP + text_width(self.label, _FONT_SIZE)
+
+
+Legend = list[tuple[Entry, float, float]]
+"""Entries and where they are."""
+
+
+def legend(diagram: Diagram, width: float) -> tuple[Legend, float]:
+    """What to explain about a diagram, in lines of about `width` pixels; and the height of all."""
+    placed: Legend = []
+    y = 0.0
+    for section in (_devices(diagram), [*_shapes(diagram), *_lines(diagram)]):
+        x = 0.0
+        for entry in section:
+            if x and x + entry.width > width:
+                x, y = 0.0, y + _ROW
+            placed.append((entry, x, y))
+            x += entry.width + _GAP
+        y += _ROW if section else 0.0
+    return placed, y
+
+
+def add_legend(parent: Element, entries: Legend, left: float, top: float) -> None:
+    """Draws the entries with their upper left corner at (left, top)."""
+    for entry, x, y in entries:
+        element = group(parent, f"legend {entry.kind}")
+        symbol = Rect(left + x, top + y, _SYMBOL.width, _SYMBOL.height)
+        entry.draw(element, symbol)
+        text(element, symbol.right + _SYMBOL_GAP, symbol.y + 12, entry.label, kind="entry")
+
+
+def _devices(diagram: Diagram) -> list[Entry]:
+    entries = []
+    for index, device in enumerate(diagram.devices):
+        n_ops = sum(len(box.ops) for box in diagram.boxes if box.device == device)
+        label = f"{device} ({counted(n_ops, 'op')})"
+        entries.append(Entry("swatch", label, partial(_swatch, device_colour(index))))
+    return entries
+
+
+def _swatch(colour: str, parent: Element, place: Rect) -> None:
+    rect(parent, place, rx="4", fill=mixed(colour, PAPER, 0.35), stroke=colour)
+
+
+def _shapes(diagram: Diagram) -> Iterator[Entry]:
+    kinds = {box.kind for box in diagram.boxes}
+    for kind, label in _SHAPES.items():
+        if kind in kinds:
+            yield Entry("shape", label, partial(_shape, kind))
+
+
+def _shape(kind: Kind, parent: Element, place: Rect) -> None:
+    add_outline(parent, kind, place, fill=PAPER, stroke=FAINT)
+
+
+def _lines(diagram: Diagram) -> Iterator[Entry]:
+    sends = [tensor for arrow in diagram.arrows for tensor in arrow.sent]
+    sent = f"{counted(len(sends), 'send')}, {byte_text(size_bytes(sends))} a step"
+    labels = {
+        "data": "data",
+        "data crossing": f"data that crosses devices: {sent}",
+        "control": "order only",
+        "control crossing": "order only, crosses devices",
+        "state": "the same variable",
+    }
+    used = {style_of(arrow) for arrow in diagram.arrows}
+    for kind, label in labels.items():
+        if kind in used:
+            yield Entry("arrow", label, partial(_line, kind))
+
+
+def _line(style: str, parent: Element, place: Rect) -> None:
+    x, y, half = place.middle, (place.y + place.bottom) / 2, place.width / 2 + 2
+    element = group(parent, style)
+    element.set("transform", f"rotate(-90 {number(x)} {number(y)})")
+    route = (Stop(x, y - half, y - half), Stop(x, y + half, y + half))
+    add_line(element, route, FAINT if style == Flow.STATE.value else "")

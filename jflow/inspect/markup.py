@@ -1,0 +1,102 @@
+"""Elements of an SVG document; all text that comes from users goes through here."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+
+from jflow.inspect import colour
+from jflow.inspect.layout import Rect
+from jflow.inspect.wording import printable
+
+Element = ET.Element
+
+_STYLE = f"""
+.jflow text {{ font-family: system-ui, "Segoe UI", "Helvetica Neue", Arial, sans-serif;
+  fill: {colour.INK}; }}
+.jflow .name {{ font-size: 12px; font-weight: 600; text-anchor: middle; }}
+.jflow .detail {{ font-size: 10px; fill: {colour.MUTED}; text-anchor: middle; }}
+.jflow .device {{ font-size: 13px; font-weight: 600; }}
+.jflow .entry {{ font-size: 11px; }}
+.jflow .line {{ fill: none; stroke-width: 1.3; }}
+.jflow .reach {{ fill: none; stroke: transparent; stroke-width: 9; }}
+.jflow .data .line {{ stroke: {colour.FAINT}; }}
+.jflow .data .head {{ fill: {colour.FAINT}; }}
+.jflow .control .line {{ stroke: {colour.FAINT}; stroke-dasharray: 1.5 3.5;
+  stroke-linecap: round; }}
+.jflow .control .head {{ fill: {colour.FAINT}; }}
+.jflow .state .line {{ stroke-width: 3.4; stroke-opacity: 0.3; }}
+.jflow .crossing .line {{ stroke: {colour.SEND}; }}
+.jflow .crossing .head {{ fill: {colour.SEND}; }}
+.jflow .data.crossing .line {{ stroke-width: 2; stroke-dasharray: 7 4; }}
+.jflow .bytes {{ font-size: 10px; font-weight: 600; fill: {colour.SEND}; text-anchor: middle; }}
+.jflow .pill {{ fill: {colour.PAPER}; stroke: {colour.SEND}; stroke-width: 0.8; }}
+.jflow .op:hover .box {{ stroke-width: 3; }}
+.jflow .arrow:hover .line {{ stroke-width: 3.4; stroke-opacity: 1; }}
+"""
+
+
+def document(width: float, height: float, label: str) -> Element:
+    """An empty picture on white paper, `width` by `height` pixels; `label` says what it shows."""
+    size = {"width": number(width), "height": number(height)}
+    root = Element(
+        "svg",
+        {
+            "xmlns": "http://www.w3.org/2000/svg",
+            "class": "jflow",
+            "viewBox": f"0 0 {size['width']} {size['height']}",
+            **size,
+            "role": "img",
+            "aria-label": printable(label),
+        },
+    )
+    ET.SubElement(root, "style").text = _STYLE
+    ET.SubElement(root, "rect", {**size, "fill": colour.PAPER})
+    return root
+
+
+def group(parent: Element, kind: str, title: str = "") -> Element:
+    """A group of class `kind`; `title` is shown where the pointer rests on it."""
+    element = ET.SubElement(parent, "g", {"class": kind})
+    if title:
+        ET.SubElement(element, "title").text = printable(title)
+    return element
+
+
+def rect(parent: Element, place: Rect, **attributes: str) -> None:
+    """A rectangle. A name of two words is an attribute with a hyphen; `kind` is the class."""
+    geometry = {
+        "x": number(place.x),
+        "y": number(place.y),
+        "width": number(place.width),
+        "height": number(place.height),
+    }
+    ET.SubElement(parent, "rect", geometry | _named(attributes))
+
+
+def path(parent: Element, data: str, **attributes: str) -> None:
+    """A path; attributes as for `rect`."""
+    ET.SubElement(parent, "path", {"d": data} | _named(attributes))
+
+
+def text(parent: Element, x: float, y: float, content: str, **attributes: str) -> None:
+    """A line of text at its base line; attributes as for `rect`."""
+    place = {"x": number(x), "y": number(y)}
+    ET.SubElement(parent, "text", place | _named(attributes)).text = printable(content)
+
+
+def number(value: float) -> str:
+    """A length in pixels, to a tenth."""
+    return f"{value:.1f}".removesuffix(".0")
+
+
+def serialized(root: Element) -> str:
+    """The document as text."""
+    ET.indent(root)
+    return ET.tostring(root, encoding="unicode") + "\n"
+
+
+def _named(attributes: dict[str, str]) -> dict[str, str]:
+    named = {key.replace("_", "-"): value for key, value in attributes.items()}
+    if "kind" in named:
+        named["class"] = named.pop("kind")
+    return named

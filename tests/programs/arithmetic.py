@@ -1,0 +1,13 @@
+"""A graph that nobody placed, evaluated on somebody's server: `arithmetic.py TARGET`."""
+
+import sys
+
+import jflow as tf
+
+first = tf.constant(1.0)
+second = first + 2
+third = first * 3
+with tf.Session(sys.argv[1]) as sess:
+    print(third.eval(), sess.run([first, second]))
+    places = {str(device) for device in sess.placement([second, third]).values()}
+    print(*places)

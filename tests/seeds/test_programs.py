@@ -1,0 +1,123 @@
+"""Programs with the calls of the seed documents, each in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.ports import free_ports
+
+PROGRAMS = Path(__file__).parent.parent / "programs"
+START_TIMEOUT_S = 60
+
+
+def run(program: str, *arguments: str, **variables: str) -> list[str]:
+    """Runs a program to its end; its lines of output."""
+    done = subprocess.run(
+        [sys.executable, str(PROGRAMS / program), *arguments],
+        env=os.environ | variables,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+@contextmanager
+def task(cluster: dict[str, list[str]], job: str, index: int) -> Iterator[subprocess.Popen[str]]:
+    """A server program, killed at the end: there it would serve for ever."""
+    process = subprocess.Popen(
+        [sys.executable, str(PROGRAMS / "task.py"), json.dumps(cluster), job, str(index)],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def wait_until_ready(process: subprocess.Popen[str]) -> str:
+    """The line that a server program prints when it serves."""
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < deadline:
+        if select.select([process.stdout], [], [], 1.0)[0]:
+            line = process.stdout.readline()
+            assert line, f"the server ended with {process.wait()}"
+            return line
+    raise AssertionError("the server did not start")
+
+
+@pytest.fixture(scope="module")
+def targets() -> Iterator[dict[str, str]]:
+    """Two servers on this machine, as the books start them: the ports are known beforehand."""
+    ports = free_ports(2)
+    cluster = {"ps": [f"127.0.0.1:{ports[0]}"], "worker": [f"127.0.0.1:{ports[1]}"]}
+    with task(cluster, "ps", 0) as ps, task(cluster, "worker", 0) as worker:
+        for process in (ps, worker):
+            assert wait_until_ready(process).startswith("ready at grpc://127.0.0.1:")
+        yield {job: f"grpc://{addresses[0]}" for job, addresses in cluster.items()}
+
+
+def test_a_counter_made_through_one_server_goes_on_through_the_other(
+    targets: dict[str, str],
+) -> None:
+    assert run("counter.py", targets["worker"], "init") == ["1.0"]
+    assert run("counter.py", targets["ps"]) == ["2.0"]
+    assert run("counter.py", targets["worker"], "init") == ["1.0"]
+
+
+@pytest.mark.parametrize("job", ["ps", "worker"])
+def test_unpinned_operations_run_on_the_server_of_the_session(
+    targets: dict[str, str], job: str
+) -> None:
+    values, places = run("arithmetic.py", targets[job])
+    assert values == "3.0 [np.float32(1.0), np.float32(3.0)]"
+    assert places.split("/")[1] == f"job:{job}"
+
+
+def test_containers_keep_problems_apart_until_they_are_reset(targets: dict[str, str]) -> None:
+    assert run("containers.py", targets["worker"], targets["ps"]) == [
+        "own 101.0 layer/weight:0",
+        "shared 1.0 layer/weight:0",
+        "gone layer/weight",
+        "own 100.0",
+        "shared 1.0",
+    ]
+
+
+def test_a_local_session_counts_for_itself() -> None:
+    assert run("counter.py", "", "init") == ["1.0"]
+
+
+def test_tf_config_and_the_command_line_start_a_server() -> None:
+    (port,) = free_ports(1)
+    config = {"cluster": {"worker": [f"127.0.0.1:{port}"]}, "task": {"type": "worker", "index": 0}}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "jflow", "server"],
+        env=os.environ | {"TF_CONFIG": json.dumps(config)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert f"grpc://127.0.0.1:{port}> is ready" in wait_until_ready(process)
+        assert run("counter.py", f"grpc://127.0.0.1:{port}", "init") == ["1.0"]
+        process.terminate()
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()

@@ -1,0 +1,184 @@
+"""What is lost when processes die, and what is not."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import psutil
+import pytest
+
+import jflow as tf
+
+
+@pytest.fixture
+def cluster() -> Iterator[tf.LocalCluster]:
+    with tf.LocalCluster(ps=1, workers=2) as cluster:
+        yield cluster
+
+
+def wait_until(condition: Callable[[], bool], timeout: float = 30.0) -> None:
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.01)
+
+
+def busy(pid: int) -> Callable[[], bool]:
+    """Whether a process has computed for a while since now."""
+    process = psutil.Process(pid)
+    before = sum(process.cpu_times()[:2])
+    return lambda: sum(process.cpu_times()[:2]) - before > 0.3
+
+
+def endless(x: tf.Tensor) -> tf.Tensor:
+    """A value that takes minutes to compute."""
+    return tf.lax.fori_loop(0, 2**31 - 1, lambda _, y: y * 1.0000001 + 0.5, x)
+
+
+def test_a_worker_that_dies_in_mid_step_is_named_and_the_session_goes_on(
+    cluster: tf.LocalCluster,
+) -> None:
+    x = tf.Variable(1.0, name="x")
+    with tf.device("/job:worker/task:1"):
+        never = endless(x + 0.0)
+    with tf.Session(cluster.target("worker", 0)) as session:
+        session.run(x.initializer)
+        errors: list[tf.errors.OpError] = []
+
+        def work() -> None:
+            with pytest.raises(tf.errors.UnavailableError) as caught:
+                session.run(never)
+            errors.append(caught.value)
+
+        is_busy = busy(cluster.pid("worker", 1))
+        step = threading.Thread(target=work)
+        step.start()
+        wait_until(is_busy)
+        killed = time.monotonic()
+        cluster.kill("worker", 1)
+        step.join(20)
+        assert errors
+        assert errors[0].task == "/job:worker/task:1"
+        assert time.monotonic() - killed < 5
+        assert session.run(x + 1.0) == 2.0
+        with pytest.raises(tf.errors.UnavailableError, match="/job:worker/task:1"):
+            session.run(never)
+        assert session.run(x) == 1.0
+
+
+def test_a_dead_parameter_server_is_named(cluster: tf.LocalCluster) -> None:
+    x = tf.Variable(1.0, name="x")
+    a = tf.constant(1.0) * 2
+    with tf.Session(cluster.target("worker", 0)) as session:
+        session.run(x.initializer)
+        cluster.kill("ps", 0)
+        with pytest.raises(tf.errors.UnavailableError, match="/job:ps/task:0"):
+            session.run(x)
+        assert session.run(a) == 2.0
+
+
+def test_a_dead_master_is_unavailable_and_state_elsewhere_is_there(
+    cluster: tf.LocalCluster,
+) -> None:
+    x = tf.Variable(1.0, name="x")
+    with tf.Session(cluster.target("worker", 0)) as session:
+        session.run(x.initializer)
+        cluster.kill("worker", 0)
+        with pytest.raises(tf.errors.UnavailableError, match=r"127\.0\.0\.1"):
+            session.run(x)
+    with tf.Session(cluster.target("worker", 1)) as session:
+        assert session.run(x) == 1.0
+
+
+def test_a_restarted_task_is_told_from_the_one_before() -> None:
+    first = tf.train.Server({"ps": {0: "127.0.0.1:0"}}, "ps", 0)
+    spec = {**first.cluster_spec.as_dict(), "worker": ["127.0.0.1:0"]}
+    try:
+        with tf.train.Server(spec, "worker", 0) as worker:
+            with tf.device("/job:ps/task:0"):
+                x = tf.Variable(1.0, name="x")
+            with tf.Session(worker.target) as session:
+                session.run(x.initializer)
+                first.stop()
+                with tf.train.Server(first.cluster_spec):
+                    for _ in range(2):
+                        with pytest.raises(tf.errors.AbortedError, match=r"ps/task:0.*restarted"):
+                            session.run(x)
+                    assert session.run(tf.constant(2.0) * 1) == 2.0
+                    with tf.Session(worker.target) as fresh:
+                        with pytest.raises(tf.errors.FailedPreconditionError):
+                            fresh.run(x)
+                        fresh.run(x.initializer)
+                        assert fresh.run(x) == 1.0
+    finally:
+        first.stop()
+
+
+def test_a_step_that_takes_too_long_is_given_up(cluster: tf.LocalCluster) -> None:
+    with tf.device("/job:worker/task:1"):
+        never = endless(tf.constant(1.0) + 0.0)
+    a = tf.constant(1.0) * 2
+    with tf.Session(cluster.target("worker", 0)) as session:
+        assert session.run(a) == 2.0
+        begun = time.monotonic()
+        with pytest.raises(tf.errors.DeadlineExceededError):
+            session.run(never, options=tf.RunOptions(timeout_in_ms=1500))
+        assert time.monotonic() - begun < 5
+        assert session.run(a) == 2.0
+
+
+def test_closing_a_session_cancels_its_steps(cluster: tf.LocalCluster) -> None:
+    with tf.device("/job:worker/task:1"):
+        never = endless(tf.constant(1.0) + 0.0)
+    session = tf.Session(cluster.target("worker", 0))
+    errors: list[Exception] = []
+
+    def work() -> None:
+        with pytest.raises(tf.errors.CancelledError) as caught:
+            session.run(never)
+        errors.append(caught.value)
+
+    is_busy = busy(cluster.pid("worker", 1))
+    step = threading.Thread(target=work)
+    step.start()
+    wait_until(is_busy)
+    session.close()
+    step.join(10)
+    assert errors
+
+
+def test_the_processes_of_a_cluster_end_with_the_one_that_started_it() -> None:
+    read, write = os.pipe()
+    code = (
+        "import jflow as tf, os, sys\n"
+        "c = tf.LocalCluster(ps=1, workers=1)\n"
+        "print(c.pid('ps'), c.pid('worker'), flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=read, stdout=subprocess.PIPE, text=True
+    )
+    pids = [int(pid) for pid in parent.stdout.readline().split()]
+    assert len(pids) == 2
+    assert all(psutil.pid_exists(pid) for pid in pids)
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    os.close(read)
+    os.close(write)
+    wait_until(lambda: not any(psutil.pid_exists(pid) for pid in pids))
+
+
+def test_leaving_the_block_leaves_no_process() -> None:
+    with tf.LocalCluster(ps=1, workers=1) as cluster:
+        pids = [cluster.pid("ps"), cluster.pid("worker")]
+        x = tf.Variable(np.zeros(3), name="x")
+        with tf.Session(cluster.target()) as session:
+            session.run(x.initializer)
+    assert not any(psutil.pid_exists(pid) for pid in pids)

@@ -1,0 +1,238 @@
+"""Servers: starting, stopping, who may call them, and what they answer."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import jflow as tf
+from tests.clusters import start_servers
+
+
+@pytest.fixture
+def servers() -> Iterator[list[tf.train.Server]]:
+    with ExitStack() as stack:
+        yield start_servers(stack.enter_context, {"ps": 1, "worker": 2})
+
+
+def test_the_counter_of_the_books_counts_through_two_servers(
+    servers: list[tf.train.Server],
+) -> None:
+    x = tf.Variable(0.0, name="x")
+    increment = tf.assign(x, x + 1)
+    with tf.Session(servers[1].target) as session:
+        session.run(x.initializer)
+        session.run(increment)
+        assert x.eval() == 1.0
+    with tf.Session(servers[2].target) as session:
+        session.run(increment)
+        assert x.eval() == 2.0
+
+
+def test_an_unpinned_variable_lives_on_the_parameter_server(
+    servers: list[tf.train.Server],
+) -> None:
+    x = tf.Variable(0.0, name="x")
+    with tf.Session(servers[1].target) as session:
+        session.run(x.initializer)
+        where = session.placement(x + 1.0)
+    assert servers[0].worker.store.names() == {"": ["x"]}
+    assert {op.name: str(device.task) for op, device in where.items()} == {
+        "x/read": "/job:ps/task:0",
+        "add": "/job:worker/task:0",
+    }
+
+
+def test_an_update_leaves_the_buffer_where_it_is(servers: list[tf.train.Server]) -> None:
+    with tf.device("/job:ps/task:0"):
+        table = tf.Variable(np.zeros((1000, 16), np.float32), name="table")
+    step = tf.group(table.assign_add(np.ones((1000, 16), np.float32)))
+    store = servers[0].worker.store
+
+    def address() -> int:
+        (variables,) = store._containers.values()
+        (variable,) = variables.values()
+        return variable.buffer.array.unsafe_buffer_pointer()
+
+    with tf.Session(servers[1].target) as session:
+        session.run(table.initializer)
+        before = address()
+        for _ in range(3):
+            session.run(step)
+            assert session.run(table).shape == (1000, 16)
+        assert address() == before
+        assert session.run(table).min() == 3.0
+
+
+def test_a_program_of_two_clients_is_compiled_once(servers: list[tf.train.Server]) -> None:
+    def run(which: int) -> None:
+        with tf.Graph().as_default() as graph, tf.device("/job:ps/task:0"):
+            x = tf.placeholder(tf.float32, (3, 3))
+            y = tf.numpy.dot(tf.nn.softmax(x), x)
+            with tf.Session(servers[which].target, graph=graph) as session:
+                session.run(y, {x: np.eye(3)})
+
+    run(1)
+    compiled = servers[0].worker.programs.n_compiled
+    assert compiled == 1
+    run(2)
+    assert servers[0].worker.programs.n_compiled == compiled
+
+
+def test_each_server_has_an_incarnation_of_its_own(servers: list[tf.train.Server]) -> None:
+    assert len({server.incarnation for server in servers}) == 3
+
+
+def test_join_returns_when_the_server_is_stopped() -> None:
+    server = tf.train.Server({"local": ["127.0.0.1:0"]})
+    joined = threading.Thread(target=server.join, daemon=True)
+    joined.start()
+    assert joined.is_alive()
+    server.stop()
+    server.stop()
+    joined.join(10)
+    assert not joined.is_alive()
+
+
+def test_a_stopped_server_frees_its_port() -> None:
+    server = tf.train.Server({"local": ["127.0.0.1:0"]})
+    spec = server.cluster_spec
+    server.stop()
+    with tf.train.Server(spec) as again:
+        assert again.target == server.target
+
+
+def test_a_port_in_use_is_an_error_that_names_it() -> None:
+    with tf.train.Server({"local": ["127.0.0.1:0"]}) as server:
+        address = server.target.removeprefix("grpc://")
+        with pytest.raises(tf.errors.UnknownError, match=address):
+            tf.train.Server({"local": [address]})
+
+
+def test_a_server_listens_on_the_loopback_interface_only() -> None:
+    with pytest.raises(tf.errors.InvalidArgumentError, match="JFLOW_INSECURE"):
+        tf.train.Server({"local": ["0.0.0.0:0"]})
+
+
+def test_an_address_without_a_loopback_needs_consent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JFLOW_INSECURE", "1")
+    with tf.train.Server({"local": ["0.0.0.0:0"]}) as server:
+        assert server.target.startswith("grpc://0.0.0.0:")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "words"),
+    [
+        (({"a": ["h:1"], "b": ["h:2"]},), ValueError, "job_name must be given"),
+        (({"a": ["h:1", "h:2"]}, "a"), ValueError, "task_index must be given"),
+        (({"a": ["h:1"]}, "a", 3), tf.errors.InvalidArgumentError, "/job:a/task:3 is not in"),
+        (({"a": ["h:1"]}, "b", 0), tf.errors.InvalidArgumentError, "is not in the cluster"),
+        (({"a": ["h:1"]}, "a", 0, "carrier pigeon"), tf.errors.NotFoundError, "protocol"),
+        ((["h:1"],), TypeError, "dict of lists"),
+    ],
+)
+def test_a_server_says_what_is_wrong_with_its_arguments(
+    arguments: tuple[object, ...], error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        tf.train.Server(*arguments)
+
+
+def test_tf_config_tells_which_task_a_server_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = {
+        "cluster": {"ps": ["127.0.0.1:0"], "worker": ["127.0.0.1:0", "127.0.0.1:0"]},
+        "task": {"type": "worker", "index": 1},
+    }
+    monkeypatch.setenv("TF_CONFIG", json.dumps(config))
+    with tf.train.Server(config["cluster"]) as server:
+        assert "/job:worker/task:1" in repr(server)
+
+
+def test_a_wrong_token_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    a = tf.constant(1.0)
+    with tf.train.Server({"local": ["127.0.0.1:0"]}) as server:
+        monkeypatch.setenv("JFLOW_TOKEN", "not the one")
+        with tf.Session(server.target) as session:
+            with pytest.raises(tf.errors.UnauthenticatedError, match="token"):
+                session.run(a)
+            monkeypatch.delenv("JFLOW_TOKEN")
+            assert session.run(a) == 1.0
+
+
+def test_the_token_is_made_at_first_use_and_found_there(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    a = tf.constant(1.0)
+    with (
+        tf.train.Server({"local": ["127.0.0.1:0"]}) as server,
+        tf.Session(server.target) as session,
+    ):
+        assert session.run(a) == 1.0
+    token = tmp_path / ".jflow" / "token"
+    assert os.stat(token).st_mode & 0o777 == 0o600
+
+
+def test_a_server_that_is_not_there_is_waited_for_until_the_deadline() -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
+        a = tf.constant(1.0)
+        config = tf.ConfigProto(connect_timeout_in_ms=300)
+        with tf.Session(f"grpc://{address}", config=config) as session:
+            with pytest.raises(tf.errors.UnavailableError, match=f"{address}.*nobody answers"):
+                session.run(a)
+
+
+def test_a_server_that_starts_late_is_found() -> None:
+    with socket.socket() as reserved:
+        reserved.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{reserved.getsockname()[1]}"
+    a = tf.constant(1.0)
+    with tf.Session(f"grpc://{address}") as session:
+        got: list[object] = []
+        waiting = threading.Thread(target=lambda: got.append(session.run(a)))
+        waiting.start()
+        with tf.train.Server({"local": [address]}):
+            waiting.join(30)
+            assert got == [1.0]
+
+
+def test_a_step_waits_only_for_the_tasks_it_needs() -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        dead = f"127.0.0.1:{unused.getsockname()[1]}"
+        with tf.train.Server({"worker": ["127.0.0.1:0"], "zeta": [dead]}, "worker", 0) as server:
+            a = tf.constant(1.0)
+            with tf.device("/job:zeta/task:0"):
+                b = a + 1
+            config = tf.ConfigProto(connect_timeout_in_ms=300)
+            with tf.Session(server.target, config=config) as session:
+                assert session.run(a) == 1.0
+                with pytest.raises(tf.errors.UnavailableError, match=r"/job:zeta/task:0 at.*") as e:
+                    session.run(b)
+                assert e.value.task == "/job:zeta/task:0"
+                assert session.run(a + 3) == 4.0
+                assert len({d.name.split("/")[1] for d in session.list_devices()}) == 1
+
+
+@pytest.mark.parametrize("target", ["http://h:1", "ps", "grpc:/h"])
+def test_other_targets_are_not_found(target: str) -> None:
+    with pytest.raises(tf.errors.NotFoundError, match="No session factory"):
+        tf.Session(target)
+    with pytest.raises(tf.errors.NotFoundError, match="No session factory"):
+        tf.Session.reset(target)
+
+
+def test_arguments_of_the_wrong_type_are_type_errors() -> None:
+    for arguments in ({"target": 3}, {"graph": "g"}, {"config": {}}):
+        with pytest.raises(TypeError):
+            tf.Session(**arguments)
