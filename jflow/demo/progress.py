@@ -7,9 +7,11 @@ from types import TracebackType
 from typing import Any, Self
 
 try:
-    from tqdm.auto import tqdm
+    from tqdm.auto import tqdm as _tqdm
 except ImportError:
-    tqdm = None
+    _BAR: Any = None
+else:
+    _BAR = _tqdm
 
 
 class Progress:
@@ -20,7 +22,7 @@ class Progress:
         self._label = label
         self._done = 0
         self._lock = threading.Lock()
-        self._bar: Any = tqdm and tqdm(total=total, desc=label, unit="step")
+        self._bar: Any = _BAR and _BAR(total=total, desc=label, unit="step")
 
     def advance(self, note: str) -> None:
         """One more step is done."""

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from jax._src import config
+from jax._src.export import _export
 
 
 def no_source_locations() -> AbstractContextManager[Any]:
@@ -20,3 +21,11 @@ def no_source_locations() -> AbstractContextManager[Any]:
     limit: Any = config.traceback_in_locations_limit
     context: AbstractContextManager[Any] = limit(0)
     return context
+
+
+def known_custom_calls() -> frozenset[str]:
+    """Names of the native functions that JAX's own lowerings call and promises to keep.
+
+    JAX checks this list when it exports a program, not when it loads one.
+    """
+    return frozenset(_export._CUSTOM_CALL_TARGETS_GUARANTEED_STABLE)

@@ -50,7 +50,8 @@ def columns(
         for row in rows if down else reversed(rows):
             lane_width = room[layers.lane[row.vertices[0]]]
             row.move(x, upper if down else lower, lane_width)
-    _straighten(layers, x, rows, room)
+    for _ in range(2):  # the second time in the room that the first has made
+        _straighten(layers, x, rows, room)
     return x, room
 
 

@@ -11,15 +11,19 @@ Folds can be on a cycle of arrows although operations never are. The layout cope
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from jflow.cluster import Device
 from jflow.inspect.diagram import Box, Diagram, Kind, joined
 
+RANGE = " … "
+"""Stands between the first and the last name of a run."""
+
 _POSTER = 3
 """How many times larger than asked for a picture may be before runs fold."""
 
-_Group = list[Box]
+_Group = tuple[str, list[Box]]
+"""What a fold is to be called, and what it replaces."""
 
 
 def folded(diagram: Diagram, max_boxes: int) -> Diagram:
@@ -27,71 +31,77 @@ def folded(diagram: Diagram, max_boxes: int) -> Diagram:
 
     A fold is of one device, and of variables only, of fed values only or of operations only.
     """
-    box_of = {box: box for box in diagram.boxes}
-    for name, group in _choose(diagram.boxes, max_boxes):
-        fold = _fold(group, name)
-        box_of.update(dict.fromkeys(group, fold))
+    groups = _by_scope(diagram.boxes, max_boxes)
+    if len(groups) > _POSTER * max_boxes:
+        groups = _in_runs(groups, max_boxes)
+    box_of = {box: fold for group in groups for box, fold in _replaced(*group)}
     boxes = tuple(dict.fromkeys(box_of[box] for box in diagram.boxes))
     return Diagram(boxes, joined(diagram.arrows, box_of))
 
 
-def _fold(group: _Group, name: str) -> Box:
-    ops = [op for box in group for op in box.ops]
-    return Box(_category(group[0]), name, group[0].device, ops, folded=tuple(group))
+def _replaced(name: str, boxes: list[Box]) -> Iterator[tuple[Box, Box]]:
+    """Each box with what it becomes; the only box of a group stays as it is."""
+    first = boxes[0]
+    if len(boxes) > 1:
+        ops = [op for box in boxes for op in box.ops]
+        first = Box(_category(first), name, first.device, ops, folded=tuple(boxes))
+    yield from ((box, first) for box in boxes)
 
 
 def _category(box: Box) -> Kind:
     return Kind.OPERATION if box.kind is Kind.ACCESS else box.kind
 
 
-def _choose(boxes: Sequence[Box], max_boxes: int) -> list[tuple[str, _Group]]:
-    """The names of folds and what they replace."""
+def _by_scope(boxes: Sequence[Box], max_boxes: int) -> list[_Group]:
+    """All boxes in groups: alone, or with the others of their scope where that is needed."""
     excess = len(boxes) - max_boxes
-    if excess <= 0:
-        return []
-    chosen = _largest(_scopes(boxes, excess), excess)
-    taken = {box for _, group in chosen for box in group}
-    loose = [box for box in boxes if box not in taken]
-    if len(chosen) + len(loose) > _POSTER * max_boxes:
-        chosen += _runs(loose, max_boxes - len(chosen))
-    return chosen
+    groups: dict[Box, _Group] = {box: (box.name, [box]) for box in boxes}
+    if excess > 0:
+        for name, members in _largest(_scopes(boxes, excess), excess):
+            groups.update(dict.fromkeys(members, (name, members)))
+    return list({id(members): (name, members) for name, members in groups.values()}.values())
 
 
-def _scopes(boxes: Sequence[Box], excess: int) -> list[tuple[str, _Group]]:
+def _scopes(boxes: Sequence[Box], excess: int) -> list[_Group]:
     """The boxes of each scope, at the deepest level of scopes that saves enough boxes."""
-    groups: list[tuple[str, _Group]] = []
+    groups: list[_Group] = []
     for depth in range(max(len(box.scope) for box in boxes), 0, -1):
-        found: dict[tuple[str, Device, Kind], _Group] = {}
+        found: dict[tuple[str, Device, Kind], list[Box]] = {}
         for box in boxes:
             if box.scope:
                 name = "/".join(box.scope[:depth])
                 found.setdefault((name, box.device, _category(box)), []).append(box)
-        groups = [(name, group) for (name, _, _), group in found.items() if len(group) > 1]
-        if sum(len(group) - 1 for _, group in groups) >= excess:
+        groups = [(name, members) for (name, _, _), members in found.items()]
+        if sum(len(members) - 1 for _, members in groups) >= excess:
             break
     return groups
 
 
-def _largest(groups: Iterable[tuple[str, _Group]], excess: int) -> list[tuple[str, _Group]]:
-    chosen = []
-    for name, group in sorted(groups, key=lambda item: -len(item[1])):
+def _largest(groups: Iterable[_Group], excess: int) -> Iterator[_Group]:
+    """The largest groups, until they save enough boxes."""
+    for name, members in sorted(groups, key=lambda group: -len(group[1])):
         if excess <= 0:
             break
-        chosen.append((name, group))
-        excess -= len(group) - 1
-    return chosen
+        yield name, members
+        excess -= len(members) - 1
 
 
-def _runs(boxes: Iterable[Box], target: int) -> list[tuple[str, _Group]]:
-    """Folds runs of each device and category so that about `target` boxes are left."""
-    parts: dict[tuple[Device, Kind], _Group] = {}
-    for box in boxes:
-        parts.setdefault((box.device, _category(box)), []).append(box)
+def _in_runs(groups: Iterable[_Group], max_boxes: int) -> list[_Group]:
+    """The groups with neighbours of one device and category joined, to about `max_boxes`."""
+    parts: dict[tuple[Device, Kind], list[_Group]] = {}
+    for name, members in groups:
+        key = (members[0].device, _category(members[0]))
+        parts.setdefault(key, []).append((name, members))
     total = sum(map(len, parts.values()))
-    length = math.ceil(total / max(target - len(parts), 1))
-    runs = [
-        part[start : start + length]
+    length = math.ceil(total / max(max_boxes - len(parts), 1))
+    return [
+        _run(part[start : start + length])
         for part in parts.values()
         for start in range(0, len(part), length)
     ]
-    return [(f"{run[0].name} … {run[-1].name}", run) for run in runs if len(run) > 1]
+
+
+def _run(groups: Sequence[_Group]) -> _Group:
+    if len(groups) == 1:
+        return groups[0]
+    return f"{groups[0][0]}{RANGE}{groups[-1][0]}", [box for _, part in groups for box in part]

@@ -21,7 +21,7 @@ _SYMBOL_GAP = 7.0
 _SYMBOL = Rect(0, 0, 24, 15)
 _SHAPES = {
     Kind.VARIABLE: "variable and its reads",
-    Kind.ACCESS: "sets or changes a variable",
+    Kind.ACCESS: "operation on a variable",
     Kind.FEED: "fed with each step",
 }
 

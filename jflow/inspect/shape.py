@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from jflow.graph import Operation, Tensor, VariableRef
 from jflow.inspect.colour import PAPER, mixed
 from jflow.inspect.diagram import Box, Kind
+from jflow.inspect.fold import RANGE
 from jflow.inspect.layout import Rect
 from jflow.inspect.markup import Element, group, number, path, rect, text
 from jflow.inspect.wording import (
@@ -103,7 +104,8 @@ def _member(part: Box) -> str:
 
 
 def _label(box: Box) -> str:
-    name = short_name(box.name, _NAME_LIMIT)
+    ends = box.name.split(RANGE)
+    name = RANGE.join(short_name(end, _NAME_LIMIT // len(ends)) for end in ends)
     return f"{name} ({_count(box)})" if box.folded else name
 
 

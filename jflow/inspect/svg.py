@@ -28,6 +28,8 @@ def draw(diagram: Diagram) -> str:
     for box, place in zip(diagram.boxes, layout.boxes, strict=True):
         add_box(root, box, place, _colour(diagram, box.device))
     _add_labels(root, diagram, layout)
+    if not diagram.boxes:
+        text(root, width / 2, layout.height / 2, "nothing to run", kind="name")
     add_legend(root, entries, _MARGIN, layout.height)
     return serialized(root)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,7 +10,10 @@ import jax
 import jax.export
 import jax.extend.core as jex
 
-from jflow.errors import InvalidArgumentError
+from jflow.errors import InvalidArgumentError, OpError
+from jflow.graph import internals
+
+_CUSTOM_CALL = re.compile(r'stablehlo\.custom_call @(?:"([^"]*)"|([\w.$-]+))')
 
 Executable = Callable[..., Sequence[jax.Array]]
 """Takes arrays or NumPy arrays and gives arrays on its device; donated arguments are used up."""
@@ -30,12 +34,29 @@ def compile_exported(data: bytes, device: jax.Device, donated: tuple[int, ...]) 
     """
     try:
         exported = jax.export.deserialize(bytearray(data))
+        _check_custom_calls(exported.mlir_module())
         return _compile(exported.call, exported.in_avals, device, donated)
+    except OpError:
+        raise
     except Exception as error:
         # The bytes are somebody else's and JAX's reader fails in many ways on bad ones.
         raise InvalidArgumentError(
             f"a program of {len(data)} bytes cannot be compiled for {device}: {error}"
         ) from error
+
+
+def _check_custom_calls(module: str) -> None:
+    """Refuses native functions other than those that JAX's own lowerings call.
+
+    A program may call any function that is registered in the process, so one that came over the
+    wire is data only as long as it calls none but these.
+    """
+    named = [quoted or plain for quoted, plain in _CUSTOM_CALL.findall(module)]
+    unknown = sorted(set(named) - internals.known_custom_calls())
+    if unknown or len(named) != module.count("custom_call"):
+        raise InvalidArgumentError(
+            f"a program calls native functions that are not allowed here: {unknown or 'unnamed'}"
+        )
 
 
 def _compile(
@@ -53,5 +74,7 @@ def _compile(
         out_shardings=here,
     )
     shapes = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in in_avals]
-    compiled: Executable = jitted.lower(*shapes).compile()
+    compiled: _CUSTOM_CALL = re.compile(r'stablehlo\.custom_call @(?:"([^"]*)"|([\w.$-]+))')
+
+Executable = jitted.lower(*shapes).compile()
     return compiled

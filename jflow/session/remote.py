@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from jflow import lowering
 from jflow.cluster import Device, Task, split_address
-from jflow.errors import CancelledError, InternalError
+from jflow.errors import AbortedError, CancelledError, InternalError
 from jflow.partition import Partition, Segment
 from jflow.placement import Inventory
 from jflow.plan import Program
 from jflow.session.backend import Array, DeviceInfo, Step
 from jflow.session.config import ConfigProto
-from jflow.wire import DeviceRecord, MasterClient, Registered
+from jflow.wire import DeviceRecord, MasterClient
 
 _MAX_OFFERS = 3
+_RECONNECT_TIMEOUT_S = 2.0
 
 
 class RemoteBackend:
@@ -48,13 +49,11 @@ class RemoteBackend:
         return Program(digest, tuple(constants), segment.donated)
 
     def register(self, plans: Partition, n_fetches: int) -> Step:
-        client = self._connected()
-        handle = self._offer(client, plans, n_fetches).handle
-
-        def run(feeds: Sequence[Array], timeout: float | None) -> list[Array]:
-            return client.run(handle, feeds, timeout)
-
-        return run
+        needed = frozenset().union(*(plan.artifacts for plan in plans))
+        artifacts = {digest: self._artifacts.pop(digest) for digest in needed}
+        step = _RemoteStep(plans, n_fetches, artifacts, self._timeout, self._connected)
+        step.register()
+        return step
 
     def list_devices(self) -> list[DeviceInfo]:
         client = self._connected()
@@ -74,10 +73,22 @@ class RemoteBackend:
             if self._is_closed:
                 raise CancelledError("the session was closed")
             if self._client is None:
-                host, port = split_address(self._target)
-                shown = f"[{host}]" if ":" in host else host
-                self._client = MasterClient(f"{shown}:{port}", self._timeout)
+                self._client = MasterClient(_address(self._target), self._timeout)
+            elif not self._client.is_open:
+                self._client = self._reconnected(self._client)
             return self._client
+
+    def _reconnected(self, lost: MasterClient) -> MasterClient:
+        """A connection in place of one that broke, to the same life of the server."""
+        client = MasterClient(_address(self._target), min(self._timeout, _RECONNECT_TIMEOUT_S))
+        if client.welcome.incarnation != lost.welcome.incarnation:
+            client.close()
+            raise AbortedError(
+                f"Session is not found: {client.welcome.task} at {self._target} has restarted; "
+                "open a new session",
+                task=str(client.welcome.task),
+            )
+        return client
 
     def _devices_of(self, task: Task) -> tuple[Device, ...]:
         if task not in self._devices:
@@ -93,26 +104,58 @@ class RemoteBackend:
         self._artifacts[digest] = artifact
         return digest
 
-    def _offer(self, client: MasterClient, plans: Partition, n_fetches: int) -> Registered:
-        """Registers plans; sends along only what the cluster does not have yet."""
+
+class _RemoteStep:
+    """A step that is registered with the master, again if the connection was made anew."""
+
+    def __init__(
+        self,
+        plans: Partition,
+        n_fetches: int,
+        artifacts: dict[str, Array],
+        timeout: float,
+        connected: Callable[[], MasterClient],
+    ) -> None:
+        self._plans = plans
+        self._n_fetches = n_fetches
+        self._artifacts = artifacts
+        self._timeout = timeout
+        self._connected = connected
+        self._lock = threading.Lock()
+        self._registered: tuple[MasterClient, int] | None = None
+
+    def __call__(self, feeds: Sequence[Array], timeout: float | None) -> list[Array]:
+        client, handle = self.register()
+        return client.run(handle, feeds, timeout)
+
+    def register(self) -> tuple[MasterClient, int]:
+        """The present connection and the step's handle there."""
+        client = self._connected()
+        with self._lock:
+            if self._registered is None or self._registered[0] is not client:
+                self._registered = (client, self._offer(client))
+            return self._registered
+
+    def _offer(self, client: MasterClient) -> int:
+        """Registers the plans; sends along only what the cluster does not have yet."""
         sent: dict[str, Array] = {}
-        try:
-            for _ in range(_MAX_OFFERS):
-                registered = client.register(plans, n_fetches, sent, self._timeout)
-                if not registered.missing:
-                    return registered
-                sent |= {digest: self._artifacts[digest] for digest in registered.missing}
-        finally:
-            for digest in frozenset().union(*(plan.artifacts for plan in plans)):
-                self._artifacts.pop(digest, None)
+        for _ in range(_MAX_OFFERS):
+            registered = client.register(self._plans, self._n_fetches, sent, self._timeout)
+            if not registered.missing:
+                return registered.handle
+            sent |= {digest: self._artifacts[digest] for digest in registered.missing}
         raise InternalError(f"the cluster asks for {registered.missing} again and again")
 
 
 def reset_containers(target: str, containers: Sequence[str], config: ConfigProto) -> None:
     """Frees containers on every task of a cluster and ends the sessions of one server."""
-    host, port = split_address(target)
-    client = MasterClient(f"{host}:{port}", config.connect_timeout_in_ms / 1000)
+    client = MasterClient(_address(target), config.connect_timeout_in_ms / 1000)
     try:
         client.reset(containers)
     finally:
         client.close()
+
+
+def _address(target: str) -> str:
+    host, port = split_address(target)
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

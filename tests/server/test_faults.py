@@ -96,6 +96,25 @@ def test_a_dead_master_is_unavailable_and_state_elsewhere_is_there(
         assert session.run(x) == 1.0
 
 
+def test_a_restarted_master_does_not_know_the_session() -> None:
+    a = tf.constant(1.0) * 2
+    first = tf.train.Server({"local": ["127.0.0.1:0"]})
+    try:
+        with tf.Session(first.target) as session:
+            assert session.run(a) == 2.0
+            first.stop()
+            with pytest.raises(tf.errors.UnavailableError):
+                session.run(a)
+            with tf.train.Server(first.cluster_spec):
+                for _ in range(2):
+                    with pytest.raises(tf.errors.AbortedError, match=r"restarted.*new session"):
+                        session.run(a)
+                with tf.Session(first.target) as fresh:
+                    assert fresh.run(a) == 2.0
+    finally:
+        first.stop()
+
+
 def test_a_restarted_task_is_told_from_the_one_before() -> None:
     first = tf.train.Server({"ps": {0: "127.0.0.1:0"}}, "ps", 0)
     spec = {**first.cluster_spec.as_dict(), "worker": ["127.0.0.1:0"]}

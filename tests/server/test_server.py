@@ -187,9 +187,11 @@ def test_a_server_that_is_not_there_is_waited_for_until_the_deadline() -> None:
         address = f"127.0.0.1:{unused.getsockname()[1]}"
         a = tf.constant(1.0)
         config = tf.ConfigProto(connect_timeout_in_ms=300)
-        with tf.Session(f"grpc://{address}", config=config) as session:
-            with pytest.raises(tf.errors.UnavailableError, match=f"{address}.*nobody answers"):
-                session.run(a)
+        with (
+            tf.Session(f"grpc://{address}", config=config) as session,
+            pytest.raises(tf.errors.UnavailableError, match=f"{address}.*nobody answers"),
+        ):
+            session.run(a)
 
 
 def test_a_server_that_starts_late_is_found() -> None:
