@@ -3,7 +3,7 @@
 Folding scopes is what the user's names ask for. It is done at the deepest level of scopes that is
 enough, and there the largest scopes go first, so that as much as possible stays as it is. Where
 names are too few for that, the picture may become larger than asked for; only where it would be
-larger by far do runs of operations fold that follow each other on one device.
+larger by far do runs of boxes fold that follow each other on one device.
 
 Folds can be on a cycle of arrows although operations never are. The layout copes with it.
 """
@@ -86,19 +86,20 @@ def _largest(groups: Iterable[_Group], excess: int) -> Iterator[_Group]:
         excess -= len(members) - 1
 
 
-def _in_runs(groups: Iterable[_Group], max_boxes: int) -> list[_Group]:
-    """The groups with neighbours of one device and category joined, to about `max_boxes`."""
+def _in_runs(groups: Sequence[_Group], max_boxes: int) -> list[_Group]:
+    """The groups, with neighbours of one device and category joined to about `max_boxes`."""
     parts: dict[tuple[Device, Kind], list[_Group]] = {}
+    length = math.ceil(len(groups) / max_boxes)
     for name, members in groups:
         key = (members[0].device, _category(members[0]))
-        parts.setdefault(key, []).append((name, members))
-    total = sum(map(len, parts.values()))
-    length = math.ceil(total / max(max_boxes - len(parts), 1))
-    return [
+        if len(members) <= length:
+            parts.setdefault(key, []).append((name, members))
+    runs = [
         _run(part[start : start + length])
         for part in parts.values()
         for start in range(0, len(part), length)
     ]
+    return runs + [group for group in groups if len(group[1]) > length]
 
 
 def _run(groups: Sequence[_Group]) -> _Group:
