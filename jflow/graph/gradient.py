@@ -9,7 +9,7 @@ import jax
 import jax.extend.core as jex
 import jax.numpy as jnp
 
-from jflow.graph import tracing
+from jflow.graph import request, tracing
 from jflow.graph.graph import Graph, Operation, Tensor
 from jflow.graph.primitives import SOURCES, read_p
 from jflow.graph.symbolic import Symbolic
@@ -117,7 +117,9 @@ def _pull_back(
                    if seeds is not None else [jnp.ones_like(y) for y in values])  # fmt: skip
 
     inputs = [*leaves, *captured, *(seeds or [])]
-    jaxpr = jax.make_jaxpr(pull_back)(*(tracing.shape_of(t.aval) for t in inputs))
+    # Here the equations' own devices count only; the block around comes in as they are added.
+    with request.asking_for_nothing():
+        jaxpr = jax.make_jaxpr(pull_back)(*(tracing.shape_of(t.aval) for t in inputs))
     return _insert_sharing(graph, path, jaxpr, inputs)
 
 

@@ -47,7 +47,8 @@ def trace(
       leaves: a Static, or the abstract value of a tensor, for each leaf.
     """
     try:
-        return _traced(fun, name, in_tree, tuple(leaves), jax.config.read("jax_enable_x64"))
+        setting = (jax.config.read("jax_enable_x64"), request.asked_here())
+        return _traced(fun, name, in_tree, tuple(leaves), setting)
     except TypeError:
         # Either the leaves cannot be hashed, or the user's call is wrong: tracing again tells.
         return _trace(fun, name, in_tree, leaves)
@@ -55,8 +56,10 @@ def trace(
 
 @lru_cache(maxsize=4096)
 def _traced(
-    fun: Callable[..., Any], name: str, in_tree: Any, leaves: tuple[Any, ...], _: bool
+    fun: Callable[..., Any], name: str, in_tree: Any, leaves: tuple[Any, ...], _: object
 ) -> Traced:
+    # Different devices must not share equations: a custom derivative rule remembers what it was
+    # traced into, devices included, in the equation that it belongs to.
     return _trace(fun, name, in_tree, leaves)
 
 

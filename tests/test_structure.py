@@ -1,0 +1,65 @@
+"""What the layout promises, beyond what linters look at."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import jflow as tf
+
+ROOT = Path(__file__).parent.parent
+SOURCES = [path for path in (ROOT / "jflow").rglob("*.py") if "wire/v1" not in path.as_posix()]
+MAX_LINES = 500
+MAX_FUNCTION_LINES = 60
+
+PUBLIC = """
+    ConfigProto Graph LocalCluster Operation RunOptions Session Tensor Variable
+    assign assign_add assign_sub constant container control_dependencies device
+    get_default_graph get_default_session global_variables global_variables_initializer gradients
+    group identity name_scope no_op placeholder reset_default_graph trainable_variables
+    variable_scope variables_initializer
+    bfloat16 bool complex128 complex64 float16 float32 float64 int16 int32 int64 int8
+    uint16 uint32 uint64 uint8
+    errors lax nn numpy random train
+""".split()
+
+
+def test_the_public_names_are_these_and_no_others() -> None:
+    rooms = {path.name for path in (ROOT / "jflow").iterdir() if path.is_dir()}
+    found = {name for name in vars(tf) if not name.startswith("_")}
+    assert found - rooms == set(PUBLIC)
+
+
+def test_every_public_class_and_function_says_what_it_is() -> None:
+    for name in PUBLIC:
+        value = getattr(tf, name)
+        if getattr(value, "__module__", "").startswith("jflow"):
+            assert value.__doc__, name
+
+
+def test_no_file_and_no_function_is_too_long() -> None:
+    long = []
+    for path in SOURCES:
+        text = path.read_text()
+        if text.count("\n") > MAX_LINES:
+            long.append(f"{path.relative_to(ROOT)} has {text.count(chr(10))} lines")
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                lines = (node.end_lineno or node.lineno) - node.lineno + 1
+                if lines > MAX_FUNCTION_LINES:
+                    long.append(f"{path.relative_to(ROOT)}: {node.name} has {lines} lines")
+    assert not long
+
+
+def test_jax_internals_are_touched_in_one_file_only() -> None:
+    touching = [path for path in SOURCES if re.search(r"\bjax\._src\b", path.read_text())]
+    assert [path.name for path in touching] == ["internals.py"]
+
+
+def test_the_architecture_page_names_every_room() -> None:
+    page = (ROOT / "ARCHITECTURE.md").read_text()
+    drawing = page.split("```")[1]
+    rooms = {p.name for p in (ROOT / "jflow").iterdir() if p.is_dir() and p.name != "__pycache__"}
+    named = set(re.findall(r"\b[a-z]+\b", "\n".join(x[:36] for x in drawing.splitlines())))
+    assert rooms | {"errors"} == named
