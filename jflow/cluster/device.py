@@ -11,7 +11,8 @@ _FIELD = re.compile(
     r"|replica:(?P<replica>\d+|\*)"
     r"|task:(?P<task>\d+|\*)"
     r"|device:(?P<type>[A-Za-z]\w*)(?::(?P<index>\d+|\*))?"
-    r"|(?P<short>cpu|gpu|tpu|CPU|GPU|TPU)(?::(?P<short_index>\d+|\*))?)"
+    r"|(?P<short>cpu|gpu|tpu|CPU|GPU|TPU)(?::(?P<short_index>\d+|\*))?)",
+    re.ASCII,
 )
 
 

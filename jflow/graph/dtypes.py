@@ -39,10 +39,9 @@ def as_array(value: Any, dtype: Any = None) -> np.ndarray[Any, Any]:
     array = np.asarray(value)
     if array.dtype.kind in "OSUMm":
         raise TypeError(f"expected numbers or booleans, got {array.dtype}: {value!r:.80}")
-    if dtype is None:
-        return array.astype(jax.dtypes.canonicalize_dtype(array.dtype), copy=False)
-    wanted = as_dtype(dtype)
-    if _loses(array, wanted):
+    own = jax.dtypes.canonicalize_dtype(array.dtype)
+    wanted = own if dtype is None else as_dtype(dtype)
+    if array.size and _loses(array, wanted):
         raise TypeError(
             f"a value of dtype {array.dtype} is not compatible with {wanted}: {value!r:.80}"
         )
@@ -52,7 +51,7 @@ def as_array(value: Any, dtype: Any = None) -> np.ndarray[Any, Any]:
 def _loses(array: np.ndarray[Any, Any], wanted: np.dtype[Any]) -> bool:
     """Whether a cast would drop fractions, imaginary parts or the range of integers."""
     if jax.dtypes.issubdtype(array.dtype, np.integer) and jax.dtypes.issubdtype(wanted, np.integer):
-        return bool(array.size) and not np.array_equal(array.astype(wanted), array)
+        return not np.array_equal(array.astype(wanted), array)
     order = {"b": 0, "u": 1, "i": 1, "f": 2, "V": 2, "c": 3}
     if wanted == np.bool_:
         return bool(array.dtype != np.bool_)

@@ -42,14 +42,28 @@ def gradients(ys: Any, xs: Any, grad_ys: Any = None, name: str = "gradients") ->
     points = [_points(graph, x) for x in _listed(xs)]
     leaves = list(dict.fromkeys(t for group in points for t in group))
     _check(graph, targets, leaves)
-    path = _between(graph, leaves, targets)
-    reached = [t for t in leaves if any(t in op.inputs for op in path) or t in targets]
-    if not reached:
-        return [None] * len(points)
     seeds = None if grad_ys is None else [graph.as_tensor(g) for g in _listed(grad_ys)]
-    with graph.scopes.replaced(names=graph.unique_name(name) + "/"):
-        slopes = dict(zip(reached, _pull_back(graph, path, reached, targets, seeds), strict=True))
+    # The equations' own devices count, whatever the block around this call asks for.
+    with (
+        request.asking_for_nothing(),
+        graph.scopes.replaced(names=graph.unique_name(name) + "/"),
+    ):
+        slopes: dict[Tensor, Tensor] = {}
+        for group in _independent(graph, leaves):
+            slopes.update(_pull_back(graph, group, targets, seeds))
         return [_total(graph, [slopes[t] for t in group if t in slopes]) for group in points]
+
+
+def _independent(graph: Graph, leaves: list[Tensor]) -> list[list[Tensor]]:
+    """The leaves in groups of which none depends on another one of its group.
+
+    Inside a group each leaf is an input; the derivative by one that another depends on has to go
+    through that other one, so it is taken apart.
+    """
+    computed = {t for op in _between(graph, leaves, leaves) for t in op.outputs}
+    if computed.isdisjoint(leaves):
+        return [leaves]
+    return [[leaf] for leaf in leaves]
 
 
 def _listed(values: Any) -> list[Any]:
@@ -100,27 +114,32 @@ def _between(
 
 
 def _pull_back(
-    graph: Graph,
-    path: dict[Operation, None],
-    leaves: list[Tensor],
-    targets: list[Tensor],
-    seeds: list[Tensor] | None,
-) -> list[Tensor]:
-    forward, captured = _forward(path, leaves, targets)
-    n_leaves, n_captured = len(leaves), len(captured)
+    graph: Graph, leaves: list[Tensor], targets: list[Tensor], seeds: list[Tensor] | None
+) -> dict[Tensor, Tensor]:
+    """Derivatives by those of the leaves that a target depends on."""
+    path = _between(graph, leaves, targets)
+    used = {t for op in path for t in op.inputs} | set(targets)
+    reached = [leaf for leaf in leaves if leaf in used]
+    if not reached:
+        return {}
+    forward, captured = _forward(path, reached, targets)
+    n_leaves, n_forward = len(reached), len(reached) + len(captured)
 
     def pull_back(*args: Any) -> Any:
-        primals, rest = args[:n_leaves], args[n_leaves : n_leaves + n_captured]
-        values, vjp = jax.vjp(lambda *p: forward(*p, *rest), *primals)
-        given = args[n_leaves + n_captured :]
-        return vjp([jnp.asarray(g, y.dtype) for g, y in zip(given, values, strict=True)]
-                   if seeds is not None else [jnp.ones_like(y) for y in values])  # fmt: skip
+        rest = args[n_leaves:n_forward]
+        values, vjp = jax.vjp(lambda *p: forward(*p, *rest), *args[:n_leaves])
+        given = args[n_forward:] or [None] * len(values)
+        return vjp([_seed(y, g, t) for y, g, t in zip(values, given, targets, strict=True)])
 
-    inputs = [*leaves, *captured, *(seeds or [])]
-    # Here the equations' own devices count only; the block around comes in as they are added.
-    with request.asking_for_nothing():
-        jaxpr = jax.make_jaxpr(pull_back)(*(tracing.shape_of(t.aval) for t in inputs))
-    return _insert_sharing(graph, path, jaxpr, inputs)
+    inputs = [*reached, *captured, *(seeds or [])]
+    jaxpr = jax.make_jaxpr(pull_back)(*(tracing.shape_of(t.aval) for t in inputs))
+    return dict(zip(reached, _insert_sharing(graph, path, jaxpr, inputs), strict=True))
+
+
+def _seed(value: Any, given: Any, target: Tensor) -> Any:
+    """The derivative to start from, beside the value that it belongs to."""
+    with request.asking_for(target.op.spec):
+        return jnp.ones_like(value) if given is None else jnp.asarray(given, value.dtype)
 
 
 def _forward(
@@ -168,7 +187,7 @@ def _identity(eqn: jex.JaxprEqn, args: list[tracing.Atom]) -> Any:
         hash(params)
     except TypeError:
         return id(eqn)
-    return (eqn.primitive, params, atoms, str(eqn.ctx.xla_metadata))
+    return (eqn.primitive, params, atoms, request.asked_for(eqn))
 
 
 def _is_scalar(atom: tracing.Atom) -> bool:
@@ -185,5 +204,6 @@ def _total(graph: Graph, parts: list[Tensor]) -> Tensor | None:
         return None
     total = parts[0]
     for part in parts[1:]:
-        total = graph.apply(jnp.add, (total, part), name="add")
+        with request.asking_for(total.op.spec):
+            total = graph.apply(jnp.add, (total, part), name="add")
     return total

@@ -63,8 +63,8 @@ class Tensor(Symbolic):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Type of the elements."""
-        dtype: np.dtype[Any] = np.dtype(self.aval.dtype)
+        """Type of the elements; for random keys JAX's own kind of dtype."""
+        dtype: np.dtype[Any] = self.aval.dtype
         return dtype
 
     @property
@@ -205,7 +205,7 @@ class Graph:
         Raises:
           ValueError: if tensors of another graph are among the arguments.
         """
-        name = name or getattr(fun, "__name__", "call").strip("_") or "call"
+        name = name or tracing.name_of(fun)
         leaves, in_tree = jax.tree.flatten((tuple(args), kwargs or {}))
         tensors: list[Tensor] = []
         keys: list[Any] = []
@@ -214,8 +214,8 @@ class Graph:
                 tensors.append(self.as_tensor(leaf))
                 keys.append(tensors[-1].aval)
             else:
-                keys.append(tracing.Static(type(leaf), leaf))
-        traced = tracing.trace(fun, name, in_tree, keys)
+                keys.append(tracing.Static.of(leaf))
+        traced = tracing.trace(fun, in_tree, keys)
         outputs = self.inline(traced.jaxpr, [t.var for t in tensors], lambda _: name)
         return jax.tree.unflatten(traced.out_tree, outputs)
 
@@ -255,10 +255,8 @@ class Graph:
 
     def constant(self, value: Any, dtype: Any = None, *, name: str = "constant") -> Tensor:
         """Adds a constant. Raises TypeError or ValueError as `as_array` does."""
-        array = as_array(value, dtype)
-        if array.flags.writeable:
-            array = array.copy()
-            array.flags.writeable = False
+        array = np.array(as_array(value, dtype))
+        array.flags.writeable = False
         return self.add(constant_p, [], [aval_of(array)], name=name, value=array).outputs[0]
 
     def as_tensor(self, value: Any, dtype: Any = None) -> Tensor:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -29,3 +30,12 @@ def known_custom_calls() -> frozenset[str]:
     JAX checks this list when it exports a program, not when it loads one.
     """
     return frozenset(_export._CUSTOM_CALL_TARGETS_GUARANTEED_STABLE)
+
+
+def trace_context() -> Hashable:
+    """Every setting and scope of this thread that changes what JAX traces, metadata included.
+
+    JAX keys its own caches of traced functions with it.
+    """
+    context: Hashable = config.trace_context()
+    return context

@@ -36,11 +36,6 @@ def asking_for_nothing() -> AbstractContextManager[Any]:
     return carried(dict.fromkeys(_KEYS))
 
 
-def asked_here() -> DeviceSpec:
-    """What equations that are made here and now ask for."""
-    return asked_for(jex.new_jaxpr_eqn([], [], jex.primitives.add_p, {}, jex.no_effects))
-
-
 def asked_for(eqn: jex.JaxprEqn) -> DeviceSpec:
     """The device that an equation asks for; fields that nobody set are None."""
     asked = eqn.ctx.xla_metadata or {}

@@ -75,11 +75,38 @@ class Symbolic(ABC):
     def __and__(self, other: Any) -> Any:
         return self._apply(operator.and_, self, other)
 
+    def __rand__(self, other: Any) -> Any:
+        return self._apply(operator.and_, other, self)
+
     def __or__(self, other: Any) -> Any:
         return self._apply(operator.or_, self, other)
 
+    def __ror__(self, other: Any) -> Any:
+        return self._apply(operator.or_, other, self)
+
     def __xor__(self, other: Any) -> Any:
         return self._apply(operator.xor, self, other)
+
+    def __rxor__(self, other: Any) -> Any:
+        return self._apply(operator.xor, other, self)
+
+    def __lshift__(self, other: Any) -> Any:
+        return self._apply(operator.lshift, self, other)
+
+    def __rlshift__(self, other: Any) -> Any:
+        return self._apply(operator.lshift, other, self)
+
+    def __rshift__(self, other: Any) -> Any:
+        return self._apply(operator.rshift, self, other)
+
+    def __rrshift__(self, other: Any) -> Any:
+        return self._apply(operator.rshift, other, self)
+
+    def __divmod__(self, other: Any) -> Any:
+        return self._apply(divmod, self, other)
+
+    def __rdivmod__(self, other: Any) -> Any:
+        return self._apply(divmod, other, self)
 
     def __lt__(self, other: Any) -> Any:
         return self._apply(operator.lt, self, other)
@@ -123,7 +150,9 @@ class Symbolic(ABC):
             "use the same name in jflow.numpy, or fetch it with session.run first"
         )
 
+    @property
     def __jax_array__(self) -> NoReturn:
+        # A property, for JAX only looks whether there is one and then says something else.
         raise TypeError(
             f"{self!r} has no value while the graph is built, so jax.numpy cannot use it; "
             "use the same name in jflow.numpy, jflow.nn, jflow.lax or jflow.random"

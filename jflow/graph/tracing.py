@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import jax
 import jax.extend.core as jex
 
-from jflow.graph import request
+from jflow.graph import internals, request
 
 Atom = Any  # jex.Var | jex.Literal; JAX has no public name for the union
 Emit = Callable[[jex.JaxprEqn, list[Atom]], Sequence[Atom]]
@@ -26,46 +27,59 @@ class Traced:
 
 @dataclass(frozen=True)
 class Static:
-    """An argument that is no tensor; its type counts, for 1, 1.0 and True are equal in Python."""
+    """An argument that is no tensor.
+
+    Its type and text count too, for Python takes 1, 1.0 and True, or 0.0 and -0.0, for equal.
+    """
 
     kind: type
+    text: str
     value: Any
 
+    @classmethod
+    def of(cls, value: Any) -> Static:
+        """The argument of that value."""
+        return cls(type(value), repr(value) if isinstance(value, float | complex) else "", value)
 
-def trace(
-    fun: Callable[..., Any], name: str, in_tree: Any, leaves: Sequence[Static | Any]
-) -> Traced:
+
+def trace(fun: Callable[..., Any], in_tree: Any, leaves: Sequence[Static | Any]) -> Traced:
     """The equations of `fun` for arguments given as leaves.
 
-    Several equations are wrapped into one `jit` equation of that name, so that one call of a
-    library function is one operation of the graph.
+    Several equations are wrapped into one `jit` equation, so that one call of a library function
+    is one operation of the graph.
 
     Args:
       fun: a function of JAX values.
-      name: what to call it.
       in_tree: structure of (args, kwargs).
       leaves: a Static, or the abstract value of a tensor, for each leaf.
     """
-    try:
-        setting = (jax.config.read("jax_enable_x64"), request.asked_here())
-        return _traced(fun, name, in_tree, tuple(leaves), setting)
-    except TypeError:
-        # Either the leaves cannot be hashed, or the user's call is wrong: tracing again tells.
-        return _trace(fun, name, in_tree, leaves)
+    if _is_fixed(fun) and not any(_is_code(leaf) for leaf in leaves):
+        try:
+            return _traced(fun, in_tree, tuple(leaves), internals.trace_context())
+        except TypeError:
+            # Either a leaf cannot be hashed, or the user's call is wrong: tracing again tells.
+            pass
+    return _trace(fun, in_tree, leaves)
+
+
+def _is_fixed(fun: Callable[..., Any]) -> bool:
+    """Whether a function gives the same equations each time: a library's does, a user's may not."""
+    module = getattr(fun, "__module__", None) or ""
+    return module.partition(".")[0] in ("jax", "_operator", "operator")
+
+
+def _is_code(leaf: Static | Any) -> bool:
+    return isinstance(leaf, Static) and callable(leaf.value) and not isinstance(leaf.value, type)
 
 
 @lru_cache(maxsize=4096)
-def _traced(
-    fun: Callable[..., Any], name: str, in_tree: Any, leaves: tuple[Any, ...], _: object
-) -> Traced:
-    # Different devices must not share equations: a custom derivative rule remembers what it was
-    # traced into, devices included, in the equation that it belongs to.
-    return _trace(fun, name, in_tree, leaves)
+def _traced(fun: Callable[..., Any], in_tree: Any, leaves: tuple[Any, ...], _: Hashable) -> Traced:
+    # The context is part of the key, device scopes included. These must not share equations: a
+    # custom derivative rule remembers what it was traced into in the equation it belongs to.
+    return _trace(fun, in_tree, leaves)
 
 
-def _trace(
-    fun: Callable[..., Any], name: str, in_tree: Any, leaves: Sequence[Static | Any]
-) -> Traced:
+def _trace(fun: Callable[..., Any], in_tree: Any, leaves: Sequence[Static | Any]) -> Traced:
     out_trees = []
 
     def call(*arrays: Any) -> list[Any]:
@@ -76,14 +90,19 @@ def _trace(
         out_trees.append(out_tree)
         return outputs
 
-    call.__name__ = name
+    call.__name__ = call.__qualname__ = name_of(fun)
     shapes = [shape_of(x) for x in leaves if not isinstance(x, Static)]
-    # What is cached must not ask for the device of its first caller.
+    # What is cached must not ask for a device: it is asked for where the equations are used.
     with request.asking_for_nothing():
         jaxpr = jax.make_jaxpr(call)(*shapes)
         if len(jaxpr.eqns) > 1:
             jaxpr = jax.make_jaxpr(jax.jit(call))(*shapes)
     return Traced(jaxpr, out_trees[-1])
+
+
+def name_of(fun: Callable[..., Any]) -> str:
+    """A function's name as an operation can have it."""
+    return re.sub(r"[^A-Za-z0-9_.]", "", getattr(fun, "__name__", "")).strip("_.") or "call"
 
 
 def shape_of(aval: Any) -> jax.ShapeDtypeStruct:

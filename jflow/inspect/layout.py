@@ -205,4 +205,5 @@ def _towards(end: int, following: int, x: Sequence[float], boxes: Sequence[Rect]
 
 
 def _port_range(box: Rect) -> tuple[float, float]:
-    return box.x + _PORT_INSET, box.right - _PORT_INSET
+    inset = min(_PORT_INSET, box.width / 2)
+    return box.x + inset, box.right - inset

@@ -27,8 +27,12 @@ class Lowered:
 
 @dataclass
 class _Body:
-    """The equations made so far, and what stands for values that the graph names otherwise."""
+    """The equations made so far, and what stands for values that the graph names otherwise.
 
+    What is `given` from outside counts, also where an operation inside computes it: it was fed.
+    """
+
+    given: frozenset[Any]
     eqns: list[jex.JaxprEqn] = field(default_factory=list)
     known: dict[Any, tracing.Atom] = field(default_factory=dict)
     consts: dict[Any, np.ndarray[Any, Any]] = field(default_factory=dict)
@@ -67,11 +71,13 @@ class _Body:
             (new,) = tracing.inline(body.jaxpr, body.consts, [old, *args], self.emit)
             self._set(op, new)
         else:
-            self.eqns.append(op.eqn.replace(invars=args))
+            outvars = [jex.Var(x.aval) if x in self.given else x for x in op.eqn.outvars]
+            self.eqns.append(op.eqn.replace(invars=args, outvars=outvars))
 
     def _set(self, op: Operation, value: tracing.Atom) -> None:
         self.current[op.eqn.params["variable"]] = value
-        self.known[op.eqn.outvars[0]] = value
+        if op.eqn.outvars[0] not in self.given:
+            self.known[op.eqn.outvars[0]] = value
 
     def _add_constant(self, var: jex.Var, value: np.ndarray[Any, Any]) -> None:
         (self.hoisted if value.nbytes >= HOISTED_BYTES else self.consts)[var] = value
@@ -93,7 +99,7 @@ def lower(
       ops: the segment's operations in the graph's order.
       reads, inputs, writes, outputs: as above.
     """
-    body = _Body()
+    body = _Body(frozenset(tensor.var for tensor in inputs))
     for ref in reads:
         body.current[ref] = jex.Var(jax.core.ShapedArray(ref.shape, ref.dtype))
     invars = [*body.current.values(), *(tensor.var for tensor in inputs)]

@@ -24,6 +24,9 @@ class Lifted:
         self._module = module
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            # With JAX's __path__, Python would find JAX's own modules below this namespace.
+            raise AttributeError(f"{self._module.__name__} on graph tensors has no {name!r}")
         value = getattr(self._module, name)
         if isinstance(value, ModuleType):
             value = Lifted(value)

@@ -15,7 +15,7 @@ def prune(
     """The operations that targets and fetches need, in the graph's order.
 
     A fed tensor cuts the graph: nothing is needed for its sake. An operation all of whose outputs
-    are fed does not run.
+    are fed does not run, not even as a control input.
 
     Raises:
       InvalidArgumentError: if a placeholder is needed that is not fed.
@@ -24,7 +24,7 @@ def prune(
     pending = [*targets, *(tensor.op for tensor in fetches if tensor not in fed)]
     while pending:
         op = pending.pop()
-        if op in needed:
+        if op in needed or is_fed(op, fed):
             continue
         if op.eqn.primitive is placeholder_p:
             raise InvalidArgumentError(
@@ -38,14 +38,19 @@ def prune(
     return [op for op in graph.get_operations() if op in needed]
 
 
+def is_fed(op: Operation, fed: Collection[Tensor]) -> bool:
+    """Whether everything that an operation computes is fed, so that it does not run."""
+    return bool(op.outputs) and all(tensor in fed for tensor in op.outputs)
+
+
 def control_sources(op: Operation) -> list[Operation]:
     """The operations that must run before `op` for no data; groups are seen through."""
-    found: dict[Operation, None] = {}
-    pending = list(op.control_inputs)
+    seen = dict.fromkeys(op.control_inputs)
+    pending = list(seen)
     while pending:
         source = pending.pop()
         if source.eqn.primitive is group_p:
-            pending.extend(source.control_inputs)
-        else:
-            found[source] = None
-    return list(found)
+            new = [each for each in source.control_inputs if each not in seen]
+            seen.update(dict.fromkeys(new))
+            pending.extend(new)
+    return [source for source in seen if source.eqn.primitive is not group_p]

@@ -112,7 +112,7 @@ class _Splitter:
     def _sources(self, op: Operation) -> Iterator[_Value]:
         """What an operation waits for, feeds excepted."""
         yield from (tensor for tensor in op.inputs if tensor not in self.feeds)
-        yield from (source for source in control_sources(op) if source in self.placement)
+        yield from (source for source in control_sources(op) if source in self.stages)
 
     def _arrival(self, op: Operation, source: _Value) -> int:
         producer = _producer(source)
