@@ -6,7 +6,8 @@ import asyncio
 import itertools
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 
 from jflow.cluster import Task
 from jflow.errors import (
@@ -19,7 +20,16 @@ from jflow.errors import (
 )
 from jflow.master.step import Action, Fail, StartParts, Step, StopParts
 from jflow.plan import Plan, feed_indices, fetch_indices
-from jflow.wire import Array, Artifacts, DeviceRecord, Peers, Registered, Welcome, WorkerService
+from jflow.wire import (
+    Array,
+    Artifacts,
+    Background,
+    DeviceRecord,
+    Peers,
+    Registered,
+    Welcome,
+    WorkerService,
+)
 
 REDIAL_TIMEOUT_S = 2.0
 """How long to look for a task that was lost, in seconds."""
@@ -33,11 +43,13 @@ class Fleet:
       welcome: how this one introduces itself, as it is now.
       worker: its own worker.
       peers: the others.
+      background: where work goes on for sessions that have ended.
     """
 
     welcome: Callable[[], Welcome]
     worker: WorkerService
     peers: Peers
+    background: Background = field(default_factory=Background)
 
 
 @dataclass(frozen=True)
@@ -163,7 +175,7 @@ class ClientSession:
         shares = [share for step in self._steps.values() for share in step.shares.values()]
         self._steps.clear()
         # The peers' streams may be slow; nobody waits for them to forget.
-        self._releasing = asyncio.create_task(self._release(shares))
+        self._fleet.background.start(self._release(shares))
 
     def end(self, error: AbortedError) -> None:
         """Ends the session from this side: what runs is cancelled, later calls get `error`."""
@@ -213,7 +225,8 @@ class ClientSession:
         for share in shares:
             if share.task == self._fleet.welcome().task:
                 self._fleet.worker.release(share.handle)
-            else:
+                continue
+            with suppress(UnavailableError):  # it is gone, and what was registered with it
                 await self._fleet.peers[share.task].release(share.incarnation, share.handle)
 
     def _check_open(self) -> None:

@@ -5,6 +5,7 @@ import os
 # gRPC reads this when it is imported; its default tells of every connection that a stop ends.
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
+from jflow.wire.background import Background as Background
 from jflow.wire.client import MasterClient as MasterClient
 from jflow.wire.frame import Array as Array
 from jflow.wire.peer import GrpcPeer as GrpcPeer

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import jax.numpy as jnp
+import ml_dtypes
 import numpy as np
 
 from jflow.cluster import Device
@@ -26,6 +27,25 @@ from jflow.wire.frame import Array, Message, aligned, encode
 from jflow.wire.v1 import plan_pb2 as pb_plan
 from jflow.wire.v1 import service_pb2 as pb
 from jflow.wire.v1 import tensor_pb2 as pb_tensor
+
+_MAX_RANK = 32
+_MAX_SIZE = 1 << 48
+_MAX_TEXT = 1 << 20
+
+_NUMPY_TYPES = (
+    *(np.bool_, np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64),
+    *(np.float16, np.float32, np.float64, np.complex64, np.complex128),
+)
+_SMALL_TYPES = (
+    kind
+    for kind in vars(ml_dtypes).values()
+    if isinstance(kind, type) and issubclass(kind, np.generic) and kind.__name__ != "complex32"
+)
+
+_TYPES: tuple[Any, ...] = (*_NUMPY_TYPES, *_SMALL_TYPES)
+
+_DTYPES: dict[str, np.dtype[Any]] = {np.dtype(kind).name: np.dtype(kind) for kind in _TYPES}
+"""Element types that travel, by name. NumPy would read many more names, and run some of them."""
 
 # Messages --------------------------------------------------------------------------------------
 
@@ -59,30 +79,31 @@ def open_message(message: Message) -> tuple[pb.Envelope, list[Array]]:
     tensors = []
     start = 0
     for meta in envelope.tensors:
-        dtype = _dtype(meta.dtype)
-        n_bytes = dtype.itemsize
-        for size in meta.shape:
-            n_bytes *= size
-        if start + n_bytes > len(message.payload):
-            raise InvalidArgumentError(
-                f"a tensor of {meta.dtype}{list(meta.shape)} does not fit the "
-                f"{len(message.payload)} payload bytes that came with it"
-            )
-        raw = message.payload[start : start + n_bytes]
-        tensors.append(raw.view(dtype).reshape(tuple(meta.shape)))
-        start += aligned(n_bytes)
+        tensor = _tensor(meta, message.payload[start:])
+        tensors.append(tensor)
+        start += aligned(tensor.nbytes)
     return envelope, tensors
 
 
-def _dtype(name: str) -> np.dtype[Any]:
-    """The dtype of that name, ml_dtypes' included, as long as it is one of numbers."""
+def _tensor(meta: pb_tensor.TensorMeta, payload: Array) -> Array:
+    """The tensor at the start of a payload."""
+    dtype = _DTYPES.get(meta.dtype)
+    if dtype is None:
+        raise InvalidArgumentError(f"element type {meta.dtype!r} is not one of JAX's numbers")
+    shape = tuple(meta.shape)
+    n_bytes = dtype.itemsize * math.prod(shape)
+    if n_bytes > len(payload):
+        raise InvalidArgumentError(
+            f"a tensor of {meta.dtype}{list(shape)} does not fit the {len(payload)} payload bytes "
+            "that are left for it"
+        )
+    if len(shape) > _MAX_RANK or any(size > _MAX_SIZE for size in shape):
+        raise InvalidArgumentError(f"no tensor has the shape {shape[:_MAX_RANK]}")
     try:
-        dtype: np.dtype[Any] = jnp.dtype(name)
-    except TypeError:
-        raise InvalidArgumentError(f"unknown element type {name!r}") from None
-    if dtype.hasobject or dtype.itemsize == 0:
-        raise InvalidArgumentError(f"element type {name!r} is not one of numbers")
-    return dtype
+        tensor: Array = payload[:n_bytes].view(dtype).reshape(shape)
+    except ValueError as error:
+        raise InvalidArgumentError(f"no tensor has the shape {shape}: {error}") from None
+    return tensor
 
 
 # Errors ----------------------------------------------------------------------------------------
@@ -98,8 +119,16 @@ def error_to_status(error: BaseException, task: str) -> pb_tensor.Status:
     if not isinstance(error, OpError):
         error = InternalError(f"{type(error).__name__}: {error}")
     return pb_tensor.Status(
-        code=error.error_code, message=error.message, op=error.op or "", task=error.task or task
+        code=error.error_code,
+        message=_text(error.message),
+        op=_text(error.op or ""),
+        task=error.task or task,
     )
+
+
+def _text(text: str) -> str:
+    """Text as protobuf takes it: valid Unicode, and not so long that it cannot be sent."""
+    return text[:_MAX_TEXT].encode(errors="replace").decode()
 
 
 def error_of(status: pb_tensor.Status) -> OpError:
@@ -128,8 +157,16 @@ def plan_from_proto(message: pb_plan.Plan) -> Plan:
     """The plan of a message.
 
     Raises:
-      InvalidArgumentError: if a step is missing or names a slot or variable that is not there.
+      InvalidArgumentError: if a step is missing, names a slot or variable that is not there, or
+        a device that has no full name.
     """
+    try:
+        return _plan(message)
+    except ValueError as error:
+        raise InvalidArgumentError(f"a plan cannot be read: {error}") from None
+
+
+def _plan(message: pb_plan.Plan) -> Plan:
     variables = tuple(
         VariableSpec(VariableKey(v.container, v.name), v.dtype, tuple(v.shape))
         for v in message.variables

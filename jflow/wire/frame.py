@@ -53,7 +53,10 @@ def aligned(n_bytes: int) -> int:
 
 def aligned_buffer(n_bytes: int) -> Array:
     """Uninitialized memory, u8[n_bytes], whose address is a multiple of 64."""
-    buffer = np.empty(n_bytes + ALIGNMENT, np.uint8)
+    try:
+        buffer = np.empty(n_bytes + ALIGNMENT, np.uint8)
+    except MemoryError:
+        raise ResourceExhaustedError(f"there is no memory for {n_bytes} bytes") from None
     start = -buffer.ctypes.data % ALIGNMENT
     return buffer[start : start + n_bytes]
 

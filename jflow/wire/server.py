@@ -12,8 +12,16 @@ from typing import Any
 import grpc
 
 from jflow.cluster import Task
-from jflow.errors import AbortedError, CancelledError, InvalidArgumentError, UnknownError
+from jflow.errors import (
+    AbortedError,
+    CancelledError,
+    InvalidArgumentError,
+    OpError,
+    ResourceExhaustedError,
+    UnknownError,
+)
 from jflow.wire import settings
+from jflow.wire.background import Background
 from jflow.wire.codec import error_to_status, plan_from_proto
 from jflow.wire.frame import Array
 from jflow.wire.services import Host, MasterSession, Registered, Welcome, WorkerSession
@@ -86,10 +94,11 @@ async def _refuse(_: Any, context: Any) -> None:
 
 class _Methods(grpc.GenericRpcHandler):
     def __init__(self, host: Host) -> None:
+        closing = Background()
         # gRPC looks whether a handler is a coroutine function: partials are, lambdas are not.
         self._methods = {
-            settings.SESSION_METHOD: partial(_serve_client, host),
-            settings.PEER_METHOD: partial(_serve_peer, host),
+            settings.SESSION_METHOD: partial(_serve_client, host, closing),
+            settings.PEER_METHOD: partial(_serve_peer, host, closing),
         }
 
     def service(self, details: Any) -> Any:
@@ -97,22 +106,30 @@ class _Methods(grpc.GenericRpcHandler):
         return method and grpc.stream_stream_rpc_method_handler(method)
 
 
-async def _serve_client(host: Host, _: Any, context: Any) -> None:
+async def _serve_client(host: Host, closing: Background, _: Any, context: Any) -> None:
     stream = FrameStream(context)
     messages = aiter(stream)
     if not await _greet(host, stream, messages):
         return
     session = host.open_master_session()
-    await _serve(host, stream, messages, lambda e, t: _call_master(session, e, t), session.close)
+    calls = _Calls(host, stream, lambda e, t: _call_master(session, e, t))
+    try:
+        await _serve(calls, messages)
+    finally:
+        closing.start(calls.end(session.close))
 
 
-async def _serve_peer(host: Host, _: Any, context: Any) -> None:
+async def _serve_peer(host: Host, closing: Background, _: Any, context: Any) -> None:
     stream = FrameStream(context)
     messages = aiter(stream)
     if not await _greet(host, stream, messages):
         return
     session = host.open_worker_session()
-    await _serve(host, stream, messages, lambda e, t: _call_worker(session, e, t), session.close)
+    calls = _Calls(host, stream, lambda e, t: _call_worker(session, e, t))
+    try:
+        await _serve(calls, messages)
+    finally:
+        closing.start(calls.end(session.close))
 
 
 async def _greet(host: Host, stream: FrameStream, messages: Any) -> bool:
@@ -126,54 +143,79 @@ async def _greet(host: Host, stream: FrameStream, messages: Any) -> bool:
     return False
 
 
-async def _serve(
-    host: Host, stream: FrameStream, messages: Any, handle: _Handle, close: Callable[[], None]
-) -> None:
-    """Answers the calls of a stream, each in a coroutine of its own, until the stream ends."""
-    running: dict[int, asyncio.Task[None]] = {}
-    try:
-        async for envelope, tensors in messages:
-            body = envelope.WhichOneof("body")
-            if body == "cancel":
-                if envelope.cancel.id in running:
-                    running[envelope.cancel.id].cancel()
-            elif envelope.id:
-                call = _answer(host, stream, handle, envelope, tensors)
-                running[envelope.id] = task = asyncio.create_task(call)
-                task.add_done_callback(partial(_forget, running, envelope.id))
-            else:
-                with suppress(AbortedError):
-                    _check_incarnation(host, envelope)
-                    await handle(envelope, tensors)
-    finally:
-        calls = list(running.values())
-        for task in calls:
+async def _serve(calls: _Calls, messages: Any) -> None:
+    """Takes the messages of a stream, each call in a coroutine of its own, until it ends."""
+    async for envelope, tensors in messages:
+        if envelope.WhichOneof("body") == "cancel":
+            calls.cancel(envelope.cancel.id)
+        elif envelope.id:
+            calls.start(envelope, tensors)
+        else:
+            await calls.push(envelope, tensors)
+
+
+class _Calls:
+    """The calls of one stream that have not been answered yet."""
+
+    def __init__(self, host: Host, stream: FrameStream, handle: _Handle) -> None:
+        self._host = host
+        self._stream = stream
+        self._handle = handle
+        self._working: dict[int, asyncio.Task[None]] = {}
+        self._all: set[asyncio.Task[None]] = set()
+
+    def start(self, request: pb.Envelope, tensors: list[Array]) -> None:
+        task = asyncio.create_task(self._answer(request, tensors))
+        self._working[request.id] = task
+        self._all.add(task)
+        task.add_done_callback(self._all.discard)
+
+    def cancel(self, key: int) -> None:
+        """Cancels the work for a call; an answer that is being sent already goes on."""
+        if key in self._working:
+            self._working[key].cancel()
+
+    async def push(self, message: pb.Envelope, tensors: list[Array]) -> None:
+        """Takes a message that has no answer."""
+        with suppress(AbortedError):
+            _check_incarnation(self._host, message)
+            await self._handle(message, tensors)
+
+    async def end(self, close: Callable[[], None]) -> None:
+        """Cancels what is not answered yet, then closes the session.
+
+        In a coroutine of its own: gRPC cancels the one that serves the stream, again and again.
+        """
+        self._stream.end()
+        tasks = list(self._all)
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*calls, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         close()
 
+    async def _answer(self, request: pb.Envelope, tensors: list[Array]) -> None:
+        try:
+            _check_incarnation(self._host, request)
+            reply, values = await self._handle(request, tensors) or (pb.Envelope(), ())
+        except asyncio.CancelledError:
+            reply, values = self._failed(CancelledError("the call was cancelled")), ()
+        except Exception as error:  # the boundary of the process: whatever it is goes to the caller
+            if not isinstance(error, OpError):
+                _LOG.exception("a call failed with an error that is not jflow's own")
+            reply, values = self._failed(error), ()
+        self._working.pop(request.id, None)
+        reply.id = request.id
+        # The caller may be gone; its stream's end is noticed where the stream is read.
+        with suppress(grpc.RpcError, asyncio.InvalidStateError):
+            try:
+                await self._stream.send(reply, values)
+            except ResourceExhaustedError as error:
+                await self._stream.send(
+                    pb.Envelope(id=request.id, status=self._failed(error).status)
+                )
 
-def _forget(running: dict[int, asyncio.Task[None]], key: int, _: object) -> None:
-    running.pop(key, None)
-
-
-async def _answer(
-    host: Host, stream: FrameStream, handle: _Handle, request: pb.Envelope, tensors: list[Array]
-) -> None:
-    try:
-        _check_incarnation(host, request)
-        reply, values = await handle(request, tensors) or (pb.Envelope(), ())
-    except asyncio.CancelledError:
-        status = error_to_status(CancelledError("the call was cancelled"), _name(host))
-        reply, values = pb.Envelope(status=status), ()
-    except Exception as error:  # the boundary of the process: whatever it is goes to the caller
-        if not hasattr(error, "error_code"):
-            _LOG.exception("a call failed with an error that is not jflow's own")
-        reply, values = pb.Envelope(status=error_to_status(error, _name(host))), ()
-    reply.id = request.id
-    # The caller may be gone; its stream's end is noticed where the stream is read.
-    with suppress(grpc.RpcError, asyncio.InvalidStateError):
-        await stream.send(reply, values)
+    def _failed(self, error: BaseException) -> pb.Envelope:
+        return pb.Envelope(status=error_to_status(error, _name(self._host)))
 
 
 def _check_incarnation(host: Host, request: pb.Envelope) -> None:
@@ -228,7 +270,7 @@ async def _call_master(
         case "list_devices":
             ask = request.list_devices
             found = await session.list_devices(
-                [Task.parse(name) for name in ask.tasks], ask.timeout_ms / 1000, ask.only_up
+                [_task(name) for name in ask.tasks], ask.timeout_ms / 1000, ask.only_up
             )
             devices = [
                 pb.Device(name=str(d.device), platform=d.platform, incarnation=d.incarnation)
@@ -266,6 +308,13 @@ async def _call_worker(
             return None
         case other:
             raise InvalidArgumentError(f"a worker does not answer {other!r}")
+
+
+def _task(name: str) -> Task:
+    try:
+        return Task.parse(name)
+    except ValueError as error:
+        raise InvalidArgumentError(str(error)) from None
 
 
 def _artifacts(sent: Any, tensors: list[Array]) -> dict[str, Array]:

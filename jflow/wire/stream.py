@@ -34,12 +34,25 @@ class FrameStream:
         # gRPC allows one write at a time. Taken for each frame, so that small messages pass
         # between the chunks of large ones.
         self._writing = asyncio.Lock()
+        self._is_over = False
 
     async def send(self, envelope: pb.Envelope, tensors: Sequence[Array] = ()) -> None:
-        """Sends a message; returns when gRPC has taken it."""
+        """Sends a message; returns when gRPC has taken it.
+
+        Raises:
+          ResourceExhaustedError: if the message is too large; nothing is sent then.
+          asyncio.InvalidStateError: if the stream is over.
+        """
         for frame in frames(next(self._frame_ids), envelope, tensors):
             async with self._writing:
+                if self._is_over:
+                    # gRPC would wait for ever for a reader that is gone.
+                    raise asyncio.InvalidStateError("the stream is over")
                 await self._call.write(frame)
+
+    def end(self) -> None:
+        """Nothing can be sent any more."""
+        self._is_over = True
 
     async def __aiter__(self) -> AsyncIterator[Received]:
         while (frame := await self._call.read()) is not grpc.aio.EOF:

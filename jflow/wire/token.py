@@ -33,7 +33,7 @@ def load_token(environ: Mapping[str, str] = os.environ) -> str:
             _create(path)
         mode = path.stat().st_mode
         token = path.read_text().strip()
-    except OSError as error:
+    except (OSError, UnicodeDecodeError) as error:
         raise PermissionDeniedError(f"cannot read the token file {path}: {error}") from error
     if stat.S_IMODE(mode) & 0o077 or not token:
         raise PermissionDeniedError(
