@@ -204,12 +204,18 @@ class Graph:
 
         Raises:
           ValueError: if tensors of another graph are among the arguments.
+          TypeError: if values that JAX is tracing are, or `fun` does not take its arguments.
         """
         name = name or tracing.name_of(fun)
         leaves, in_tree = jax.tree.flatten((tuple(args), kwargs or {}))
         tensors: list[Tensor] = []
         keys: list[Any] = []
         for leaf in leaves:
+            if isinstance(leaf, jax.core.Tracer):
+                raise TypeError(
+                    "tensors have no value while the graph is built, so a function that JAX "
+                    "traces cannot use them from outside; pass them to it as arguments"
+                )
             if isinstance(leaf, Symbolic | np.ndarray | jax.Array):
                 tensors.append(self.as_tensor(leaf))
                 keys.append(tensors[-1].aval)

@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import jax.extend.core as jex
+import numpy as np
 
 from jflow.graph import internals, request
 
@@ -39,7 +40,11 @@ class Static:
     @classmethod
     def of(cls, value: Any) -> Static:
         """The argument of that value."""
-        return cls(type(value), repr(value) if isinstance(value, float | complex) else "", value)
+        return cls(
+            type(value),
+            repr(value) if isinstance(value, float | complex | np.generic) else "",
+            value,
+        )
 
 
 def trace(fun: Callable[..., Any], in_tree: Any, leaves: Sequence[Static | Any]) -> Traced:

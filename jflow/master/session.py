@@ -21,6 +21,7 @@ from jflow.errors import (
 from jflow.master.step import Action, Fail, StartParts, Step, StopParts
 from jflow.plan import Plan, feed_indices, fetch_indices
 from jflow.wire import (
+    REDIAL_TIMEOUT_S,
     Array,
     Artifacts,
     Background,
@@ -30,9 +31,6 @@ from jflow.wire import (
     Welcome,
     WorkerService,
 )
-
-REDIAL_TIMEOUT_S = 2.0
-"""How long to look for a task that was lost, in seconds."""
 
 
 @dataclass(frozen=True)

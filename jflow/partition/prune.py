@@ -15,7 +15,7 @@ def prune(
     """The operations that targets and fetches need, in the graph's order.
 
     A fed tensor cuts the graph: nothing is needed for its sake. An operation all of whose outputs
-    are fed does not run, not even as a control input.
+    are fed does not run, not even as a control input or a target.
 
     Raises:
       InvalidArgumentError: if a placeholder is needed that is not fed.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 
 import jax
 
@@ -14,8 +13,8 @@ from jflow.partition import Partition, Segment
 from jflow.placement import Inventory
 from jflow.plan import Program
 from jflow.resources import Store
-from jflow.session.backend import Array, DeviceInfo, Step
-from jflow.worker import bind, local_devices, run_inline
+from jflow.session.backend import DeviceInfo, Step
+from jflow.worker import InlineStep, bind, local_devices
 
 
 class LocalBackend:
@@ -55,10 +54,8 @@ class LocalBackend:
             for plan in plans
         ]
 
-        def run(feeds: Sequence[Array], _: float | None) -> list[Array]:
-            return run_inline(bound, feeds, n_fetches, self._store)
-
-        return run
+        step = InlineStep(bound, n_fetches, self._store)
+        return lambda feeds, _: step.run(feeds)
 
     def list_devices(self) -> list[DeviceInfo]:
         return [DeviceInfo(str(device), device.type, 0) for device in self._devices]

@@ -8,6 +8,7 @@ os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 from jflow.wire.background import Background as Background
 from jflow.wire.client import MasterClient as MasterClient
 from jflow.wire.frame import Array as Array
+from jflow.wire.peer import REDIAL_TIMEOUT_S as REDIAL_TIMEOUT_S
 from jflow.wire.peer import GrpcPeer as GrpcPeer
 from jflow.wire.peers import Peers as Peers
 from jflow.wire.server import GrpcServer as GrpcServer

@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
+from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any
 
 import grpc
@@ -139,8 +140,8 @@ class MasterClient:
             if self._end is not None:
                 raise _again(self._end)
             self._pending[key] = future
-        self._outgoing.put(frames(key, envelope, tensors))
         try:
+            self._send(key, envelope, tensors)
             return future.result(timeout)
         except FutureTimeoutError:
             self._cancel(key)
@@ -156,11 +157,29 @@ class MasterClient:
             self._pending.pop(key, None)
 
     def _cancel(self, key: int) -> None:
-        self._outgoing.put(frames(next(self._ids), pb.Envelope(cancel=pb.Cancel(id=key)), ()))
+        self._send(next(self._ids), pb.Envelope(cancel=pb.Cancel(id=key)), ())
+
+    def _send(self, key: int, envelope: pb.Envelope, tensors: Sequence[Array]) -> None:
+        message = frames(key, envelope, tensors)
+        # The first frame is made here: if the message cannot be sent, its caller is told.
+        self._outgoing.put(itertools.chain([next(message)], message))
 
     def _frames(self) -> Iterator[bytes]:
-        while (message := self._outgoing.get()) is not None:
-            yield from message
+        """The frames to send; messages take turns, so that small ones pass large ones."""
+        sending: deque[Iterator[bytes]] = deque()
+        while True:
+            with suppress(Empty):
+                message = self._outgoing.get(block=not sending)
+                if message is None:
+                    return
+                sending.append(message)
+            if sending:
+                frame = next(sending[0], None)
+                if frame is None:
+                    sending.popleft()
+                else:
+                    sending.rotate(-1)
+                    yield frame
 
     def _read(self) -> None:
         assembler = Assembler()

@@ -59,6 +59,7 @@ def frames(frame_id: int, envelope: pb.Envelope, tensors: Sequence[Array]) -> It
       tensors: arrays of any dtype that JAX knows.
     """
     contiguous = [np.ascontiguousarray(tensor).reshape(tensor.shape) for tensor in tensors]
+    del envelope.tensors[:]
     for tensor in contiguous:
         envelope.tensors.add(dtype=tensor.dtype.name, shape=tensor.shape)
     raw = [tensor.reshape(-1).view(np.uint8) for tensor in contiguous]

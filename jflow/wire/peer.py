@@ -11,7 +11,13 @@ from typing import Any
 import grpc
 
 from jflow.cluster import ClusterSpec, Device, Task
-from jflow.errors import AbortedError, OpError, UnauthenticatedError, UnavailableError
+from jflow.errors import (
+    AbortedError,
+    InternalError,
+    OpError,
+    UnauthenticatedError,
+    UnavailableError,
+)
 from jflow.plan import Plan
 from jflow.wire import settings
 from jflow.wire.codec import error_of, plan_to_proto
@@ -23,7 +29,8 @@ from jflow.wire.v1 import service_pb2 as pb
 
 _LOG = logging.getLogger(__name__)
 _NOTICE_AFTER_S = 10.0
-_REDIAL_TIMEOUT_S = 2.0
+REDIAL_TIMEOUT_S = 2.0
+"""How long to look for a task that was lost, in seconds."""
 
 
 class GrpcPeer:
@@ -39,8 +46,8 @@ class GrpcPeer:
     """
 
     def __init__(self, task: Task, address: str, token: str) -> None:
+        self.address = address
         self._task = task
-        self._address = address
         self._token = token
         self._dialing = asyncio.Lock()
         self._link: _Link | None = None
@@ -57,41 +64,49 @@ class GrpcPeer:
         """
         async with self._dialing:
             if self._link is None or self._link.is_broken:
-                self._link = await _dial(self._task, self._address, self._token, timeout)
+                self._link = await _dial(self._task, self.address, self._token, timeout)
             return self._link.welcome
 
     async def _meant_for(self, incarnation: int) -> _Link:
-        await self.connect(_REDIAL_TIMEOUT_S)
+        await self.connect(REDIAL_TIMEOUT_S)
         link = self._link
         if link is None:
             raise UnavailableError(f"{self._task} was disconnected", task=str(self._task))
         if link.welcome.incarnation != incarnation:
             raise AbortedError(
-                f"{self._task} at {self._address} has restarted: its variables and registered "
+                f"{self._task} at {self.address} has restarted: its variables and registered "
                 "steps are gone; open a new session and initialize again",
                 task=str(self._task),
             )
         return link
 
+    async def _call(
+        self, incarnation: int, envelope: pb.Envelope, tensors: Sequence[Array]
+    ) -> Received:
+        try:
+            return await (await self._meant_for(incarnation)).call(envelope, tensors)
+        except _UnsentError:
+            # The connection had ended before, unnoticed: nothing was said twice.
+            return await (await self._meant_for(incarnation)).call(envelope, tensors)
+
     async def register(
         self, incarnation: int, plans: Sequence[Plan], artifacts: Artifacts
     ) -> Registered:
         """See `WorkerService.register`; for the life `incarnation` of the task."""
-        link = await self._meant_for(incarnation)
         body = pb.RegisterParts(
             plans=[plan_to_proto(plan) for plan in plans],
             artifacts=[pb.Artifact(digest=digest) for digest in artifacts],
         )
-        reply, _ = await link.call(pb.Envelope(register_parts=body), list(artifacts.values()))
+        message = pb.Envelope(register_parts=body)
+        reply, _ = await self._call(incarnation, message, list(artifacts.values()))
         return Registered(reply.registered.handle, tuple(reply.registered.missing))
 
     async def run(
         self, incarnation: int, step: int, handle: int, feeds: Sequence[Array]
     ) -> Sequence[Array]:
         """See `WorkerService.run`; for the life `incarnation` of the task."""
-        link = await self._meant_for(incarnation)
         body = pb.RunParts(step=step, handle=handle)
-        _, values = await link.call(pb.Envelope(run_parts=body), feeds)
+        _, values = await self._call(incarnation, pb.Envelope(run_parts=body), feeds)
         return values
 
     async def reset(self, containers: Sequence[str], timeout: float) -> None:
@@ -102,7 +117,7 @@ class GrpcPeer:
 
     async def deliver(self, step: int, edge: int, tensor: Array | None) -> None:
         """Sends the task a value under an edge of a step."""
-        await self.connect(_REDIAL_TIMEOUT_S)
+        await self.connect(REDIAL_TIMEOUT_S)
         if self._link is not None:
             envelope = pb.Envelope(send_tensor=pb.SendTensor(step=step, edge=edge))
             await self._link.push(envelope, () if tensor is None else (tensor,))
@@ -119,6 +134,10 @@ class GrpcPeer:
         link, self._link = self._link, None
         if link is not None:
             await link.close()
+
+
+class _UnsentError(UnavailableError):
+    """The stream had ended before a message began."""
 
 
 class _Link:
@@ -166,11 +185,16 @@ class _Link:
     async def _send(self, envelope: pb.Envelope, tensors: Sequence[Array]) -> None:
         if self.is_broken:
             raise self._gone("the connection is broken")
+        if envelope.WhichOneof("body") not in ("hello", "cancel"):
+            envelope.incarnation = self.welcome.incarnation
         try:
-            if envelope.WhichOneof("body") != "hello":
-                envelope.incarnation = self.welcome.incarnation
-            await self._stream.send(envelope, tensors)
-        except (grpc.RpcError, asyncio.InvalidStateError) as error:
+            # Once begun, a message is sent to its end whatever becomes of its sender: half a
+            # message, or a write that gRPC sees cancelled, would be the end of the stream.
+            await asyncio.shield(self._stream.send(envelope, tensors))
+        except asyncio.InvalidStateError as error:
+            self.is_broken = True
+            raise _UnsentError(self._gone(error).message, task=str(self._task)) from None
+        except grpc.RpcError as error:
             raise self._gone(error) from None
 
     async def _read(self) -> None:
@@ -203,17 +227,27 @@ async def _dial(task: Task, address: str, token: str, timeout: float) -> _Link:
     try:
         await _wait_until_ready(channel, task, address, timeout)
         link = _Link(task, channel, token)
-        await asyncio.wait_for(link.greet(), max(timeout, _REDIAL_TIMEOUT_S))
     except BaseException as error:
         await channel.close()
         if isinstance(error, TimeoutError):
-            raise UnavailableError(
-                f"waited {timeout:.0f} s for {task} at {address}, but nobody answers there; "
-                "start it or check the address in the cluster",
-                task=str(task),
-            ) from None
+            raise _no_answer(task, address, timeout) from None
+        raise
+    try:
+        await asyncio.wait_for(link.greet(), max(timeout, REDIAL_TIMEOUT_S))
+    except BaseException as error:
+        await link.close()
+        if isinstance(error, TimeoutError):
+            raise _no_answer(task, address, timeout) from None
         raise
     return link
+
+
+def _no_answer(task: Task, address: str, timeout: float) -> UnavailableError:
+    return UnavailableError(
+        f"waited {timeout:.0f} s for {task} at {address}, but nobody answers there; "
+        "start it or check the address in the cluster",
+        task=str(task),
+    )
 
 
 async def _wait_until_ready(
@@ -247,7 +281,14 @@ def rpc_error(cause: object, what: str, task: str | None) -> OpError:
 
 
 def welcome_from_proto(message: pb.Welcome) -> Welcome:
-    """A server's introduction."""
+    """A server's introduction. Raises InternalError if it makes no sense."""
+    try:
+        return _welcome(message)
+    except (TypeError, ValueError) as error:
+        raise InternalError(f"a server introduced itself in an unknown way: {error}") from None
+
+
+def _welcome(message: pb.Welcome) -> Welcome:
     jobs: dict[str, dict[int, str]] = {}
     for name, address in message.cluster.items():
         task = Task.parse(name)

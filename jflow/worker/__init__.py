@@ -6,7 +6,7 @@ from jflow.worker.bound import bind as bind
 from jflow.worker.devices import local_devices as local_devices
 from jflow.worker.frame import Frame as Frame
 from jflow.worker.frame import host_array as host_array
-from jflow.worker.inline import run_inline as run_inline
+from jflow.worker.inline import InlineStep as InlineStep
 from jflow.worker.part import Transport as Transport
 from jflow.worker.part import all_of as all_of
 from jflow.worker.worker import Worker as Worker

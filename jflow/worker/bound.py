@@ -45,6 +45,11 @@ class BoundPlan:
     device: jax.Device
     stages: tuple[tuple[BoundStep, ...], ...]
 
+    @property
+    def writes_state(self) -> bool:
+        """Whether it sets variables, which may go on when its last step has been taken."""
+        return any(isinstance(step, Run) and step.writes for step in self.plan.steps)
+
 
 def bind(
     plan: Plan,

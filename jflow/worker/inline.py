@@ -10,21 +10,45 @@ import numpy as np
 
 from jflow.plan import Feed, Fetch, Recv, Send
 from jflow.resources import Store
+from jflow.wire import Array
 from jflow.worker.bound import BoundPlan, BoundRun, BoundStep
 from jflow.worker.frame import Frame, host_array
 
 
-def run_inline(
-    plans: Sequence[BoundPlan], feeds: Sequence[np.ndarray[Any, Any]], n_fetches: int, store: Store
-) -> list[np.ndarray[Any, Any]]:
-    """Runs every plan of a step, stage by stage, and returns the fetched values.
+class InlineStep:
+    """All plans of a step, to be run together in the caller's thread.
 
     No thread has to wait: what a stage receives was sent by stages before it. Devices still work
     side by side, for JAX computes in the background.
 
-    Raises:
-      OpError: as the steps do.
+    Args:
+      plans: one for each device.
+      n_fetches: how many values the step gives back.
+      store: the variables.
     """
+
+    def __init__(self, plans: Sequence[BoundPlan], n_fetches: int, store: Store) -> None:
+        self._plans = plans
+        self._n_fetches = n_fetches
+        self._store = store
+        self._writes_state = any(bound.writes_state for bound in plans)
+
+    def run(self, feeds: Sequence[Array]) -> list[Array]:
+        """Runs the step and returns the fetched values.
+
+        Raises:
+          OpError: as the steps do.
+        """
+        if self._writes_state:
+            # JAX may use the caller's memory until an update is done, which nobody waits for.
+            feeds = [np.array(feed) for feed in feeds]
+        return _run(self._plans, feeds, self._n_fetches, self._store)
+
+
+def _run(
+    plans: Sequence[BoundPlan], feeds: Sequence[Array], n_fetches: int, store: Store
+) -> list[Array]:
+    """Runs every plan, stage by stage, and returns the fetched values."""
     fetched: list[Any] = [None] * n_fetches
     wires: dict[int, Any] = {}
     frames = [Frame(bound, store) for bound in plans]
@@ -44,7 +68,7 @@ def _do(
     step: BoundStep,
     bound: BoundPlan,
     frame: Frame,
-    feeds: Sequence[np.ndarray[Any, Any]],
+    feeds: Sequence[Array],
     wires: dict[int, Any],
     fetched: list[Any],
 ) -> None:

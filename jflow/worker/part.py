@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import jax
+import jax.numpy as jnp
 
 from jflow.cluster import Task
-from jflow.errors import InternalError, OpError
+from jflow.errors import InternalError, InvalidArgumentError, OpError
 from jflow.plan import Feed, Fetch, Recv, Send, Slot
 from jflow.resources import Store
 from jflow.wire import Array
@@ -76,6 +77,11 @@ async def run_part(
     except OpError as error:
         error.task = error.task or str(around.task)
         raise
+    except (TypeError, ValueError) as error:
+        raise InvalidArgumentError(
+            f"a program on {bound.plan.device} does not take what it is given: {error}",
+            task=str(around.task),
+        ) from error
     except jax.errors.JaxRuntimeError as error:
         raise InternalError(
             f"a program failed on {bound.plan.device}: {error}", task=str(around.task)
@@ -95,6 +101,7 @@ class _Part:
         self._frame = Frame(bound, around.store)
         self._sends: list[asyncio.Task[None]] = []
         self._fetches: dict[int, Slot] = {}
+        self._waiter: asyncio.Future[Any] | None = None
 
     async def run(self) -> dict[int, Array]:
         for stage in self._bound.stages:
@@ -124,10 +131,11 @@ class _Part:
                     self._frame[action.slot] = jax.device_put(value, self._bound.device)
             case Send():
                 if action.target.task == self._around.task:
-                    value = None if action.slot is None else self._frame[action.slot]
-                    self._around.deliver(self._step, action.edge, value)
+                    self._around.deliver(self._step, action.edge, self._own_value(action.slot))
                 else:
-                    self._sends.append(asyncio.create_task(self._send(action)))
+                    send = asyncio.create_task(self._send(action))
+                    send.add_done_callback(self._sent)
+                    self._sends.append(send)
 
     async def _take_turn(self, action: BoundRun) -> None:
         """Runs a program here if it is known to be quick, else on another thread.
@@ -151,9 +159,27 @@ class _Part:
         action.pace.last_s = time.perf_counter() - begun
 
     async def _receive(self, edge: int) -> Any:
-        waiter: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        waiter = self._waiter = asyncio.get_running_loop().create_future()
         kept = self._around.rendezvous.take(self._step, edge, waiter)
-        return kept.value if kept is not None else await waiter
+        if kept is not None:
+            return kept.value
+        for send in self._sends:
+            if send.done():
+                self._sent(send)
+        return await waiter
+
+    def _sent(self, send: asyncio.Task[None]) -> None:
+        """A part that waits for others must not wait on when what it sends them is lost."""
+        error = None if send.cancelled() else send.exception()
+        if error is not None and self._waiter is not None and not self._waiter.done():
+            self._waiter.set_exception(error)
+
+    def _own_value(self, slot: Slot | None) -> Any:
+        """A slot's value that stays as it is when this part has ended and others go on."""
+        if slot is None:
+            return None
+        value = self._frame[slot]
+        return jnp.copy(value) if self._frame.is_leased(slot) else value
 
     async def _send(self, action: Send) -> None:
         tensor = None if action.slot is None else await self._host(action.slot, copy=False)

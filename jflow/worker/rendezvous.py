@@ -26,7 +26,6 @@ class Kept:
 class _Step(Generic[Waiter]):
     kept: dict[int, Kept] = field(default_factory=dict)
     waiters: dict[int, Waiter] = field(default_factory=dict)
-    is_open: bool = False
 
 
 class Rendezvous(Generic[Waiter]):
@@ -41,12 +40,14 @@ class Rendezvous(Generic[Waiter]):
 
     def __init__(self, memory: int = 4096) -> None:
         self._memory = memory
-        self._steps: OrderedDict[int, _Step[Waiter]] = OrderedDict()
+        self._steps: dict[int, _Step[Waiter]] = {}
+        self._early: OrderedDict[int, None] = OrderedDict()
         self._ended: OrderedDict[int, None] = OrderedDict()
 
     def open(self, step: int) -> None:
         """A step begins to run here."""
-        self._step(step).is_open = True
+        self._early.pop(step, None)
+        self._steps.setdefault(step, _Step())
 
     def deliver(self, step: int, edge: int, value: Any) -> Waiter | None:
         """A value came; returns who waits for it, or None if it is kept (or came too late).
@@ -56,7 +57,7 @@ class Rendezvous(Generic[Waiter]):
         """
         if step in self._ended:
             return None
-        state = self._step(step)
+        state = self._steps.get(step) or self._begin_early(step)
         waiter = state.waiters.pop(edge, None)
         if waiter is None:
             if edge in state.kept:
@@ -65,8 +66,12 @@ class Rendezvous(Generic[Waiter]):
         return waiter
 
     def take(self, step: int, edge: int, waiter: Waiter) -> Kept | None:
-        """The value if it is here, else None, and `waiter` will be returned by `deliver`."""
-        state = self._step(step)
+        """The value if it is here, else None, and `waiter` will be returned by `deliver`.
+
+        Raises:
+          KeyError: if the step is not open.
+        """
+        state = self._steps[step]
         kept = state.kept.pop(edge, None)
         if kept is None:
             state.waiters[edge] = waiter
@@ -75,6 +80,7 @@ class Rendezvous(Generic[Waiter]):
     def end(self, step: int) -> None:
         """A step has ended here: its values are dropped, those to come as well."""
         self._steps.pop(step, None)
+        self._early.pop(step, None)
         self._ended[step] = None
         if len(self._ended) > self._memory:
             self._ended.popitem(last=False)
@@ -82,11 +88,11 @@ class Rendezvous(Generic[Waiter]):
     def __len__(self) -> int:
         return len(self._steps)
 
-    def _step(self, step: int) -> _Step[Waiter]:
-        state = self._steps.get(step)
-        if state is None:
-            state = self._steps[step] = _Step()
-            early = [key for key, other in self._steps.items() if not other.is_open]
-            if len(early) > self._memory:
-                del self._steps[early[0]]
+    def _begin_early(self, step: int) -> _Step[Waiter]:
+        """A place for the values of a step that has not been opened here."""
+        self._early[step] = None
+        if len(self._early) > self._memory:
+            oldest, _ = self._early.popitem(last=False)
+            del self._steps[oldest]
+        state = self._steps[step] = _Step()
         return state
