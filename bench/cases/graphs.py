@@ -1,0 +1,67 @@
+"""Building, pruning, placing and cutting graphs; starting up."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import jflow as tf
+from bench.timing import seconds, tell
+from jflow.cluster import Device, Task
+from jflow.partition import partition, prune
+from jflow.placement import Inventory, place
+from jflow.plan import Program
+
+
+def stages(n: int) -> None:
+    """Microseconds an operation for a chain of `n`, over two tasks in turns of a hundred."""
+    ps, worker = Task("ps", 0), Task("worker", 0)
+    inventory = Inventory(worker, (ps, worker), lambda task: (Device(task, "CPU", 0),))
+    with tf.Graph().as_default() as graph:
+        begun = time.perf_counter()
+        x = y = tf.placeholder(tf.float32, (8,))
+        for i in range(n // 100):
+            with tf.device("/job:ps" if i % 2 else "/job:worker"):
+                for _ in range(100):
+                    y = y + 1.0
+        built = time.perf_counter()
+        placement = place(prune(graph, [], [y], {x}), inventory)
+        partition(list(placement), placement, [x], [y], lambda _: Program("digest"))
+        cut = time.perf_counter()
+    tell({f"build {n} operations": (built - begun) / n, f"cut {n} operations": (cut - built) / n})
+
+
+def imports() -> None:
+    """Time to import, each in a fresh process."""
+    for _ in range(2):  # the first round warms the disk
+        times = {
+            name: min(
+                seconds(lambda m=module: subprocess.run([sys.executable, "-c", m], check=True))
+                for _ in range(5)
+            )
+            for name, module in {
+                "import jax": "import jax, jax.numpy",
+                "import jflow": "import jflow",
+            }.items()
+        }
+    tell(times)
+
+
+def sessions() -> None:
+    """Starting and closing a local session."""
+    tf.constant(1.0)
+
+    def start() -> None:
+        tf.Session().close()
+
+    seconds(start, 10)
+    tell({"start a local session": seconds(start, 100)})
+
+
+if __name__ == "__main__":
+    stages(1_000)
+    stages(10_000)
+    stages(100_000)
+    sessions()
+    imports()

@@ -1,0 +1,173 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jflow.cluster import ClusterSpec, Task, split_address
+
+DENSE = {"worker": ["w0:2222", "w1:2222"], "ps": ["p0:2222"]}
+SPARSE = {"worker": {3: "w3:2222", 1: "w1:2222"}}
+
+JOBS = st.from_regex(r"[a-z]{1,6}", fullmatch=True)
+ADDRESSES = st.builds("h{}:{}".format, st.integers(0, 99), st.integers(0, 65535))
+CLUSTERS = st.dictionaries(
+    JOBS,
+    st.lists(ADDRESSES, max_size=4) | st.dictionaries(st.integers(0, 20), ADDRESSES, max_size=4),
+    max_size=4,
+)
+
+
+def test_jobs_are_in_alphabetical_order():
+    assert ClusterSpec(DENSE).jobs == ["ps", "worker"]
+
+
+def test_a_list_numbers_its_tasks_from_zero():
+    spec = ClusterSpec(DENSE)
+    assert spec.num_tasks("worker") == 2
+    assert spec.task_indices("worker") == [0, 1]
+    assert spec.task_address("worker", 1) == "w1:2222"
+    assert spec.job_tasks("worker") == ["w0:2222", "w1:2222"]
+
+
+def test_a_sparse_job_keeps_its_indices_and_shows_holes():
+    spec = ClusterSpec(SPARSE)
+    assert spec.num_tasks("worker") == 2
+    assert spec.task_indices("worker") == [1, 3]
+    assert spec.task_address("worker", 3) == "w3:2222"
+    assert spec.job_tasks("worker") == [None, "w1:2222", None, "w3:2222"]
+
+
+def test_tasks_come_by_job_and_then_by_index():
+    spec = ClusterSpec({**DENSE, **SPARSE})
+    assert list(spec.tasks()) == [Task("ps", 0), Task("worker", 1), Task("worker", 3)]
+
+
+@pytest.mark.parametrize("ask", ["num_tasks", "task_indices", "job_tasks"])
+def test_an_unknown_job_is_an_error_that_lists_the_jobs(ask):
+    with pytest.raises(ValueError, match=r"no job 'chief'.*\['ps', 'worker'\]"):
+        getattr(ClusterSpec(DENSE), ask)("chief")
+
+
+def test_an_unknown_task_is_an_error_that_lists_the_tasks():
+    with pytest.raises(ValueError, match=r"no job 'chief'"):
+        ClusterSpec(DENSE).task_address("chief", 0)
+    with pytest.raises(ValueError, match=r"no task 2; it has \[1, 3\]"):
+        ClusterSpec(SPARSE).task_address("worker", 2)
+
+
+def test_as_dict_gives_lists_for_dense_jobs_and_dicts_for_sparse_ones():
+    assert ClusterSpec(DENSE).as_dict() == DENSE
+    assert ClusterSpec(SPARSE).as_dict() == SPARSE
+    assert ClusterSpec({"a": {0: "x:1", 1: "y:1"}}).as_dict() == {"a": ["x:1", "y:1"]}
+    assert ClusterSpec({}).as_dict() == {}
+
+
+def test_a_job_may_have_no_tasks():
+    spec = ClusterSpec({"ps": []})
+    assert (spec.jobs, spec.num_tasks("ps"), spec.job_tasks("ps")) == (["ps"], 0, [])
+
+
+def test_only_the_cluster_without_jobs_is_false():
+    assert not ClusterSpec({})
+    assert ClusterSpec(DENSE)
+
+
+@given(CLUSTERS)
+def test_a_spec_is_equal_to_one_made_of_its_dict_or_of_itself(cluster):
+    spec = ClusterSpec(cluster)
+    for again in (ClusterSpec(spec.as_dict()), ClusterSpec(spec)):
+        assert again == spec
+        assert hash(again) == hash(spec)
+
+
+@given(CLUSTERS)
+def test_a_spec_prints_its_jobs_in_order_whatever_order_they_came_in(cluster):
+    backwards = dict(reversed(list(cluster.items())))
+    assert ClusterSpec(backwards) == ClusterSpec(cluster)
+    assert repr(ClusterSpec(backwards)) == repr(ClusterSpec(cluster))
+
+
+def test_a_list_equals_the_dict_that_numbers_it():
+    assert ClusterSpec({"ps": {0: "a:1"}}) == ClusterSpec({"ps": ["a:1"]})
+    assert ClusterSpec({"ps": {1: "a:1"}}) != ClusterSpec({"ps": ["a:1"]})
+    assert ClusterSpec({"ps": ["a:1"]}) != {"ps": ["a:1"]}
+
+
+def test_a_later_change_of_the_dict_does_not_reach_the_spec():
+    cluster = {"ps": ["a:1"]}
+    spec = ClusterSpec(cluster)
+    cluster["ps"].append("b:1")
+    spec.as_dict()["ps"].append("c:1")
+    spec.job_tasks("ps").append("d:1")
+    assert spec.as_dict() == {"ps": ["a:1"]}
+
+
+def test_replacing_an_address_makes_another_spec():
+    spec = ClusterSpec(DENSE)
+    other = spec.replace(Task("worker", 1), "new:1")
+    assert other.job_tasks("worker") == ["w0:2222", "new:1"]
+    assert spec.job_tasks("worker") == DENSE["worker"]
+    assert spec.replace(Task("chief", 0), "c:1").jobs == ["chief", "ps", "worker"]
+
+
+@pytest.mark.parametrize(
+    "cluster",
+    [
+        None,
+        7,
+        "ps",
+        ["a:1"],
+        {"ps": "a:1"},
+        {"ps": b"a:1"},
+        {"ps": 3},
+        {"ps": [3]},
+        {"ps": [None]},
+        {"ps": {0: 3}},
+        {0: ["a:1"]},
+        {"": ["a:1"]},
+    ],
+)
+def test_another_form_of_cluster_is_a_type_error(cluster):
+    with pytest.raises(TypeError):
+        ClusterSpec(cluster)
+
+
+@pytest.mark.parametrize(
+    "cluster",
+    [
+        {"ps": [""]},
+        {"ps": ["a:port"]},
+        {"ps": ["a:70000"]},
+        {"ps": [":2222"]},
+        {"ps": {-1: "a:1"}},
+        {"ps": {"0": "a:1"}},
+    ],
+)
+def test_a_malformed_address_or_index_is_a_value_error(cluster):
+    with pytest.raises(ValueError, match=r"expected an address|a task index"):
+        ClusterSpec(cluster)
+
+
+@pytest.mark.parametrize(
+    ("address", "parts"),
+    [
+        ("a.example.com:80", ("a.example.com", 80)),
+        ("a:0", ("a", 0)),
+        ("a", ("a", 2222)),
+        ("grpc://a:80", ("a", 80)),
+        ("grpc://a", ("a", 2222)),
+        ("[::1]:80", ("::1", 80)),
+        ("[::1]", ("::1", 2222)),
+        ("127.0.0.1", ("127.0.0.1", 2222)),
+    ],
+)
+def test_an_address_without_a_port_means_port_2222(address, parts):
+    assert split_address(address) == parts
+
+
+@pytest.mark.parametrize(
+    "address", ["", ":80", "a:", "a:b", "a:-1", "a:65536", "a:\u0663", "grpc://", "[]:80"]
+)
+def test_a_malformed_address_is_an_error_that_quotes_it(address):
+    with pytest.raises(ValueError, match="expected an address 'host:port'") as raised:
+        split_address(address)
+    assert repr(address) in str(raised.value)

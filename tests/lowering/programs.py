@@ -1,0 +1,28 @@
+"""Segments to lower: the operations that fetches need, as one part of a graph on one device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from jflow import lowering
+from jflow.graph import Tensor
+from jflow.partition import prune
+
+
+def lowered(*fetches: Tensor, inputs: tuple[Tensor, ...] = ()) -> lowering.Lowered:
+    """The program that gives the fetches and takes the inputs."""
+    ops = prune(fetches[0].graph, [], fetches, set(inputs))
+    return lowering.lower(ops, (), inputs, (), fetches)
+
+
+def digest(*fetches: Tensor, inputs: tuple[Tensor, ...] = ()) -> str:
+    """The name of the program that gives the fetches."""
+    return lowering.digest_of(lowering.export(lowered(*fetches, inputs=inputs).jaxpr, "cpu"))
+
+
+def run(program: lowering.Lowered, device: Any, *args: Any) -> list[np.ndarray[Any, Any]]:
+    """What a program gives, compiled for a device."""
+    executable = lowering.compile_jaxpr(program.jaxpr, device, ())
+    return [np.asarray(value) for value in executable(*args, *program.constants)]

@@ -1,0 +1,374 @@
+"""The stage law: plans that walk their stages in order cannot wait for each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import jflow as tf
+from jflow.cluster import Device, Task
+from jflow.graph import Operation, Tensor
+from jflow.graph.primitives import ACCESSES, group_p, variable_p
+from jflow.partition import partition, prune
+from jflow.partition.prune import control_sources
+from jflow.plan import Feed, Fetch, Program, Recv, Run, Send
+
+DEVICES = [
+    Device(Task("ps", 0), "CPU", 0),
+    Device(Task("worker", 0), "CPU", 0),
+    Device(Task("worker", 0), "GPU", 0),
+]
+
+
+class _Lowering:
+    """Names segments and keeps them instead of making programs."""
+
+    def __init__(self):
+        self.segments = []
+
+    def __call__(self, segment):
+        self.segments.append(segment)
+        return Program(f"program {len(self.segments) - 1}", (), segment.donated)
+
+    def of(self, step):
+        """The segment that a `Run` runs, None if there is nothing to compute."""
+        return None if step.program is None else self.segments[int(step.program.digest.split()[1])]
+
+
+@dataclass
+class _Case:
+    """A step: its operations on devices, cut into plans."""
+
+    ops: list[Operation]
+    placement: dict[Operation, Device]
+    fed: list[Tensor]
+    fetched: list[Tensor]
+    max_segment_ops: int = 1000
+    lowering: _Lowering = field(default_factory=_Lowering)
+
+    def __post_init__(self):
+        self.plans = partition(
+            self.ops,
+            self.placement,
+            self.fed,
+            self.fetched,
+            self.lowering,
+            self.max_segment_ops,
+        )
+        self.running = [op for op in self.ops if op.eqn.primitive not in (group_p, variable_p)]
+
+    def steps(self, kind):
+        """(device, stage, step) of every step of a kind, in the plans' order."""
+        return [
+            (plan.device, stage, step)
+            for plan in self.plans
+            for stage, steps in enumerate(plan.stages)
+            for step in steps
+            if isinstance(step, kind)
+        ]
+
+    def crossings(self):
+        """What must cross: (tensor, target), and (operation, target) for bare signals."""
+        found = set()
+        for op in self.running:
+            sources = [t for t in op.inputs if t not in self.fed]
+            sources += [s for s in control_sources(op) if s in set(self.running)]
+            for source in sources:
+                producer = source.op if isinstance(source, Tensor) else source
+                if self.placement[producer] != self.placement[op]:
+                    found.add((source, self.placement[op]))
+        return found
+
+    def moments(self):
+        """When an operation that is lowered runs: its stage and its place in its plan."""
+        found = {}
+        for plan in self.plans:
+            place = 0
+            for stage, steps in enumerate(plan.stages):
+                for step in steps:
+                    place += 1
+                    segment = self.lowering.of(step) if isinstance(step, Run) else None
+                    for i, op in enumerate(segment.ops if segment else ()):
+                        assert op not in found, "an operation is in two segments"
+                        found[op] = (plan.device, stage, (place, i))
+        return found
+
+
+@st.composite
+def _cases(draw):
+    tf.reset_default_graph()
+    device = st.sampled_from(DEVICES[: draw(st.integers(1, len(DEVICES)))])
+    vector = np.zeros(2, np.float32)
+    variables = {tf.Variable(vector, name="x"): draw(device), tf.Variable(vector): draw(device)}
+    tensors = [tf.constant(vector), tf.placeholder("float32", (2,))]
+    placement = {}
+    for _ in range(draw(st.integers(1, 14))):
+        control = draw(st.lists(st.sampled_from(tensors), max_size=2))
+        control = [t if draw(st.booleans()) else tf.group(t, *control[:1]) for t in control]
+        # Of the newest few, so that graphs are deep too.
+        one, two = draw(st.sampled_from(tensors[-3:])), draw(st.sampled_from(tensors))
+        variable = draw(st.sampled_from(list(variables)))
+        kind = draw(st.sampled_from(["add", "split", "sin", "constant", "read", "set", "update"]))
+        with tf.control_dependencies(control):
+            if kind == "add":
+                made = [tf.numpy.add(one, two)]
+            elif kind == "split":
+                made = [tf.numpy.tile(half, 2) for half in tf.numpy.split(one, 2)]
+            elif kind == "sin":
+                made = [tf.numpy.sin(one)]
+            elif kind == "constant":
+                made = [tf.constant(vector)]
+            elif kind == "read":
+                made = [variable.read_value()]
+            elif kind == "set":
+                made = [variable.assign(one)]
+            else:
+                made = [variable.assign_add(one)]
+        tensors += made
+    some = st.lists(st.sampled_from(tensors), max_size=3, unique=True)
+    fed = [tensors[1], *(t for t in draw(some) if t is not tensors[1])]
+    fetched = [t for t in dict.fromkeys([*draw(some), tensors[-1]]) if t not in fed]
+    targets = [t.op for t in draw(some) if t is not tensors[1]]
+    ops = prune(tf.get_default_graph(), targets, fetched, set(fed))
+    homes = {variable.op.name: home for variable, home in variables.items()}
+    for op in ops:
+        on_variable = op.eqn.primitive in ACCESSES
+        home = homes[op.eqn.params["variable"].name] if on_variable else draw(device)
+        placement[op] = home
+    return _Case(ops, placement, fed, fetched, draw(st.sampled_from([1, 2, 1000])))
+
+
+@given(_cases())
+def test_every_receive_has_exactly_one_send_with_its_edge(case):
+    sends = {step.edge: (device, step) for device, _, step in case.steps(Send)}
+    recvs = {step.edge: (device, step) for device, _, step in case.steps(Recv)}
+    assert len(sends) == len(case.steps(Send))
+    assert len(recvs) == len(case.steps(Recv))
+    assert set(sends) == set(recvs)
+    for edge, (target, recv) in recvs.items():
+        source, send = sends[edge]
+        assert (recv.source, send.target) == (source, target)
+        assert source != target
+        assert (recv.slot is None) == (send.slot is None)
+
+
+@given(_cases())
+def test_nothing_is_received_that_an_earlier_stage_did_not_send(case):
+    sent = {step.edge: stage for _, stage, step in case.steps(Send)}
+    for _, stage, recv in case.steps(Recv):
+        assert sent[recv.edge] < stage
+
+
+@given(_cases())
+def test_a_tensor_is_sent_once_to_each_device_that_needs_it(case):
+    crossings = case.crossings()
+    tensors = [(device, step.slot, step.target) for device, _, step in case.steps(Send) if
+               step.slot is not None]  # fmt: skip
+    signals = [step for _, _, step in case.steps(Send) if step.slot is None]
+    assert len(tensors) == len(set(tensors))
+    assert len(tensors) == sum(isinstance(source, Tensor) for source, _ in crossings)
+    assert len(signals) == sum(isinstance(source, Operation) for source, _ in crossings)
+
+
+@given(_cases())
+def test_an_operation_runs_once_on_its_device_after_all_that_it_waits_for(case):
+    moments = case.moments()
+    for op, (device, stage, place) in moments.items():
+        assert device == case.placement[op]
+        sources = [t.op for t in op.inputs if t not in case.fed]
+        sources += [s for s in control_sources(op) if s in moments]
+        for source in sources:
+            if source not in moments:
+                assert source.eqn.primitive in ACCESSES, "only a bare read is not lowered"
+                continue
+            other, earlier, before = moments[source]
+            assert (before < place) if other == device else (earlier < stage)
+
+
+@given(_cases())
+def test_what_has_an_effect_or_leaves_is_lowered(case):
+    lowered = set(case.moments())
+    for op in case.running:
+        writes = op.eqn.primitive in ACCESSES and len(op.eqn.invars) > 0
+        fetched = any(t in case.fetched for t in op.outputs)
+        if writes or (fetched and op.eqn.primitive not in ACCESSES):
+            assert op in lowered
+
+
+@given(_cases())
+def test_segments_are_cut_at_the_limit_and_stay_on_one_device(case):
+    for segment in case.lowering.segments:
+        assert 1 <= len(segment.ops) <= case.max_segment_ops
+        assert {case.placement[op] for op in segment.ops} == {segment.device}
+
+
+@given(_cases())
+def test_every_slot_is_filled_before_it_is_used(case):
+    for plan in case.plans:
+        filled = set()
+        for step in plan.steps:
+            used = {
+                Run: lambda s: s.inputs,
+                Send: lambda s: () if s.slot is None else (s.slot,),
+                Fetch: lambda s: (s.slot,),
+            }.get(type(step), lambda s: ())(step)
+            assert filled.issuperset(used)
+            if isinstance(step, Run):
+                filled.update(step.outputs)
+                filled.update(slot for _, slot in (*step.before, *step.after))
+            elif isinstance(step, Feed | Recv) and step.slot is not None:
+                filled.add(step.slot)
+        assert filled.issubset(range(plan.n_slots))
+
+
+@given(_cases())
+def test_every_fetch_is_given_back_once_by_the_device_that_makes_it(case):
+    fetches = {step.index: device for device, _, step in case.steps(Fetch)}
+    assert len(case.steps(Fetch)) == len(case.fetched)
+    assert fetches == {i: case.placement[t.op] for i, t in enumerate(case.fetched)}
+
+
+@given(_cases())
+def test_a_feed_goes_once_to_each_device_that_uses_it(case):
+    wanted = {
+        (case.placement[op], case.fed.index(tensor))
+        for op in case.running
+        for tensor in op.inputs
+        if tensor in case.fed
+    }
+    feeds = [(device, step.index) for device, _, step in case.steps(Feed)]
+    assert len(feeds) == len(set(feeds))
+    assert set(feeds) == wanted
+
+
+@given(_cases())
+def test_a_run_reads_and_writes_the_variables_of_its_segment(case):
+    for plan in case.plans:
+        for step in plan.steps:
+            segment = case.lowering.of(step) if isinstance(step, Run) else None
+            if segment is None:
+                continue
+            names = [spec.key.name for spec in plan.variables]
+            assert [names[i] for i in step.reads] == [ref.name for ref in segment.reads]
+            assert [names[i] for i in step.writes] == [ref.name for ref in segment.writes]
+            assert len(step.inputs) == len(segment.inputs)
+            assert len(step.outputs) == len(segment.outputs)
+            both = [i for i, ref in enumerate(segment.reads) if ref in segment.writes]
+            assert list(step.program.donated) == both
+
+
+# Examples
+
+
+def _cut(fetched, places, fed=(), max_segment_ops=1000):
+    """The case of some fetches with operations placed by name, elsewhere on the first device."""
+    ops = prune(tf.get_default_graph(), [], fetched, set(fed))
+    placement = {op: DEVICES[places.get(op.name, 0)] for op in ops}
+    return _Case(ops, placement, list(fed), list(fetched), max_segment_ops)
+
+
+def _ping_pong():
+    a = tf.constant(1.0, name="a")
+    b = tf.numpy.sin(a, name="b")
+    c = tf.numpy.cos(b, name="c")
+    return tf.numpy.add(tf.numpy.exp(a, name="side"), c, name="d")
+
+
+def test_a_step_on_one_device_is_one_run():
+    case = _cut([_ping_pong()], {})
+    (plan,) = case.plans
+    assert [type(step) for step in plan.steps] == [Run, Fetch]
+    assert len(plan.stages) == 1
+
+
+def test_there_are_as_many_stages_as_crossings():
+    case = _cut([_ping_pong()], {"b": 1})
+    here, there = case.plans
+    assert [[type(step) for step in stage] for stage in here.stages] == [
+        [Run, Send],
+        [],
+        [Recv, Run, Fetch],
+    ]
+    assert [[type(step) for step in stage] for stage in there.stages] == [[], [Recv, Run, Send]]
+
+
+def test_work_that_need_not_wait_is_in_the_first_stage():
+    case = _cut([_ping_pong()], {"b": 1})
+    assert [op.name for op in case.lowering.segments[0].ops] == ["a", "side"]
+
+
+def test_a_control_edge_across_devices_is_a_bare_signal():
+    first = tf.numpy.sin(tf.constant(1.0), name="first")
+    with tf.control_dependencies([tf.group(first)]):
+        second = tf.constant(2.0, name="second")
+    case = _cut([second, first], {"second": 1})
+    ((_, _, send),) = case.steps(Send)
+    ((_, stage, recv),) = case.steps(Recv)
+    assert (send.slot, recv.slot, stage) == (None, None, 1)
+
+
+def test_a_tensor_with_consumers_in_two_stages_arrives_for_the_first():
+    a = tf.numpy.sin(tf.constant(1.0), name="a")
+    early = tf.numpy.exp(a, name="early")
+    back = tf.numpy.cos(early, name="back")
+    late = tf.numpy.add(a, back, name="late")
+    case = _cut([late], {"early": 1, "late": 1})
+    recvs = [(device, stage) for device, stage, _ in case.steps(Recv)]
+    assert recvs == [(DEVICES[0], 2), (DEVICES[1], 1), (DEVICES[1], 3)]
+
+
+def test_a_long_run_is_cut_at_the_limit():
+    x = tf.constant(1.0)
+    for _ in range(9):
+        x = tf.numpy.sin(x)
+    case = _cut([x], {}, max_segment_ops=4)
+    assert [len(segment.ops) for segment in case.lowering.segments] == [4, 4, 2]
+
+
+def test_nothing_to_run_makes_no_plan():
+    assert _cut([], {}).plans == ()
+    done = tf.group(tf.no_op())
+    assert partition([done], {done: DEVICES[0]}, [], [], _Lowering()) == ()
+
+
+def test_a_control_dependency_on_a_variable_is_no_work():
+    x = tf.Variable(1.0)
+    with tf.control_dependencies([x]):
+        y = tf.constant(2.0, name="y")
+    case = _cut([y], {"y": 1})
+    assert case.steps(Send) == []
+
+
+def test_only_what_is_both_read_and_written_is_donated():
+    x, y = tf.Variable(1.0, name="x"), tf.Variable(1.0, name="y")
+    case = _cut([x.assign_add(y * 2), y.assign(5.0)], {})
+    ((_, _, run),) = case.steps(Run)
+    (segment,) = case.lowering.segments
+    donated = [segment.reads[i].name for i in run.program.donated]
+    assert "x" in donated
+    assert set(donated) == {r.name for r in segment.reads if r in segment.writes}
+    case = _cut([x.assign_add(y * 2)], {})
+    (segment,) = case.lowering.segments
+    assert [segment.reads[i].name for i in segment.donated] == ["x"]
+    assert [ref.name for ref in segment.reads] == ["y", "x"]
+
+
+def test_a_plan_lists_each_program_once():
+    case = _cut([_ping_pong()], {"b": 1})
+    here, there = case.plans
+    assert [program.digest for program in here.programs] == ["program 0", "program 1"]
+    assert [program.digest for program in there.programs] == ["program 2"]
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_a_fetched_variable_needs_no_program(n):
+    x = tf.Variable(1.0, name="x")
+    fetched = [x.value(), x.read_value()][: n + 1]
+    case = _cut(fetched, {})
+    ((_, _, run),) = case.steps(Run)
+    assert run.program is None
+    assert [variable for variable, _ in run.before] == [0] * (n + 1)

@@ -1,0 +1,27 @@
+"""The law of the local oracle, where values cross tasks: servers here, servers in processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import jflow as tf
+from tests.clusters import BACKENDS, Backend
+from tests.programs_of_jax import check, programs
+
+
+@pytest.fixture(scope="module", params=["in_process", "processes"])
+def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
+    with BACKENDS[request.param]() as backend:
+        yield backend
+
+
+@given(st.data())
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_program_gives_what_jax_gives_across_tasks(backend: Backend, data: st.DataObject) -> None:
+    program = data.draw(programs(backend.devices))
+    backend.reset()
+    check(program, lambda graph: tf.Session(backend.targets[0], graph=graph))

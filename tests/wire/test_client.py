@@ -1,0 +1,396 @@
+"""A client of a session before a fake host: threads, deadlines, Ctrl-C and ends of all kinds."""
+
+import asyncio
+import signal
+import socket
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+from jflow import errors
+from jflow.cluster import Device, Task
+from jflow.plan import Feed, Plan, VariableKey, VariableSpec
+from jflow.wire import DeviceRecord, MasterClient, Registered
+from jflow.wire.frame import CHUNK_BYTES, Assembler
+from jflow.wire.v1 import service_pb2 as pb
+from tests.ports import free_ports
+from tests.wire.hosts import (
+    INCARNATION,
+    PATIENCE_S,
+    TASK,
+    TOKEN,
+    Host,
+    RawClient,
+    eventually,
+    forever,
+    large,
+    on_loop,
+    raw_server,
+    same,
+    served,
+)
+
+PLAN = Plan(
+    Device(TASK, "CPU", 0),
+    3,
+    (VariableSpec(VariableKey("box", "x"), "float32", (2, 3)),),
+    ((Feed(0, 2),),),
+)
+
+
+@pytest.fixture(autouse=True)
+def _token(monkeypatch):
+    monkeypatch.setenv("JFLOW_TOKEN", TOKEN)
+
+
+@pytest.fixture
+def host():
+    return Host()
+
+
+@pytest.fixture
+def server(host):
+    with served(host) as server:
+        yield server
+
+
+@pytest.fixture
+def client(server):
+    client = MasterClient(server.address, PATIENCE_S)
+    yield client
+    client.close()
+
+
+@contextmanager
+def _calling(function, *args):
+    """Makes a call in a thread of its own; gives its future."""
+    with ThreadPoolExecutor(1) as pool:
+        yield pool.submit(function, *args)
+
+
+# Calls --------------------------------------------------------------------------------------------
+
+
+def test_a_client_knows_whom_it_talks_to(client):
+    assert client.welcome.task == TASK
+    assert client.welcome.incarnation == INCARNATION
+    assert client.welcome.cluster == Host().cluster
+    (device,) = client.welcome.devices
+    assert device == DeviceRecord(Device(TASK, "CPU", 0), "cpu", INCARNATION)
+    assert client.welcome.n_compiled == 5
+    assert client.is_open
+
+
+def test_the_host_is_asked_what_the_client_was(client, host):
+    record = DeviceRecord(Device(Task("ps", 0), "GPU", 1), "cuda", 2**64 - 1)
+
+    async def devices(*_):
+        return [record]
+
+    async def registered(*_):
+        return Registered(9, ("a", "b"))
+
+    host.script |= {"list_devices": devices, "register": registered}
+    assert client.list_devices([Task("ps", 0)], 1.5, only_up=True) == [record]
+    constants = {"one": np.arange(3, dtype=np.int8), "two": np.zeros((0, 2))}
+    assert client.register([PLAN, PLAN], 4, constants, 2.0) == Registered(9, ("a", "b"))
+    feeds = [np.arange(4.0), np.array(True)]
+    for got, fed in zip(client.run(9, feeds, 0.25), feeds, strict=True):
+        same(got, fed)
+    client.run(10, [], None)
+    client.reset(["", "box"])
+    listed, register, run, endless, reset = host.calls
+    assert listed == ("list_devices", [Task("ps", 0)], 1.5, True)
+    assert register[:3] == ("register", [PLAN, PLAN], 4)
+    assert list(register[3]) == ["one", "two"]
+    for digest, constant in constants.items():
+        same(register[3][digest], constant)
+    assert register[4] == 2.0
+    assert run[:3] == ("run", 9, 0.25)
+    assert endless[:3] == ("run", 10, None)
+    assert reset == ("reset", ["", "box"])
+
+
+def test_an_error_of_the_host_is_raised_where_it_was_asked(client, host):
+    async def fail(*_):
+        raise errors.FailedPreconditionError("not yet", op="x", task="/job:ps/task:0")
+
+    host.script["run"] = fail
+    with pytest.raises(errors.FailedPreconditionError) as caught:
+        client.run(1, [], None)
+    assert (caught.value.message, caught.value.op) == ("not yet", "x")
+    assert caught.value.task == "/job:ps/task:0"
+    assert client.is_open
+
+
+def test_a_hundred_threads_get_their_own_answers(client):
+    n_threads, n_calls = 100, 5
+    gate = threading.Barrier(n_threads)
+
+    def work(i):
+        gate.wait(PATIENCE_S)
+        for j in range(n_calls):
+            sent = np.full(i + 1, i * n_calls + j)
+            (got,) = client.run(1, [sent], None)
+            same(got, sent)
+
+    with ThreadPoolExecutor(n_threads) as pool:
+        list(pool.map(work, range(n_threads)))
+
+
+def test_large_tensors_pass_both_ways(client):
+    sent = [large(), np.float32(3)]
+    got = client.run(1, sent, None)
+    for one, other in zip(got, sent, strict=True):
+        same(one, np.asarray(other))
+
+
+def test_a_small_call_is_answered_while_a_large_answer_is_under_way(client, host):
+    tensor = large()
+
+    async def run(handle, _, feeds):
+        return [tensor] if handle == 1 else feeds
+
+    host.script["run"] = run
+    finished = []
+    with _calling(client.run, 1, [], None) as slow:
+        slow.add_done_callback(lambda _: finished.append("large"))
+        eventually(lambda: host.started == 1)
+        same(*client.run(2, [np.zeros(1)], None), np.zeros(1))
+        finished.append("small")
+        same(*slow.result(PATIENCE_S), tensor)
+    assert finished == ["small", "large"]
+
+
+def test_a_small_call_passes_between_the_chunks_of_a_large_one():
+    """The server reads a frame only when the test allows it, so the order is sure."""
+    frames = []
+    go_on = asyncio.Event()
+
+    async def slow_reader(context):
+        stream = RawClient(context)
+        await stream.receive()
+        welcome = pb.Welcome(task=str(TASK), incarnation=INCARNATION)
+        await stream.send(id=1, welcome=welcome)
+        frames.append(await context.read())
+        await go_on.wait()
+        assembler = Assembler()
+        assembler.feed(frames[0])
+        while (frame := await context.read()) and len(frame) > 0:
+            frames.append(frame)
+            message = assembler.feed(frame)
+            if message is not None:
+                envelope = pb.Envelope.FromString(message.control)
+                await stream.send(id=envelope.id)
+
+    with _raw(slow_reader) as address:
+        client = MasterClient(address, PATIENCE_S)
+        try:
+            with _calling(client.run, 1, [large()], None) as slow:
+                eventually(lambda: len(frames) == 1)
+                with _calling(client.run, 2, [], None) as quick:
+                    eventually(lambda: len(client._pending) == 2)
+                    on_loop(_set(go_on))
+                    quick.result(PATIENCE_S)
+                    assert not slow.done(), "the small one need not wait for the large one"
+                slow.result(PATIENCE_S)
+        finally:
+            client.close()
+
+
+async def _set(event):
+    event.set()
+
+
+@contextmanager
+def _raw(handle):
+    context = raw_server(handle)
+    address = on_loop(context.__aenter__())
+    try:
+        yield address
+    finally:
+        on_loop(context.__aexit__(None, None, None))
+
+
+def test_a_request_that_is_too_large_is_refused_and_the_session_stays_usable(client):
+    names = ["x" * CHUNK_BYTES] * 5
+    with pytest.raises(errors.ResourceExhaustedError):
+        client.reset(names)
+    assert client.run(1, [], None) == []
+    assert client._pending == {}
+
+
+# Deadlines and Ctrl-C -----------------------------------------------------------------------------
+
+
+def test_a_call_that_takes_too_long_is_cancelled_and_the_session_stays_usable(client, host):
+    host.script["run"] = forever
+    with pytest.raises(errors.DeadlineExceededError, match=r"0\.05 s"):
+        client.run(1, [], 0.05)
+    eventually(lambda: host.cancelled == 1)
+    del host.script["run"]
+    assert client.run(1, [], 5.0) == []
+    assert client._pending == {}
+
+
+def test_ctrl_c_cancels_the_call_and_the_session_stays_usable(client, host):
+    host.script["run"] = forever
+
+    def interrupt():
+        eventually(lambda: host.started == 1)
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        client.run(1, [], PATIENCE_S)
+    thread.join()
+    eventually(lambda: host.cancelled == 1)
+    del host.script["run"]
+    assert client.run(1, [], 5.0) == []
+
+
+# Ends ---------------------------------------------------------------------------------------------
+
+
+def test_closing_fails_the_calls_under_way_and_all_later_ones(client, host):
+    host.script["run"] = forever
+    with _calling(client.run, 1, [], None) as one, _calling(client.run, 2, [], None) as other:
+        eventually(lambda: host.started == 2)
+        client.close()
+        failures = [one.exception(PATIENCE_S), other.exception(PATIENCE_S)]
+    assert [type(error) for error in failures] == [errors.CancelledError] * 2
+    assert failures[0] is not failures[1], "an exception is not raised in two threads"
+    with pytest.raises(errors.CancelledError, match=r"Session\.close"):
+        client.run(1, [], None)
+    assert not client.is_open
+    eventually(host.sessions[0].closed.is_set)
+    assert host.cancelled == 2
+    client.close()
+
+
+def test_when_the_server_stops_calls_under_way_and_later_ones_are_unavailable(client, host, server):
+    host.script["run"] = forever
+    with _calling(client.run, 1, [], None) as one:
+        eventually(lambda: host.started == 1)
+        server.stop()
+        assert isinstance(one.exception(PATIENCE_S), errors.UnavailableError)
+        assert server.address in str(one.exception())
+    with pytest.raises(errors.UnavailableError, match=server.address):
+        client.run(1, [], None)
+    assert not client.is_open
+    assert host.cancelled == 1
+
+
+def test_closing_one_client_leaves_the_others_alone(client, host, server):
+    other = MasterClient(server.address, PATIENCE_S)
+    other.close()
+    eventually(lambda: len(host.sessions) == 2)
+    eventually(host.sessions[1].closed.is_set)
+    assert client.run(1, [], None) == []
+    assert not host.sessions[0].closed.is_set()
+
+
+def test_an_address_where_nobody_listens_is_unavailable_in_time():
+    (port,) = free_ports(1)
+    begun = time.monotonic()
+    with pytest.raises(errors.UnavailableError, match=rf"127\.0\.0\.1:{port}.*start it or check"):
+        MasterClient(f"127.0.0.1:{port}", 0.3)
+    assert time.monotonic() - begun < 3
+
+
+def test_a_server_that_comes_late_is_waited_for(host):
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+        port = nobody.getsockname()[1]
+        with ThreadPoolExecutor(1) as pool:
+            connecting = pool.submit(MasterClient, f"127.0.0.1:{port}", PATIENCE_S)
+            # The client has found out that no server is there when it comes.
+            nobody.accept()[0].close()
+            nobody.close()
+            with served(host, port):
+                client = connecting.result(PATIENCE_S)
+                assert client.run(1, [], None) == []
+                client.close()
+
+
+@pytest.mark.parametrize("token", ["wrong", TOKEN + " "])
+def test_a_wrong_token_is_unauthenticated(server, host, monkeypatch, token):
+    monkeypatch.setenv("JFLOW_TOKEN", token)
+    with pytest.raises(errors.UnauthenticatedError, match="JFLOW_TOKEN"):
+        MasterClient(server.address, PATIENCE_S)
+    assert host.sessions == []
+
+
+def test_a_server_that_never_answers_hello_is_unavailable():
+    async def silent(context):
+        await context.read()
+        await forever()
+
+    with (
+        _raw(silent) as address,
+        pytest.raises(errors.UnavailableError, match=f"{address}, but nobody answers"),
+    ):
+        MasterClient(address, 0.2)
+
+
+@pytest.mark.parametrize(
+    "answer", [b"noise", b"", b"\x01" + bytes(12) + b"\xff" * 8], ids=["noise", "empty", "huge"]
+)
+def test_a_server_that_answers_nonsense_is_an_error_of_jflow(answer):
+    async def nonsense(context):
+        await context.read()
+        await context.write(answer)
+        await forever()
+
+    with _raw(nonsense) as address, pytest.raises(errors.OpError):
+        MasterClient(address, PATIENCE_S)
+
+
+def test_a_server_of_no_task_is_an_error_of_jflow():
+    async def nameless(context):
+        stream = RawClient(context)
+        await stream.receive()
+        await stream.send(id=1, welcome=pb.Welcome(task="nonsense"))
+        await forever()
+
+    with _raw(nameless) as address, pytest.raises(errors.OpError):
+        MasterClient(address, PATIENCE_S)
+
+
+def test_an_answer_that_nobody_waits_for_is_ignored():
+    async def chatty(context):
+        stream = RawClient(context)
+        await stream.receive()
+        await stream.send(id=1, welcome=pb.Welcome(task=str(TASK)))
+        envelope, _ = await stream.receive()
+        await stream.send(id=99)
+        await stream.send([np.zeros(3)], id=98)
+        await stream.send(id=envelope.id)
+        await forever()
+
+    with _raw(chatty) as address:
+        client = MasterClient(address, PATIENCE_S)
+        assert client.run(1, [], PATIENCE_S) == []
+        client.close()
+
+
+def test_a_server_may_end_the_session_with_a_reason():
+    async def ending(context):
+        stream = RawClient(context)
+        await stream.receive()
+        await stream.send(id=1, welcome=pb.Welcome(task=str(TASK)))
+        await stream.receive()
+        await stream.send(status={"code": errors.Code.ABORTED, "message": "all over"})
+        await forever()
+
+    with _raw(ending) as address:
+        client = MasterClient(address, PATIENCE_S)
+        for _ in range(2):
+            with pytest.raises(errors.AbortedError, match="all over"):
+                client.run(1, [], PATIENCE_S)
+        assert not client.is_open
+        client.close()

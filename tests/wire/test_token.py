@@ -1,0 +1,207 @@
+"""The token: made once, for its user only, and shown by every call."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import jflow
+from jflow.errors import PermissionDeniedError
+from jflow.wire import token as token_module
+from jflow.wire.token import credentials, is_authorized, load_token
+
+# Loads the one module without the rest of jflow, so that the processes start at once.
+RACER = """
+import sys, types
+for name, path in [("jflow", sys.argv[1]), ("jflow.wire", sys.argv[1] + "/wire")]:
+    package = sys.modules[name] = types.ModuleType(name)
+    package.__path__ = [path]
+from jflow.wire.token import load_token
+print("ready", flush=True)
+sys.stdin.readline()
+print(load_token())
+"""
+
+
+@pytest.fixture
+def path(tmp_path, monkeypatch):
+    """Where the token is by default, in a home directory of the test's own."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("JFLOW_TOKEN", raising=False)
+    monkeypatch.delenv("JFLOW_TOKEN_FILE", raising=False)
+    return tmp_path / ".jflow" / "token"
+
+
+def _mode(path):
+    return path.stat().st_mode & 0o777
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
+def test_the_first_use_makes_a_token_that_only_its_user_can_read(path, umask):
+    before = os.umask(umask)
+    try:
+        made = load_token()
+    finally:
+        os.umask(before)
+    assert path.read_text() == made
+    assert (_mode(path), _mode(path.parent)) == (0o600, 0o700)
+    assert list(path.parent.iterdir()) == [path], "nothing else is left behind"
+    assert len(bytes.fromhex(made)) == 32
+
+
+def test_later_uses_give_the_same_token(path):
+    assert load_token() == load_token() == path.read_text()
+
+
+def test_two_users_get_two_tokens(path, tmp_path, monkeypatch):
+    first = load_token()
+    monkeypatch.setenv("HOME", str(tmp_path / "other"))
+    assert load_token() != first
+
+
+def test_processes_that_come_first_at_the_same_time_get_one_token(path):
+    command = [sys.executable, "-c", RACER, str(Path(jflow.__file__).parent)]
+    racers = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for _ in range(4)
+    ]
+    for racer in racers:
+        assert racer.stdout.readline() == "ready\n"
+    for racer in racers:
+        racer.stdin.write("go\n")
+        racer.stdin.flush()
+    tokens = {racer.communicate(timeout=30)[0].strip() for racer in racers}
+    assert tokens == {path.read_text()}
+
+
+def test_who_finds_no_token_but_comes_second_takes_the_first_one_s(path, monkeypatch):
+    first = load_token()
+    monkeypatch.setattr(Path, "exists", lambda _: False)
+    assert load_token() == first == path.read_text()
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_token_in_the_environment_comes_before_every_file(path):
+    assert load_token({"JFLOW_TOKEN": "secret", "JFLOW_TOKEN_FILE": "/nowhere"}) == "secret"
+    assert not path.exists()
+
+
+def test_an_empty_variable_is_as_good_as_none(path):
+    assert load_token({"JFLOW_TOKEN": "", "JFLOW_TOKEN_FILE": ""}) == path.read_text()
+
+
+def test_the_file_may_be_elsewhere_and_is_made_there(path, tmp_path):
+    elsewhere = tmp_path / "deep" / "er" / "secret"
+    made = load_token({"JFLOW_TOKEN_FILE": str(elsewhere)})
+    assert elsewhere.read_text() == made
+    assert (_mode(elsewhere), _mode(elsewhere.parent)) == (0o600, 0o700)
+    assert not path.exists()
+
+
+def test_space_around_the_token_does_not_count(tmp_path):
+    file = tmp_path / "token"
+    file.write_text("  secret\n")
+    file.chmod(0o600)
+    assert load_token({"JFLOW_TOKEN_FILE": str(file)}) == "secret"
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o644, 0o620, 0o601, 0o660, 0o777])
+def test_a_file_that_others_may_use_is_refused_with_its_repair(path, mode):
+    load_token()
+    path.chmod(mode)
+    with pytest.raises(PermissionDeniedError, match=f"chmod 600 {path}"):
+        load_token()
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o400])
+def test_a_file_that_only_its_user_may_use_is_taken(path, mode):
+    made = load_token()
+    path.chmod(mode)
+    assert load_token() == made
+
+
+def _directory(path):
+    path.mkdir(mode=0o700)
+
+
+def _in_a_file(path):
+    path.parent.rmdir()
+    path.parent.write_text("in the way")
+
+
+def _empty(path):
+    path.touch(mode=0o600)
+
+
+def _spaces(path):
+    path.touch(mode=0o600)
+    path.write_text(" \n")
+
+
+def _no_text(path):
+    path.touch(mode=0o600)
+    path.write_bytes(b"\xff\xfe\x80")
+
+
+def _dangling_link(path):
+    path.symlink_to("nowhere")
+
+
+@pytest.mark.parametrize(
+    "make", [_directory, _in_a_file, _empty, _spaces, _no_text, _dangling_link]
+)
+def test_a_file_that_cannot_be_read_is_an_error_and_never_means_no_token(path, make):
+    path.parent.mkdir(mode=0o700)
+    make(path)
+    with pytest.raises(PermissionDeniedError, match=str(path)):
+        load_token()
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="the superuser may read everything")
+def test_a_file_without_any_permission_is_an_error(path):
+    load_token()
+    path.chmod(0)
+    with pytest.raises(PermissionDeniedError, match=str(path)):
+        load_token()
+
+
+def test_a_directory_that_cannot_be_written_is_an_error(path, monkeypatch):
+    def refuse(*_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(token_module.os, "open", refuse)
+    with pytest.raises(PermissionDeniedError, match="Permission denied"):
+        load_token()
+
+
+@pytest.mark.parametrize(
+    ("metadata", "authorized"),
+    [
+        (credentials("secret"), True),
+        ([("authorization", "Bearer secret")], True),
+        ([("authorization", b"Bearer secret")], True),
+        ([("user-agent", "x"), ("authorization", "Bearer secret"), ("x-bin", b"\xff")], True),
+        ([], False),
+        ([("user-agent", "x")], False),
+        ([("authorization", "")], False),
+        ([("authorization", "Bearer ")], False),
+        ([("authorization", "Bearer")], False),
+        ([("authorization", "secret")], False),
+        ([("authorization", "bearer secret")], False),
+        ([("authorization", "Basic secret")], False),
+        ([("authorization", "Bearer Secret")], False),
+        ([("authorization", "Bearer secret ")], False),
+        ([("authorization", "Bearer secretary")], False),
+        ([("authorization", "Bearer secre")], False),
+        ([("authorization", "Bearer sécret")], False),
+        ([("authorization", b"Bearer \xff")], False),
+        ([("authorization-bin", b"Bearer secret")], False),
+        ([("authorization", "Bearer secret"), ("authorization", "Bearer secret")], False),
+        ([("authorization", "Bearer wrong"), ("authorization", "Bearer secret")], False),
+    ],
+    ids=str,
+)
+def test_a_call_is_authorized_if_it_shows_the_token_once_and_as_it_is(metadata, authorized):
+    assert is_authorized(metadata, "secret") is authorized

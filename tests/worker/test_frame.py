@@ -1,0 +1,185 @@
+"""Turns on variables: what a step reads, what it holds, and what an update writes into."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jflow import errors
+from jflow.cluster import Device, Task
+from jflow.plan import Plan, Program, Run, VariableKey, VariableSpec
+from jflow.resources import Store
+from jflow.worker import BoundRun, Frame, bind, host_array
+
+TASK = Task("ps", 0)
+CPU = Device(TASK, "CPU", 0)
+HERE = jax.local_devices(backend="cpu")[0]
+X, Y = (VariableSpec(VariableKey("", name), "float32", (3,)) for name in "xy")
+
+ADD_ONE = jax.jit(lambda old: [old + 1], donate_argnums=0)
+"""As a program: takes the old value of a variable, gives the new one."""
+
+
+def _frame(store, *runs, n_slots=4, programs=None):
+    """A frame of a plan, and the plan's steps bound to the programs that they name."""
+    plan = Plan(CPU, n_slots, (X, Y), (tuple(runs),))
+    found = programs or {"add one": ADD_ONE}
+    bound = bind(plan, HERE, lambda program: found[program.digest], {}.__getitem__)
+    steps = [step for step in bound.stages[0] if isinstance(step, BoundRun)]
+    return Frame(bound, store), steps
+
+
+def _store(**values):
+    store = Store(TASK)
+    for name, value in values.items():
+        spec = {"x": X, "y": Y}[name]
+        store.set(CPU, spec, jnp.full(3, value, jnp.float32))
+    return store
+
+
+def _update(**more):
+    return Run(Program("add one", (), (0,)), reads=(0,), writes=(0,), **more)
+
+
+def _address(store):
+    return store.get(CPU, X).buffer.array.unsafe_buffer_pointer()
+
+
+def test_an_update_writes_into_the_variables_own_memory():
+    store = _store(x=1.0)
+    before = _address(store)
+    frame, (run,) = _frame(store, _update())
+    for _ in range(3):
+        frame.take_turn(run)
+    frame.close()
+    assert _address(store) == before
+    assert store.get(CPU, X).buffer.array.tolist() == [4.0] * 3
+
+
+def test_what_was_read_before_an_update_stays_as_it_was():
+    store = _store(x=1.0)
+    frame, (run,) = _frame(store, _update(before=((0, 0),), after=((0, 1),)))
+    frame.take_turn(run)
+    assert [frame[slot].tolist() for slot in (0, 1)] == [[1.0] * 3, [2.0] * 3]
+    assert frame.is_leased(0)
+    assert frame.is_leased(1)
+    other, (update,) = _frame(store, _update())
+    other.take_turn(update)
+    assert [frame[slot].tolist() for slot in (0, 1)] == [[1.0] * 3, [2.0] * 3]
+
+
+def test_after_a_step_is_closed_updates_are_in_place_again():
+    store = _store(x=1.0)
+    frame, (run,) = _frame(store, Run(None, before=((0, 0),)))
+    frame.take_turn(run)
+    frame.close()
+    before = _address(store)
+    other, (update,) = _frame(store, _update())
+    other.take_turn(update)
+    assert _address(store) == before
+
+
+def test_a_turn_that_ends_after_its_step_was_closed_holds_nothing():
+    store = _store(x=1.0)
+    frame, (run,) = _frame(store, Run(None, before=((0, 0),)))
+    frame.close()
+    frame.take_turn(run)
+    before = _address(store)
+    other, (update,) = _frame(store, _update())
+    other.take_turn(update)
+    assert _address(store) == before
+
+
+def test_a_program_without_variables_needs_no_turn():
+    double = {"double": lambda value: [value * 2]}
+    store = _store()
+    frame, (run,) = _frame(
+        store, Run(Program("double"), inputs=(0,), outputs=(2,)), programs=double
+    )
+    frame[0] = np.float32([1, 2, 3])
+    with store.lock:
+        frame.take_turn(run)
+        assert frame.try_turn(run)
+    assert frame[2].tolist() == [2.0, 4.0, 6.0]
+
+
+def test_somebody_elses_turn_can_be_let_alone():
+    store = _store(x=1.0)
+    frame, (run,) = _frame(store, _update())
+    with store.lock:
+        assert not frame.try_turn(run)
+    assert frame.try_turn(run)
+    assert store.get(CPU, X).buffer.array.tolist() == [2.0] * 3
+
+
+def test_old_values_inputs_and_constants_come_in_that_order():
+    seen = []
+
+    def program(*args):
+        seen.append([float(np.sum(arg)) for arg in args])
+        return [args[0] + 1, args[1]]
+
+    plan = Plan(CPU, 2, (X, Y), ((Run(Program("p", ("c",)), (1, 0), (0,), (1,), (1,)),),))
+    store = _store(x=1.0, y=2.0)
+    bound = bind(plan, HERE, lambda _: program, {"c": np.float32(50)}.__getitem__)
+    frame = Frame(bound, store)
+    frame[0] = np.float32(7)
+    frame.take_turn(bound.stages[0][0])
+    assert seen == [[6.0, 3.0, 7.0, 50.0]]
+    assert store.get(CPU, Y).buffer.array.tolist() == [3.0] * 3
+    assert store.get(CPU, X).buffer.array.tolist() == [1.0] * 3
+    assert frame[1].tolist() == [1.0] * 3
+
+
+def test_a_turn_on_an_uninitialized_variable_changes_nothing():
+    store = _store(y=1.0)
+    both = Run(Program("add one"), reads=(0,), writes=(1,))
+    frame, (run,) = _frame(store, both)
+    with pytest.raises(errors.FailedPreconditionError, match="'x'"):
+        frame.take_turn(run)
+    assert store.get(CPU, Y).buffer.array.tolist() == [1.0] * 3
+    assert not store.lock.locked()
+
+
+def test_a_variable_of_another_shape_is_refused_before_the_program_runs():
+    store = Store(TASK)
+    store.set(CPU, VariableSpec(X.key, "float32", (5,)), jnp.zeros(5))
+    calls = []
+    frame, (run,) = _frame(
+        store, Run(Program("p"), writes=(0,)), programs={"p": lambda: calls.append(1)}
+    )
+    with pytest.raises(errors.InvalidArgumentError, match="expects"):
+        frame.take_turn(run)
+    assert calls == []
+
+
+def test_the_turn_ends_when_a_program_fails():
+    store = _store(x=1.0)
+    frame, (run,) = _frame(store, _update(before=((0, 0),)), programs={"add one": lambda _: 1 / 0})
+    with pytest.raises(ZeroDivisionError):
+        frame.take_turn(run)
+    frame.close()
+    before = _address(store)
+    other, (update,) = _frame(store, _update())
+    other.take_turn(update)
+    assert _address(store) == before
+    assert store.get(CPU, X).buffer.array.tolist() == [2.0] * 3
+
+
+def test_a_view_of_a_value_does_not_make_its_variable_copy():
+    store = _store(x=1.0)
+    before = _address(store)
+    view = host_array(store.get(CPU, X).buffer.array)
+    assert view.tolist() == [1.0] * 3
+    del view
+    frame, (run,) = _frame(store, _update())
+    frame.take_turn(run)
+    assert _address(store) == before
+
+
+def test_a_copy_of_a_value_is_the_callers_own():
+    array = jnp.ones(3)
+    copy = host_array(array, copy=True)
+    copy[:] = 5
+    assert array.tolist() == [1.0] * 3
+    assert host_array(np.float32(3)) == 3
