@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import itertools
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 from jflow.cluster import Task
 from jflow.errors import (
     AbortedError,
     CancelledError,
     DeadlineExceededError,
+    InternalError,
     InvalidArgumentError,
     OpError,
     UnavailableError,
@@ -120,18 +122,15 @@ class ClientSession:
         by_task: dict[Task, list[Plan]] = {}
         for plan in plans:
             by_task.setdefault(plan.device.task, []).append(plan)
-        results = await asyncio.gather(
-            *(self._register_parts(t, group, artifacts, timeout) for t, group in by_task.items())
-        )
+        fetches = [index for group in by_task.values() for index in fetch_indices(group)]
+        if len(fetches) != n_fetches or sorted(fetches) != list(range(len(fetches))):
+            raise InvalidArgumentError(
+                f"a step of {n_fetches} fetched values came with plans that give {fetches[:100]}"
+            )
+        results = await self._register_everywhere(by_task, artifacts, timeout)
         missing = dict.fromkeys(digest for result in results for digest in result.missing)
         shares = {
-            task: _Share(
-                task,
-                self._incarnations[task],
-                result.handle,
-                feed_indices(group),
-                fetch_indices(group),
-            )
+            task: self._share(task, group, result.handle)
             for (task, group), result in zip(by_task.items(), results, strict=True)
         }
         if missing:
@@ -183,6 +182,30 @@ class ClientSession:
 
     # Registering and running shares -----------------------------------------------------------
 
+    async def _register_everywhere(
+        self, by_task: Mapping[Task, Sequence[Plan]], artifacts: Artifacts, timeout: float
+    ) -> list[Registered]:
+        """Registers parts on every task; if one of them fails, on none."""
+        calls = {
+            task: asyncio.ensure_future(self._register_parts(task, group, artifacts, timeout))
+            for task, group in by_task.items()
+        }
+        try:
+            return await asyncio.gather(*calls.values())
+        except BaseException:
+            for call in calls.values():
+                call.cancel()
+            ended = await asyncio.gather(*calls.values(), return_exceptions=True)
+            kept = {t: r for t, r in zip(calls, ended, strict=True) if isinstance(r, Registered)}
+            shares = [self._share(t, by_task[t], r.handle) for t, r in kept.items()]
+            self._fleet.background.start(self._release(shares))
+            raise
+
+    def _share(self, task: Task, plans: Sequence[Plan], handle: int) -> _Share:
+        return _Share(
+            task, self._incarnations[task], handle, feed_indices(plans), fetch_indices(plans)
+        )
+
     async def _register_parts(
         self, task: Task, plans: Sequence[Plan], artifacts: Artifacts, timeout: float
     ) -> Registered:
@@ -211,12 +234,21 @@ class ClientSession:
     async def _run_share(
         self, share: _Share, step_id: int, feeds: Sequence[Array]
     ) -> dict[int, Array]:
+        if share.feeds and share.feeds[-1] >= len(feeds):
+            raise InvalidArgumentError(
+                f"the step needs {share.feeds[-1] + 1} fed values, got {len(feeds)}"
+            )
         given = [feeds[index] for index in share.feeds]
         if share.task == self._fleet.welcome().task:
             values = await self._fleet.worker.run(step_id, share.handle, given)
         else:
             peer = self._fleet.peers[share.task]
             values = await peer.run(share.incarnation, step_id, share.handle, given)
+        if len(values) != len(share.fetches):
+            raise InternalError(
+                f"{share.task} gave {len(values)} values where {len(share.fetches)} were asked for",
+                task=str(share.task),
+            )
         return dict(zip(share.fetches, values, strict=True))
 
     async def _release(self, shares: Iterable[_Share]) -> None:
@@ -237,13 +269,13 @@ class _StepRunner:
 
     def __init__(
         self,
-        shares: dict[Task, _Share],
+        shares: Mapping[Task, _Share],
         run_share: Callable[[_Share], Awaitable[dict[int, Array]]],
     ) -> None:
         self._shares = shares
         self._run_share = run_share
         self._step = Step(shares)
-        self._calls: dict[Task, asyncio.Task[None]] = {}
+        self._calls: dict[Task, asyncio.Future[dict[int, Array]]] = {}
         self._values: dict[int, Array] = {}
         self._outcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -252,9 +284,9 @@ class _StepRunner:
         try:
             await asyncio.shield(self._outcome)
         except asyncio.CancelledError:
+            self._outcome.cancel()
             self._act(self._step.cancelled(CancelledError("Step was cancelled")))
             await asyncio.gather(*self._calls.values(), return_exceptions=True)
-            self._outcome.cancel()
             raise
         return self._values
 
@@ -262,7 +294,10 @@ class _StepRunner:
         for action in actions:
             match action:
                 case StartParts(task):
-                    self._calls[task] = asyncio.create_task(self._run_one(task))
+                    call = asyncio.ensure_future(self._run_share(self._shares[task]))
+                    # A callback, for a call that is cancelled before it begins runs no line.
+                    call.add_done_callback(partial(self._ended, task))
+                    self._calls[task] = call
                 case StopParts(task):
                     self._calls[task].cancel()
                 case Fail(error):
@@ -272,12 +307,12 @@ class _StepRunner:
                     if not self._outcome.done():
                         self._outcome.set_result(None)
 
-    async def _run_one(self, task: Task) -> None:
-        try:
-            self._values.update(await self._run_share(self._shares[task]))
-        except asyncio.CancelledError:
-            self._act(self._step.parts_failed(task, CancelledError("the share was stopped")))
-        except OpError as error:
-            self._act(self._step.parts_failed(task, error))
-        else:
+    def _ended(self, task: Task, call: asyncio.Future[dict[int, Array]]) -> None:
+        error = CancelledError("the share was stopped") if call.cancelled() else call.exception()
+        if error is None:
+            self._values.update(call.result())
             self._act(self._step.parts_finished(task))
+            return
+        if not isinstance(error, OpError):
+            error = InternalError(f"{type(error).__name__}: {error}", task=str(task))
+        self._act(self._step.parts_failed(task, error))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
@@ -47,10 +47,11 @@ class MasterClient:
     def __init__(self, address: str, timeout: float) -> None:
         self._address = address
         self._ids = itertools.count(1)
+        self._frame_ids = itertools.count(1)
         self._pending: dict[int, Future[_Reply]] = {}
         self._lock = threading.Lock()
         self._end: OpError | None = None
-        self._outgoing: SimpleQueue[Iterator[bytes] | None] = SimpleQueue()
+        self._outgoing: SimpleQueue[tuple[int, Iterator[bytes]] | None] = SimpleQueue()
         self._channel = grpc.insecure_channel(address, options=settings.CHANNEL_OPTIONS)
         try:
             method: Any = self._channel.stream_stream(settings.SESSION_METHOD)
@@ -157,28 +158,29 @@ class MasterClient:
             self._pending.pop(key, None)
 
     def _cancel(self, key: int) -> None:
-        self._send(next(self._ids), pb.Envelope(cancel=pb.Cancel(id=key)), ())
+        self._send(key, pb.Envelope(cancel=pb.Cancel(id=key)), ())
 
     def _send(self, key: int, envelope: pb.Envelope, tensors: Sequence[Array]) -> None:
-        message = frames(key, envelope, tensors)
+        """Hands over a message; those of one key are sent in their order."""
+        message = frames(next(self._frame_ids), envelope, tensors)
         # The first frame is made here: if the message cannot be sent, its caller is told.
-        self._outgoing.put(itertools.chain([next(message)], message))
+        self._outgoing.put((key, itertools.chain([next(message)], message)))
 
     def _frames(self) -> Iterator[bytes]:
         """The frames to send; messages take turns, so that small ones pass large ones."""
-        sending: deque[Iterator[bytes]] = deque()
+        sending: OrderedDict[int, Iterator[bytes]] = OrderedDict()
         while True:
             with suppress(Empty):
-                message = self._outgoing.get(block=not sending)
-                if message is None:
+                item = self._outgoing.get(block=not sending)
+                if item is None:
                     return
-                sending.append(message)
+                key, message = item
+                sending[key] = itertools.chain(sending.get(key, ()), message)
             if sending:
-                frame = next(sending[0], None)
-                if frame is None:
-                    sending.popleft()
-                else:
-                    sending.rotate(-1)
+                key, message = sending.popitem(last=False)
+                frame = next(message, None)
+                if frame is not None:
+                    sending[key] = message
                     yield frame
 
     def _read(self) -> None:

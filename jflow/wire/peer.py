@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import grpc
@@ -20,6 +21,7 @@ from jflow.errors import (
 )
 from jflow.plan import Plan
 from jflow.wire import settings
+from jflow.wire.background import Background
 from jflow.wire.codec import error_of, plan_to_proto
 from jflow.wire.frame import Array
 from jflow.wire.services import Artifacts, DeviceRecord, Registered, Welcome
@@ -149,6 +151,7 @@ class _Link:
         method: Any = channel.stream_stream(settings.PEER_METHOD)
         self._stream = FrameStream(method(metadata=credentials(token)))
         self._ids = itertools.count(1)
+        self._background = Background()
         self._pending: dict[int, asyncio.Future[Received]] = {}
         self._reader = asyncio.create_task(self._read())
         self.is_broken = False
@@ -163,19 +166,27 @@ class _Link:
         key = envelope.id = next(self._ids)
         future: asyncio.Future[Received] = asyncio.get_running_loop().create_future()
         self._pending[key] = future
+        sending = asyncio.ensure_future(self._send(envelope, tensors))
         try:
-            await self._send(envelope, tensors)
+            # Once begun, a message is sent to its end whatever becomes of its sender: half a
+            # message, or a write that gRPC sees cancelled, would be the end of the stream.
+            await asyncio.shield(sending)
             return await future
         except asyncio.CancelledError:
-            if not self.is_broken:
-                await self._send(pb.Envelope(cancel=pb.Cancel(id=key)), ())
+            self._background.start(self._cancel(key, sending))
             raise
         finally:
             self._pending.pop(key, None)
 
+    async def _cancel(self, key: int, sending: asyncio.Future[None]) -> None:
+        """Cancels a call at the other end, once it is there."""
+        with suppress(UnavailableError):
+            await sending
+            await self._send(pb.Envelope(cancel=pb.Cancel(id=key)), ())
+
     async def push(self, envelope: pb.Envelope, tensors: Sequence[Array] = ()) -> None:
         """Sends a message that has no reply."""
-        await self._send(envelope, tensors)
+        await asyncio.shield(self._send(envelope, tensors))
 
     async def close(self) -> None:
         self._reader.cancel()
@@ -188,9 +199,7 @@ class _Link:
         if envelope.WhichOneof("body") not in ("hello", "cancel"):
             envelope.incarnation = self.welcome.incarnation
         try:
-            # Once begun, a message is sent to its end whatever becomes of its sender: half a
-            # message, or a write that gRPC sees cancelled, would be the end of the stream.
-            await asyncio.shield(self._stream.send(envelope, tensors))
+            await self._stream.send(envelope, tensors)
         except asyncio.InvalidStateError as error:
             self.is_broken = True
             raise _UnsentError(self._gone(error).message, task=str(self._task)) from None
