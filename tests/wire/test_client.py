@@ -166,38 +166,60 @@ def test_a_small_call_is_answered_while_a_large_answer_is_under_way(client, host
     assert finished == ["small", "large"]
 
 
-def test_a_small_call_passes_between_the_chunks_of_a_large_one():
-    """The server reads a frame only when the test allows it, so the order is sure."""
-    frames = []
-    go_on = asyncio.Event()
+@contextmanager
+def _gated_server():
+    """A server that reads one frame after Hello, and the others when the test allows it.
 
-    async def slow_reader(context):
+    Gives its address, a function that lets it go on, and the frames and messages that it read.
+    """
+    frames, messages = [], []
+    gate = asyncio.Event()
+
+    async def handle(context):
         stream = RawClient(context)
         await stream.receive()
-        welcome = pb.Welcome(task=str(TASK), incarnation=INCARNATION)
-        await stream.send(id=1, welcome=welcome)
-        frames.append(await context.read())
-        await go_on.wait()
+        await stream.send(id=1, welcome=pb.Welcome(task=str(TASK), incarnation=INCARNATION))
         assembler = Assembler()
-        assembler.feed(frames[0])
-        while (frame := await context.read()) and len(frame) > 0:
+        while isinstance(frame := await context.read(), bytes):
             frames.append(frame)
             message = assembler.feed(frame)
             if message is not None:
-                envelope = pb.Envelope.FromString(message.control)
-                await stream.send(id=envelope.id)
+                messages.append(pb.Envelope.FromString(message.control))
+                await stream.send(id=messages[-1].id)
+            await gate.wait()
 
-    with _raw(slow_reader) as address:
+    with _raw(handle) as address:
+        yield address, lambda: on_loop(_set(gate)), frames, messages
+
+
+def test_a_small_call_passes_between_the_chunks_of_a_large_one():
+    with _gated_server() as (address, go_on, frames, _):
         client = MasterClient(address, PATIENCE_S)
         try:
             with _calling(client.run, 1, [large()], None) as slow:
                 eventually(lambda: len(frames) == 1)
                 with _calling(client.run, 2, [], None) as quick:
                     eventually(lambda: len(client._pending) == 2)
-                    on_loop(_set(go_on))
+                    go_on()
                     quick.result(PATIENCE_S)
                     assert not slow.done(), "the small one need not wait for the large one"
                 slow.result(PATIENCE_S)
+        finally:
+            client.close()
+
+
+def test_a_cancellation_does_not_overtake_its_call():
+    """Else the server would begin what nobody wants any more, and nobody would ever stop it."""
+    with _gated_server() as (address, go_on, _, messages):
+        client = MasterClient(address, PATIENCE_S)
+        try:
+            with pytest.raises(errors.DeadlineExceededError):
+                client.run(1, [large()], 0.1)
+            go_on()
+            eventually(lambda: len(messages) == 2)
+            call, cancellation = messages
+            assert call.WhichOneof("body") == "run_step"
+            assert cancellation.cancel.id == call.id
         finally:
             client.close()
 

@@ -177,14 +177,14 @@ def test_a_control_part_that_is_no_envelope_is_refused():
         open_message(Message(1, b"\xff\xff\xff", aligned_buffer(0)))
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(st.binary(max_size=60), st.integers(0, 200))
 def test_any_control_part_gives_tensors_or_an_error_of_jflow(control, n_bytes):
     with suppress(errors.OpError):
         open_message(Message(1, control, aligned_buffer(n_bytes)))
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(
     st.lists(
         st.tuples(
@@ -300,7 +300,7 @@ def _plans(draw):
     return Plan(draw(DEVICES), n_slots, variables, stages)
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(_plans())
 def test_a_plan_comes_back_as_it_was(plan):
     sent = plan_to_proto(plan).SerializeToString()
@@ -359,7 +359,7 @@ def test_a_step_of_no_known_kind_is_refused():
         plan_from_proto(message)
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(_plans(), st.data())
 def test_a_damaged_plan_is_read_or_refused_with_an_error_of_jflow(plan, data):
     changed = bytearray(plan_to_proto(plan).SerializeToString())

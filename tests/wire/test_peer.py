@@ -224,6 +224,27 @@ def test_cancelling_what_is_still_being_sent_leaves_the_connection_whole(what):
     on_loop(check())
 
 
+def test_a_cancellation_does_not_overtake_its_call():
+    """Else the other end would begin what nobody wants any more, and nobody would ever stop it."""
+
+    async def check():
+        async with _stuck_server() as (address, go_on, read), _peer(address) as peer:
+            await peer.connect(PATIENCE_S)
+            sending = asyncio.create_task(peer.run(INCARNATION, 1, 1, [large()]))
+            await eventually_async(peer._link._stream._writing.locked)
+            sending.cancel()
+            await asyncio.sleep(0)
+            go_on.set()
+            with pytest.raises(asyncio.CancelledError):
+                await sending
+            await eventually_async(lambda: len(read) == 2)
+            (call, _), (cancellation, _) = read
+            assert call.WhichOneof("body") == "run_parts"
+            assert cancellation.cancel.id == call.id
+
+    on_loop(check())
+
+
 def test_cancelling_a_connect_leaves_nothing_behind():
     async def check():
         (port,) = free_ports(1)
@@ -291,9 +312,13 @@ def test_a_wrong_token_is_unauthenticated():
     async def check():
         host = Host()
         async with serving(host) as address, _peer(address, "wrong") as peer:
-            for call in (peer.connect(PATIENCE_S), peer.reset([], 1.0), peer.deliver(1, 1, None)):
+            for call, args in (
+                (peer.connect, (PATIENCE_S,)),
+                (peer.reset, ([], PATIENCE_S)),
+                (peer.deliver, (1, 1, None)),
+            ):
                 with pytest.raises(errors.UnauthenticatedError, match="JFLOW_TOKEN") as caught:
-                    await call
+                    await call(*args)
                 assert caught.value.task == str(TASK)
         assert host.sessions == []
 
@@ -348,9 +373,10 @@ def test_what_is_meant_for_one_life_of_a_task_is_refused_when_another_one_answer
             await peer.connect(PATIENCE_S)
             await peer.run(INCARNATION, 1, 1, [])
         async with serving(second, int(address.rpartition(":")[2])):
-            for call in (peer.run(INCARNATION, 2, 1, []), peer.register(INCARNATION, [PLAN], {})):
+            await eventually_async(lambda: peer._link.is_broken)
+            for call, args in ((peer.run, (2, 1, [])), (peer.register, ([PLAN], {}))):
                 with pytest.raises(errors.AbortedError, match=f"{TASK} at {address} has restart"):
-                    await call
+                    await call(INCARNATION, *args)
             await peer.release(INCARNATION, 1)
             assert second.calls == []
             assert (await peer.connect(PATIENCE_S)).incarnation == OTHER
@@ -367,6 +393,7 @@ def test_a_connection_that_broke_is_made_again_to_the_same_life():
             peer = GrpcPeer(TASK, address, TOKEN)
             await peer.connect(PATIENCE_S)
         async with serving(host, int(address.rpartition(":")[2])):
+            await eventually_async(lambda: peer._link.is_broken)
             assert await peer.run(INCARNATION, 2, 1, []) == []
             await peer.close()
         assert len(host.sessions) == 2

@@ -1,6 +1,7 @@
 """Workers of two tasks, joined in memory, run plans that were written by hand."""
 
 import asyncio
+import gc
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
@@ -82,17 +83,25 @@ def _workers():
 
 
 def _check(use):
-    """Runs `use(a, b, transport)` on a loop; then nothing may be left at either worker."""
+    """Runs `use(a, b, transport)` on a loop.
+
+    Nothing may be left at either worker after it, go on, or fail where nobody looks.
+    """
+    unseen = []
 
     async def check():
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: unseen.append(context))
         with _workers() as transport:
             a, b = transport.workers[A], transport.workers[B]
             await asyncio.wait_for(use(a, b, transport), 2 * PATIENCE_S)
             for worker in (a, b):
                 assert len(worker._around.rendezvous) == 0, "no value is left behind"
             assert asyncio.all_tasks() == {asyncio.current_task()}
+        gc.collect()
 
     asyncio.run(check())
+    assert unseen == []
 
 
 async def _ready(worker, *plans):
