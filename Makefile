@@ -31,8 +31,8 @@ format: $(VENV)/.dev ## puts the code into its standard form
 protos: $(VENV)/.protos ## writes jflow/wire/v1 from protos/
 	$(VENV)/protos/bin/python tools/generate_protos.py
 
-bench: $(VENV)/.dev ## measures jflow beside plain JAX and plain gRPC; writes bench/README.md
-	$(BIN)/python -m bench
+bench: $(VENV)/.dev $(VENV)/.tensorflow ## measures jflow beside its peers; writes bench/README.md
+	$(BIN)/python -m bench --tensorflow $(VENV)/tensorflow/bin/python
 
 clean: ## removes the environment and what tools left behind
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
@@ -48,6 +48,12 @@ $(VENV)/.demo: pyproject.toml | $(VENV)/bin/python
 $(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	touch $@ $(VENV)/.demo
+
+# TensorFlow is a peer to measure, never a dependency.
+$(VENV)/.tensorflow: | $(VENV)/bin/python
+	$(PYTHON) -m venv $(VENV)/tensorflow
+	$(VENV)/tensorflow/bin/python -m pip install --quiet --disable-pip-version-check tensorflow-cpu==2.21.0
+	touch $@
 
 # The generator is old, so that its code runs on old and new protobuf; it lives apart because it
 # would hold back the protobuf that everything else is tested with.

@@ -36,6 +36,8 @@ def as_array(value: Any, dtype: Any = None) -> np.ndarray[Any, Any]:
       TypeError: if the value is no array of numbers, or would lose more than precision.
       ValueError: as for `as_dtype`.
     """
+    if isinstance(value, np.ndarray | np.generic) and value.dtype == dtype:
+        return np.asarray(value)
     array = np.asarray(value)
     if array.dtype.kind in "OSUMm":
         raise TypeError(f"expected numbers or booleans, got {array.dtype}: {value!r:.80}")

@@ -338,6 +338,11 @@ class Graph:
         with self._lock:
             return list(self._operations.values())
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no operation."""
+        return not self._operations
+
     def get_operation_by_name(self, name: str) -> Operation:
         """The operation of that name. Raises KeyError if there is none."""
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -48,9 +48,8 @@ class Backend(Protocol):
         """Cancels what runs and lets go of everything."""
 
 
-@dataclass(frozen=True)
-class StepKey:
-    """What identifies a step of a session."""
+class StepKey(NamedTuple):
+    """What identifies a step of a session. A tuple, for it is looked up at every step."""
 
     targets: tuple[Operation, ...]
     fetches: tuple[Tensor, ...]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -14,32 +13,27 @@ from jflow.graph import Graph, Operation, Symbolic, Tensor, as_array
 Array = np.ndarray[Any, Any]
 
 
-@dataclass(frozen=True)
 class Fetches:
     """A fetch structure taken apart.
 
-    Attributes:
+    Args:
       tree: the structure.
       leaves: for each leaf, the tensor to give back, or the operation to run and give None for.
+
+    Attributes:
+      tensors, targets: the tensors and the operations among the leaves, each once.
     """
 
-    tree: Any
-    leaves: tuple[Tensor | Operation, ...]
-
-    @property
-    def tensors(self) -> tuple[Tensor, ...]:
-        """The tensors among the leaves, each once."""
-        return tuple(dict.fromkeys(x for x in self.leaves if isinstance(x, Tensor)))
-
-    @property
-    def targets(self) -> tuple[Operation, ...]:
-        """The operations among the leaves, each once."""
-        return tuple(dict.fromkeys(x for x in self.leaves if isinstance(x, Operation)))
+    def __init__(self, tree: Any, leaves: Sequence[Tensor | Operation]) -> None:
+        self._tree = tree
+        self._leaves = leaves
+        self.tensors = tuple(dict.fromkeys(x for x in leaves if isinstance(x, Tensor)))
+        self.targets = tuple(dict.fromkeys(x for x in leaves if isinstance(x, Operation)))
 
     def fill(self, values: Mapping[Tensor, Array]) -> Any:
         """The structure with values for tensors; scalars as NumPy scalars."""
-        filled = [values[x][()] if isinstance(x, Tensor) else None for x in self.leaves]
-        return jax.tree.unflatten(self.tree, filled)
+        filled = [values[x][()] if isinstance(x, Tensor) else None for x in self._leaves]
+        return jax.tree.unflatten(self._tree, filled)
 
 
 def parse_fetches(graph: Graph, fetches: Any) -> Fetches:
@@ -55,7 +49,7 @@ def parse_fetches(graph: Graph, fetches: Any) -> Fetches:
     """
     # None is a leaf, so that it is refused instead of vanishing.
     leaves, tree = jax.tree.flatten(fetches, is_leaf=lambda x: x is None)
-    return Fetches(tree, tuple(_element(graph, leaf) for leaf in leaves))
+    return Fetches(tree, [_element(graph, leaf) for leaf in leaves])
 
 
 def _element(graph: Graph, leaf: Any) -> Tensor | Operation:

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from jflow.cluster import Device, split_address
 from jflow.errors import NotFoundError, OpError
-from jflow.graph import Graph, Operation, get_default_graph, stack
+from jflow.graph import Graph, Operation, Tensor, get_default_graph, stack
 from jflow.session.backend import (
     Backend,
     DeviceInfo,
@@ -20,7 +20,7 @@ from jflow.session.backend import (
     register_step,
 )
 from jflow.session.config import ConfigProto, RunOptions
-from jflow.session.fetches import parse_feed_list, parse_feeds, parse_fetches
+from jflow.session.fetches import Fetches, parse_feed_list, parse_feeds, parse_fetches
 from jflow.session.local import LocalBackend
 from jflow.session.remote import RemoteBackend, reset_containers
 
@@ -54,6 +54,7 @@ class Session:
         self._target = _checked_target(target)
         self._backend: Backend = RemoteBackend(target, self._config) if target else LocalBackend()
         self._steps: dict[StepKey, Step] = {}
+        self._singles: dict[Tensor | Operation, Fetches] = {}
         self._registering = threading.Lock()
         self._closed = False
         self._blocks: ExitStack | None = None
@@ -96,14 +97,15 @@ class Session:
         """
         if self._closed:
             raise RuntimeError("Attempted to use a closed Session.")
-        parsed = parse_fetches(self._graph, fetches)
-        feeds = parse_feeds(self._graph, feed_dict)
-        if not self._graph.get_operations():
+        parsed = self._parsed(fetches)
+        feeds = {} if feed_dict is None else parse_feeds(self._graph, feed_dict)
+        if self._graph.is_empty:
             raise RuntimeError("The Session graph is empty: add operations before calling run().")
-        fetched = tuple(tensor for tensor in parsed.tensors if tensor not in feeds)
-        key = StepKey(parsed.targets, fetched, tuple(feeds))
+        fetched = parsed.tensors
+        if feeds:
+            fetched = tuple(tensor for tensor in fetched if tensor not in feeds)
         try:
-            step = self._step(key)
+            step = self._step(StepKey(parsed.targets, fetched, tuple(feeds)))
             values = step(list(feeds.values()), self._timeout(options))
         except OpError as error:
             _add_origin(error, self._graph)
@@ -197,6 +199,15 @@ class Session:
                 blocks.close()
         finally:
             self.close()
+
+    def _parsed(self, fetches: Any) -> Fetches:
+        """A fetch structure taken apart, remembered where it is a single element."""
+        if not isinstance(fetches, Tensor | Operation):
+            return parse_fetches(self._graph, fetches)
+        parsed = self._singles.get(fetches)
+        if parsed is None:
+            parsed = self._singles[fetches] = parse_fetches(self._graph, fetches)
+        return parsed
 
     def _step(self, key: StepKey) -> Step:
         step = self._steps.get(key)

@@ -5,7 +5,6 @@ from jflow.worker.bound import BoundRun as BoundRun
 from jflow.worker.bound import bind as bind
 from jflow.worker.devices import local_devices as local_devices
 from jflow.worker.frame import Frame as Frame
-from jflow.worker.frame import host_array as host_array
 from jflow.worker.inline import InlineStep as InlineStep
 from jflow.worker.part import Transport as Transport
 from jflow.worker.part import all_of as all_of

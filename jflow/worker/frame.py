@@ -32,6 +32,23 @@ class Frame:
         """Whether the slot's value is a variable's buffer, which may change after the step."""
         return slot in self._leases
 
+    def host(self, slot: Slot, *, copy: bool) -> np.ndarray[Any, Any]:
+        """A slot's value as a NumPy array: on a CPU a view of the device's memory.
+
+        A variable's buffer is viewed through another array object than the variable's own, for
+        JAX remembers a view in the object it was asked of, and a remembered view of a variable
+        would make each later update copy it.
+
+        Args:
+          slot: which value.
+          copy: whether to copy a variable's buffer, which may change when this frame is closed.
+        """
+        value = self._slots[slot]
+        if slot not in self._leases:
+            return np.asarray(value)
+        view = np.asarray(value.addressable_data(0))
+        return np.array(view) if copy else view
+
     def close(self) -> None:
         """Ends the leases: a variable's next update may work in place again.
 
@@ -104,14 +121,3 @@ class Frame:
         self._slots[slot] = variable.buffer.array
         if self._is_closed:
             lease.release()
-
-
-def host_array(value: Any, *, copy: bool = False) -> np.ndarray[Any, Any]:
-    """A value of a slot as a NumPy array; a view of the device's memory on a CPU unless `copy`.
-
-    The view belongs to another array object than the value: JAX remembers a view in the object it
-    was asked of, and a remembered view of a variable would make each later update copy it.
-    """
-    if isinstance(value, jax.Array):
-        value = value.addressable_data(0)
-    return np.array(value) if copy else np.asarray(value)

@@ -12,7 +12,7 @@ from jflow.plan import Feed, Fetch, Recv, Send
 from jflow.resources import Store
 from jflow.wire import Array
 from jflow.worker.bound import BoundPlan, BoundRun, BoundStep
-from jflow.worker.frame import Frame, host_array
+from jflow.worker.frame import Frame
 
 
 class InlineStep:
@@ -32,6 +32,23 @@ class InlineStep:
         self._n_fetches = n_fetches
         self._store = store
         self._writes_state = any(bound.writes_state for bound in plans)
+        # Sorted out here, so that a step does nothing but its work.
+        self._feeds: list[tuple[int, Feed]] = []
+        self._work: list[tuple[int, BoundRun | Send | Recv]] = []
+        self._fetches: list[tuple[int, Fetch]] = []
+        for stage in range(max((len(bound.stages) for bound in plans), default=0)):
+            for number, bound in enumerate(plans):
+                for step in bound.stages[stage] if stage < len(bound.stages) else ():
+                    self._add(number, step)
+
+    def _add(self, number: int, step: BoundStep) -> None:
+        match step:
+            case Feed():
+                self._feeds.append((number, step))
+            case Fetch():
+                self._fetches.append((number, step))
+            case BoundRun() | Send() | Recv():
+                self._work.append((number, step))
 
     def run(self, feeds: Sequence[Array]) -> list[Array]:
         """Runs the step and returns the fetched values.
@@ -42,46 +59,31 @@ class InlineStep:
         if self._writes_state:
             # JAX may use the caller's memory until an update is done, which nobody waits for.
             feeds = [np.array(feed) for feed in feeds]
-        return _run(self._plans, feeds, self._n_fetches, self._store)
+        frames = [Frame(bound, self._store) for bound in self._plans]
+        try:
+            for number, feed in self._feeds:
+                frames[number][feed.slot] = feeds[feed.index]
+            wires: dict[int, Any] = {}
+            for number, step in self._work:
+                if isinstance(step, BoundRun):
+                    frames[number].take_turn(step)
+                elif isinstance(step, Send):
+                    wires[step.edge] = None if step.slot is None else frames[number][step.slot]
+                else:
+                    self._receive(step, number, frames[number], wires)
+            return self._fetched(frames)
+        finally:
+            for frame in frames:
+                frame.close()
 
+    def _receive(self, step: Recv, number: int, frame: Frame, wires: dict[int, Any]) -> None:
+        value = wires.pop(step.edge)
+        if step.slot is not None:
+            frame[step.slot] = jax.device_put(value, self._plans[number].device)
 
-def _run(
-    plans: Sequence[BoundPlan], feeds: Sequence[Array], n_fetches: int, store: Store
-) -> list[Array]:
-    """Runs every plan, stage by stage, and returns the fetched values."""
-    fetched: list[Any] = [None] * n_fetches
-    wires: dict[int, Any] = {}
-    frames = [Frame(bound, store) for bound in plans]
-    try:
-        for stage in range(max((len(bound.stages) for bound in plans), default=0)):
-            for bound, frame in zip(plans, frames, strict=True):
-                for step in bound.stages[stage] if stage < len(bound.stages) else ():
-                    _do(step, bound, frame, feeds, wires, fetched)
-        # Fetched last, so that no device waits for another one's results.
-        return [host_array(value, copy=leased) for value, leased in fetched]
-    finally:
-        for frame in frames:
-            frame.close()
-
-
-def _do(
-    step: BoundStep,
-    bound: BoundPlan,
-    frame: Frame,
-    feeds: Sequence[Array],
-    wires: dict[int, Any],
-    fetched: list[Any],
-) -> None:
-    match step:
-        case BoundRun():
-            frame.take_turn(step)
-        case Feed():
-            frame[step.slot] = feeds[step.index]
-        case Send():
-            wires[step.edge] = None if step.slot is None else frame[step.slot]
-        case Recv():
-            value = wires.pop(step.edge)
-            if step.slot is not None:
-                frame[step.slot] = jax.device_put(value, bound.device)
-        case Fetch():
-            fetched[step.index] = (frame[step.slot], frame.is_leased(step.slot))
+    def _fetched(self, frames: Sequence[Frame]) -> list[Array]:
+        # Read last, so that no device waits for another one's results.
+        values: list[Any] = [None] * self._n_fetches
+        for number, fetch in self._fetches:
+            values[fetch.index] = frames[number].host(fetch.slot, copy=True)
+        return values

@@ -18,7 +18,7 @@ from jflow.plan import Feed, Fetch, Recv, Send, Slot
 from jflow.resources import Store
 from jflow.wire import Array
 from jflow.worker.bound import BoundPlan, BoundRun, BoundStep
-from jflow.worker.frame import Frame, host_array
+from jflow.worker.frame import Frame
 from jflow.worker.rendezvous import Rendezvous
 
 QUICK_S = 200e-6
@@ -192,7 +192,7 @@ class _Part:
         if isinstance(value, jax.Array) and not _is_ready(value):
             loop = asyncio.get_running_loop()
             await loop.run_in_executor(self._around.threads, value.block_until_ready)
-        return host_array(value, copy=copy and self._frame.is_leased(slot))
+        return self._frame.host(slot, copy=copy)
 
 
 def _is_ready(array: jax.Array) -> bool:

@@ -61,7 +61,7 @@ class Worker:
 
     def release(self, handle):
         self.calls.append(("release", handle))
-        self.handles.remove(handle)
+        self.handles.discard(handle)
 
     async def _scripted(self, name, *args):
         if name not in self.script:

@@ -9,7 +9,7 @@ from jflow import errors
 from jflow.cluster import Device, Task
 from jflow.plan import Plan, Program, Run, VariableKey, VariableSpec
 from jflow.resources import Store
-from jflow.worker import BoundRun, Frame, bind, host_array
+from jflow.worker import BoundRun, Frame, bind
 
 TASK = Task("ps", 0)
 CPU = Device(TASK, "CPU", 0)
@@ -166,20 +166,29 @@ def test_the_turn_ends_when_a_program_fails():
     assert store.get(CPU, X).buffer.array.tolist() == [2.0] * 3
 
 
-def test_a_view_of_a_value_does_not_make_its_variable_copy():
+@pytest.mark.parametrize("copy", [True, False])
+def test_looking_at_a_variable_does_not_make_its_later_updates_copy(copy):
     store = _store(x=1.0)
     before = _address(store)
-    view = host_array(store.get(CPU, X).buffer.array)
-    assert view.tolist() == [1.0] * 3
-    del view
+    reader, (read,) = _frame(store, Run(None, before=((0, 0),)))
+    reader.take_turn(read)
+    assert reader.host(0, copy=copy).tolist() == [1.0] * 3
+    reader.close()
     frame, (run,) = _frame(store, _update())
     frame.take_turn(run)
     assert _address(store) == before
 
 
-def test_a_copy_of_a_value_is_the_callers_own():
-    array = jnp.ones(3)
-    copy = host_array(array, copy=True)
+def test_a_copy_of_a_variable_is_the_callers_own():
+    store = _store(x=1.0)
+    frame, (read,) = _frame(store, Run(None, before=((0, 0),)))
+    frame.take_turn(read)
+    copy = frame.host(0, copy=True)
     copy[:] = 5
-    assert array.tolist() == [1.0] * 3
-    assert host_array(np.float32(3)) == 3
+    assert store.get(CPU, X).buffer.array.tolist() == [1.0] * 3
+
+
+def test_a_value_that_came_from_the_host_is_given_back_as_it_is():
+    frame, () = _frame(_store())
+    frame[0] = np.float32(3)
+    assert frame.host(0, copy=True) == 3
