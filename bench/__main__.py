@@ -1,6 +1,6 @@
 """Runs every case and writes `bench/results.json` and the table in `bench/README.md`.
 
-`python -m bench [--tensorflow PYTHON]`: with a Python that has TensorFlow, its figures are taken too.
+`python -m bench --tensorflow PYTHON` takes the figures of that Python's TensorFlow too.
 """
 
 from __future__ import annotations
@@ -92,8 +92,8 @@ def _page(medians: dict[str, float]) -> str:
     lines = [
         "# What it costs",
         "",
-        f"`make bench`, medians of {ROUNDS} rounds in one run on {_machine()}. Read the ratios: the",
-        "times drift by a factor of two with the machine's other work.",
+        f"`make bench`, medians of {ROUNDS} rounds in one run on {_machine()}.",
+        "Read the ratios: the times drift by a factor of two with the machine's other work.",
         "",
         "| figure | jflow | beside | its time | ratio | wanted |",
         "|---|---:|---|---:|---:|---|",

@@ -1,4 +1,4 @@
-"""TensorFlow 1's sessions by TensorFlow 2.21, for the same figures; run in an environment of its own.
+"""TensorFlow's sessions, for the same figures; run in an environment of its own.
 
 With arguments it is one of its own servers: `tensorflow_peer.py JOB PORT PORT`.
 """

@@ -33,6 +33,8 @@ _LOG = logging.getLogger(__name__)
 
 Reply = tuple[pb.Envelope, Sequence[Array]]
 _Handle = Callable[[pb.Envelope, list[Array]], Awaitable[Reply | None]]
+_Session = tuple[_Handle, Callable[[], None]]
+"""How to answer the calls of a session, and how to close it."""
 
 
 class GrpcServer:
@@ -97,8 +99,11 @@ class _Methods(grpc.GenericRpcHandler):
         closing = Background()
         # gRPC looks whether a handler is a coroutine function: partials are, lambdas are not.
         self._methods = {
-            settings.SESSION_METHOD: partial(_serve_client, host, closing),
-            settings.PEER_METHOD: partial(_serve_peer, host, closing),
+            method: partial(_serve_stream, host, closing, partial(opened, host))
+            for method, opened in (
+                (settings.SESSION_METHOD, _client_session),
+                (settings.PEER_METHOD, _peer_session),
+            )
         }
 
     def service(self, details: Any) -> Any:
@@ -106,30 +111,30 @@ class _Methods(grpc.GenericRpcHandler):
         return method and grpc.stream_stream_rpc_method_handler(method)
 
 
-async def _serve_client(host: Host, closing: Background, _: Any, context: Any) -> None:
+async def _serve_stream(
+    host: Host, closing: Background, opened: Callable[[], _Session], _: Any, context: Any
+) -> None:
+    """Serves one stream: a greeting, then calls on a session of its own, until it ends."""
     stream = FrameStream(context)
     messages = aiter(stream)
     if not await _greet(host, stream, messages):
         return
+    handle, close = opened()
+    calls = _Calls(host, stream, handle)
+    try:
+        await _serve(calls, messages)
+    finally:
+        closing.start(calls.end(close))
+
+
+def _client_session(host: Host) -> _Session:
     session = host.open_master_session()
-    calls = _Calls(host, stream, lambda e, t: _call_master(session, e, t))
-    try:
-        await _serve(calls, messages)
-    finally:
-        closing.start(calls.end(session.close))
+    return partial(_call_master, session), session.close
 
 
-async def _serve_peer(host: Host, closing: Background, _: Any, context: Any) -> None:
-    stream = FrameStream(context)
-    messages = aiter(stream)
-    if not await _greet(host, stream, messages):
-        return
+def _peer_session(host: Host) -> _Session:
     session = host.open_worker_session()
-    calls = _Calls(host, stream, lambda e, t: _call_worker(session, e, t))
-    try:
-        await _serve(calls, messages)
-    finally:
-        closing.start(calls.end(session.close))
+    return partial(_call_worker, session), session.close
 
 
 async def _greet(host: Host, stream: FrameStream, messages: Any) -> bool:
