@@ -500,6 +500,7 @@ def test_when_a_stream_ends_its_calls_are_cancelled_and_then_its_session_is_clos
         async with greeted(address, method) as client:
             await client.send(id=2, reset=pb.Reset())
             await client.send(id=3, reset=pb.Reset())
+            await eventually_async(lambda: len(host.sessions) == 1)
             (session,) = host.sessions
             await eventually_async(lambda: session.started == 2)
         await eventually_async(session.closed.is_set)
