@@ -35,7 +35,6 @@ ROWS = [
     Row("local fed scalar", "jax.jit scalar", 1.5),
     Row("local constant", "TensorFlow local constant"),
     Row("local MLP step", "jax.jit MLP step", 1.1),
-    Row("local add to 5000000 rows", "local add to 10000 rows"),
     Row("remote constant", "raw unary echo", 0.85),
     Row("remote constant", "raw stream echo"),
     Row("remote constant", "TensorFlow remote constant", 0.7),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import jax
@@ -32,18 +31,6 @@ def scalar() -> None:
             n=500,
         )
     tell(times)
-
-
-def update() -> None:
-    """256 rows added into tables of 10 thousand and 5 million, each in its session."""
-    for rows in (10_000, 5_000_000):
-        with tf.Graph().as_default():
-            table = tf.Variable(lambda n=rows: tf.numpy.zeros((n, 16)), name="table")
-            add = table.assign_add(1.0).op
-            with tf.Session() as session:
-                session.run(table.initializer)
-                call = partial(session.run, add)
-                tell(alternate({f"local add to {rows} rows": call}, n=5))
 
 
 def layers(x: Any, weights: list[Any], namespace: Any, relu: Any) -> Any:
@@ -91,5 +78,4 @@ def mlp() -> None:
 
 if __name__ == "__main__":
     scalar()
-    update()
     mlp()

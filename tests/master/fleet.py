@@ -158,7 +158,9 @@ def check(use):
     async def main():
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _, context: unseen.append(context))
-        await asyncio.wait_for(use(Fleet()), PATIENCE_S)
+        async with asyncio.timeout(PATIENCE_S) as limit:
+            await use(Fleet())
+        assert not limit.expired(), "it waited for what did not come"
         await settled()
         assert asyncio.all_tasks() == {asyncio.current_task()}
         gc.collect()

@@ -32,7 +32,14 @@ PATIENCE_S = 10.0
 
 def on_loop(coroutine):
     """Runs a coroutine on the servers' event loop."""
-    return SERVERS.run(asyncio.wait_for(coroutine, 3 * PATIENCE_S))
+    return SERVERS.run(_in_time(coroutine))
+
+
+async def _in_time(coroutine):
+    async with asyncio.timeout(3 * PATIENCE_S) as limit:
+        result = await coroutine
+    assert not limit.expired(), "it waited for what did not come"
+    return result
 
 
 def eventually(condition):

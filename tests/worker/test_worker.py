@@ -94,7 +94,9 @@ def _check(use):
         loop.set_exception_handler(lambda _, context: unseen.append(context))
         with _workers() as transport:
             a, b = transport.workers[A], transport.workers[B]
-            await asyncio.wait_for(use(a, b, transport), 2 * PATIENCE_S)
+            async with asyncio.timeout(2 * PATIENCE_S) as limit:
+                await use(a, b, transport)
+            assert not limit.expired(), "it waited for what did not come"
             for worker in (a, b):
                 assert len(worker._around.rendezvous) == 0, "no value is left behind"
             assert asyncio.all_tasks() == {asyncio.current_task()}
@@ -362,7 +364,8 @@ def test_a_failed_send_is_an_error_of_the_step():
     _check(use)
 
 
-def test_a_cancelled_step_stops_sending():
+@pytest.mark.parametrize("more", [(), (Recv(2, B0, 0),)], ids=["at its end", "in its middle"])
+def test_a_cancelled_step_stops_sending(more):
     async def use(a, _, transport):
         started, stopped = asyncio.Event(), asyncio.Event()
 
@@ -374,7 +377,8 @@ def test_a_cancelled_step_stops_sending():
                 stopped.set()
 
         transport.deliver = stuck
-        handle = await _ready(a, _plan(A0, Feed(0, 0), Send(1, B0, 0)))
+        plan = _plan(A0, Feed(0, 0), Send(1, B0, 0), *more)
+        handle = await _ready(a, plan)
         running = asyncio.create_task(a.run(1, handle, [_vector(1)]))
         await asyncio.wait_for(started.wait(), PATIENCE_S)
         running.cancel()
