@@ -36,13 +36,14 @@ def as_array(value: Any, dtype: Any = None) -> np.ndarray[Any, Any]:
       TypeError: if the value is no array of numbers, or would lose more than precision.
       ValueError: as for `as_dtype`.
     """
-    if isinstance(value, np.ndarray | np.generic) and value.dtype == dtype:
-        return np.asarray(value)
+    wanted = None if dtype is None else as_dtype(dtype)
     array = np.asarray(value)
+    if array.dtype == wanted and wanted is not None:
+        return array
     if array.dtype.kind in "OSUMm":
         raise TypeError(f"expected numbers or booleans, got {array.dtype}: {value!r:.80}")
-    own = jax.dtypes.canonicalize_dtype(array.dtype)
-    wanted = own if dtype is None else as_dtype(dtype)
+    if wanted is None:
+        wanted = jax.dtypes.canonicalize_dtype(array.dtype)
     if array.size and _loses(array, wanted):
         raise TypeError(
             f"a value of dtype {array.dtype} is not compatible with {wanted}: {value!r:.80}"

@@ -154,6 +154,7 @@ class _Link:
         self._background = Background()
         self._pending: dict[int, asyncio.Future[Received]] = {}
         self._reader = asyncio.create_task(self._read())
+        self._cause: object = "the connection is broken"
         self.is_broken = False
         self.welcome: Welcome
 
@@ -195,7 +196,7 @@ class _Link:
 
     async def _send(self, envelope: pb.Envelope, tensors: Sequence[Array]) -> None:
         if self.is_broken:
-            raise self._gone("the connection is broken")
+            raise self._gone(self._cause)
         if envelope.WhichOneof("body") not in ("hello", "cancel"):
             envelope.incarnation = self.welcome.incarnation
         try:
@@ -223,6 +224,7 @@ class _Link:
             cause = error
         finally:
             self.is_broken = True
+            self._cause = cause
             for future in self._pending.values():
                 if not future.done():
                     future.set_exception(self._gone(cause))

@@ -11,6 +11,7 @@ from jflow import errors
 from jflow.cluster import ClusterSpec, Device, Task
 from jflow.plan import Feed, Plan
 from jflow.wire import GrpcPeer, Peers, Registered
+from jflow.wire.peer import _Link
 from jflow.wire.v1 import service_pb2 as pb
 from tests.ports import free_ports
 from tests.wire.hosts import (
@@ -325,6 +326,22 @@ def test_a_wrong_token_is_unauthenticated():
     on_loop(check())
 
 
+def test_a_refusal_that_comes_before_hello_is_sent_is_told_as_such(monkeypatch):
+    greet = _Link.greet
+
+    async def late(link):
+        await asyncio.wait([link._reader], timeout=PATIENCE_S)
+        await greet(link)
+
+    async def check():
+        async with serving(Host()) as address, _peer(address, "wrong") as peer:
+            with pytest.raises(errors.UnauthenticatedError, match="JFLOW_TOKEN"):
+                await peer.connect(PATIENCE_S)
+
+    monkeypatch.setattr(_Link, "greet", late)
+    on_loop(check())
+
+
 def test_when_the_server_stops_calls_under_way_and_later_ones_are_unavailable():
     async def check():
         host = Host(script={"run": forever})
@@ -391,7 +408,7 @@ def test_a_connection_that_broke_is_made_again_to_the_same_life():
         host = Host()
         async with serving(host) as address:
             peer = GrpcPeer(TASK, address, TOKEN)
-            await peer.connect(PATIENCE_S)
+            await peer.reset([], PATIENCE_S)
         async with serving(host, int(address.rpartition(":")[2])):
             await eventually_async(lambda: peer._link.is_broken)
             assert await peer.run(INCARNATION, 2, 1, []) == []
