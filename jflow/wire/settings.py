@@ -29,7 +29,9 @@ _BOTH = [
 CHANNEL_OPTIONS = [
     *_BOTH,
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
+    # Its name does not say it: this is also how long one attempt to connect may take. Refused
+    # attempts are repeated as fast with it.
+    ("grpc.min_reconnect_backoff_ms", 5_000),
     ("grpc.max_reconnect_backoff_ms", 1_000),
     ("grpc.enable_http_proxy", 0),
     # Sessions to one server must not share a connection that another one's closing could disturb.

@@ -222,7 +222,7 @@ async def raw_call(address, method=settings.SESSION_METHOD, token=TOKEN):
     """A stream to a server, without anything that jflow's clients do by themselves."""
     async with grpc.aio.insecure_channel(address, options=settings.CHANNEL_OPTIONS) as channel:
         metadata = () if token is None else credentials(token)
-        call = channel.stream_stream(method)(metadata=metadata)
+        call = channel.stream_stream(method)(metadata=metadata, wait_for_ready=True)
         try:
             yield call
         finally:
