@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import jflow as tf
@@ -50,13 +51,13 @@ def _train(cluster: tf.LocalCluster, training: Split, test: Split) -> float:
                 Progress(N_WORKERS * STEPS_PER_WORKER, "   training") as progress,
                 ThreadPoolExecutor(N_WORKERS) as threads,
             ):
-                work = lambda worker: _train_worker(cluster, worker, training, test, progress)  # noqa: E731
+                work = partial(_train_worker, cluster, training, test, progress)
                 list(threads.map(work, range(N_WORKERS)))
             return _accuracy(session, model, test)
 
 
 def _train_worker(
-    cluster: tf.LocalCluster, worker: int, training: Split, test: Split, progress: Progress
+    cluster: tf.LocalCluster, training: Split, test: Split, progress: Progress, worker: int
 ) -> None:
     """What a training program of its own would do: build the graph, open a session, take steps."""
     with tf.Graph().as_default():
