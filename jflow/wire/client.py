@@ -7,7 +7,7 @@ import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
 from queue import Empty, SimpleQueue
@@ -203,10 +203,13 @@ class MasterClient:
         if future is None:
             if not envelope.id and envelope.status.code:
                 self._finish(error_of(envelope.status))
-        elif envelope.status.code:
-            future.set_exception(error_of(envelope.status))
-        else:
-            future.set_result((envelope, tensors))
+            return
+        # The session may be closed at the same moment on another thread.
+        with suppress(InvalidStateError):
+            if envelope.status.code:
+                future.set_exception(error_of(envelope.status))
+            else:
+                future.set_result((envelope, tensors))
 
     def _finish(self, end: OpError) -> None:
         with self._lock:

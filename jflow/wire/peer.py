@@ -112,10 +112,18 @@ class GrpcPeer:
         return values
 
     async def reset(self, containers: Sequence[str], timeout: float) -> None:
-        """See `WorkerService.reset`."""
-        await self.connect(timeout)
-        if self._link is not None:
-            await self._link.call(pb.Envelope(reset=pb.Reset(containers=containers)))
+        """See `WorkerService.reset`.
+
+        Raises:
+          UnavailableError: if the task does not answer in `timeout` seconds.
+        """
+        try:
+            async with asyncio.timeout(timeout):
+                await self.connect(timeout)
+                if self._link is not None:
+                    await self._link.call(pb.Envelope(reset=pb.Reset(containers=containers)))
+        except TimeoutError:
+            raise _no_answer(self._task, self.address, timeout) from None
 
     async def deliver(self, step: int, edge: int, tensor: Array | None) -> None:
         """Sends the task a value under an edge of a step."""
@@ -181,7 +189,7 @@ class _Link:
 
     async def _cancel(self, key: int, sending: asyncio.Future[None]) -> None:
         """Cancels a call at the other end, once it is there."""
-        with suppress(UnavailableError):
+        with suppress(OpError):  # then there is nothing to cancel, or nobody to be told
             await sending
             await self._send(pb.Envelope(cancel=pb.Cancel(id=key)), ())
 

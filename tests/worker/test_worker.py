@@ -333,6 +333,16 @@ def test_the_first_error_of_a_part_cancels_its_siblings():
     _check(use)
 
 
+def test_an_error_says_on_which_task_it_happened():
+    async def use(a, *_):
+        twice = _plan(A0, Send(1, A1, None), Send(1, A1, None))
+        with pytest.raises(errors.InternalError, match="sent twice") as caught:
+            await a.run(1, await _ready(a, twice), [])
+        assert caught.value.task == str(A)
+
+    _check(use)
+
+
 def test_a_part_that_waits_fails_when_what_it_sends_cannot_be_sent():
     """Else it waits for ever: its partner, without that value, sends nothing back."""
 
