@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Hashable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from jax._src import config
+from jax._src import config, core
 from jax._src.export import _export
+from jax._src.numpy import array_methods
 
 
 def no_source_locations() -> AbstractContextManager[Any]:
@@ -39,3 +41,20 @@ def trace_context() -> Hashable:
     """
     context: Hashable = config.trace_context()
     return context
+
+
+def is_tracing() -> bool:
+    """Whether JAX is tracing or transforming a function on this thread.
+
+    `jax.core.trace_state_clean` was the public name until it went.
+    """
+    return not core.trace_state_clean()
+
+
+def asked_by_operator() -> bool:
+    """Whether the attribute that is being looked up was asked for by an operator of a JAX array.
+
+    An operator gives way to the other operand if that has no `__jax_array__`; every other asker
+    would only say that the value is no array.
+    """
+    return sys._getframe(2).f_code.co_filename == array_methods.__file__

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -88,15 +89,18 @@ class Frame:
 
     def _turn(self, bound: BoundRun) -> None:
         step = bound.step
+        kept = self._kept(step.initializes)
+        if kept and len(kept) == len(step.writes) and not (step.outputs or step.after):
+            return  # nobody needs what the program would compute
         used = {i: self._get(i) for i in (*step.reads, *(i for i, _ in step.before))}
         for i in step.writes:
-            self._store.check(self._plan.device, self._plan.variables[i])
+            self._store.find(self._plan.device, self._plan.variables[i])
         for i, slot in step.before:
             self._hold(used[i], slot)
         old = [used[i].donate() if i in step.writes else used[i].buffer.array for i in step.reads]
         new = self._compute(bound, old)
         written = {
-            i: self._store.set(self._plan.device, self._plan.variables[i], array)
+            i: kept.get(i) or self._store.set(self._plan.device, self._plan.variables[i], array)
             for i, array in zip(step.writes, new, strict=True)
         }
         for i, slot in step.after:
@@ -112,6 +116,11 @@ class Frame:
         for slot, value in zip(bound.step.outputs, results[n_written:], strict=True):
             self._slots[slot] = value
         return list(results[:n_written])
+
+    def _kept(self, variables: Sequence[int]) -> dict[int, Variable]:
+        """Those of the variables that have a value already, which initializing must not change."""
+        found = {i: self._store.find(self._plan.device, self._plan.variables[i]) for i in variables}
+        return {i: variable for i, variable in found.items() if variable is not None}
 
     def _get(self, variable: int) -> Variable:
         return self._store.get(self._plan.device, self._plan.variables[variable])
