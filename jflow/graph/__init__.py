@@ -5,6 +5,7 @@ from jflow.graph.dtypes import as_dtype as as_dtype
 from jflow.graph.gradient import gradients as gradients
 from jflow.graph.graph import Graph as Graph
 from jflow.graph.graph import Operation as Operation
+from jflow.graph.graph import StateOrder as StateOrder
 from jflow.graph.graph import Tensor as Tensor
 from jflow.graph.primitives import VariableRef as VariableRef
 from jflow.graph.scope import container as container

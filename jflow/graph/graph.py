@@ -82,11 +82,10 @@ class Tensor(Symbolic):
 
     @property
     def __jax_array__(self) -> NoReturn:
-        # A property, for JAX only looks whether there is one and then says something else. An
-        # operator of an array looks too, and leaves it to the tensor if there is none.
-        if internals.asked_by_operator():
-            raise AttributeError("__jax_array__")
-        raise TypeError(
+        if internals.asker() is internals.Asker.OPERATOR:
+            raise AttributeError("__jax_array__")  # and the tensor's own operator does it
+        # A ValueError, for JAX replaces a TypeError by one that says less.
+        raise ValueError(
             f"{self!r} has no value while the graph is built, so jax.numpy cannot use it; "
             "use the same name in jflow.numpy, jflow.nn, jflow.lax or jflow.random"
         )
@@ -245,6 +244,7 @@ class Graph:
         name_of: Callable[[jex.JaxprEqn], str],
         existing: Callable[[jex.JaxprEqn, list[equations.Atom]], Operation | None] = _no_existing,
         place_of: Callable[[jex.JaxprEqn], origin.Place | None] = lambda _: origin.user_place(),
+        order: StateOrder | None = None,
     ) -> list[Tensor]:
         """Adds the equations of a traced function; each keeps the device it was traced under.
 
@@ -256,8 +256,9 @@ class Graph:
           name_of: what to call the operation of an equation.
           existing: finds an operation to use instead of adding an equation.
           place_of: which line of the user's program an equation comes from.
+          order: takes note of the operations on variables.
         """
-        order = _StateOrder()
+        order = order or StateOrder()
 
         def emit(eqn: jex.JaxprEqn, inputs: list[equations.Atom]) -> list[equations.Atom]:
             found = existing(eqn, inputs)
@@ -327,7 +328,7 @@ class Graph:
             unique = self._unique(self.scopes.names + name)
             op = Operation(self, unique, eqn, tensors, control, place or origin.user_place())
             if primitive in ACCESSES:
-                self._own(params["variable"])
+                self._take_in(params["variable"])
             self._operations[op.name] = op
             for tensor in op.outputs:
                 self._tensors[tensor.var] = tensor
@@ -343,9 +344,11 @@ class Graph:
         """Says that `op` stands for a variable."""
         self._variables[ref] = op
 
-    def _own(self, ref: VariableRef) -> None:
+    def _take_in(self, ref: VariableRef) -> None:
         if ref in self._variables:
             return
+        if isinstance(ref.keeper, Graph):
+            raise ValueError(f"{ref} belongs to another graph than the one being built")
         name = self._unique(ref.name)
         with request.asking_for_nothing(), request.asking_for(ref.spec):
             eqn = jex.new_jaxpr_eqn([], [], variable_p, {}, jex.no_effects)
@@ -453,10 +456,15 @@ class Graph:
         return self._finalized
 
 
-class _StateOrder:
-    """Keeps accesses to one variable in their order: reads between writes may change places."""
+class StateOrder:
+    """Keeps accesses to one variable in their order: reads between writes may change places.
+
+    Attributes:
+      writes: the operations so far that set a variable.
+    """
 
     def __init__(self) -> None:
+        self.writes: list[Operation] = []
         self._last_write: dict[VariableRef, Operation] = {}
         self._reads: dict[VariableRef, list[Operation]] = {}
 
@@ -471,6 +479,7 @@ class _StateOrder:
     def add(self, op: Operation) -> None:
         """Notes the operation of the next equation."""
         if op.eqn.primitive in WRITES:
+            self.writes.append(op)
             self._last_write[op.eqn.params["variable"]] = op
             self._reads.pop(op.eqn.params["variable"], None)
         elif op.eqn.primitive in ACCESSES:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import enum
 import sys
 from collections.abc import Hashable
 from contextlib import AbstractContextManager
@@ -51,10 +52,24 @@ def is_tracing() -> bool:
     return not core.trace_state_clean()
 
 
-def asked_by_operator() -> bool:
-    """Whether the attribute that is being looked up was asked for by an operator of a JAX array.
+class Asker(enum.Enum):
+    """What of JAX looks for `__jax_array__` on an object."""
 
-    An operator gives way to the other operand if that has no `__jax_array__`; every other asker
-    would only say that the value is no array.
+    OPERATOR = enum.auto()
+    """An operator of an array; it gives way to the other operand if there is none."""
+    JIT = enum.auto()
+    """A compiled function that needs to know shape and dtype; it calls nothing it finds."""
+    CONVERSION = enum.auto()
+    """A function that calls it."""
+
+
+_ASKERS = {array_methods.__file__: Asker.OPERATOR, core.__file__: Asker.JIT}
+
+
+def asker() -> Asker:
+    """Who looks up the attribute whose property calls this.
+
+    JAX has one protocol for three purposes, of which an object that stands for a value serves
+    some only.
     """
-    return sys._getframe(2).f_code.co_filename == array_methods.__file__
+    return _ASKERS.get(sys._getframe(2).f_code.co_filename, Asker.CONVERSION)

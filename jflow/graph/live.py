@@ -67,6 +67,11 @@ def innermost() -> LiveKeeper | None:
     return _KEEPERS.entries[-1].keeper if _KEEPERS.entries else _EVERYWHERE.keeper
 
 
+def everywhere() -> LiveKeeper | None:
+    """The keeper of every thread without a block of its own."""
+    return _EVERYWHERE.keeper
+
+
 def keep_everywhere(keeper: LiveKeeper | None) -> None:
     """Makes a keeper that of every thread without a block of its own; None for none."""
     _EVERYWHERE.keeper = keeper

@@ -11,11 +11,10 @@ import jax.extend.core as jex
 import jax.numpy as jnp
 import numpy as np
 
-from jflow.graph import Graph, Operation, Symbolic, Tensor, VariableRef, as_dtype, live
+from jflow.graph import Graph, Operation, Symbolic, Tensor, VariableRef, as_dtype, internals, live
 from jflow.graph import get_default_graph as _default_graph
 from jflow.graph.dtypes import as_array
 from jflow.graph.equations import shape_of
-from jflow.graph.internals import is_tracing
 from jflow.graph.primitives import assign_p, read_p, update_p, variable_p
 from jflow.graph.request import requested
 
@@ -166,7 +165,11 @@ class Variable(Symbolic):
         In one step of a graph it is not said whether the value is that before or after an update.
         In a `jflow.function` it is the value at this line.
         """
-        return self._value if self._op is not None and not is_tracing() else self._read("read")
+        return (
+            self._value
+            if self._op is not None and not internals.is_tracing()
+            else self._read("read")
+        )
 
     def read_value(self) -> Any:
         """A read of its own; in graph code, after the control inputs of the block around it."""
@@ -257,7 +260,7 @@ class Variable(Symbolic):
 
     def _graph_of(self, inputs: Sequence[Any]) -> Graph | None:
         """The graph to add an access to; None if JAX traces a function, or it happens at once."""
-        if self._op is not None and not is_tracing():
+        if self._op is not None and not internals.is_tracing():
             return self._op.graph
         return next((value.graph for value in inputs if isinstance(value, Tensor)), None)
 
@@ -287,8 +290,14 @@ class Variable(Symbolic):
             return graph.apply(fun, args)
         return fun(*(arg.value() if isinstance(arg, Variable) else arg for arg in args))
 
-    def __jax_array__(self) -> Any:
-        return self._bind(read_p, ())
+    @property
+    def __jax_array__(self) -> Callable[[], Any]:
+        if internals.asker() is not internals.Asker.JIT:
+            return lambda: self._bind(read_p, ())
+        raise ValueError(
+            f"{self!r} is no array to functions that JAX compiles; give them its value(), or use "
+            "the same name in jflow.numpy, jflow.nn, jflow.lax or jflow.random"
+        )
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         if not self.is_live:

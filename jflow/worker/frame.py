@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jflow.plan import Slot
@@ -49,6 +50,11 @@ class Frame:
             return np.asarray(value)
         view = np.asarray(value.addressable_data(0))
         return np.array(view) if copy else view
+
+    def array(self, slot: Slot) -> jax.Array:
+        """A slot's value as an array that stays as it is when this frame is closed."""
+        value: jax.Array = self._slots[slot]
+        return jnp.copy(value) if slot in self._leases else value
 
     def close(self) -> None:
         """Ends the leases: a variable's next update may work in place again.

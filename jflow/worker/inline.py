@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
-from jflow.plan import Feed, Fetch, Recv, Send
+from jflow.plan import Feed, Fetch, Recv, Send, Slot
 from jflow.resources import Store
 from jflow.wire import Array
 from jflow.worker.bound import BoundPlan, BoundRun, BoundStep
@@ -56,13 +56,20 @@ class InlineStep:
         Raises:
           OpError: as the steps do.
         """
+        return self._run(feeds, lambda frame, slot: frame.host(slot, copy=True))
+
+    def compute(self, feeds: Sequence[Any]) -> list[jax.Array]:
+        """As `run`, with JAX arrays, which may still be on their way."""
+        return self._run(feeds, Frame.array)
+
+    def _run(self, feeds: Sequence[Any], fetch: Callable[[Frame, Slot], Any]) -> list[Any]:
         if self._writes_state:
             # JAX may use the caller's memory until an update is done, which nobody waits for.
-            feeds = [np.array(feed) for feed in feeds]
+            feeds = [np.array(x) if isinstance(x, np.ndarray) else x for x in feeds]
         frames = [Frame(bound, self._store) for bound in self._plans]
         try:
             for number, feed in self._feeds:
-                frames[number][feed.slot] = feeds[feed.index]
+                frames[number][feed.slot] = self._fed(feeds[feed.index], number)
             wires: dict[int, Any] = {}
             for number, step in self._work:
                 if isinstance(step, BoundRun):
@@ -71,19 +78,23 @@ class InlineStep:
                     wires[step.edge] = None if step.slot is None else frames[number][step.slot]
                 else:
                     self._receive(step, number, frames[number], wires)
-            return self._fetched(frames)
+            # Read last, so that no device waits for another one's results.
+            values: list[Any] = [None] * self._n_fetches
+            for number, wanted in self._fetches:
+                values[wanted.index] = fetch(frames[number], wanted.slot)
+            return values
         finally:
             for frame in frames:
                 frame.close()
+
+    def _fed(self, value: Any, number: int) -> Any:
+        """A fed value as the device takes it: JAX itself moves only what is not an array of its."""
+        device = self._plans[number].device
+        if isinstance(value, jax.Array) and value.devices() != {device}:
+            return jax.device_put(value, device)
+        return value
 
     def _receive(self, step: Recv, number: int, frame: Frame, wires: dict[int, Any]) -> None:
         value = wires.pop(step.edge)
         if step.slot is not None:
             frame[step.slot] = jax.device_put(value, self._plans[number].device)
-
-    def _fetched(self, frames: Sequence[Frame]) -> list[Array]:
-        # Read last, so that no device waits for another one's results.
-        values: list[Any] = [None] * self._n_fetches
-        for number, fetch in self._fetches:
-            values[fetch.index] = frames[number].host(fetch.slot, copy=True)
-        return values
