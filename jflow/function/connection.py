@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import secrets
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from types import TracebackType
@@ -46,6 +47,7 @@ class Connection:
         self._backend = open_backend(self._target, self._config)
         self._registering = threading.Lock()
         self._accesses: dict[Any, Concrete] = {}
+        self._calls: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
         self._numbers = itertools.count()
         self._prefix = f"unnamed_{secrets.token_hex(8)}"
         self._replaced: live.LiveKeeper | None = None
@@ -108,6 +110,11 @@ class Connection:
         """Makes a step of a graph ready to run."""
         with self._registering:
             return register_step(graph, key, self._backend)
+
+    def calls_of(self, function: Any) -> dict[Any, Any]:
+        """What a function remembers about its calls here, for as long as both are there."""
+        calls = self._calls.get(function)
+        return self._calls.setdefault(function, {}) if calls is None else calls
 
     def access(self, primitive: jex.Primitive, args: tuple[Any, ...], params: Any) -> Any:
         """Reads or writes a live variable at once. Of a write nothing is sent back."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -61,9 +60,6 @@ class Function:
         self._static_nums = _tuple(static_argnums, int)
         self._static_names = frozenset(_tuple(static_argnames, str))
         self._has_static = bool(self._static_nums or self._static_names)
-        self._calls: weakref.WeakKeyDictionary[Connection, dict[Any, _Call]] = (
-            weakref.WeakKeyDictionary()
-        )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs on the current connection, or joins what is being built around the call.
@@ -79,9 +75,7 @@ class Function:
             args, kwargs = self._marked(args, kwargs)
         leaves, tree = jax.tree.flatten((args, kwargs))
         connection = current()
-        calls = self._calls.get(connection)
-        if calls is None:
-            calls = self._calls[connection] = {}
+        calls: dict[Any, _Call] = connection.calls_of(self)
         key = (tree, tuple([_key(leaf) for leaf in leaves]), internals.trace_context())
         call = calls.get(key)
         if call is None:
