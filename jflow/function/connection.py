@@ -158,14 +158,8 @@ class _Default:
     """The connection of functions that are called without one."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._connection: Connection | None = None
-
-    def get(self) -> Connection:
-        with self._lock:
-            if self._connection is None:
-                self._connection = Connection()
-            return self._connection
+        self.connection: Connection | None = None
+        self.making = threading.Lock()
 
 
 _DEFAULT = _Default()
@@ -193,4 +187,13 @@ def connect(target: str = "", config: ConfigProto | None = None) -> Connection:
 def current() -> Connection:
     """The connection that counts here."""
     keeper = live.innermost()
-    return keeper if isinstance(keeper, Connection) else _DEFAULT.get()
+    if keeper is not None:
+        assert isinstance(keeper, Connection)
+        return keeper
+    return _DEFAULT.connection or _make_default()
+
+
+def _make_default() -> Connection:
+    with _DEFAULT.making:
+        _DEFAULT.connection = _DEFAULT.connection or Connection()
+        return _DEFAULT.connection

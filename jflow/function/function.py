@@ -11,7 +11,7 @@ import jax
 import jax.extend.core as jex
 import numpy as np
 from jax.api_util import shaped_abstractify
-from jax.tree_util import SequenceKey, keystr
+from jax.tree_util import SequenceKey, keystr, tree_flatten
 
 from jflow.function.closures import check_closure
 from jflow.function.concrete import Concrete, insert
@@ -19,6 +19,7 @@ from jflow.function.connection import Connection, current
 from jflow.graph import Graph, Tensor, VariableRef, internals, tracing
 from jflow.graph.equations import shape_of
 from jflow.graph.flatten import flatten
+from jflow.graph.internals import ConcreteArray
 from jflow.graph.primitives import ACCESSES
 from jflow.graph.tracing import Static
 from jflow.ops import Variable, group, identity
@@ -40,8 +41,11 @@ class _Traced(NamedTuple):
 
 
 class _Call(NamedTuple):
+    """How to run a signature."""
+
     run: Concrete
     out_tree: Any
+    has_static: bool
 
 
 class Function:
@@ -60,6 +64,8 @@ class Function:
         self._static_nums = _tuple(static_argnums, int)
         self._static_names = frozenset(_tuple(static_argnames, str))
         self._has_static = bool(self._static_nums or self._static_names)
+        self._connection: Connection | None = None
+        self._calls: dict[Any, _Call] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs on the current connection, or joins what is being built around the call.
@@ -73,18 +79,18 @@ class Function:
             return self._fun(*args, **kwargs)
         if self._has_static:
             args, kwargs = self._marked(args, kwargs)
-        leaves, tree = jax.tree.flatten((args, kwargs))
+        leaves, tree = tree_flatten((args, kwargs))
         connection = current()
-        calls: dict[Any, _Call] = connection.calls_of(self)
-        key = (tree, tuple([_key(leaf) for leaf in leaves]), internals.trace_context())
-        call = calls.get(key)
+        if connection is not self._connection:
+            self._connection, self._calls = connection, connection.calls_of(self)
+        kinds = [x.aval if type(x) is ConcreteArray else _kind(x) for x in leaves]
+        key = (tree, tuple(kinds), internals.trace_context())
+        call = self._calls.get(key)
         if call is None:
-            made = self._first_call(connection, tree, leaves)
-            if not isinstance(made, _Call):
-                return made.value
-            call = calls[key] = made
-        values = call.run([leaf for leaf in leaves if not isinstance(leaf, _STATIC)])
-        return jax.tree.unflatten(call.out_tree, values)
+            return self._first_call(connection, key, leaves)
+        if call.has_static:
+            leaves = [leaf for leaf in leaves if not isinstance(leaf, _STATIC)]
+        return call.out_tree.unflatten(call.run(leaves))
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         """A method's function takes the object it belongs to as a static argument."""
@@ -95,21 +101,25 @@ class Function:
 
     # The first call of a signature ------------------------------------------------------------
 
-    def _first_call(self, connection: Connection, tree: Any, leaves: list[Any]) -> Any:
+    def _first_call(self, connection: Connection, key: Any, leaves: list[Any]) -> Any:
+        tree = key[0]
         self._check(tree, leaves)
         check_closure(self._fun)
         graph = next((leaf.graph for leaf in leaves if isinstance(leaf, Tensor)), None)
         traced = self._trace(tree, leaves, keep_rules=graph is not None)
         graph = graph or _graph_of(traced.variables)
         if graph is not None:
-            return Static.of(self._join(graph, traced, leaves))
+            return self._join(graph, traced, leaves)
         for variable in traced.variables:
             if variable.keeper != connection:
                 raise ValueError(
                     f"{variable} belongs to {variable.keeper!r}, the function runs on "
                     f"{connection!r}; make the variable again under this connection"
                 )
-        return _Call(Concrete(connection, traced.jaxpr), traced.out_tree)
+        given = [leaf for leaf in leaves if not isinstance(leaf, _STATIC)]
+        call = _Call(Concrete(connection, traced.jaxpr), traced.out_tree, len(given) < len(leaves))
+        connection.calls_of(self)[key] = call
+        return call.out_tree.unflatten(call.run(given))
 
     def _trace(self, tree: Any, leaves: list[Any], keep_rules: bool) -> _Traced:
         out_trees = []
@@ -209,10 +219,8 @@ def _tuple(values: Any, single: type) -> tuple[Any, ...]:
     return (values,) if isinstance(values, single) else tuple(values)
 
 
-def _key(leaf: Any) -> Any:
+def _kind(leaf: Any) -> Any:
     """What of an argument decides about the equations."""
-    if isinstance(leaf, jax.Array):
-        return leaf.aval
     if isinstance(leaf, _PLAIN):
         return shaped_abstractify(leaf)
     return leaf  # static or refused

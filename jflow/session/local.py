@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from typing import Any
 
 import jax
 
@@ -15,7 +13,7 @@ from jflow.partition import Partition, Segment
 from jflow.placement import Inventory
 from jflow.plan import Program
 from jflow.resources import Store
-from jflow.session.backend import Array, DeviceInfo, Step
+from jflow.session.backend import DeviceInfo, Step
 from jflow.worker import InlineStep, bind, local_devices
 
 
@@ -56,23 +54,10 @@ class LocalBackend:
             for plan in plans
         ]
 
-        return _LocalStep(InlineStep(bound, n_fetches, self._store))
+        return InlineStep(bound, n_fetches, self._store)
 
     def list_devices(self) -> list[DeviceInfo]:
         return [DeviceInfo(str(device), device.type, 0) for device in self._devices]
 
     def close(self) -> None:
         """Nothing runs outside the caller's thread; the state goes with this object."""
-
-
-class _LocalStep:
-    """A step in the caller's thread, which no timeout can interrupt."""
-
-    def __init__(self, step: InlineStep) -> None:
-        self._step = step
-
-    def run(self, feeds: Sequence[Array], _: float | None) -> list[Array]:
-        return self._step.run(feeds)
-
-    def compute(self, feeds: Sequence[Any], _: float | None) -> list[jax.Array]:
-        return self._step.compute(feeds)
