@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import jax
 import jax.extend.core as jex
 
+from jflow.cluster import Device
 from jflow.errors import OpError
 from jflow.graph import Graph, Operation, StateOrder, Tensor, origin
 from jflow.graph.primitives import placeholder_p
@@ -20,6 +21,9 @@ class Runner(Protocol):
 
     def register(self, graph: Graph, key: StepKey) -> Step:
         """Makes a step of a graph ready to run."""
+
+    def place(self, graph: Graph, key: StepKey) -> dict[Operation, Device]:
+        """A device for each operation of a step."""
 
     @property
     def timeout(self) -> float | None:
@@ -44,7 +48,8 @@ class Concrete:
         outputs, writes = insert(self.graph, jaxpr, args)
         computed = tuple(dict.fromkeys(t for t in outputs if t not in args))
         try:
-            self._step = runner.register(self.graph, StepKey(tuple(writes), computed, tuple(args)))
+            self._key = StepKey(tuple(writes), computed, tuple(args))
+            self._step = runner.register(self.graph, self._key)
         except OpError as error:
             add_origin(error, self.graph)
             raise
@@ -64,6 +69,10 @@ class Concrete:
             return values
         known = [*values, *args]
         return [jax.numpy.asarray(known[i]) for i in self._wanted]
+
+    def placement(self) -> dict[Operation, Device]:
+        """Where each of its operations runs."""
+        return self._runner.place(self.graph, self._key)
 
 
 def insert(

@@ -15,8 +15,9 @@ import jax
 import jax.extend.core as jex
 from jax.api_util import shaped_abstractify
 
+from jflow.cluster import Device
 from jflow.function.concrete import Concrete
-from jflow.graph import Graph, VariableRef, live, request, tracing
+from jflow.graph import Graph, Operation, VariableRef, live, request, tracing
 from jflow.graph.equations import shape_of
 from jflow.graph.flatten import flatten
 from jflow.graph.primitives import WRITES, initialize_p
@@ -28,6 +29,7 @@ from jflow.session import (
     checked_config,
     checked_target,
     open_backend,
+    place_step,
     register_step,
 )
 
@@ -110,6 +112,10 @@ class Connection:
         """Makes a step of a graph ready to run."""
         with self._registering:
             return register_step(graph, key, self._backend)
+
+    def place(self, graph: Graph, key: StepKey) -> dict[Operation, Device]:
+        """A device for each operation of a step."""
+        return place_step(graph, key, self._backend)
 
     def calls_of(self, function: Any) -> dict[Any, Any]:
         """What a function remembers about its calls here, for as long as both are there."""

@@ -13,10 +13,11 @@ import numpy as np
 from jax.api_util import shaped_abstractify
 from jax.tree_util import SequenceKey, keystr, tree_flatten
 
+from jflow.cluster import Device
 from jflow.function.closures import check_closure
 from jflow.function.concrete import Concrete, insert
 from jflow.function.connection import Connection, current
-from jflow.graph import Graph, Tensor, VariableRef, internals, tracing
+from jflow.graph import Graph, Operation, Tensor, VariableRef, internals, tracing
 from jflow.graph.equations import shape_of
 from jflow.graph.flatten import flatten
 from jflow.graph.internals import ConcreteArray
@@ -64,8 +65,7 @@ class Function:
         self._static_nums = _tuple(static_argnums, int)
         self._static_names = frozenset(_tuple(static_argnames, str))
         self._has_static = bool(self._static_nums or self._static_names)
-        self._connection: Connection | None = None
-        self._calls: dict[Any, _Call] = {}
+        self._last: tuple[Connection | None, dict[Any, _Call]] = (None, {})
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs on the current connection, or joins what is being built around the call.
@@ -77,20 +77,32 @@ class Function:
         """
         if internals.is_tracing():
             return self._fun(*args, **kwargs)
-        if self._has_static:
-            args, kwargs = self._marked(args, kwargs)
-        leaves, tree = tree_flatten((args, kwargs))
-        connection = current()
-        if connection is not self._connection:
-            self._connection, self._calls = connection, connection.calls_of(self)
-        kinds = [x.aval if type(x) is ConcreteArray else _kind(x) for x in leaves]
-        key = (tree, tuple(kinds), internals.trace_context())
-        call = self._calls.get(key)
+        calls, key, leaves = self._signature(args, kwargs)
+        call = calls.get(key)
         if call is None:
-            return self._first_call(connection, key, leaves)
+            traced = self._trace(key, leaves)
+            graph = _graph_of(traced, leaves)
+            if graph is not None:
+                return self._join(graph, traced, leaves)
+            call = self._make_call(key, traced, leaves)
         if call.has_static:
-            leaves = [leaf for leaf in leaves if not isinstance(leaf, _STATIC)]
+            leaves = _dynamic(leaves)
         return call.out_tree.unflatten(call.run(leaves))
+
+    def placement(self, *args: Any, **kwargs: Any) -> dict[Operation, Device]:
+        """Where each operation of a call with these arguments runs; for looking at.
+
+        Raises:
+          TypeError: if the call would become part of a graph; `Session.placement` tells then.
+        """
+        calls, key, leaves = self._signature(args, kwargs)
+        call = calls.get(key)
+        if call is None:
+            traced = self._trace(key, leaves)
+            if _graph_of(traced, leaves) is not None:
+                raise TypeError(f"{self!r} is part of a graph here; ask Session.placement")
+            call = self._make_call(key, traced, leaves)
+        return call.run.placement()
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         """A method's function takes the object it belongs to as a static argument."""
@@ -101,27 +113,39 @@ class Function:
 
     # The first call of a signature ------------------------------------------------------------
 
-    def _first_call(self, connection: Connection, key: Any, leaves: list[Any]) -> Any:
-        tree = key[0]
-        self._check(tree, leaves)
-        check_closure(self._fun)
-        graph = next((leaf.graph for leaf in leaves if isinstance(leaf, Tensor)), None)
-        traced = self._trace(tree, leaves, keep_rules=graph is not None)
-        graph = graph or _graph_of(traced.variables)
-        if graph is not None:
-            return self._join(graph, traced, leaves)
+    def _signature(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[dict[Any, _Call], Any, list[Any]]:
+        """The calls known here, what decides about the equations, and the arguments' leaves."""
+        if self._has_static:
+            args, kwargs = self._marked(args, kwargs)
+        leaves, tree = tree_flatten((args, kwargs))
+        connection = current()
+        last, calls = self._last  # read and set as one, for threads may be on other connections
+        if connection is not last:
+            calls = connection.calls_of(self)
+            self._last = connection, calls
+        kinds = [x.aval if type(x) is ConcreteArray else _kind(x) for x in leaves]
+        return calls, (tree, tuple(kinds), internals.trace_context()), leaves
+
+    def _make_call(self, key: Any, traced: _Traced, leaves: list[Any]) -> _Call:
+        connection = current()
         for variable in traced.variables:
             if variable.keeper != connection:
                 raise ValueError(
                     f"{variable} belongs to {variable.keeper!r}, the function runs on "
                     f"{connection!r}; make the variable again under this connection"
                 )
-        given = [leaf for leaf in leaves if not isinstance(leaf, _STATIC)]
-        call = _Call(Concrete(connection, traced.jaxpr), traced.out_tree, len(given) < len(leaves))
+        has_static = len(_dynamic(leaves)) < len(leaves)
+        call = _Call(Concrete(connection, traced.jaxpr), traced.out_tree, has_static)
         connection.calls_of(self)[key] = call
-        return call.out_tree.unflatten(call.run(given))
+        return call
 
-    def _trace(self, tree: Any, leaves: list[Any], keep_rules: bool) -> _Traced:
+    def _trace(self, key: Any, leaves: list[Any]) -> _Traced:
+        tree = key[0]
+        self._check(tree, leaves)
+        check_closure(self._fun)
+        in_graph = any(isinstance(leaf, Tensor) for leaf in leaves)
         out_trees = []
 
         def call(*arrays: Any) -> list[Any]:
@@ -134,16 +158,16 @@ class Function:
             return outputs
 
         call.__name__ = call.__qualname__ = tracing.name_of(self._fun)
-        avals = [_aval(leaf) for leaf in leaves if not isinstance(leaf, _STATIC)]
+        avals = map(_aval, _dynamic(leaves))
         jaxpr = tracing.make_jaxpr(call, [shape_of(aval) for aval in avals])
-        return _Traced(flatten(jaxpr, keep_rules=keep_rules), out_trees[-1])
+        return _Traced(flatten(jaxpr, keep_rules=in_graph), out_trees[-1])
 
     def _join(self, graph: Graph, traced: _Traced, leaves: list[Any]) -> Any:
         """Adds the function to a graph. Who uses a result, or the operation that stands for no
         result, makes all of its writes happen."""
         name = graph.unique_name(tracing.name_of(self._fun))
         with graph.as_default(), graph.scopes.replaced(names=f"{name}/"):
-            args = [graph.as_tensor(x) for x in leaves if not isinstance(x, _STATIC)]
+            args = [graph.as_tensor(leaf) for leaf in _dynamic(leaves)]
             outputs, writes = insert(graph, traced.jaxpr, args)
             if writes:
                 with graph.scopes.replaced(control_inputs=(*graph.scopes.control_inputs, *writes)):
@@ -254,5 +278,14 @@ def _path(tree: Any, number: int) -> tuple[Any, ...]:
     return path
 
 
-def _graph_of(variables: Iterable[VariableRef]) -> Graph | None:
-    return next((v.keeper for v in variables if isinstance(v.keeper, Graph)), None)
+def _graph_of(traced: _Traced, leaves: list[Any]) -> Graph | None:
+    """The graph that a call becomes part of, if any."""
+    for leaf in leaves:
+        if isinstance(leaf, Tensor):
+            return leaf.graph
+    return next((v.keeper for v in traced.variables if isinstance(v.keeper, Graph)), None)
+
+
+def _dynamic(leaves: list[Any]) -> list[Any]:
+    """The leaves that come with each call."""
+    return [leaf for leaf in leaves if not isinstance(leaf, _STATIC)]

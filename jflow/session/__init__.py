@@ -4,6 +4,7 @@ from jflow.session.backend import DeviceInfo as DeviceInfo
 from jflow.session.backend import Step as Step
 from jflow.session.backend import StepKey as StepKey
 from jflow.session.backend import add_origin as add_origin
+from jflow.session.backend import place_step as place_step
 from jflow.session.backend import register_step as register_step
 from jflow.session.config import ConfigProto as ConfigProto
 from jflow.session.config import RunOptions as RunOptions
