@@ -36,14 +36,15 @@ class Concrete:
     Args:
       runner: where.
       jaxpr: its equations, accesses to variables at the top level.
+      names: what to call its arguments.
     """
 
-    def __init__(self, runner: Runner, jaxpr: jex.ClosedJaxpr) -> None:
+    def __init__(self, runner: Runner, jaxpr: jex.ClosedJaxpr, names: Sequence[str]) -> None:
         self.graph = Graph()
         self._runner = runner
         args = [
-            self.graph.add(placeholder_p, [], [aval], name=f"arg{i}").outputs[0]
-            for i, aval in enumerate(jaxpr.in_avals)
+            self.graph.add(placeholder_p, [], [aval], name=legal(name)).outputs[0]
+            for name, aval in zip(names, jaxpr.in_avals, strict=True)
         ]
         outputs, writes = insert(self.graph, jaxpr, args)
         computed = tuple(dict.fromkeys(t for t in outputs if t not in args))
@@ -90,9 +91,14 @@ def insert(
 
 
 def _name(eqn: jex.JaxprEqn) -> str:
-    """The scopes of `jax.named_scope` and the primitive, as an operation can be called."""
-    primitive = eqn.params.get("name") if eqn.primitive.name == "jit" else None
+    """The scopes of `jax.named_scope` and the primitive; a backward pass is a scope of its own."""
     scopes = str(eqn.source_info.name_stack)
-    full = f"{scopes}/{primitive or eqn.primitive.name}" if scopes else primitive
-    name = re.sub(r"[^A-Za-z0-9_.\-/]+", "_", str(full or eqn.primitive.name))
-    return name.strip("_/") or "call"
+    inner = re.sub(r"\w+\(|\)", "", scopes)
+    primitive = eqn.params.get("name") if eqn.primitive.name == "jit" else None
+    parts = ["gradients" if "transpose(" in scopes else "", inner, primitive or eqn.primitive.name]
+    return legal("/".join(filter(None, parts)))
+
+
+def legal(name: str) -> str:
+    """A name as an operation can have it."""
+    return re.sub(r"[^A-Za-z0-9_.\-/]+", "_", name).strip("_/") or "call"

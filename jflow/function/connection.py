@@ -157,7 +157,7 @@ class Connection:
 
     def _concrete(self, fun: Callable[..., Any], avals: Sequence[Any]) -> Concrete:
         shapes = [shape_of(aval) for aval in avals]
-        return Concrete(self, flatten(tracing.make_jaxpr(fun, shapes)))
+        return Concrete(self, flatten(tracing.make_jaxpr(fun, shapes)), ["value"] * len(shapes))
 
 
 class _Default:

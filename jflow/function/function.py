@@ -136,8 +136,13 @@ class Function:
                     f"{variable} belongs to {variable.keeper!r}, the function runs on "
                     f"{connection!r}; make the variable again under this connection"
                 )
-        has_static = len(_dynamic(leaves)) < len(leaves)
-        call = _Call(Concrete(connection, traced.jaxpr), traced.out_tree, has_static)
+        names = [
+            self._argument(key[0], number, simple=True, separator="/")
+            for number, leaf in enumerate(leaves)
+            if not isinstance(leaf, _STATIC)
+        ]
+        concrete = Concrete(connection, traced.jaxpr, names)
+        call = _Call(concrete, traced.out_tree, has_static=len(names) < len(leaves))
         connection.calls_of(self)[key] = call
         return call
 
@@ -195,7 +200,7 @@ class Function:
                     "them with functools.partial"
                 )
 
-    def _argument(self, tree: Any, number: int) -> str:
+    def _argument(self, tree: Any, number: int, **style: Any) -> str:
         """The name of an argument that a leaf belongs to, and the way to the leaf in it."""
         _, first, *inside = _path(tree, number)
         if isinstance(first, SequenceKey):
@@ -203,7 +208,8 @@ class Function:
             name = names[first.idx] if first.idx < len(names) else f"argument {first.idx}"
         else:
             name = first.key
-        return name + keystr(tuple(inside))
+        way = keystr(tuple(inside), **style)
+        return f"{name}/{way}" if style and way else name + way
 
 
 _STATIC = (Static, Variable)
