@@ -30,6 +30,7 @@ from jflow.function import value_and_grad as value_and_grad
 from jflow.graph import Graph as Graph
 from jflow.graph import Operation as Operation
 from jflow.graph import Tensor as Tensor
+from jflow.graph import colocate_with as colocate_with
 from jflow.graph import container as container
 from jflow.graph import control_dependencies as control_dependencies
 from jflow.graph import device as device

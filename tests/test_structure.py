@@ -25,6 +25,7 @@ PUBLIC = [
     "assign",
     "assign_add",
     "assign_sub",
+    "colocate_with",
     "constant",
     "container",
     "control_dependencies",

@@ -8,6 +8,7 @@ from jflow.graph.graph import Operation as Operation
 from jflow.graph.graph import StateOrder as StateOrder
 from jflow.graph.graph import Tensor as Tensor
 from jflow.graph.primitives import VariableRef as VariableRef
+from jflow.graph.scope import colocate_with as colocate_with
 from jflow.graph.scope import container as container
 from jflow.graph.scope import control_dependencies as control_dependencies
 from jflow.graph.scope import device as device

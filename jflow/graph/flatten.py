@@ -17,10 +17,10 @@ from typing import Any
 
 import jax.extend.core as jex
 
-from jflow.cluster import DeviceSpec
 from jflow.graph import equations, origin, request
 from jflow.graph.equations import Atom
 from jflow.graph.primitives import ACCESSES, WRITES, VariableRef, WriteEffect, read_p
+from jflow.graph.request import Request
 
 _CALLS = {"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr"}
 _RULES = {"custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr"}
@@ -52,7 +52,7 @@ def flatten(closed: jex.ClosedJaxpr, *, keep_rules: bool = False) -> jex.ClosedJ
 
 
 def _is_nested(eqn: jex.JaxprEqn) -> bool:
-    return bool(_bodies(eqn)) and bool(_uses_state(eqn) or _devices_inside(eqn))
+    return bool(_bodies(eqn)) and bool(_uses_state(eqn) or _asked_inside(eqn))
 
 
 def _bodies(eqn: jex.JaxprEqn) -> list[jex.Jaxpr]:
@@ -67,15 +67,21 @@ def _uses_state(eqn: jex.JaxprEqn) -> bool:
     )
 
 
-def _devices_inside(eqn: jex.JaxprEqn) -> set[DeviceSpec]:
+def _asked_inside(eqn: jex.JaxprEqn) -> set[Request]:
     """What the equations inside ask for that `eqn` itself does not."""
     inside = {
-        spec
+        asked
         for body in _bodies(eqn)
         for inner in body.eqns
-        for spec in (request.asked_for(inner), *_devices_inside(inner))
+        for asked in (request.asked(inner), *_asked_inside(inner))
     }
-    return inside - {request.asked_for(eqn)}
+    return inside - {request.asked(eqn)}
+
+
+def _asked(eqn: jex.JaxprEqn) -> list[Request]:
+    """What the equation and those inside ask for, where they ask."""
+    found = {asked for asked in (*_asked_inside(eqn), request.asked(eqn)) if not asked.is_empty}
+    return sorted(found, key=str)
 
 
 class _Flattener:
@@ -128,11 +134,8 @@ class _Flattener:
             )
 
     def _checkpoint(self, eqn: jex.JaxprEqn, args: list[Atom]) -> Sequence[Atom]:
-        devices = {
-            spec for spec in (*_devices_inside(eqn), request.asked_for(eqn)) if not spec.is_empty
-        }
         self._check_recomputed(eqn)
-        if len(devices) > 1:
+        if len(_asked(eqn)) > 1:
             # What to recompute is a matter of one device; the memory saved is not worth an error.
             return self._open(jex.ClosedJaxpr(eqn.params["jaxpr"], []), args)
         return self._control_flow(eqn, args)
@@ -192,24 +195,18 @@ def _reads_inside(eqn: jex.JaxprEqn) -> dict[VariableRef, jex.JaxprEqn]:
     return reads
 
 
-def _devices_of(eqn: jex.JaxprEqn) -> list[str]:
-    """What the equation and those inside ask for, where they ask."""
-    asked = (*_devices_inside(eqn), request.asked_for(eqn))
-    return sorted({str(spec) for spec in asked if not spec.is_empty})
-
-
 def _on_one_device(eqn: jex.JaxprEqn) -> jex.JaxprEqn:
     """The equation asking for the one device that it and its body ask for."""
-    devices = _devices_of(eqn)
-    if len(devices) > 1:
+    asked = _asked(eqn)
+    if len(asked) > 1:
         raise NotImplementedError(
             f"{eqn.primitive.name!r} (at {origin.line_of(eqn)}) runs on one "
-            f"device as a whole, what is inside asks for {' and '.join(devices)}; put one "
+            f"device as a whole, what is inside asks for {' and '.join(map(str, asked))}; put one "
             "jflow.device block around it, or take what belongs elsewhere out of it"
         )
-    if not devices:
+    if not asked:
         return eqn
-    with request.asking_for(DeviceSpec.parse(devices[0])):
+    with request.asking_only(asked[0]):
         return jex.new_jaxpr_eqn(
             eqn.invars, eqn.outvars, eqn.primitive, eqn.params, eqn.effects, eqn.source_info
         )

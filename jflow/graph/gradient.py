@@ -138,7 +138,7 @@ def _pull_back(
 
 def _seed(value: Any, given: Any, target: Tensor) -> Any:
     """The derivative to start from, beside the value that it belongs to."""
-    with request.asking_for(target.op.spec):
+    with request.asking(request.asked(target.op.eqn)):
         return jnp.ones_like(value) if given is None else jnp.asarray(given, value.dtype)
 
 
@@ -187,7 +187,7 @@ def _identity(eqn: jex.JaxprEqn, args: list[equations.Atom]) -> Any:
         hash(params)
     except TypeError:
         return id(eqn)
-    return (eqn.primitive, params, atoms, request.asked_for(eqn))
+    return (eqn.primitive, params, atoms, request.asked(eqn))
 
 
 def _is_scalar(atom: equations.Atom) -> bool:
@@ -204,6 +204,6 @@ def _total(graph: Graph, parts: list[Tensor]) -> Tensor | None:
         return None
     total = parts[0]
     for part in parts[1:]:
-        with request.asking_for(total.op.spec):
+        with request.asking(request.asked(total.op.eqn)):
             total = graph.apply(jnp.add, (total, part), name="add")
     return total

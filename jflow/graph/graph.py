@@ -2,8 +2,8 @@
 
 An operation is one JAX equation (`jax.extend.core.JaxprEqn`) with a name. Its tensors are the
 equation's variables, so any run of operations is a jaxpr already and needs no translation. The
-device that the user asked for rides in the equation's metadata, field by field, where JAX's
-own transformations carry it along.
+device that the user asked for rides in the equation's metadata, where JAX's own transformations
+carry it along.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from jflow.cluster import DeviceSpec
 from jflow.graph import equations, internals, origin, request, stack, tracing
 from jflow.graph.dtypes import as_array
 from jflow.graph.primitives import ACCESSES, WRITES, VariableRef, aval_of, constant_p, variable_p
+from jflow.graph.settle import settle
 from jflow.graph.symbolic import Symbolic
 
 graphs: stack.DefaultStack[Graph] = stack.DefaultStack()
@@ -142,6 +143,11 @@ class Operation:
     def device(self) -> str:
         """The device that was asked for as a string, "" when none was."""
         return str(self.spec)
+
+    def colocation_groups(self) -> list[bytes]:
+        """The groups it is in, as TensorFlow writes them: `b"loc:@` and a first member's name."""
+        names = request.asked(self.eqn).names or (self.name,)
+        return [f"loc:@{name}".encode() for name in names]
 
     @property
     def origin(self) -> str:
@@ -321,12 +327,15 @@ class Graph:
         with self._lock:
             if self._finalized:
                 raise RuntimeError("Graph is finalized and cannot be modified.")
-            tensors = tuple(self._tensors[x] for x in inputs if not isinstance(x, jex.Literal))
-            data = {tensor.op for tensor in tensors}
-            first = dict.fromkeys((*self.scopes.control_inputs, *after))
-            control = tuple(op for op in first if op not in data)
             unique = self._unique(self.scopes.names + name)
-            op = Operation(self, unique, eqn, tensors, control, place or origin.user_place())
+        tensors = tuple(self._tensors[x] for x in inputs if not isinstance(x, jex.Literal))
+        data = {tensor.op for tensor in tensors}
+        first = dict.fromkeys((*self.scopes.control_inputs, *after))
+        control = tuple(op for op in first if op not in data)
+        op = Operation(self, unique, eqn, tensors, control, place or origin.user_place())
+        # Not under the lock: this may call the user's device functions.
+        settle(op, self._operations)
+        with self._lock:
             if primitive in ACCESSES:
                 self._take_in(params["variable"])
             self._operations[op.name] = op

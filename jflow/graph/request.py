@@ -1,55 +1,162 @@
-"""The device that the user asks for, as it rides in the metadata of equations.
+"""What the blocks around an equation ask for, as it rides in the equation's metadata.
 
-Each field of a device name is a key of its own, so that JAX's nesting of metadata is the nesting of
-device scopes: the inner one wins where it says something.
+JAX carries metadata through its transformations, so a derivative asks for what its forward equation
+asks for. A function may be traced under some blocks and used under others, and a device function is
+called only when there is an operation to show it; so what rides along is the stack of blocks, and
+`Graph` settles it when it makes an operation.
 """
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import jax.experimental.xla_metadata
 import jax.extend.core as jex
 
 from jflow.cluster import DeviceSpec
 
-_JOB, _TASK, _TYPE, _INDEX = _KEYS = ("jflow_job", "jflow_task", "jflow_type", "jflow_index")
+_KEY = "jflow"
 
-Metadata = dict[str, str | None]
-
-_NOTHING = jex.Primitive("nothing")
+T = TypeVar("T")
 
 
-def carried(metadata: Metadata) -> AbstractContextManager[Any]:
-    """A block whose equations carry `metadata`; None removes a key."""
-    block: AbstractContextManager[Any] = jax.experimental.xla_metadata.set_xla_metadata(**metadata)
+@dataclass(frozen=True, eq=False)
+class DeviceFunction:
+    """A user's function from an operation to a device; equal to itself alone, hashable or not."""
+
+    call: Callable[[Any], Any]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, DeviceFunction) and other.call is self.call
+
+    def __hash__(self) -> int:
+        return id(self.call)
+
+    def __str__(self) -> str:
+        return getattr(self.call, "__qualname__", type(self.call).__qualname__)
+
+
+Block = DeviceSpec | DeviceFunction | None
+"""What one device block says."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """The blocks around an equation, the outermost first.
+
+    Attributes:
+      devices: what each device block says; None forgets the ones before it.
+      targets: names of the operations to be colocated with; None forgets the ones before it.
+    """
+
+    devices: tuple[Block, ...] = ()
+    targets: tuple[str | None, ...] = ()
+
+    def inside(self, outer: Request) -> Request:
+        """These blocks within others."""
+        devices = _remembered((*outer.devices, *self.devices))
+        targets = _remembered((*outer.targets, *self.targets))
+        return Request(tuple(_merged(devices)), targets)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it is for one device, or none, and nothing else."""
+        return not self.targets and all(isinstance(block, DeviceSpec) for block in self.devices)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it asks for nothing."""
+        return not any(self.devices) and not any(self.targets)
+
+    @property
+    def spec(self) -> DeviceSpec:
+        """The device, where it is settled."""
+        return next((block for block in self.devices if isinstance(block, DeviceSpec)), _ANYWHERE)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the operations to be colocated with."""
+        return tuple(name for name in self.targets if name is not None)
+
+    def __str__(self) -> str:
+        # JAX writes metadata into the programs that it lowers.
+        return " ".join(str(entry) for entry in (*self.devices, *self.targets))
+
+
+_ANYWHERE = DeviceSpec()
+_NOTHING = Request()
+
+
+def settled(spec: DeviceSpec, targets: Iterable[str]) -> Request:
+    """The request of an operation: one device, and the first members of its colocation groups."""
+    return Request(() if spec.is_empty else (spec,), tuple(targets))
+
+
+@contextmanager
+def carried(metadata: Mapping[str, Any]) -> Iterator[None]:
+    """A block whose equations carry `metadata`; a request in it is one within those around it."""
+    updates = dict(metadata)
+    if isinstance(updates.get(_KEY), Request):
+        updates[_KEY] = updates[_KEY].inside(_current())
+    with jax.experimental.xla_metadata.set_xla_metadata(**updates):
+        yield
+
+
+def asking(request: Request) -> AbstractContextManager[None]:
+    """A block whose equations ask for `request`, within what the blocks around it ask for."""
+    return carried({_KEY: request})
+
+
+def asking_for(spec: DeviceSpec) -> AbstractContextManager[None]:
+    """A block whose equations ask for a device, within what the blocks around it ask for."""
+    return asking(Request((spec,)))
+
+
+def asking_only(request: Request) -> AbstractContextManager[Any]:
+    """A block whose equations ask for `request`, whatever the blocks around it ask for."""
+    value = None if request == _NOTHING else request
+    block: AbstractContextManager[Any] = jax.experimental.xla_metadata.set_xla_metadata(
+        **{_KEY: value}
+    )
     return block
 
 
-def asking_for(spec: DeviceSpec) -> AbstractContextManager[Any]:
-    """A block whose equations ask for a device, within what the blocks around it ask for."""
-    values = (spec.job, spec.task, spec.type, spec.index)
-    return carried({k: str(v) for k, v in zip(_KEYS, values, strict=True) if v is not None})
-
-
 def asking_for_nothing() -> AbstractContextManager[Any]:
-    """A block whose equations forget what the blocks around it ask for."""
-    return carried(dict.fromkeys(_KEYS))
+    """A block whose equations ask for what is around the place where they will be used."""
+    return asking_only(_NOTHING)
+
+
+def asked(eqn: jex.JaxprEqn) -> Request:
+    """The request that an equation carries."""
+    found: Request = (eqn.ctx.xla_metadata or {}).get(_KEY, _NOTHING)
+    return found
 
 
 def asked_for(eqn: jex.JaxprEqn) -> DeviceSpec:
-    """The device that an equation asks for; fields that nobody set are None."""
-    asked = eqn.ctx.xla_metadata or {}
-    task, index = asked.get(_TASK), asked.get(_INDEX)
-    return DeviceSpec(
-        job=asked.get(_JOB),
-        task=None if task is None else int(task),
-        type=asked.get(_TYPE),
-        index=None if index is None else int(index),
-    )
+    """The device that an operation's equation asks for; fields that nobody set are None."""
+    return asked(eqn).spec
 
 
-def requested() -> DeviceSpec:
-    """The device that the blocks around the caller ask for."""
-    return asked_for(jex.new_jaxpr_eqn([], [], _NOTHING, {}, jex.no_effects))
+def _current() -> Request:
+    """The request of the blocks that are open: what an equation made here and now carries."""
+    return asked(jex.new_jaxpr_eqn([], [], jex.primitives.add_p, {}, jex.no_effects))
+
+
+def _remembered(blocks: tuple[T, ...]) -> tuple[T, ...]:
+    """The blocks from the last None on."""
+    return blocks[max((i for i, block in enumerate(blocks) if block is None), default=0) :]
+
+
+def _merged(devices: Iterable[Block]) -> list[Block]:
+    """One name for names that follow each other, so that equal scopes give equal requests."""
+    merged: list[Block] = []
+    for block in devices:
+        last = merged[-1] if merged else None
+        if isinstance(block, DeviceSpec) and isinstance(last, DeviceSpec):
+            merged[-1] = last.merge(block)
+        elif block != _ANYWHERE:
+            merged.append(block)
+    return merged

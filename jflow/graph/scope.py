@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -45,23 +45,64 @@ def get_default_session() -> stack.Runner | None:
     return stack.sessions.top
 
 
-def device(name: str | DeviceSpec | None) -> AbstractContextManager[Any]:
+def device(
+    name: str | DeviceSpec | Callable[[Operation], str | DeviceSpec | None] | None,
+) -> AbstractContextManager[Any]:
     """A block whose operations run on a device.
 
     Blocks nest: fields that the inner name leaves out are the outer block's. None forgets all
-    outer blocks.
+    outer blocks. A function is called with each new operation of the block; what it returns
+    replaces what blocks inside this one ask for (the function sees that as `operation.device`),
+    and blocks outside fill in what it leaves out.
+
+    In a function that JAX traces there are no operations yet: a device function there is called
+    when the traced equations become operations of a graph, and never where they do not.
 
     Args:
-      name: such as "/job:ps/task:0/device:CPU:0", any part of it, "/gpu:0", or None.
+      name: such as "/job:ps/task:0/device:CPU:0", any part of it, "/gpu:0", a function from an
+        operation to such a name or None, or None.
 
     Raises:
       ValueError: if it is not a device name.
+      TypeError: if it is none of these.
     """
-    if name is None:
-        return request.asking_for_nothing()
-    if not isinstance(name, str | DeviceSpec):
-        raise TypeError(f"a device is a name or None, got {type(name).__name__}")
-    return request.asking_for(DeviceSpec.parse(name) if isinstance(name, str) else name)
+    if name is None or isinstance(name, DeviceSpec):
+        block: request.Block = name
+    elif isinstance(name, str):
+        block = DeviceSpec.parse(name)
+    elif callable(name):
+        block = request.DeviceFunction(name)
+    else:
+        raise TypeError(
+            f"a device is a name or None, or a function that gives one, got {type(name).__name__}"
+        )
+    return request.asking(request.Request((block,)))
+
+
+def colocate_with(op: Any, ignore_existing: bool = False) -> AbstractContextManager[Any]:
+    """A block whose operations run where another operation runs.
+
+    Operations that are colocated, with each other or one after the other, are placed as one: what
+    any of them asks for holds for all. Device blocks around this one are forgotten. Blocks add up,
+    so an operation can be colocated with several.
+
+    Args:
+      op: an operation, tensor or variable; None for nothing, which forgets the blocks around.
+      ignore_existing: whether to forget colocation blocks around this one.
+
+    Raises:
+      TypeError: if it is something else.
+      ValueError: if it is of another graph, or None without `ignore_existing`.
+    """
+    if op is None and not ignore_existing:
+        raise ValueError("colocate_with(None) forgets other blocks: it needs ignore_existing=True")
+    names: list[str | None] = [None] if ignore_existing else []
+    if op is not None:
+        target = _operation(op, "colocate_with takes an operation, a tensor or a variable")
+        if target.graph is not get_default_graph():
+            raise ValueError(f"{target!r} belongs to another graph than the one being built")
+        names.append(target.name)
+    return request.asking(request.Request((None,), tuple(names)))
 
 
 def container(name: str) -> AbstractContextManager[None]:
@@ -119,13 +160,14 @@ def control_dependencies(
     scopes = get_default_graph().scopes
     if inputs is None:
         return scopes.replaced(control_inputs=())
+    wanted = "a control input is an operation or a tensor"
     added = dict.fromkeys(scopes.control_inputs)
-    added.update(dict.fromkeys(_operation(x) for x in inputs))
+    added.update(dict.fromkeys(_operation(x, wanted) for x in inputs))
     return scopes.replaced(control_inputs=tuple(added))
 
 
-def _operation(value: Any) -> Operation:
+def _operation(value: Any, wanted: str) -> Operation:
     op = value if isinstance(value, Operation) else getattr(value, "op", None)
     if not isinstance(op, Operation):
-        raise TypeError(f"a control input is an operation or a tensor, got {value!r}")
+        raise TypeError(f"{wanted}, got {value!r}")
     return op

@@ -16,7 +16,6 @@ from jflow.graph import get_default_graph as _default_graph
 from jflow.graph.dtypes import as_array
 from jflow.graph.equations import shape_of
 from jflow.graph.primitives import assign_p, read_p, update_p, variable_p
-from jflow.graph.request import requested
 
 GLOBAL_VARIABLES = "variables"
 TRAINABLE_VARIABLES = "trainable_variables"
@@ -98,13 +97,11 @@ class Variable(Symbolic):
             _check_initial(aval, dtype, name or "")
         else:
             aval = initial = as_array(initial, dtype)
+        name = scopes.names + name if name else keeper.unnamed()
+        # A graph of its own, for the blocks around may want to see an operation.
+        spec = Graph().add(variable_p, [], [], name=name).spec
         self._ref = VariableRef(
-            scopes.names + name if name else keeper.unnamed(),
-            scopes.container,
-            tuple(aval.shape),
-            aval.dtype,
-            requested(),
-            keeper,
+            name, scopes.container, tuple(aval.shape), aval.dtype, spec, keeper
         )
         keeper.create(self._ref, initial)
 

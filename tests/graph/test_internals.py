@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 import jflow as tf
-from jflow.graph import internals
+from jflow.graph import internals, request
 
 
 def _program_text():
@@ -47,4 +47,4 @@ def test_metadata_of_the_device_scope_is_carried_by_equations_through_a_gradient
 
     jaxpr = jax.make_jaxpr(jax.grad(fun))(1.0)
     assert jaxpr.eqns
-    assert {eqn.ctx.xla_metadata["jflow_task"] for eqn in jaxpr.eqns} == {"3"}
+    assert {str(request.asked_for(eqn)) for eqn in jaxpr.eqns} == {"/job:ps/task:3"}
