@@ -15,6 +15,13 @@ _FIELD = re.compile(
     re.ASCII,
 )
 
+_PATTERNS = {
+    "job": re.compile(r"[A-Za-z][A-Za-z0-9_\-]*"),
+    "task": re.compile(r"\d+"),
+    "type": re.compile(r"[A-Z][A-Z0-9_]*"),
+    "index": re.compile(r"\d+"),
+}
+
 
 @dataclass(frozen=True, order=True)
 class Task:
@@ -69,12 +76,26 @@ class Device:
 
 @dataclass(frozen=True)
 class DeviceSpec:
-    """A device name in which any field may be missing (None)."""
+    """A device name in which any field may be missing (None).
+
+    Raises:
+      TypeError: if a field has the wrong type.
+      ValueError: if a name could not say it.
+    """
 
     job: str | None = None
     task: int | None = None
     type: str | None = None
     index: int | None = None
+
+    def __post_init__(self) -> None:
+        for field, kind in (("job", str), ("task", int), ("type", str), ("index", int)):
+            value = getattr(self, field)
+            if value is not None and type(value) is not kind:
+                raise TypeError(f"the {field} of a device is of type {kind.__name__}: {value!r}")
+            pattern = _PATTERNS[field]
+            if value is not None and not pattern.fullmatch(str(value)):
+                raise ValueError(f"{value!r} cannot be the {field} of a device")
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -96,9 +117,12 @@ class DeviceSpec:
                     "'/job:NAME/task:N/device:TYPE:N' (or '/cpu:N', '/gpu:N'), "
                     f"cannot read {rest!r}"
                 )
-            for field, value in match.groupdict().items():
+            for group, value in match.groupdict().items():
+                field = long_names.get(group, group)
+                if value is not None and field in found:
+                    raise ValueError(f"{text!r} is not a device name: it has more than one {field}")
                 if value is not None:
-                    found[long_names.get(field, field)] = value
+                    found[field] = value
             rest = rest[match.end() :]
         return cls(
             job=found.get("job"),

@@ -144,10 +144,14 @@ class Operation:
         """The device that was asked for as a string, "" when none was."""
         return str(self.spec)
 
+    @property
+    def colocated_with(self) -> tuple[str, ...]:
+        """Names of the operations that it has to run with."""
+        return request.asked(self.eqn).names
+
     def colocation_groups(self) -> list[bytes]:
-        """The groups it is in, as TensorFlow writes them: `b"loc:@` and a first member's name."""
-        names = request.asked(self.eqn).names or (self.name,)
-        return [f"loc:@{name}".encode() for name in names]
+        """The groups it is in, as TensorFlow writes them: b"loc:@" and a first member's name."""
+        return [f"loc:@{name}".encode() for name in self.colocated_with or (self.name,)]
 
     @property
     def origin(self) -> str:

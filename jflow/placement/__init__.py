@@ -3,3 +3,4 @@
 from jflow.placement.place import Inventory as Inventory
 from jflow.placement.place import Placement as Placement
 from jflow.placement.place import place as place
+from jflow.placement.placer import Placer as Placer

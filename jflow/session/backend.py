@@ -13,7 +13,7 @@ from jflow.cluster import Device
 from jflow.errors import OpError
 from jflow.graph import Graph, Operation, Tensor
 from jflow.partition import Partition, Segment, partition, prune
-from jflow.placement import Inventory, place
+from jflow.placement import Inventory, Placer
 from jflow.plan import Program
 
 Array = np.ndarray[Any, Any]
@@ -65,23 +65,26 @@ class StepKey(NamedTuple):
     fed: tuple[Tensor, ...]
 
 
-def place_step(graph: Graph, key: StepKey, backend: Backend) -> dict[Operation, Device]:
+def place_step(
+    graph: Graph, key: StepKey, backend: Backend, placer: Placer
+) -> dict[Operation, Device]:
     """A device for each operation that a step needs.
 
     Raises:
-      InvalidArgumentError: if a placeholder is not fed or a device does not exist.
+      InvalidArgumentError: if a placeholder is not fed, a device does not exist, or operations
+        that are colocated ask for different devices.
     """
     ops = prune(graph, key.targets, key.fetches, set(key.fed))
-    return dict(place(ops, backend.inventory()))
+    return dict(placer.place(ops, backend.inventory()))
 
 
-def register_step(graph: Graph, key: StepKey, backend: Backend) -> Step:
+def register_step(graph: Graph, key: StepKey, backend: Backend, placer: Placer) -> Step:
     """Takes a step through every stage: prune, place, partition, lower, register.
 
     Raises:
       InvalidArgumentError: as `place_step`.
     """
-    placement = place_step(graph, key, backend)
+    placement = place_step(graph, key, backend, placer)
     plans = partition(list(placement), placement, key.fed, key.fetches, backend.lower)
     return backend.register(plans, len(key.fetches))
 

@@ -12,10 +12,16 @@ class ConfigProto:
     Attributes:
       operation_timeout_in_ms: longest time for a step; 0 for no limit.
       connect_timeout_in_ms: longest time to wait for a server, or for a task that a step needs.
+      allow_soft_placement: whether an operation that asks for a device type or number that its
+        task does not have runs on another device of that task. Jobs and tasks are never changed.
+      log_device_placement: whether to log, once for each operation, where it runs; through
+        `logging`, as warnings of "jflow.placement.placer" so that they are seen by default.
     """
 
     operation_timeout_in_ms: int = 0
     connect_timeout_in_ms: int = 30_000
+    allow_soft_placement: bool = False
+    log_device_placement: bool = False
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from typing import Any, Self
 from jflow.cluster import Device
 from jflow.errors import OpError
 from jflow.graph import Graph, Operation, Tensor, get_default_graph, stack
+from jflow.placement import Placer
 from jflow.session.backend import (
     Backend,
     DeviceInfo,
@@ -52,6 +53,7 @@ class Session:
         self._graph = get_default_graph() if graph is None else graph
         self._target = checked_target(target)
         self._backend: Backend = open_backend(target, self._config)
+        self._placer = Placer(self._config.allow_soft_placement, self._config.log_device_placement)
         self._steps: dict[StepKey, Step] = {}
         self._singles: dict[Tensor | Operation, Fetches] = {}
         self._registering = threading.Lock()
@@ -88,7 +90,8 @@ class Session:
         Raises:
           TypeError, ValueError: if a fetch or feed is not of this graph or does not fit.
           RuntimeError: if the session is closed or the graph is empty.
-          InvalidArgumentError: if a placeholder is not fed or a device does not exist.
+          InvalidArgumentError: if a placeholder is not fed, a device does not exist, or operations
+            that are colocated ask for different devices.
           FailedPreconditionError: if a variable is read that is not initialized.
           DeadlineExceededError: if the timeout passes; the session stays usable.
           UnavailableError: if a task that the step needs cannot be reached; likewise.
@@ -142,7 +145,8 @@ class Session:
         """
         parsed = parse_fetches(self._graph, fetches)
         fed = parse_feed_list(self._graph, feed_list or ())
-        return place_step(self._graph, StepKey(parsed.targets, parsed.tensors, fed), self._backend)
+        key = StepKey(parsed.targets, parsed.tensors, fed)
+        return place_step(self._graph, key, self._backend, self._placer)
 
     def list_devices(self) -> list[DeviceInfo]:
         """The devices of the cluster's tasks that are up, the master's own first."""
@@ -214,7 +218,8 @@ class Session:
             with self._registering:
                 step = self._steps.get(key)
                 if step is None:
-                    step = self._steps[key] = register_step(self._graph, key, self._backend)
+                    step = register_step(self._graph, key, self._backend, self._placer)
+                    self._steps[key] = step
         return step
 
     def _timeout(self, options: RunOptions | None) -> float | None:
