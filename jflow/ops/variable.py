@@ -100,9 +100,7 @@ class Variable(Symbolic):
         name = scopes.names + name if name else keeper.unnamed()
         # A graph of its own, for the blocks around may want to see an operation.
         spec = Graph().add(variable_p, [], [], name=name).spec
-        self._ref = VariableRef(
-            name, scopes.container, tuple(aval.shape), aval.dtype, spec, keeper
-        )
+        self._ref = VariableRef(name, scopes.container, tuple(aval.shape), aval.dtype, spec, keeper)
         keeper.create(self._ref, initial)
 
     # What it is -------------------------------------------------------------------------------
