@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NoReturn
 
 import jax
@@ -100,7 +100,7 @@ class Tensor(Symbolic):
         Raises:
           ValueError: if there is neither.
         """
-        return _runner(session).run(self, feed_dict)
+        return stack.runner(session).run(self, feed_dict)
 
     def __repr__(self) -> str:
         return f"<jflow.Tensor {self.name!r} shape={self.shape} dtype={self.dtype.name}>"
@@ -164,7 +164,7 @@ class Operation:
         Raises:
           ValueError: if there is neither.
         """
-        _runner(session).run(self, feed_dict)
+        stack.runner(session).run(self, feed_dict)
 
     def __repr__(self) -> str:
         return f"<jflow.Operation {self.name!r} type={self.type}>"
@@ -189,7 +189,7 @@ class Graph:
         self._names: dict[str, int] = {}
         self._collections: dict[str, list[Any]] = {}
         self._finalized = False
-        self.scopes = _Scopes()
+        self.scopes = stack.Scopes()
 
     # Making operations ----------------------------------------------------------------------
 
@@ -497,31 +497,3 @@ class StateOrder:
             self._reads.pop(op.eqn.params["variable"], None)
         elif op.eqn.primitive in ACCESSES:
             self._reads.setdefault(op.eqn.params["variable"], []).append(op)
-
-
-class _Scopes(threading.local):
-    """What the blocks that are open on this thread say about new operations of one graph."""
-
-    def __init__(self) -> None:
-        self.names = ""
-        self.container = ""
-        self.control_inputs: tuple[Operation, ...] = ()
-
-    @contextmanager
-    def replaced(self, **values: Any) -> Iterator[None]:
-        """Sets attributes inside the block."""
-        before = {key: getattr(self, key) for key in values}
-        self.__dict__.update(values)
-        try:
-            yield
-        finally:
-            self.__dict__.update(before)
-
-
-def _runner(session: Any) -> stack.Runner:
-    runner: stack.Runner | None = session or stack.sessions.top
-    if runner is None:
-        raise ValueError(
-            "no default session: use `with jflow.Session():` around the call or pass session="
-        )
-    return runner

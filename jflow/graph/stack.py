@@ -1,4 +1,4 @@
-"""Stacks of defaults, one a thread: the current graph, the current session."""
+"""What blocks set for the thread that is in them: the current graph, session, names and so on."""
 
 from __future__ import annotations
 
@@ -50,3 +50,36 @@ class Runner(Protocol):
 
 
 sessions: DefaultStack[Runner] = DefaultStack()
+
+
+def runner(session: Any) -> Runner:
+    """The session itself, or the default one.
+
+    Raises:
+      ValueError: if there is neither.
+    """
+    found: Runner | None = session or sessions.top
+    if found is None:
+        raise ValueError(
+            "no default session: use `with jflow.Session():` around the call or pass session="
+        )
+    return found
+
+
+class Scopes(threading.local):
+    """What the blocks that are open on this thread say about new operations of one graph."""
+
+    def __init__(self) -> None:
+        self.names = ""
+        self.container = ""
+        self.control_inputs: tuple[Any, ...] = ()
+
+    @contextmanager
+    def replaced(self, **values: Any) -> Iterator[None]:
+        """Sets attributes inside the block."""
+        before = {key: getattr(self, key) for key in values}
+        self.__dict__.update(values)
+        try:
+            yield
+        finally:
+            self.__dict__.update(before)
