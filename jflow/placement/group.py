@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 
 from jflow.cluster import Device, DeviceSpec
@@ -31,18 +31,20 @@ class Group:
         """Whether one of them is a variable, so that the group needs a lasting home."""
         return any(op.eqn.primitive is variable_p for op in self.members)
 
-    def request(self, homes: Homes, soft: bool) -> DeviceSpec:
+    def request(self, needed: Collection[Operation], homes: Homes, soft: bool) -> DeviceSpec:
         """What all members ask for together.
 
         A variable that has a home asks for that, before all others; then the members ask in the
-        graph's order.
+        graph's order. Members count that are not needed, so that a variable has one home in every
+        step; but if one of them disagrees with members before it, it is left out.
 
         Args:
+          needed: what is to be placed.
           homes: where variables are already.
           soft: whether a device type or index that disagrees is dropped; of jobs and tasks none is.
 
         Raises:
-          InvalidArgumentError: if two members disagree.
+          InvalidArgumentError: if a member that is needed disagrees with others.
         """
         if len(self.members) == 1:
             return _asked(self.members[0], homes)
@@ -53,8 +55,10 @@ class Group:
             field = _disagreement(total, spec)
             if field in ("type", "index") and soft:
                 spec = replace(spec, index=None, type=None if field == "type" else spec.type)
-            elif field is not None:
+            elif field is not None and op in needed:
                 raise _conflict(op, askers[field], field, homes)
+            elif field is not None:
+                continue
             askers = {name: op for name in _FIELDS if getattr(spec, name) is not None} | askers
             total = total.merge(spec)
         return total

@@ -14,7 +14,7 @@ The rules, in their order:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -70,7 +70,7 @@ def place(
       InvalidArgumentError: if an operation asks for a device that does not exist, or operations
         that are colocated ask for different devices.
     """
-    chooser = _Chooser(inventory, soft, homes)
+    chooser = _Chooser({anchor(op) for op in ops}, inventory, soft, homes)
     colocated = groups(ops[0].graph.get_operations()) if ops else {}
     chosen: dict[Group, Device] = {}
     placement: dict[Operation, Device] = {}
@@ -86,15 +86,16 @@ def place(
 
 @dataclass(frozen=True)
 class _Chooser:
-    """Gives a group of operations its device; the arguments are those of `place`."""
+    """Gives groups of operations their devices; the attributes are arguments of `place`."""
 
+    needed: Collection[Operation]
     inventory: Inventory
     soft: bool
     homes: Homes
 
     def device(self, op: Operation, group: Group) -> Device:
         """The device of a group, for the sake of one operation in it."""
-        spec = group.request(self.homes, self.soft)
+        spec = group.request(self.needed, self.homes, self.soft)
         task = self._task(
             spec, self.inventory.home if group.has_variable else self.inventory.master
         )

@@ -88,6 +88,10 @@ def test_a_replica_is_read_and_ignored(replica):
         "/foo",
         "/cpu:0 ",
         " /cpu:0",
+        "/cpu:0/gpu:1",
+        "/device:CPU:0/cpu:0",
+        "/job:ps/job:worker",
+        "/task:0/job:ps/task:0",
         "/task:\u0663",
         "/device:CP\u00dc:0",
     ],
@@ -96,6 +100,34 @@ def test_anything_else_is_an_error_that_quotes_the_text(text):
     with pytest.raises(ValueError, match="is not a device name") as raised:
         DeviceSpec.parse(text)
     assert repr(text) in str(raised.value)
+
+
+PIECES = st.sampled_from(
+    ["/", ":", "*", "job", "task", "device", "replica", "cpu", "GPU", "ps", "0", "-1", "9" * 5000]
+)
+
+
+@given(st.text() | st.lists(PIECES).map("".join))
+def test_any_text_is_a_device_name_or_a_value_error(text):
+    try:
+        spec = DeviceSpec.parse(text)
+    except ValueError:
+        return
+    assert DeviceSpec.parse(str(spec)) == spec
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("job", "1st"), ("job", ""), ("task", -1), ("type", "gpu"), ("index", -2)]
+)
+def test_a_field_that_no_name_could_say_is_a_value_error(field, value):
+    with pytest.raises(ValueError, match=f"cannot be the {field} of a device"):
+        DeviceSpec(**{field: value})
+
+
+@pytest.mark.parametrize(("field", "value"), [("job", 1), ("task", "0"), ("index", True)])
+def test_a_field_of_another_type_is_a_type_error(field, value):
+    with pytest.raises(TypeError, match=f"the {field} of a device is of type"):
+        DeviceSpec(**{field: value})
 
 
 @given(SPECS)

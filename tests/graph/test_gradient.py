@@ -299,6 +299,19 @@ def test_equal_operations_on_two_devices_are_not_confused():
     assert "exp" not in _types()[before:]
 
 
+def test_equal_operations_colocated_with_two_others_are_not_confused():
+    x = tf.constant(X)
+    results = []
+    for name in "ab":
+        with tf.colocate_with(tf.constant(1.0, name=name)):
+            results.append(tf.numpy.exp(x))
+    before = len(_types())
+    tf.gradients(results, x, grad_ys=[X, M[0]])
+    made = tf.get_default_graph().get_operations()[before:]
+    used = {(op.colocated_with, t.op) for op in made for t in op.inputs if t.op.type == "exp"}
+    assert used == {(t.op.colocated_with, t.op) for t in results}
+
+
 def test_new_operations_are_in_a_name_scope():
     x = tf.constant(X)
     y = tf.numpy.sin(x)
