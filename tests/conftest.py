@@ -1,6 +1,8 @@
 """What every test needs: three CPU devices before JAX starts, and a default graph of its own."""
 
 import os
+import subprocess
+import sys
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
@@ -20,3 +22,25 @@ settings.load_profile("ci" if os.environ.get("CI") == "true" else "local")
 @pytest.fixture(autouse=True)
 def _fresh_default_graph():
     tf.reset_default_graph()
+
+
+@pytest.fixture(scope="session")
+def gpu():
+    """The environment of programs that use this machine's GPU; a skip where there is none.
+
+    The process of the tests keeps to CPUs itself.
+    """
+    environment = {key: value for key, value in os.environ.items() if key != "JAX_PLATFORMS"}
+    # The tasks of a cluster share the GPU, so none of them may take all of its memory.
+    environment["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
+    found = subprocess.run(
+        [sys.executable, "-c", "import jax; jax.devices('gpu')"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    if found.returncode:
+        pytest.skip(f"no GPU here: {found.stderr.strip().splitlines()[-1]}")
+    return environment

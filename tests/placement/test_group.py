@@ -88,12 +88,12 @@ def test_groups_that_share_a_member_are_one():
 
 
 def test_a_constant_in_a_group_does_not_follow_its_consumers():
-    a = _sin("a", "/cpu:1")
+    a = _sin("a")
     with tf.colocate_with(a):
         value = tf.constant(1.0, name="value")
     with tf.device("/job:ps"):
         sin = tf.numpy.sin(value, name="sin").op
-    assert _places(a, value.op, sin)["value"] == "/job:worker/task:0/device:CPU:1"
+    assert _places(a, value.op, sin) == {"a": MASTER, "value": MASTER, "sin": HOME}
 
 
 CONFLICTS = [

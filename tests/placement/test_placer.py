@@ -28,6 +28,19 @@ def test_a_variable_stays_where_the_first_step_put_it():
     assert newer.place([read, late], INVENTORY) == {read: DEVICES[2], late: DEVICES[2]}
 
 
+def test_a_variable_stays_when_it_comes_into_an_older_operations_group():
+    placer = Placer(soft=False, log=False)
+    with tf.device("/cpu:1"):
+        old = tf.no_op("old")
+    v = tf.Variable(1.0, name="v").op
+    placer.place([v], INVENTORY)
+    with tf.colocate_with(v), tf.colocate_with(old):
+        tf.no_op("late")
+    assert placer.place([v], INVENTORY) == {v: DEVICES[0]}
+    with pytest.raises(tf.errors.InvalidArgumentError, match="Cannot colocate operation 'old'"):
+        placer.place([old], INVENTORY)
+
+
 def test_a_step_that_cannot_be_placed_leaves_nothing_behind():
     placer = Placer(soft=False, log=False)
     v = tf.Variable(1.0)

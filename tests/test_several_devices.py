@@ -1,0 +1,92 @@
+"""One program on two devices of a process, or of a cluster: CPUs everywhere, GPUs where they are."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+PROGRAM = Path(__file__).parent / "programs" / "split.py"
+LOCAL = "/job:localhost/task:0"
+PS, WORKER = "/job:ps/task:0", "/job:worker/task:0"
+
+
+def _run(environment: Mapping[str, str], *arguments: str) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, str(PROGRAM), *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def _check(found: dict[str, Any], first: str, second: str) -> None:
+    """Asserts that everything ran where it was to run, and gave what JAX gives."""
+    places = found["places"]
+    assert (places["w/read"], places["sum"]) == (first, first)
+    assert (places["b/read"], places["dot"], places["tanh"]) == (second, second, second)
+    # A derivative is beside its forward operation.
+    assert {places[name] for name in places if name.startswith("gradients/")} == {first, second}
+    assert {first, second} <= set(found["devices"])
+    np.testing.assert_allclose(found["losses"], _losses(), rtol=1e-2)
+
+
+def _losses() -> list[float]:
+    x = np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)
+
+    def loss(w: jax.Array, b: jax.Array) -> jax.Array:
+        return jnp.sum(jnp.tanh(x @ w + b) ** 2)
+
+    w, b = jnp.full((4, 3), 0.5), jnp.ones(3)
+    losses = []
+    for _ in range(3):
+        losses.append(float(loss(w, b)))
+        slope_w, slope_b = jax.grad(loss, (0, 1))(w, b)
+        w, b = w - 0.1 * slope_w, b - 0.1 * slope_b
+    return losses
+
+
+def test_a_program_is_split_between_cpus_of_a_process() -> None:
+    found = _run(os.environ | {"JAX_NUM_CPU_DEVICES": "2"}, "local", "/cpu:0", "/device:CPU:1")
+    assert found["devices"] == [f"{LOCAL}/device:CPU:{i}" for i in (0, 1)]
+    _check(found, f"{LOCAL}/device:CPU:0", f"{LOCAL}/device:CPU:1")
+
+
+def test_a_program_is_split_between_cpus_of_a_cluster() -> None:
+    environment = os.environ | {"JAX_NUM_CPU_DEVICES": "2"}
+    found = _run(environment, "cluster", "/job:ps/device:CPU:1", "/job:worker/cpu:1")
+    assert found["devices"] == [f"{task}/device:CPU:{i}" for task in (WORKER, PS) for i in (0, 1)]
+    _check(found, f"{PS}/device:CPU:1", f"{WORKER}/device:CPU:1")
+
+
+@pytest.mark.gpu
+def test_a_program_is_split_between_the_cpu_and_the_gpu_of_a_process(gpu: dict[str, str]) -> None:
+    found = _run(gpu, "local", "/cpu:0", "/gpu:0")
+    assert found["devices"][0] == f"{LOCAL}/device:GPU:0"
+    _check(found, f"{LOCAL}/device:CPU:0", f"{LOCAL}/device:GPU:0")
+
+
+@pytest.mark.gpu
+def test_a_variable_on_the_gpu_is_used_from_the_cpu(gpu: dict[str, str]) -> None:
+    found = _run(gpu | {"JAX_NUM_CPU_DEVICES": "2"}, "local", "/gpu:0", "/cpu:1")
+    _check(found, f"{LOCAL}/device:GPU:0", f"{LOCAL}/device:CPU:1")
+
+
+@pytest.mark.gpu
+def test_a_program_is_split_between_cpu_and_gpu_of_two_tasks(gpu: dict[str, str]) -> None:
+    found = _run(gpu, "cluster", "/job:ps/cpu:0", "/job:worker/gpu:0")
+    _check(found, f"{PS}/device:CPU:0", f"{WORKER}/device:GPU:0")
