@@ -1,4 +1,4 @@
-"""One program on two devices of a process, or of a cluster: CPUs everywhere, GPUs where they are."""
+"""One program on two devices of a process or a cluster: CPUs everywhere, GPUs where they are."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import jax.extend.core as jex
 
 from jflow.cluster import Device
 from jflow.errors import OpError
-from jflow.graph import Graph, Operation, StateOrder, Tensor, origin
+from jflow.graph import Graph, Operation, StateOrder, Tensor, origin, request
 from jflow.graph.primitives import placeholder_p
 from jflow.session import Step, StepKey, add_origin
 
@@ -86,7 +86,9 @@ def insert(
     """
     order = StateOrder()
     inputs = [tensor.var for tensor in args]
-    outputs = graph.inline(jaxpr, inputs, _name, place_of=origin.place_of, order=order)
+    # The blocks around the call are around the trace too: the equations have them already.
+    with request.asking_for_nothing():
+        outputs = graph.inline(jaxpr, inputs, _name, place_of=origin.place_of, order=order)
     return outputs, order.writes
 
 

@@ -21,6 +21,7 @@ from jflow.graph import Graph, Operation, VariableRef, live, request, tracing
 from jflow.graph.equations import shape_of
 from jflow.graph.flatten import flatten
 from jflow.graph.primitives import WRITES, initialize_p
+from jflow.placement import Placer
 from jflow.session import (
     ConfigProto,
     DeviceInfo,
@@ -110,8 +111,9 @@ class Connection:
 
     def register(self, graph: Graph, key: StepKey) -> Step:
         """Makes a step of a graph ready to run."""
+        placer = Placer(self._config.allow_soft_placement, self._config.log_device_placement)
         with self._registering:
-            return register_step(graph, key, self._backend)
+            return register_step(graph, key, self._backend, placer)
 
     def place(self, graph: Graph, key: StepKey) -> dict[Operation, Device]:
         """A device for each operation of a step."""

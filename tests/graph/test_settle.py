@@ -153,6 +153,41 @@ def test_a_function_around_a_traced_one_is_called_when_it_becomes_operations():
     assert (seen, y.device) == (["sin"], "/device:CPU:1")
 
 
+def test_a_device_function_is_called_once_for_each_operation_of_a_jflow_function():
+    seen = []
+
+    def choose(op):
+        seen.append(op.type)
+        return "/cpu:1"
+
+    @tf.function
+    def compute(x):
+        return jnp.cos(jnp.sin(x))
+
+    with tf.device(choose):
+        y = compute(tf.constant(1.0))
+        assert seen.count("sin") == seen.count("cos") == 1
+        assert y.device == "/device:CPU:1"
+        seen.clear()
+        assert compute(2.0) == jnp.cos(jnp.sin(2.0))
+        assert compute(3.0) == jnp.cos(jnp.sin(3.0))
+    assert seen.count("sin") == seen.count("cos") == 1
+
+
+def test_a_live_variable_is_shown_to_device_functions_as_an_operation():
+    seen = []
+
+    def choose(op):
+        seen.append((op.name, op.type))
+        return "/cpu:2"
+
+    with tf.connect(), tf.device(choose):
+        variable = tf.Variable(1.0, name="v")
+        assert variable.device == "/device:CPU:2"
+        assert variable + 1 == 2.0
+    assert seen[0] == ("v", "variable")
+
+
 def test_a_gradient_asks_for_what_the_function_answered_for_its_forward_operation():
     calls = []
     x = tf.constant(1.0)

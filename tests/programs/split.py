@@ -21,17 +21,19 @@ slopes = tf.gradients(loss, [w, b])
 train = tf.group(w.assign_sub(0.1 * slopes[0]), b.assign_sub(0.1 * slopes[1]))
 
 feeds = {x: np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)}
-with tf.LocalCluster(ps=1, workers=1) if where == "cluster" else nullcontext() as cluster:
-    with tf.Session(cluster.target() if cluster else "") as session:
-        session.run(tf.global_variables_initializer())
-        losses = []
-        for _ in range(3):
-            losses.append(float(session.run(loss, feeds)))
-            session.run(train, feeds)
-        places = session.placement([train, loss], [x])
-        found = {
-            "losses": losses,
-            "places": {op.name: str(device) for op, device in places.items()},
-            "devices": [device.name for device in session.list_devices()],
-        }
+with (
+    tf.LocalCluster(ps=1, workers=1) if where == "cluster" else nullcontext() as cluster,
+    tf.Session(cluster.target() if cluster else "") as session,
+):
+    session.run(tf.global_variables_initializer())
+    losses = []
+    for _ in range(3):
+        losses.append(float(session.run(loss, feeds)))
+        session.run(train, feeds)
+    places = session.placement([train, loss], [x])
+    found = {
+        "losses": losses,
+        "places": {op.name: str(device) for op, device in places.items()},
+        "devices": [device.name for device in session.list_devices()],
+    }
 print(json.dumps(found))
