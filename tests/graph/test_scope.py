@@ -1,6 +1,8 @@
 import threading
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import jflow as tf
 from jflow.cluster import DeviceSpec
@@ -71,6 +73,16 @@ def test_a_malformed_device_is_a_value_error(name):
 def test_a_device_of_another_type_is_a_type_error(name):
     with pytest.raises(TypeError, match="a device is a name or None"):
         tf.device(name)
+
+
+@given(st.text() | st.integers() | st.binary() | st.lists(st.text()) | st.booleans())
+def test_whatever_is_no_device_is_refused_before_the_block(value):
+    try:
+        block = tf.device(value)
+    except (ValueError, TypeError):
+        return
+    with block:
+        assert _op().spec == DeviceSpec.parse(value)
 
 
 def test_a_device_scope_belongs_to_its_thread():

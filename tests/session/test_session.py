@@ -5,6 +5,7 @@ import pytest
 
 import jflow as tf
 from jflow.graph import stack
+from jflow.session import register_step
 
 
 def _on_a_thread(fun):
@@ -322,6 +323,23 @@ def test_a_bad_operation_that_is_not_needed_does_no_harm():
     _bad_device()
     with tf.Session() as session:
         assert session.run(tf.constant(1.0)) == 1.0
+
+
+def test_a_step_is_registered_once_for_its_fetches_and_feeds(monkeypatch):
+    registered = []
+
+    def register(graph, key, *rest):
+        registered.append(key)
+        return register_step(graph, key, *rest)
+
+    monkeypatch.setattr("jflow.session.session.register_step", register)
+    x = tf.placeholder("float32", ())
+    y, z = x + 1, x * 2
+    with tf.Session() as session:
+        assert [session.run(y, {x: i}) for i in (1, 2, 3)] == [2, 3, 4]
+        assert len(registered) == 1
+        assert [session.run([y, z], {x: i}) for i in (1, 2)] == [[2, 2], [3, 4]]
+        assert len(registered) == 2
 
 
 def test_placement_tells_where_a_step_would_run():
