@@ -95,33 +95,39 @@ def settled(spec: DeviceSpec, targets: Iterable[str]) -> Request:
     return Request(() if spec.is_empty else (spec,), tuple(targets))
 
 
-@contextmanager
-def carried(metadata: Mapping[str, Any]) -> Iterator[None]:
+def carried(metadata: Mapping[str, Any]) -> AbstractContextManager[Any]:
     """A block whose equations carry `metadata`; a request in it is one within those around it."""
-    updates = dict(metadata)
-    if isinstance(updates.get(_KEY), Request):
-        updates[_KEY] = updates[_KEY].inside(_current())
-    with jax.experimental.xla_metadata.set_xla_metadata(**updates):
+    if metadata.get(_KEY) is None:
+        return _carrying(metadata)
+    return _nested(metadata)
+
+
+def _carrying(metadata: Mapping[str, Any]) -> AbstractContextManager[Any]:
+    block: AbstractContextManager[Any] = jax.experimental.xla_metadata.set_xla_metadata(**metadata)
+    return block
+
+
+@contextmanager
+def _nested(metadata: Mapping[str, Any]) -> Iterator[None]:
+    # What is around is known only when the block begins.
+    request: Request = metadata[_KEY]
+    with _carrying({**metadata, _KEY: request.inside(_current())}):
         yield
 
 
-def asking(request: Request) -> AbstractContextManager[None]:
+def asking(request: Request) -> AbstractContextManager[Any]:
     """A block whose equations ask for `request`, within what the blocks around it ask for."""
     return carried({_KEY: request})
 
 
-def asking_for(spec: DeviceSpec) -> AbstractContextManager[None]:
+def asking_for(spec: DeviceSpec) -> AbstractContextManager[Any]:
     """A block whose equations ask for a device, within what the blocks around it ask for."""
     return asking(Request((spec,)))
 
 
 def asking_only(request: Request) -> AbstractContextManager[Any]:
     """A block whose equations ask for `request`, whatever the blocks around it ask for."""
-    value = None if request == _NOTHING else request
-    block: AbstractContextManager[Any] = jax.experimental.xla_metadata.set_xla_metadata(
-        **{_KEY: value}
-    )
-    return block
+    return _carrying({_KEY: None if request == _NOTHING else request})
 
 
 def asking_for_nothing() -> AbstractContextManager[Any]:
