@@ -111,13 +111,16 @@ class Connection:
 
     def register(self, graph: Graph, key: StepKey) -> Step:
         """Makes a step of a graph ready to run."""
-        placer = Placer(self._config.allow_soft_placement, self._config.log_device_placement)
         with self._registering:
-            return register_step(graph, key, self._backend, placer)
+            return register_step(graph, key, self._backend, self._placer())
 
     def place(self, graph: Graph, key: StepKey) -> dict[Operation, Device]:
         """A device for each operation of a step."""
-        return place_step(graph, key, self._backend)
+        return place_step(graph, key, self._backend, self._placer())
+
+    def _placer(self) -> Placer:
+        # Graphs come and go with functions, so nothing is kept of one for another.
+        return Placer(self._config.allow_soft_placement, self._config.log_device_placement)
 
     def calls_of(self, function: Any) -> dict[Any, Any]:
         """What a function remembers about its calls here, for as long as both are there."""
