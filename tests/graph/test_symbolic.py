@@ -171,8 +171,10 @@ def test_variables_take_the_same_operators():
         (lambda x: jnp.stack([x, x]), "use the same name in jflow.numpy, jflow.nn"),
     ],
 )
-def test_using_a_tensor_as_a_value_is_a_type_error_that_says_what_to_do(make, use, words):
-    with pytest.raises(TypeError, match="has no value while the graph is built") as raised:
+def test_using_a_tensor_as_a_value_is_an_error_that_says_what_to_do(make, use, words):
+    with pytest.raises(
+        (TypeError, ValueError), match="no value while the graph is built"
+    ) as raised:
         use(make([1.0, 2.0]))
     assert words in str(raised.value)
 
@@ -180,13 +182,18 @@ def test_using_a_tensor_as_a_value_is_a_type_error_that_says_what_to_do(make, us
 @pytest.mark.parametrize(
     "call", [jnp.sin, jnp.sum, lambda x: jnp.add(x, 1), lambda x: jnp.dot(x, x)]
 )
-def test_a_function_of_jax_itself_is_a_type_error_that_says_where_to_find_it(call):
-    with pytest.raises(TypeError) as raised:
+def test_a_function_of_jax_itself_is_an_error_that_says_where_to_find_it(call):
+    with pytest.raises(ValueError, match=r"use the same name in jflow\.numpy"):
         call(tf.constant([1.0, 2.0]))
-    chain = [raised.value]
-    while chain[-1] is not None:
-        chain.append(chain[-1].__cause__ or chain[-1].__context__)
-    assert "use the same name in jflow.numpy" in " ".join(map(str, chain))
+
+
+def test_an_array_leaves_its_operators_to_a_tensor():
+    with tf.Session() as session:
+        total, product = session.run(
+            [jnp.ones(2) + tf.constant(1.0), jnp.ones(2) @ tf.Variable([1.0, 2.0]).initial_value]
+        )
+    np.testing.assert_array_equal(total, [2.0, 2.0])
+    assert product == 3.0
 
 
 @pytest.mark.parametrize("call", [np.sin, lambda x: np.add(x, 1)])
