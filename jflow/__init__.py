@@ -33,6 +33,7 @@ from jflow.graph import get_default_session as get_default_session
 from jflow.graph import gradients as gradients
 from jflow.graph import name_scope as name_scope
 from jflow.graph import reset_default_graph as reset_default_graph
+from jflow.graph import string as string
 from jflow.graph import variable_scope as variable_scope
 from jflow.launch import LocalCluster as LocalCluster
 from jflow.ops import Variable as Variable

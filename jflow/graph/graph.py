@@ -20,8 +20,10 @@ import numpy as np
 
 from jflow.cluster import DeviceSpec
 from jflow.graph import origin, request, stack, tracing
-from jflow.graph.dtypes import as_array
-from jflow.graph.primitives import aval_of, constant_p
+from jflow.graph.carrier import carry
+from jflow.graph.dtypes import AbstractValue, Dtype, abstract_of, as_array
+from jflow.graph.host import HostArray
+from jflow.graph.primitives import constant_p
 from jflow.graph.symbolic import Symbolic
 
 graphs: stack.DefaultStack[Graph] = stack.DefaultStack()
@@ -50,10 +52,10 @@ class Tensor(Symbolic):
         return self.op.graph
 
     @property
-    def aval(self) -> jax.core.ShapedArray:
+    def aval(self) -> AbstractValue:
         """Shape and dtype as JAX knows them, weak types included."""
         aval = self.var.aval
-        assert isinstance(aval, jax.core.ShapedArray)
+        assert isinstance(aval, AbstractValue)
         return aval
 
     @property
@@ -62,10 +64,9 @@ class Tensor(Symbolic):
         return tuple(self.aval.shape)
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> Dtype:
         """Type of the elements; for random keys JAX's own kind of dtype."""
-        dtype: np.dtype[Any] = self.aval.dtype
-        return dtype
+        return self.aval.dtype
 
     @property
     def ndim(self) -> int:
@@ -204,7 +205,8 @@ class Graph:
 
         Raises:
           ValueError: if tensors of another graph are among the arguments.
-          TypeError: if values that JAX is tracing are, or `fun` does not take its arguments.
+          TypeError: if strings are, or values that JAX is tracing, or `fun` does not take its
+            arguments.
         """
         name = name or tracing.name_of(fun)
         leaves, in_tree = jax.tree.flatten((tuple(args), kwargs or {}))
@@ -217,7 +219,7 @@ class Graph:
                     "traces cannot use them from outside; pass them to it as arguments"
                 )
             if isinstance(leaf, Symbolic | np.ndarray | jax.Array):
-                tensors.append(self.as_tensor(leaf))
+                tensors.append(_of_numbers(self.as_tensor(leaf), name))
                 keys.append(tensors[-1].aval)
             else:
                 keys.append(tracing.Static.of(leaf))
@@ -261,9 +263,10 @@ class Graph:
 
     def constant(self, value: Any, dtype: Any = None, *, name: str = "constant") -> Tensor:
         """Adds a constant. Raises TypeError or ValueError as `as_array` does."""
-        array = np.array(as_array(value, dtype))
-        array.flags.writeable = False
-        return self.add(constant_p, [], [aval_of(array)], name=name, value=array).outputs[0]
+        array = as_array(value, dtype)
+        carried = np.array(carry(array))
+        carried.flags.writeable = False
+        return self.add(constant_p, [], [abstract_of(array)], name=name, value=carried).outputs[0]
 
     def as_tensor(self, value: Any, dtype: Any = None) -> Tensor:
         """The tensor itself, a variable's value, or a new constant.
@@ -411,6 +414,15 @@ class _Scopes(threading.local):
             yield
         finally:
             self.__dict__.update(before)
+
+
+def _of_numbers(tensor: Tensor, fun: str) -> Tensor:
+    if isinstance(tensor.aval, HostArray):
+        raise TypeError(
+            f"{fun} is a function of JAX and takes numbers; {tensor!r} holds strings, "
+            "which stay in the memory of a task and never reach XLA"
+        )
+    return tensor
 
 
 def _runner(session: Any) -> stack.Runner:

@@ -7,11 +7,11 @@ below replace each of them by an argument or a result of the program around it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-import jax
 import jax.extend.core as jex
-import numpy as np
+
+from jflow.graph.dtypes import Dtype
+from jflow.graph.host import HostArray
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class VariableRef:
     name: str
     container: str
     shape: tuple[int, ...]
-    dtype: np.dtype[Any]
+    dtype: Dtype
 
     def __str__(self) -> str:
         return f"variable {self.name!r} (container {self.container!r})"
@@ -44,7 +44,10 @@ placeholder_p = jex.Primitive("placeholder")
 """() → value: must be fed."""
 
 constant_p = jex.Primitive("constant")
-"""() → value; param `value`: ndarray."""
+"""() → value; param `value`: the ndarray that carries it."""
+
+host_p = jex.Primitive("host")
+"""*values → value, on the host; param `function`: name of a function that the worker knows."""
 
 group_p = jex.Primitive("group")
 """() → (): has control inputs only."""
@@ -66,10 +69,10 @@ update_p = jex.Primitive("update")
 ACCESSES = frozenset({read_p, assign_p, update_p})
 """The primitives that need a variable's value to be where they run."""
 
-SOURCES = frozenset({placeholder_p, constant_p, read_p, assign_p, update_p})
+SOURCES = frozenset({placeholder_p, constant_p, host_p, read_p, assign_p, update_p})
 """The primitives through which no gradient flows."""
 
 
-def aval_of(array: Any) -> jax.core.ShapedArray:
-    """The abstract value of anything with a shape and a dtype."""
-    return jax.core.ShapedArray(tuple(array.shape), np.dtype(array.dtype))
+def is_on_host(eqn: jex.JaxprEqn) -> bool:
+    """Whether an equation is for the task itself to compute, not for XLA."""
+    return eqn.primitive is host_p or any(isinstance(x.aval, HostArray) for x in eqn.outvars)

@@ -7,9 +7,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from jflow.graph import Graph, Operation, Symbolic, Tensor, VariableRef, as_dtype
+from jflow.graph import Dtype, Graph, HostArray, Operation, Symbolic, Tensor, VariableRef, as_dtype
 from jflow.graph import get_default_graph as _default_graph
 from jflow.graph.primitives import assign_p, read_p, update_p, variable_p
 from jflow.graph.tracing import shape_of
@@ -79,7 +78,7 @@ class Variable(Symbolic):
         return self._ref.shape
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> Dtype:
         """Type of the elements."""
         return self._ref.dtype
 
@@ -178,8 +177,11 @@ def _initial(graph: Graph, value: Any, dtype: Any, name: str) -> Tensor:
     if value is None:
         raise ValueError(f"variable {name!r} needs an initial value")
     if not isinstance(value, Symbolic):
-        return graph.constant(value, dtype, name=f"{name}/initial_value")
-    tensor = graph.as_tensor(value)
+        tensor = graph.constant(value, dtype, name=f"{name}/initial_value")
+    else:
+        tensor = graph.as_tensor(value)
+    if isinstance(tensor.aval, HostArray):
+        raise TypeError(f"variable {name!r} cannot hold strings, only what XLA computes with")
     if dtype is not None and tensor.dtype != as_dtype(dtype):
         raise TypeError(
             f"variable {name!r} is asked for as {as_dtype(dtype)}, "

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import jax
 import numpy as np
 
 from jflow.plan import Feed, Fetch, Recv, Send
 from jflow.resources import Store
 from jflow.wire import Array
-from jflow.worker.bound import BoundPlan, BoundRun, BoundStep
+from jflow.worker.bound import BoundCall, BoundPlan, BoundRun, BoundStep
+from jflow.worker.devices import put
 from jflow.worker.frame import Frame
 
 
@@ -34,7 +34,7 @@ class InlineStep:
         self._writes_state = any(bound.writes_state for bound in plans)
         # Sorted out here, so that a step does nothing but its work.
         self._feeds: list[tuple[int, Feed]] = []
-        self._work: list[tuple[int, BoundRun | Send | Recv]] = []
+        self._work: list[tuple[int, BoundRun | BoundCall | Send | Recv]] = []
         self._fetches: list[tuple[int, Fetch]] = []
         for stage in range(max((len(bound.stages) for bound in plans), default=0)):
             for number, bound in enumerate(plans):
@@ -47,7 +47,7 @@ class InlineStep:
                 self._feeds.append((number, step))
             case Fetch():
                 self._fetches.append((number, step))
-            case BoundRun() | Send() | Recv():
+            case BoundRun() | BoundCall() | Send() | Recv():
                 self._work.append((number, step))
 
     def run(self, feeds: Sequence[Array]) -> list[Array]:
@@ -67,6 +67,8 @@ class InlineStep:
             for number, step in self._work:
                 if isinstance(step, BoundRun):
                     frames[number].take_turn(step)
+                elif isinstance(step, BoundCall):
+                    frames[number].call(step)
                 elif isinstance(step, Send):
                     wires[step.edge] = None if step.slot is None else frames[number][step.slot]
                 else:
@@ -79,7 +81,7 @@ class InlineStep:
     def _receive(self, step: Recv, number: int, frame: Frame, wires: dict[int, Any]) -> None:
         value = wires.pop(step.edge)
         if step.slot is not None:
-            frame[step.slot] = jax.device_put(value, self._plans[number].device)
+            frame[step.slot] = put(value, self._plans[number].device)
 
     def _fetched(self, frames: Sequence[Frame]) -> list[Array]:
         # Read last, so that no device waits for another one's results.

@@ -57,6 +57,7 @@ class _Case:
             self.fed,
             self.fetched,
             self.lowering,
+            lambda _: "kept",
             self.max_segment_ops,
         )
         self.running = [op for op in self.ops if op.eqn.primitive not in (group_p, variable_p)]
@@ -332,7 +333,7 @@ def test_a_long_run_is_cut_at_the_limit():
 def test_nothing_to_run_makes_no_plan():
     assert _cut([], {}).plans == ()
     done = tf.group(tf.no_op())
-    assert partition([done], {done: DEVICES[0]}, [], [], _Lowering()) == ()
+    assert partition([done], {done: DEVICES[0]}, [], [], _Lowering(), str) == ()
 
 
 def test_a_control_dependency_on_a_variable_is_no_work():
