@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import jax
@@ -30,7 +31,9 @@ NUMBERS: dict[str, np.dtype[Any]] = {
 }
 """The dtypes of arrays by name: those of JAX that a device takes from the host and gives back."""
 
+_KNOWN = frozenset(NUMBERS.values())
 _RANKS = (np.bool_, np.integer, np.floating, np.complexfloating)
+_FLOATING = _RANKS.index(np.floating)
 
 _SWITCH_ON = "jax.config.update('jax_enable_x64', True)"
 
@@ -46,12 +49,11 @@ def as_dtype(dtype: Any) -> Dtype:
         return dtype
     if isinstance(dtype, str) and dtype == string.name:
         return string
-    wanted = np.dtype(dtype)
+    wanted = _native(np.dtype(dtype))
     if wanted.kind in "SU":
         return string
-    if wanted.name not in NUMBERS:
+    if wanted not in _KNOWN:
         raise TypeError(f"{wanted} is not a dtype of tensors; there are {', '.join(NUMBERS)}")
-    wanted = NUMBERS[wanted.name]
     if jax.dtypes.canonicalize_dtype(wanted) != wanted:
         raise ValueError(
             f"{wanted} needs 64-bit types, which JAX has switched off; "
@@ -83,13 +85,11 @@ def as_array(value: Any, dtype: Any = None) -> Any:
     if wanted is string or (wanted is None and _is_text(value)):
         return as_strings(value)
     array = np.asarray(value)
-    if wanted is not None and array.dtype == wanted:
-        return array
-    if array.dtype.name not in NUMBERS:
+    own = _native(array.dtype)
+    if own not in _KNOWN:
         raise TypeError(f"expected numbers or booleans, got {array.dtype}: {value!r:.80}")
-    if wanted is None:
-        wanted = jax.dtypes.canonicalize_dtype(NUMBERS[array.dtype.name])
-    return _cast(array, wanted)
+    wanted = jax.dtypes.canonicalize_dtype(own) if wanted is None else wanted
+    return array.astype(wanted, copy=False) if own == wanted else _cast(array, wanted)
 
 
 def abstract(shape: tuple[int, ...], dtype: Dtype) -> AbstractValue:
@@ -102,6 +102,11 @@ def abstract(shape: tuple[int, ...], dtype: Dtype) -> AbstractValue:
 def abstract_of(array: Any) -> AbstractValue:
     """The abstract value of what `as_array` gave."""
     return abstract(array.shape, string if is_host(array) else array.dtype)
+
+
+def _native(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The dtype in this machine's byte order, the only one that JAX takes."""
+    return dtype if dtype.isnative else dtype.newbyteorder("=")
 
 
 def _is_text(value: Any) -> bool:
@@ -132,29 +137,29 @@ def _cast(array: np.ndarray[Any, Any], wanted: np.dtype[Any]) -> np.ndarray[Any,
     before, after = _rank(array.dtype), _rank(wanted)
     if array.size and before > after:
         raise TypeError(_incompatible(array, wanted))
-    with np.errstate(over="ignore", invalid="ignore"):
+    if after < _FLOATING:
         cast = array.astype(wanted, copy=False)
-    changed = cast is not array and _changed(array, cast, after)
-    if np.any(changed):
-        example = array[changed].reshape(-1)[0]
-        raise TypeError(f"{_incompatible(array, wanted)}: {example} is out of its range")
+        changed = _comparable(cast) != _comparable(array)
+    else:
+        with np.errstate(over="ignore", invalid="ignore"):
+            cast = array.astype(wanted, copy=False)
+            changed = None if np.isfinite(cast).all() else _overflown(array, cast)
+    if changed is not None and changed.any():
+        raise TypeError(
+            f"{_incompatible(array, wanted)}: {array[changed][0]} is out of its range"
+        )
     return cast
 
 
+@lru_cache(maxsize=256)
 def _rank(dtype: np.dtype[Any]) -> int:
     return next(i for i, kind in enumerate(_RANKS) if jax.dtypes.issubdtype(dtype, kind))
 
 
-def _changed(array: np.ndarray[Any, Any], cast: np.ndarray[Any, Any], rank: int) -> Any:
-    """Which elements are out of the range of the dtype that they were cast to."""
-    if rank < 2:
-        return _comparable(cast) != _comparable(array)
-    odd = ~np.isfinite(cast)
-    if not odd.any():
-        return False
-    # What is infinite or no number now has to have been just that before.
+def _overflown(array: np.ndarray[Any, Any], cast: np.ndarray[Any, Any]) -> Any:
+    """Which elements are infinite or no number now and were not just that before."""
     old, new = array.astype(np.complex128), cast.astype(np.complex128)
-    return odd & (old != new) & ~(np.isnan(old) & np.isnan(new))
+    return ~np.isfinite(cast) & (old != new) & ~(np.isnan(old) & np.isnan(new))
 
 
 def _comparable(integers: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
