@@ -132,22 +132,20 @@ def _keys(value: Any, given: Any, wanted: Dtype | None) -> Any:
     )
 
 
-def _cast(array: np.ndarray[Any, Any], wanted: np.dtype[Any]) -> np.ndarray[Any, Any]:
+def _cast(given: np.ndarray[Any, Any], wanted: np.dtype[Any]) -> np.ndarray[Any, Any]:
     """The array in another dtype. Raises TypeError if more than precision would be lost."""
-    before, after = _rank(array.dtype), _rank(wanted)
-    if array.size and before > after:
-        raise TypeError(_incompatible(array, wanted))
-    if after < _FLOATING:
+    before, after = _rank(given.dtype), _rank(wanted)
+    if given.size and before > after:
+        raise TypeError(_incompatible(given, wanted))
+    array = _plain(given)
+    with np.errstate(over="ignore", invalid="ignore"):
         cast = array.astype(wanted, copy=False)
-        changed = _comparable(cast) != _comparable(array)
-    else:
-        with np.errstate(over="ignore", invalid="ignore"):
-            cast = array.astype(wanted, copy=False)
+        if after < _FLOATING:
+            changed = _plain(cast) != array
+        else:
             changed = None if np.isfinite(cast).all() else _overflown(array, cast)
     if changed is not None and changed.any():
-        raise TypeError(
-            f"{_incompatible(array, wanted)}: {array[changed][0]} is out of its range"
-        )
+        raise TypeError(f"{_incompatible(given, wanted)}: {array[changed][0]} is out of its range")
     return cast
 
 
@@ -156,15 +154,17 @@ def _rank(dtype: np.dtype[Any]) -> int:
     return next(i for i, kind in enumerate(_RANKS) if jax.dtypes.issubdtype(dtype, kind))
 
 
+def _plain(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The same values in a type of NumPy's own, which all casts and comparisons know."""
+    if array.dtype.type in _NUMPY_TYPES:
+        return array
+    return array.astype(np.int8 if _rank(array.dtype) < _FLOATING else np.float32)
+
+
 def _overflown(array: np.ndarray[Any, Any], cast: np.ndarray[Any, Any]) -> Any:
     """Which elements are infinite or no number now and were not just that before."""
     old, new = array.astype(np.complex128), cast.astype(np.complex128)
     return ~np.isfinite(cast) & (old != new) & ~(np.isnan(old) & np.isnan(new))
-
-
-def _comparable(integers: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Integers of a type that NumPy itself compares."""
-    return integers.astype(np.int8) if integers.dtype.kind == "V" else integers
 
 
 def _incompatible(array: np.ndarray[Any, Any], wanted: np.dtype[Any]) -> str:
