@@ -7,6 +7,7 @@ from jflow.graph.dtypes import Dtype as Dtype
 from jflow.graph.dtypes import abstract as abstract
 from jflow.graph.dtypes import as_array as as_array
 from jflow.graph.dtypes import as_dtype as as_dtype
+from jflow.graph.dtypes import is_switched_off as is_switched_off
 from jflow.graph.gradient import gradients as gradients
 from jflow.graph.graph import Graph as Graph
 from jflow.graph.graph import Operation as Operation

@@ -54,12 +54,19 @@ def as_dtype(dtype: Any) -> Dtype:
         return string
     if wanted not in _KNOWN:
         raise TypeError(f"{wanted} is not a dtype of tensors; there are {', '.join(NUMBERS)}")
-    if jax.dtypes.canonicalize_dtype(wanted) != wanted:
+    if is_switched_off(wanted):
         raise ValueError(
             f"{wanted} needs 64-bit types, which JAX has switched off; "
             f"call {_SWITCH_ON} first, or use {jax.dtypes.canonicalize_dtype(wanted)}"
         )
     return wanted
+
+
+def is_switched_off(dtype: Dtype) -> bool:
+    """Whether it is a 64-bit dtype and `jax_enable_x64` is off."""
+    if not isinstance(dtype, np.dtype) or dtype.itemsize < 8:
+        return False
+    return bool(jax.dtypes.canonicalize_dtype(dtype) != dtype)
 
 
 def as_array(value: Any, dtype: Any = None) -> Any:
@@ -169,6 +176,6 @@ def _overflown(array: np.ndarray[Any, Any], cast: np.ndarray[Any, Any]) -> Any:
 
 def _incompatible(array: np.ndarray[Any, Any], wanted: np.dtype[Any]) -> str:
     text = f"a value of dtype {array.dtype} is not compatible with {wanted}"
-    if jax.dtypes.canonicalize_dtype(array.dtype) == array.dtype:
+    if not is_switched_off(array.dtype):
         return text
     return f"{text} (64-bit types are off; {_SWITCH_ON} before the graph is built)"

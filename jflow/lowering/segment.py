@@ -10,7 +10,8 @@ import jax
 import jax.extend.core as jex
 import numpy as np
 
-from jflow.graph import Operation, Tensor, VariableRef, tracing
+from jflow.errors import InvalidArgumentError
+from jflow.graph import Operation, Tensor, VariableRef, is_switched_off, tracing
 from jflow.graph.carrier import unwrapping, wrapping
 from jflow.graph.primitives import assign_p, constant_p, read_p, update_p
 
@@ -118,6 +119,9 @@ def lower(
     Args:
       ops: the segment's operations in the graph's order.
       reads, inputs, writes, outputs: as above.
+
+    Raises:
+      InvalidArgumentError: if an operation is of 64 bits and `jax_enable_x64` is off.
     """
     body = _Body(frozenset(tensor.var for tensor in inputs))
     invars = []
@@ -130,6 +134,7 @@ def lower(
         carrier, body.known[tensor.var] = body.arrive(tensor.var)
         invars.append(carrier)
     for op in ops:
+        _check_width(op)
         body.add(op)
     invars.extend(body.hoisted)
     results = [body.current[ref] for ref in writes] + [body.atom(t.var) for t in outputs]
@@ -141,3 +146,14 @@ def lower(
         taken.add(outvars[-1])
     program = tracing.close(invars, outvars, body.eqns, body.consts)
     return Lowered(program, tuple(body.hoisted.values()))
+
+
+def _check_width(op: Operation) -> None:
+    """JAX would make something narrower of the operation and not say so."""
+    wide = [tensor.dtype for tensor in op.outputs if is_switched_off(tensor.dtype)]
+    if wide:
+        raise InvalidArgumentError(
+            f"{op.name!r} gives {wide[0]}, and JAX's 64-bit types are switched off; run its graph "
+            "with jax_enable_x64 as it was when the graph was built",
+            op=op.name,
+        )

@@ -1,4 +1,4 @@
-"""Strings in one piece: every bit comes back, and no bytes make anything but strings or an error."""
+"""Strings in one piece: every bit comes back, and no bytes make anything but strings or errors."""
 
 from __future__ import annotations
 

@@ -144,6 +144,21 @@ def test_arithmetic_of_64_bits_is_done_in_64_bits_on_every_device(backend: Backe
     assert counted.dtype == np.int64
 
 
+def test_a_graph_of_64_bits_does_not_run_with_less(backend: Backend) -> None:
+    with jax.enable_x64(True):
+        third = tf.constant(1 / 3, name="third")
+        x = tf.placeholder(tf.float64, (), name="x")
+        wide, narrow = tf.identity(third), tf.constant(1, tf.int32) + 1
+    with backend.session() as session:
+        with pytest.raises(tf.errors.InvalidArgumentError, match=r"float64.*switched off.*made at"):
+            session.run(wide)
+        with pytest.raises(TypeError, match=r"'x:0'.*jax_enable_x64"):
+            session.run(x, {x: 1.0})
+        assert session.run(narrow) == 2
+        with jax.enable_x64(True):
+            assert session.run([wide, x], {x: 1 / 7}) == [1 / 3, 1 / 7]
+
+
 def test_a_feed_that_would_lose_more_than_precision_is_refused(backend: Backend) -> None:
     x = tf.placeholder(tf.float32, (2,), name="x")
     n = tf.placeholder(tf.int32, (2,), name="n")

@@ -109,7 +109,7 @@ def test_a_placeholder_of_strings_must_be_fed(backend: Backend) -> None:
     x = tf.placeholder(tf.string, [1], name="x")
     with (
         backend.session() as session,
-        pytest.raises(tf.errors.InvalidArgumentError, match="'x'.*string"),
+        pytest.raises(tf.errors.InvalidArgumentError, match=r"'x'.*string"),
     ):
         session.run(tf.identity(x))
 
