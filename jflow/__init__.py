@@ -22,6 +22,11 @@ from jflow import nn as nn
 from jflow import numpy as numpy
 from jflow import random as random
 from jflow import train as train
+from jflow.function import Connection as Connection
+from jflow.function import connect as connect
+from jflow.function import function as function
+from jflow.function import grad as grad
+from jflow.function import value_and_grad as value_and_grad
 from jflow.graph import Graph as Graph
 from jflow.graph import Operation as Operation
 from jflow.graph import Tensor as Tensor

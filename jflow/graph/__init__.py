@@ -11,6 +11,7 @@ from jflow.graph.dtypes import is_switched_off as is_switched_off
 from jflow.graph.gradient import gradients as gradients
 from jflow.graph.graph import Graph as Graph
 from jflow.graph.graph import Operation as Operation
+from jflow.graph.graph import StateOrder as StateOrder
 from jflow.graph.graph import Tensor as Tensor
 from jflow.graph.host import HostArray as HostArray
 from jflow.graph.host import is_host as is_host

@@ -9,7 +9,7 @@ import jax
 import jax.extend.core as jex
 import jax.numpy as jnp
 
-from jflow.graph import request, tracing
+from jflow.graph import equations, request
 from jflow.graph.graph import Graph, Operation, Tensor
 from jflow.graph.host import HostArray
 from jflow.graph.primitives import SOURCES, read_p
@@ -135,7 +135,7 @@ def _pull_back(
         return vjp([_seed(y, g, t) for y, g, t in zip(values, given, targets, strict=True)])
 
     inputs = [*reached, *captured, *(seeds or [])]
-    jaxpr = jax.make_jaxpr(pull_back)(*(tracing.shape_of(t.aval) for t in inputs))
+    jaxpr = jax.make_jaxpr(pull_back)(*(equations.shape_of(t.aval) for t in inputs))
     return dict(zip(reached, _insert_sharing(graph, path, jaxpr, inputs), strict=True))
 
 
@@ -153,7 +153,7 @@ def _forward(
     inside = {t for op in path for t in op.outputs if t not in cut}
     used = [t for op in path for t in op.inputs] + list(targets)
     captured = [t for t in dict.fromkeys(used) if t not in inside and t not in cut]
-    program = tracing.close(
+    program = equations.close(
         [t.var for t in (*leaves, *captured)],
         [t.var for t in targets],
         [_without_leaves(op.eqn, cut, op) for op in path],
@@ -176,13 +176,13 @@ def _insert_sharing(
     """Adds the equations, using the forward pass's own operations where they are the same."""
     known = {_identity(op.eqn, list(op.eqn.invars)): op for op in path}
 
-    def existing(eqn: jex.JaxprEqn, args: list[tracing.Atom]) -> Operation | None:
+    def existing(eqn: jex.JaxprEqn, args: list[equations.Atom]) -> Operation | None:
         return known.get(_identity(eqn, args))
 
     return graph.inline(jaxpr, [t.var for t in inputs], _name, existing=existing)
 
 
-def _identity(eqn: jex.JaxprEqn, args: list[tracing.Atom]) -> Any:
+def _identity(eqn: jex.JaxprEqn, args: list[equations.Atom]) -> Any:
     """Equal for equations that compute the same on the same device, where that can be told."""
     atoms = tuple((x.val.item(), str(x.aval)) if _is_scalar(x) else id(x) for x in args)
     try:
@@ -193,7 +193,7 @@ def _identity(eqn: jex.JaxprEqn, args: list[tracing.Atom]) -> Any:
     return (eqn.primitive, params, atoms, request.asked_for(eqn))
 
 
-def _is_scalar(atom: tracing.Atom) -> bool:
+def _is_scalar(atom: equations.Atom) -> bool:
     return isinstance(atom, jex.Literal) and hasattr(atom.val, "item") and jnp.shape(atom.val) == ()
 
 

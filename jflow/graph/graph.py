@@ -12,18 +12,18 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 import jax.extend.core as jex
 import numpy as np
 
 from jflow.cluster import DeviceSpec
-from jflow.graph import origin, request, stack, tracing
+from jflow.graph import equations, internals, origin, request, stack, tracing
 from jflow.graph.carrier import carry
 from jflow.graph.dtypes import AbstractValue, Dtype, abstract_of, as_array
-from jflow.graph.host import HostArray
-from jflow.graph.primitives import constant_p
+from jflow.graph.host import refuse_strings
+from jflow.graph.primitives import ACCESSES, WRITES, VariableRef, constant_p, variable_p
 from jflow.graph.symbolic import Symbolic
 
 graphs: stack.DefaultStack[Graph] = stack.DefaultStack()
@@ -81,6 +81,16 @@ class Tensor(Symbolic):
     def to_tensor(self) -> Tensor:
         return self
 
+    @property
+    def __jax_array__(self) -> NoReturn:
+        if internals.asker() is internals.Asker.OPERATOR:
+            raise AttributeError("__jax_array__")  # and the tensor's own operator does it
+        # A ValueError, for JAX replaces a TypeError by one that says less.
+        raise ValueError(
+            f"{self!r} has no value while the graph is built, so jax.numpy cannot use it; "
+            "use the same name in jflow.numpy, jflow.nn, jflow.lax or jflow.random"
+        )
+
     def _apply(self, fun: Callable[..., Any], *args: Any) -> Any:
         return self.graph.apply(fun, args)
 
@@ -108,13 +118,14 @@ class Operation:
         eqn: jex.JaxprEqn,
         inputs: tuple[Tensor, ...],
         control_inputs: tuple[Operation, ...],
+        place: origin.Place | None,
     ) -> None:
         self.graph = graph
         self.name = name
         self.eqn = eqn
         self.inputs = inputs
         self.control_inputs = control_inputs
-        self._place = origin.user_place()
+        self._place = place
         self.outputs = tuple(Tensor(self, i, var) for i, var in enumerate(eqn.outvars))
 
     @property
@@ -150,7 +161,7 @@ class Operation:
         return f"<jflow.Operation {self.name!r} type={self.type}>"
 
 
-def _no_existing(_: jex.JaxprEqn, __: list[tracing.Atom]) -> Operation | None:
+def _no_existing(_: jex.JaxprEqn, __: list[equations.Atom]) -> Operation | None:
     return None
 
 
@@ -165,6 +176,7 @@ class Graph:
         self._lock = threading.RLock()
         self._operations: dict[str, Operation] = {}
         self._tensors: dict[jex.Var, Tensor] = {}
+        self._variables: dict[VariableRef, Operation] = {}
         self._names: dict[str, int] = {}
         self._collections: dict[str, list[Any]] = {}
         self._finalized = False
@@ -175,7 +187,7 @@ class Graph:
     def add(
         self,
         primitive: jex.Primitive,
-        inputs: Sequence[tracing.Atom],
+        inputs: Sequence[equations.Atom],
         out_avals: Sequence[Any],
         *,
         name: str,
@@ -183,7 +195,7 @@ class Graph:
     ) -> Operation:
         """Adds an operation of one of jflow's own primitives under the current scopes."""
         outvars = [jex.Var(aval) for aval in out_avals]
-        return self._insert(name, list(inputs), outvars, primitive, params, jex.no_effects)
+        return self._insert(name, list(inputs), outvars, primitive, params)
 
     def apply(
         self,
@@ -219,7 +231,8 @@ class Graph:
                     "traces cannot use them from outside; pass them to it as arguments"
                 )
             if isinstance(leaf, Symbolic | np.ndarray | jax.Array):
-                tensors.append(_of_numbers(self.as_tensor(leaf), name))
+                tensors.append(self.as_tensor(leaf))
+                refuse_strings(tensors[-1], name)
                 keys.append(tensors[-1].aval)
             else:
                 keys.append(tracing.Static.of(leaf))
@@ -230,30 +243,46 @@ class Graph:
     def inline(
         self,
         jaxpr: jex.ClosedJaxpr,
-        args: Sequence[tracing.Atom],
+        args: Sequence[equations.Atom],
         name_of: Callable[[jex.JaxprEqn], str],
-        existing: Callable[[jex.JaxprEqn, list[tracing.Atom]], Operation | None] = _no_existing,
+        existing: Callable[[jex.JaxprEqn, list[equations.Atom]], Operation | None] = _no_existing,
+        place_of: Callable[[jex.JaxprEqn], origin.Place | None] = lambda _: origin.user_place(),
+        order: StateOrder | None = None,
     ) -> list[Tensor]:
         """Adds the equations of a traced function; each keeps the device it was traced under.
+
+        Operations on one variable run in the order of their equations.
 
         Args:
           jaxpr: what to add.
           args: a variable of this graph for each of its inputs.
           name_of: what to call the operation of an equation.
           existing: finds an operation to use instead of adding an equation.
+          place_of: which line of the user's program an equation comes from.
+          order: takes note of the operations on variables.
         """
+        order = order or StateOrder()
 
-        def emit(eqn: jex.JaxprEqn, inputs: list[tracing.Atom]) -> list[tracing.Atom]:
+        def emit(eqn: jex.JaxprEqn, inputs: list[equations.Atom]) -> list[equations.Atom]:
             found = existing(eqn, inputs)
             if found is not None:
                 return [tensor.var for tensor in found.outputs]
             outvars = [jex.Var(var.aval) for var in eqn.outvars]
             with request.carried(eqn.ctx.xla_metadata or {}):
-                self._insert(name_of(eqn), inputs, outvars, eqn.primitive, eqn.params, eqn.effects)
+                op = self._insert(
+                    name_of(eqn),
+                    inputs,
+                    outvars,
+                    eqn.primitive,
+                    eqn.params,
+                    after=order.before(eqn),
+                    place=place_of(eqn),
+                )
+            order.add(op)
             return outvars
 
         consts = [self.constant(value).var for value in jaxpr.consts]
-        atoms = tracing.inline(jaxpr.jaxpr, consts, args, emit)
+        atoms = equations.inline(jaxpr.jaxpr, consts, args, emit)
         return [
             self.constant(np.asarray(atom.val), atom.val.dtype)
             if isinstance(atom, jex.Literal)
@@ -284,25 +313,59 @@ class Graph:
     def _insert(
         self,
         name: str,
-        inputs: list[tracing.Atom],
+        inputs: list[equations.Atom],
         outvars: list[jex.Var],
         primitive: jex.Primitive,
         params: dict[str, Any],
-        effects: Any,
+        after: Sequence[Operation] = (),
+        place: origin.Place | None = None,
     ) -> Operation:
         # Made here, the equation takes the device scope of this thread.
-        eqn = jex.new_jaxpr_eqn(inputs, outvars, primitive, params, effects)
+        eqn = jex.new_jaxpr_eqn(inputs, outvars, primitive, params, jex.no_effects)
         with self._lock:
             if self._finalized:
                 raise RuntimeError("Graph is finalized and cannot be modified.")
             tensors = tuple(self._tensors[x] for x in inputs if not isinstance(x, jex.Literal))
             data = {tensor.op for tensor in tensors}
-            control = tuple(op for op in self.scopes.control_inputs if op not in data)
-            op = Operation(self, self._unique(self.scopes.names + name), eqn, tensors, control)
+            first = dict.fromkeys((*self.scopes.control_inputs, *after))
+            control = tuple(op for op in first if op not in data)
+            unique = self._unique(self.scopes.names + name)
+            op = Operation(self, unique, eqn, tensors, control, place or origin.user_place())
+            if primitive in ACCESSES:
+                self._take_in(params["variable"])
             self._operations[op.name] = op
             for tensor in op.outputs:
                 self._tensors[tensor.var] = tensor
         return op
+
+    # Variables --------------------------------------------------------------------------------
+
+    def variable(self, ref: VariableRef) -> Operation:
+        """The operation that says where a variable lives."""
+        return self._variables[ref]
+
+    def declare(self, ref: VariableRef, op: Operation) -> None:
+        """Says that `op` stands for a variable."""
+        self._variables[ref] = op
+
+    def _take_in(self, ref: VariableRef) -> None:
+        if ref in self._variables:
+            return
+        if isinstance(ref.keeper, Graph):
+            raise ValueError(f"{ref} belongs to another graph than the one being built")
+        name = self._unique(ref.name)
+        with request.asking_for_nothing(), request.asking_for(ref.spec):
+            eqn = jex.new_jaxpr_eqn([], [], variable_p, {}, jex.no_effects)
+        op = Operation(self, name, eqn, (), (), origin.user_place())
+        self._operations[op.name] = self._variables[ref] = op
+
+    def access(self, primitive: jex.Primitive, args: tuple[Any, ...], params: Any) -> Any:
+        """What JAX gets that asks for a variable's value outside of a trace: an error."""
+        raise TypeError(
+            f"{params['variable']} has no value while the graph is built, so jax.numpy cannot use "
+            "it; use the same name in jflow.numpy, jflow.nn, jflow.lax or jflow.random, or make "
+            "the variable inside `with jflow.connect():` to have it live"
+        )
 
     # Names ------------------------------------------------------------------------------------
 
@@ -397,6 +460,36 @@ class Graph:
         return self._finalized
 
 
+class StateOrder:
+    """Keeps accesses to one variable in their order: reads between writes may change places.
+
+    Attributes:
+      writes: the operations so far that set a variable.
+    """
+
+    def __init__(self) -> None:
+        self.writes: list[Operation] = []
+        self._last_write: dict[VariableRef, Operation] = {}
+        self._reads: dict[VariableRef, list[Operation]] = {}
+
+    def before(self, eqn: jex.JaxprEqn) -> list[Operation]:
+        """The operations that must run before the one of an equation."""
+        if eqn.primitive not in ACCESSES:
+            return []
+        ref = eqn.params["variable"]
+        last = [self._last_write[ref]] if ref in self._last_write else []
+        return [*last, *self._reads.get(ref, ())] if eqn.primitive in WRITES else last
+
+    def add(self, op: Operation) -> None:
+        """Notes the operation of the next equation."""
+        if op.eqn.primitive in WRITES:
+            self.writes.append(op)
+            self._last_write[op.eqn.params["variable"]] = op
+            self._reads.pop(op.eqn.params["variable"], None)
+        elif op.eqn.primitive in ACCESSES:
+            self._reads.setdefault(op.eqn.params["variable"], []).append(op)
+
+
 class _Scopes(threading.local):
     """What the blocks that are open on this thread say about new operations of one graph."""
 
@@ -414,15 +507,6 @@ class _Scopes(threading.local):
             yield
         finally:
             self.__dict__.update(before)
-
-
-def _of_numbers(tensor: Tensor, fun: str) -> Tensor:
-    if isinstance(tensor.aval, HostArray):
-        raise TypeError(
-            f"{fun} is a function of JAX and takes numbers; {tensor!r} holds strings, "
-            "which stay in the memory of a task and never reach XLA"
-        )
-    return tensor
 
 
 def _runner(session: Any) -> stack.Runner:

@@ -53,6 +53,15 @@ def is_host(value: Any) -> bool:
     return isinstance(value, np.ndarray) and value.dtype == object
 
 
+def refuse_strings(tensor: Any, fun: object) -> None:
+    """Raises TypeError if a tensor that a function of JAX is given is a host tensor."""
+    if isinstance(tensor.aval, HostArray):
+        raise TypeError(
+            f"{fun} computes with numbers; {tensor!r} holds strings, "
+            "which stay in the memory of a task and never reach XLA"
+        )
+
+
 def as_strings(value: Any) -> Array:
     """The array of `bytes` that text, bytes or nested lists of them stand for.
 

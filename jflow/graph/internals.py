@@ -5,12 +5,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+import enum
+import sys
+from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from jax._src import config
+from jax._src import array, config, core
 from jax._src.export import _export
+from jax._src.numpy import array_methods
+
+ConcreteArray = array.ArrayImpl
+"""The type of arrays that have a value; `isinstance(x, jax.Array)` takes ten times as long."""
 
 
 def no_source_locations() -> AbstractContextManager[Any]:
@@ -32,10 +38,39 @@ def known_custom_calls() -> frozenset[str]:
     return frozenset(_export._CUSTOM_CALL_TARGETS_GUARANTEED_STABLE)
 
 
-def trace_context() -> Hashable:
-    """Every setting and scope of this thread that changes what JAX traces, metadata included.
+trace_context: Callable[[], Hashable] = config.trace_context
+"""Every setting and scope of this thread that changes what JAX traces, metadata included.
 
-    JAX keys its own caches of traced functions with it.
+JAX keys its own caches of traced functions with it.
+"""
+
+
+def is_tracing() -> bool:
+    """Whether JAX is tracing or transforming a function on this thread.
+
+    `jax.core.trace_state_clean` was the public name until it went.
     """
-    context: Hashable = config.trace_context()
-    return context
+    return core.trace_ctx.trace is not core.eval_trace
+
+
+class Asker(enum.Enum):
+    """What of JAX looks for `__jax_array__` on an object."""
+
+    OPERATOR = enum.auto()
+    """An operator of an array; it gives way to the other operand if there is none."""
+    JIT = enum.auto()
+    """A compiled function that needs to know shape and dtype; it calls nothing it finds."""
+    CONVERSION = enum.auto()
+    """A function that calls it."""
+
+
+_ASKERS = {array_methods.__file__: Asker.OPERATOR, core.__file__: Asker.JIT}
+
+
+def asker() -> Asker:
+    """Who looks up the attribute whose property calls this.
+
+    JAX has one protocol for three purposes, of which an object that stands for a value serves
+    some only.
+    """
+    return _ASKERS.get(sys._getframe(2).f_code.co_filename, Asker.CONVERSION)

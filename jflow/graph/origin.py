@@ -4,31 +4,49 @@ from __future__ import annotations
 
 import os
 import sys
-from types import CodeType, FrameType
+from types import FrameType
+from typing import Any
 
 import jax
+import jax.extend.core as jex
 
 _OURS = tuple(
     os.path.dirname(os.path.abspath(path)) + os.sep
     for path in (jax.__file__, os.path.join(os.path.dirname(__file__), os.pardir, "__init__.py"))
 )
 
-Place = tuple[CodeType, int]
+Place = tuple[str, int, str]
+"""File, line and function."""
 
 
 def user_place() -> Place | None:
-    """The innermost running frame outside jflow and JAX: its code and line number."""
+    """Where the innermost running frame outside jflow and JAX is."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if not frame.f_code.co_filename.startswith(_OURS):
-            return frame.f_code, frame.f_lineno
+            code = frame.f_code
+            return code.co_filename, frame.f_lineno, code.co_name
         frame = frame.f_back
     return None
+
+
+def place_of(eqn: jex.JaxprEqn) -> Place | None:
+    """Where the user's code was when JAX traced an equation."""
+    traceback: Any = eqn.source_info.traceback
+    for frame in traceback.frames if traceback is not None else ():
+        if not frame.file_name.startswith(_OURS):
+            return frame.file_name, frame.line_num, frame.function_name
+    return None
+
+
+def line_of(eqn: jex.JaxprEqn) -> str:
+    """As `place_of`, in words."""
+    return describe(place_of(eqn))
 
 
 def describe(place: Place | None) -> str:
     """The place as "file:line in function", "" for None."""
     if place is None:
         return ""
-    code, line = place
-    return f"{code.co_filename}:{line} in {code.co_name}"
+    file, line, function = place
+    return f"{file}:{line} in {function}"

@@ -2,16 +2,33 @@
 
 An operation of a graph is a JAX equation. These are the equations that XLA never sees: the stages
 below replace each of them by an argument or a result of the program around it.
+
+Those that use variables are primitives in JAX's own sense too: bound while JAX traces a function
+they become equations of it, bound outside of any trace they run at once, where the variable lives.
+A write carries an effect, so that JAX neither drops nor repeats it, and refuses it where it could
+not promise that (in loops and branches). A read carries none: it may be hoisted out of a loop.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any, NoReturn, Protocol
 
+import jax
 import jax.extend.core as jex
+from jax.interpreters import batching, mlir
 
+from jflow.cluster import DeviceSpec
+from jflow.graph import origin
 from jflow.graph.dtypes import Dtype
 from jflow.graph.host import HostArray
+
+
+class Keeper(Protocol):
+    """Where a variable comes from: a graph, or the connection that a live one belongs to."""
+
+    def access(self, primitive: jex.Primitive, args: tuple[Any, ...], params: Any) -> Any:
+        """Reads or writes at once, or says why that cannot be."""
 
 
 @dataclass(frozen=True)
@@ -19,26 +36,41 @@ class VariableRef:
     """A variable as equations name it.
 
     Attributes:
-      name: its name inside the container, and of the operation that says where it lives.
+      name: its name inside the container.
       container: the container that holds it, "" for the default one.
       shape, dtype: of its value.
+      spec: the device that was asked for.
+      keeper: who it belongs to.
     """
 
     name: str
     container: str
     shape: tuple[int, ...]
     dtype: Dtype
+    spec: DeviceSpec = field(default_factory=DeviceSpec)
+    keeper: Keeper | None = field(default=None, repr=False)
+
+    @property
+    def aval(self) -> jax.core.ShapedArray:
+        """Shape and dtype as JAX has them."""
+        return jax.core.ShapedArray(self.shape, self.dtype)
 
     def __str__(self) -> str:
         return f"variable {self.name!r} (container {self.container!r})"
 
 
 @dataclass(frozen=True)
-class StateEffect(jex.Effect):
-    """Marks an equation that reads or writes state outside of the graph."""
+class WriteEffect(jex.Effect):
+    """Marks an equation that sets a variable; says what and where, for JAX puts it into errors."""
 
+    variable: VariableRef
+    line: str
 
-STATE = StateEffect()
+    def __str__(self) -> str:
+        return f"a write to {self.variable} at {self.line}"
+
+    __repr__ = __str__
+
 
 placeholder_p = jex.Primitive("placeholder")
 """() → value: must be fed."""
@@ -54,7 +86,7 @@ group_p = jex.Primitive("group")
 group_p.multiple_results = True
 
 variable_p = jex.Primitive("variable")
-"""() → (). Its name is the variable's, its device is where the variable lives."""
+"""() → (); param `variable`. Its device is where the variable lives."""
 variable_p.multiple_results = True
 
 read_p = jex.Primitive("read")
@@ -63,16 +95,62 @@ read_p = jex.Primitive("read")
 assign_p = jex.Primitive("assign")
 """value → value; param `variable`. Also initializes it."""
 
+initialize_p = jex.Primitive("initialize")
+"""value → value; param `variable`. As `assign`, but only if the variable has no value yet."""
+
 update_p = jex.Primitive("update")
 """*operands → new value; params `variable`, `body`: ClosedJaxpr of (old, *operands) → new."""
 
-ACCESSES = frozenset({read_p, assign_p, update_p})
+WRITES = frozenset({assign_p, initialize_p, update_p})
+"""The primitives that set a variable."""
+
+ACCESSES = WRITES | {read_p}
 """The primitives that need a variable's value to be where they run."""
 
-SOURCES = frozenset({placeholder_p, constant_p, host_p, read_p, assign_p, update_p})
+SOURCES = ACCESSES | {placeholder_p, constant_p, host_p}
 """The primitives through which no gradient flows."""
 
 
 def is_on_host(eqn: jex.JaxprEqn) -> bool:
     """Whether an equation is for the task itself to compute, not for XLA."""
     return eqn.primitive is host_p or any(isinstance(x.aval, HostArray) for x in eqn.outvars)
+
+
+def _read_aval(*, variable: VariableRef) -> jax.core.ShapedArray:
+    return variable.aval
+
+
+def _write_aval(*_: Any, variable: VariableRef, **__: Any) -> tuple[Any, set[WriteEffect]]:
+    line = origin.describe(origin.user_place())
+    return variable.aval, {WriteEffect(variable, line)}
+
+
+def _make_bindable(primitive: jex.Primitive) -> None:
+    def access(*args: Any, variable: VariableRef, **params: Any) -> Any:
+        assert variable.keeper is not None
+        return variable.keeper.access(primitive, args, {"variable": variable, **params})
+
+    def refuse_batch(_: Any, __: Any, *, variable: VariableRef, **___: Any) -> NoReturn:
+        raise TypeError(
+            f"a write to {variable} inside jax.vmap has a value for each of the mapped examples, "
+            f"the variable holds one (at {origin.describe(origin.user_place())}); return the "
+            "values from the mapped function and write once outside of it"
+        )
+
+    def refuse_lowering(_: Any, *__: Any, variable: VariableRef, **___: Any) -> NoReturn:
+        raise TypeError(
+            f"{variable} is used in a function that jax.jit compiles by itself, where jflow has "
+            "no say; decorate the outermost function with jflow.function, or pass the variable's "
+            "value() as an argument"
+        )
+
+    primitive.def_impl(access)
+    batching.primitive_batchers[primitive] = refuse_batch
+    mlir.register_lowering(primitive, refuse_lowering)
+
+
+read_p.def_abstract_eval(_read_aval)
+for _primitive in WRITES:
+    _primitive.def_effectful_abstract_eval(_write_aval)
+for _primitive in ACCESSES:
+    _make_bindable(_primitive)

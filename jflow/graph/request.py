@@ -18,6 +18,8 @@ _JOB, _TASK, _TYPE, _INDEX = _KEYS = ("jflow_job", "jflow_task", "jflow_type", "
 
 Metadata = dict[str, str | None]
 
+_NOTHING = jex.Primitive("nothing")
+
 
 def carried(metadata: Metadata) -> AbstractContextManager[Any]:
     """A block whose equations carry `metadata`; None removes a key."""
@@ -46,3 +48,8 @@ def asked_for(eqn: jex.JaxprEqn) -> DeviceSpec:
         type=asked.get(_TYPE),
         index=None if index is None else int(index),
     )
+
+
+def requested() -> DeviceSpec:
+    """The device that the blocks around the caller ask for."""
+    return asked_for(jex.new_jaxpr_eqn([], [], _NOTHING, {}, jex.no_effects))

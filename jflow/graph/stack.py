@@ -21,6 +21,11 @@ class DefaultStack(threading.local, Generic[T]):
         """The innermost default, or None when no block is open on this thread."""
         return self._entries[-1] if self._entries else None
 
+    @property
+    def depth(self) -> int:
+        """How many blocks are open on this thread."""
+        return len(self._entries)
+
     @contextmanager
     def pushed(self, entry: T) -> Iterator[T]:
         """Makes `entry` the default inside the block.

@@ -135,7 +135,7 @@ class Symbolic(ABC):
     def __getitem__(self, index: Any) -> Any:
         return self._apply(operator.getitem, self, index)
 
-    def __bool__(self) -> NoReturn:
+    def __bool__(self) -> bool:
         raise TypeError(
             f"{self!r} has no value while the graph is built, so Python cannot branch on it; "
             "use jflow.numpy.where or jflow.lax.cond, or fetch it with session.run first"
@@ -148,12 +148,4 @@ class Symbolic(ABC):
         raise TypeError(
             f"{self!r} has no value while the graph is built, so NumPy cannot use it; "
             "use the same name in jflow.numpy, or fetch it with session.run first"
-        )
-
-    @property
-    def __jax_array__(self) -> NoReturn:
-        # A property, for JAX only looks whether there is one and then says something else.
-        raise TypeError(
-            f"{self!r} has no value while the graph is built, so jax.numpy cannot use it; "
-            "use the same name in jflow.numpy, jflow.nn, jflow.lax or jflow.random"
         )

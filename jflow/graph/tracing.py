@@ -1,9 +1,9 @@
-"""From Python functions to equations: tracing with a cache, and inlining of what was traced."""
+"""From Python functions to equations: tracing, with a cache for library functions."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -13,9 +13,8 @@ import jax.extend.core as jex
 import numpy as np
 
 from jflow.graph import internals, request
-
-Atom = Any  # jex.Var | jex.Literal; JAX has no public name for the union
-Emit = Callable[[jex.JaxprEqn, list[Atom]], Sequence[Atom]]
+from jflow.graph.equations import shape_of
+from jflow.graph.flatten import WRITE_REFUSED, flatten
 
 
 @dataclass(frozen=True)
@@ -99,56 +98,22 @@ def _trace(fun: Callable[..., Any], in_tree: Any, leaves: Sequence[Static | Any]
     shapes = [shape_of(x) for x in leaves if not isinstance(x, Static)]
     # What is cached must not ask for a device: it is asked for where the equations are used.
     with request.asking_for_nothing():
-        jaxpr = jax.make_jaxpr(call)(*shapes)
+        jaxpr = make_jaxpr(call, shapes)
         if len(jaxpr.eqns) > 1:
-            jaxpr = jax.make_jaxpr(jax.jit(call))(*shapes)
-    return Traced(jaxpr, out_trees[-1])
+            jaxpr = make_jaxpr(jax.jit(call), shapes)
+    return Traced(flatten(jaxpr, keep_rules=True), out_trees[-1])
+
+
+def make_jaxpr(fun: Callable[..., Any], shapes: Sequence[Any]) -> jex.ClosedJaxpr:
+    """As `jax.make_jaxpr`, with better words for writes to variables in loops and branches."""
+    try:
+        return jax.make_jaxpr(fun)(*shapes)
+    except NotImplementedError as error:
+        if "Effects not supported" in str(error) and "a write to" in str(error):
+            raise NotImplementedError(f"{error}: {WRITE_REFUSED}") from None
+        raise
 
 
 def name_of(fun: Callable[..., Any]) -> str:
     """A function's name as an operation can have it."""
     return re.sub(r"[^A-Za-z0-9_.]", "", getattr(fun, "__name__", "")).strip("_.") or "call"
-
-
-def shape_of(aval: Any) -> jax.ShapeDtypeStruct:
-    """An abstract value in the form that JAX's own entry points take."""
-    return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type)
-
-
-def close(
-    invars: Sequence[jex.Var],
-    outvars: Sequence[Atom],
-    eqns: Sequence[jex.JaxprEqn],
-    consts: Mapping[jex.Var, Any] | None = None,
-) -> jex.ClosedJaxpr:
-    """Makes a program of equations; `consts` are values for variables that are no inputs."""
-    consts = consts or {}
-    names = tuple(f"arg{i}" for i in range(len(invars)))
-    results = tuple(f"result{i}" for i in range(len(outvars)))
-    debug = jex.DebugInfo("jflow", "segment", names, results)
-    jaxpr = jex.Jaxpr(list(consts), invars, outvars, eqns, jex.no_effects, debug)
-    return jex.ClosedJaxpr(jaxpr, list(consts.values()))
-
-
-def inline(
-    jaxpr: jex.Jaxpr, consts: Sequence[Atom], args: Sequence[Atom], emit: Emit
-) -> list[Atom]:
-    """Walks the equations of `jaxpr` with its inputs replaced.
-
-    Args:
-      jaxpr: what to inline.
-      consts, args: atoms for its constants and inputs.
-      emit: is given each equation and the atoms for its inputs; returns atoms for its outputs.
-
-    Returns:
-      Atoms for the outputs.
-    """
-    known: dict[Atom, Atom] = dict(zip(jaxpr.constvars, consts, strict=True))
-    known.update(zip(jaxpr.invars, args, strict=True))
-
-    def atom(x: Atom) -> Atom:
-        return x if isinstance(x, jex.Literal) else known[x]
-
-    for eqn in jaxpr.eqns:
-        known.update(zip(eqn.outvars, emit(eqn, [atom(x) for x in eqn.invars]), strict=True))
-    return [atom(x) for x in jaxpr.outvars]

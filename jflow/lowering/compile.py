@@ -15,7 +15,7 @@ from jflow.graph import internals
 
 _CUSTOM_CALL = re.compile(r'stablehlo\.custom_call @(?:"([^"]*)"|([\w.$-]+))')
 
-Executable = Callable[..., Sequence[jax.Array]]
+Executable = Callable[..., list[jax.Array]]
 """Takes arrays or NumPy arrays and gives arrays on its device; donated arguments are used up."""
 
 

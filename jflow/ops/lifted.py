@@ -1,4 +1,4 @@
-"""JAX's namespaces for graph tensors: `jflow.numpy.dot(x, w)` adds `jax.numpy.dot` to a graph."""
+"""JAX's namespaces for tensors and variables: `jflow.numpy.dot(x, w)` adds to their graph."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import Any
 
 import jax
 
-from jflow.graph import Graph, Symbolic
+from jflow.graph import Graph, Tensor
 from jflow.graph import get_default_graph as _default_graph
+from jflow.graph.internals import is_tracing
+from jflow.ops.variable import Variable
 
 
 class Lifted:
@@ -44,13 +46,19 @@ def lift(fun: Callable[..., Any]) -> Callable[..., Any]:
     """The function that adds `fun` to the graph of its arguments instead of computing it.
 
     The result takes tensors, variables and arrays where `fun` takes arrays, and `name=` for the
-    operation unless `fun` itself has such an argument.
+    operation unless `fun` itself has such an argument. Inside a function that JAX traces, and for
+    live variables, it is `fun` itself.
     """
 
     @wraps(fun)
     def lifted(*args: Any, **kwargs: Any) -> Any:
+        leaves = jax.tree.leaves((args, kwargs))
+        graph = _graph_of(leaves)
+        if graph is None:
+            args, kwargs = jax.tree.map(_read, (args, kwargs))
+            return fun(*args, **kwargs)
         name = kwargs.pop("name", None)
-        return _graph_of((args, kwargs)).apply(fun, args, kwargs, name=name)
+        return graph.apply(fun, args, kwargs, name=name)
 
     return lifted
 
@@ -59,9 +67,16 @@ def _is_function(value: Any) -> bool:
     return callable(value) and not isinstance(value, type)
 
 
-def _graph_of(arguments: Any) -> Graph:
-    for leaf in jax.tree.leaves(arguments):
-        if isinstance(leaf, Symbolic):
-            graph: Graph = leaf.to_tensor().graph
-            return graph
-    return _default_graph()
+def _graph_of(leaves: list[Any]) -> Graph | None:
+    """The graph to add a call to; None where its arguments are arrays, or about to be."""
+    for leaf in leaves:
+        if isinstance(leaf, Tensor):
+            return leaf.graph
+    variables = [leaf for leaf in leaves if isinstance(leaf, Variable)]
+    if is_tracing() or any(variable.is_live for variable in variables):
+        return None
+    return variables[0].graph if variables else _default_graph()
+
+
+def _read(leaf: Any) -> Any:
+    return leaf.value() if isinstance(leaf, Variable) else leaf

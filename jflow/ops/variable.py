@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import jax
+import jax.extend.core as jex
 import jax.numpy as jnp
+import numpy as np
 
-from jflow.graph import Dtype, Graph, HostArray, Operation, Symbolic, Tensor, VariableRef, as_dtype
+from jflow.graph import (
+    Dtype,
+    Graph,
+    Operation,
+    Symbolic,
+    Tensor,
+    VariableRef,
+    as_dtype,
+    internals,
+    is_host,
+    live,
+    string,
+)
 from jflow.graph import get_default_graph as _default_graph
+from jflow.graph.dtypes import as_array
+from jflow.graph.equations import shape_of
 from jflow.graph.primitives import assign_p, read_p, update_p, variable_p
-from jflow.graph.tracing import shape_of
-from jflow.ops.arrays import group
+from jflow.graph.request import requested
 
 GLOBAL_VARIABLES = "variables"
 TRAINABLE_VARIABLES = "trainable_variables"
@@ -21,56 +37,112 @@ TRAINABLE_VARIABLES = "trainable_variables"
 class Variable(Symbolic):
     """A named value that outlives a step.
 
-    A local session keeps its own copy and loses it at close. On a cluster the value lives in a
+    In graph code a variable is part of the graph: `initializer` sets it, a session reads it. A
+    local session keeps its own copy and loses it at close. On a cluster the value lives in a
     container of the task that holds it, and every session that uses the same name, container and
     device shares it.
+
+    Inside `jflow.connect` a variable is *live*: it is there from the start, with its initial value
+    if its container does not have it yet, and it can be used as an array, in a `jflow.function` and
+    outside of one.
 
     Args:
       initial_value: a number, array or tensor, or a function without arguments that makes one.
       trainable: whether optimizers should train it.
-      name: made unique in the graph by `_1`, `_2`, …; the unique name identifies the value.
+      name: identifies the value. In a graph it is made unique by `_1`, `_2`, …; a live variable
+        without a name is shared with nobody.
       dtype: wanted dtype, or None for the initial value's.
 
     Raises:
       TypeError, ValueError: if there is no proper initial value.
+      InvalidArgumentError: if it is live and exists with another shape or dtype.
     """
 
     def __init__(
         self,
         initial_value: Any,
         trainable: bool = True,
-        name: str = "Variable",
+        name: str | None = None,
         dtype: Any = None,
     ) -> None:
-        graph = _default_graph()
+        if initial_value is None:
+            raise ValueError(f"variable {name or ''!r} needs an initial value")
+        self.trainable = trainable
+        keeper = live.current()
+        if keeper is None:
+            self._define(_default_graph(), initial_value, name or "Variable", dtype)
+        else:
+            self._come_alive(keeper, initial_value, name, dtype)
+
+    def _define(self, graph: Graph, initial_value: Any, name: str, dtype: Any) -> None:
+        """Becomes part of a graph."""
         # Reading and initializing later must not wait for the control inputs of this block.
         with graph.scopes.replaced(control_inputs=()):
             value = initial_value() if callable(initial_value) else initial_value
-            self.initial_value = _initial(graph, value, dtype, name)
-            self.op = graph.add(variable_p, [], [], name=name)
+            self.initial_value = _initial_tensor(graph, value, dtype, name)
+            self._op: Operation | None = graph.add(variable_p, [], [], name=name)
             self._ref = VariableRef(
-                self.op.name,
+                self._op.name,
                 graph.scopes.container,
                 self.initial_value.shape,
                 self.initial_value.dtype,
+                self._op.spec,
+                graph,
             )
-            with graph.scopes.replaced(names=f"{self.op.name}/"):
-                self.initializer = self._write(assign_p, [self.initial_value], "Assign").op
-                self._value = self._read("read")
-        self.trainable = trainable
+            graph.declare(self._ref, self._op)
+            with graph.scopes.replaced(names=f"{self._op.name}/"):
+                tensor = self._write(assign_p, [self.initial_value], "Assign")
+                self.initializer: Operation = tensor.op
+                self._value: Tensor = self._read("read")
         graph.add_to_collection(GLOBAL_VARIABLES, self)
-        if trainable:
+        if self.trainable:
             graph.add_to_collection(TRAINABLE_VARIABLES, self)
+
+    def _come_alive(
+        self, keeper: live.LiveKeeper, initial_value: Any, name: str | None, dtype: Any
+    ) -> None:
+        """Attaches to the value that the keeper has, or gives it the first one."""
+        self._op = None
+        scopes = _default_graph().scopes
+        initial = initial_value
+        if callable(initial):
+            aval = jax.eval_shape(initial)
+        else:
+            aval = initial = as_array(initial, dtype)
+        _check_initial(aval, dtype, name or "")
+        self._ref = VariableRef(
+            scopes.names + name if name else keeper.unnamed(),
+            scopes.container,
+            tuple(aval.shape),
+            aval.dtype,
+            requested(),
+            keeper,
+        )
+        keeper.create(self._ref, initial)
+
+    # What it is -------------------------------------------------------------------------------
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it has a value outside of sessions."""
+        return self._op is None
+
+    @property
+    def op(self) -> Operation:
+        """The operation that stands for a graph variable."""
+        if self._op is None:
+            raise AttributeError(f"{self!r} is live and belongs to no graph")
+        return self._op
 
     @property
     def graph(self) -> Graph:
-        """The graph it belongs to."""
+        """The graph that a graph variable belongs to."""
         return self.op.graph
 
     @property
     def name(self) -> str:
-        """Name in the graph, as of a tensor: "x:0"."""
-        return f"{self.op.name}:0"
+        """Name, as of a tensor: "x:0"."""
+        return f"{self._ref.name}:0"
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -83,6 +155,11 @@ class Variable(Symbolic):
         return self._ref.dtype
 
     @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    @property
     def container(self) -> str:
         """The container that holds it, "" for the default one."""
         return self._ref.container
@@ -90,142 +167,205 @@ class Variable(Symbolic):
     @property
     def device(self) -> str:
         """The device that was asked for, "" when none was."""
-        return self.op.device
+        return str(self._ref.spec)
 
-    def to_tensor(self) -> Tensor:
-        return self._value
+    # Reading ----------------------------------------------------------------------------------
 
-    def value(self) -> Tensor:
-        """The value in a step; whether before or after an update in it is not said."""
-        return self._value
+    def value(self) -> Any:
+        """The value: a tensor in graph code, else an array.
 
-    def read_value(self) -> Tensor:
-        """A read of its own, after the control inputs of the block around it."""
+        In one step of a graph it is not said whether the value is that before or after an update.
+        In a `jflow.function` it is the value at this line.
+        """
+        return (
+            self._value
+            if self._op is not None and not internals.is_tracing()
+            else self._read("read")
+        )
+
+    def read_value(self) -> Any:
+        """A read of its own; in graph code, after the control inputs of the block around it."""
         return self._read("read_value")
 
-    def assign(self, value: Any, name: str = "Assign") -> Tensor:
-        """Sets the value (and so initializes it); returns the new one.
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """The value of a live variable as a NumPy array."""
+        return np.asarray(self)
+
+    def eval(self, session: Any = None) -> Any:
+        """The value in `session` or the default session."""
+        return self.to_tensor().eval(session=session)
+
+    def to_tensor(self) -> Tensor:
+        if self._op is not None:
+            return self._value
+        return _add(_default_graph(), read_p, [], self._ref, "read")
+
+    # Writing ----------------------------------------------------------------------------------
+
+    def assign(self, value: Any, name: str = "Assign") -> Any:
+        """Sets the value (and so initializes it).
+
+        Returns:
+          The new value: a tensor in graph code, an array in a `jflow.function`; elsewhere the
+          variable itself, for nobody may need its value.
 
         Raises:
           ValueError: if the shape differs.
           TypeError: if the dtype differs.
         """
-        tensor = self._operand(value)
-        if tensor.shape != self.shape:
+        operand = self._operand(value)
+        if operand.shape != self.shape:
             raise ValueError(
-                f"cannot assign a value of shape {tensor.shape} to {self._ref} "
+                f"cannot assign a value of shape {operand.shape} to {self._ref} "
                 f"of shape {self.shape}"
             )
-        return self._write(assign_p, [tensor], name)
+        return self._write(assign_p, [operand], name)
 
-    def assign_add(self, delta: Any, name: str = "AssignAdd") -> Tensor:
-        """Adds to the value in one atomic turn; returns the new one. Raises as `assign`."""
-        return self._update(jnp.add, delta, name)
+    def assign_add(self, delta: Any, name: str = "AssignAdd") -> Any:
+        """Adds to the value in one atomic turn; returns and raises as `assign`."""
+        return self._update(jnp.add, [self._fitting(delta)], name)
 
-    def assign_sub(self, delta: Any, name: str = "AssignSub") -> Tensor:
-        """Subtracts from the value in one atomic turn; returns the new one. Raises as `assign`."""
-        return self._update(jnp.subtract, delta, name)
-
-    def eval(self, session: Any = None) -> Any:
-        """The value in `session` or the default session."""
-        return self._value.eval(session=session)
+    def assign_sub(self, delta: Any, name: str = "AssignSub") -> Any:
+        """Subtracts from the value in one atomic turn; returns and raises as `assign`."""
+        return self._update(jnp.subtract, [self._fitting(delta)], name)
 
     def load(self, value: Any, session: Any = None) -> None:
-        """Sets the value to an array in `session` or the default session."""
-        self.initializer.run({self.initial_value: value}, session)
+        """Sets the value to an array, for a graph variable in `session` or the default session."""
+        if self.is_live:
+            self.assign(value)
+        else:
+            self.initializer.run({self.initial_value: value}, session)
+
+    def _fitting(self, value: Any) -> Any:
+        """An operand that broadcasts to the variable's shape."""
+        operand = self._operand(value)
+        if jnp.broadcast_shapes(self.shape, operand.shape) != self.shape:
+            raise ValueError(
+                f"an update of shape {operand.shape} does not fit {self._ref} of shape {self.shape}"
+            )
+        return operand
+
+    def _update(self, fun: Callable[..., Any], operands: Sequence[Any], name: str) -> Any:
+        """Sets the value to `fun` of the old one and the operands, in one atomic turn."""
+        shapes = tuple(_shape_of(operand) for operand in operands)
+        return self._write(update_p, operands, name, body=_body(fun, self._ref.aval, shapes))
+
+    # Access, in a graph, in a function or at once -----------------------------------------------
+
+    def _read(self, name: str) -> Any:
+        graph = self._graph_of(())
+        return _add(graph, read_p, [], self._ref, name) if graph else self._bind(read_p, ())
+
+    def _write(
+        self, primitive: jex.Primitive, inputs: Sequence[Any], name: str, **params: Any
+    ) -> Any:
+        graph = self._graph_of(inputs)
+        if graph:
+            return _add(graph, primitive, inputs, self._ref, name, **params)
+        written = self._bind(primitive, inputs, **params)
+        return self if written is None else written
+
+    def _bind(self, primitive: jex.Primitive, inputs: Sequence[Any], **params: Any) -> Any:
+        # No derivative goes through state, as in graph code.
+        values = map(jax.lax.stop_gradient, inputs)
+        return primitive.bind(*values, variable=self._ref, **params)
+
+    def _graph_of(self, inputs: Sequence[Any]) -> Graph | None:
+        """The graph to add an access to; None if JAX traces a function, or it happens at once."""
+        if self._op is not None and not internals.is_tracing():
+            return self._op.graph
+        return next((value.graph for value in inputs if isinstance(value, Tensor)), None)
+
+    def _operand(self, value: Any) -> Any:
+        """The value as a tensor or array of this variable's dtype."""
+        if isinstance(value, Variable):
+            value = value.value()
+        elif not isinstance(value, Tensor | jax.Array):
+            array = as_array(value, self.dtype)
+            graph = self._graph_of(())
+            return graph.constant(array) if graph else array
+        elif isinstance(value, jax.Array) and getattr(value, "weak_type", False):
+            value = value.astype(self.dtype)
+        if value.dtype != self.dtype:
+            raise TypeError(
+                f"{self._ref} has dtype {self.dtype.name}, the value has {value.dtype.name}; "
+                "convert it with .astype first (in graph code jflow.numpy.astype)"
+            )
+        graph = self._graph_of((value,))
+        return graph.as_tensor(value) if graph else value
+
+    # Arithmetic -------------------------------------------------------------------------------
 
     def _apply(self, fun: Callable[..., Any], *args: Any) -> Any:
-        return self.graph.apply(fun, args)
+        graph = self._graph_of(args)
+        if graph:
+            return graph.apply(fun, args)
+        return fun(*(arg.value() if isinstance(arg, Variable) else arg for arg in args))
 
-    def _read(self, name: str) -> Tensor:
-        aval = jax.core.ShapedArray(self.shape, self.dtype)
-        return self.graph.add(read_p, [], [aval], name=name, variable=self._ref).outputs[0]
+    @property
+    def __jax_array__(self) -> Callable[[], Any]:
+        if internals.asker() is not internals.Asker.JIT:
+            return lambda: self._bind(read_p, ())
+        raise ValueError(
+            f"{self!r} is no array to functions that JAX compiles; give them its value(), or use "
+            "the same name in jflow.numpy, jflow.nn, jflow.lax or jflow.random"
+        )
 
-    def _write(self, primitive: Any, inputs: list[Tensor], name: str, **params: Any) -> Tensor:
-        aval = jax.core.ShapedArray(self.shape, self.dtype)
-        atoms = [tensor.var for tensor in inputs]
-        op = self.graph.add(primitive, atoms, [aval], name=name, variable=self._ref, **params)
-        return op.outputs[0]
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        if not self.is_live:
+            return super().__array__()
+        return np.array(self._bind(read_p, ()), dtype, copy=copy)
 
-    def _update(self, fun: Callable[..., Any], operand: Any, name: str) -> Tensor:
-        tensor = self._operand(operand)
-        if jnp.broadcast_shapes(self.shape, tensor.shape) != self.shape:
-            raise ValueError(
-                f"an update of shape {tensor.shape} does not fit {self._ref} of shape {self.shape}"
-            )
-        old = jax.ShapeDtypeStruct(self.shape, self.dtype)
-        body = jax.make_jaxpr(fun)(old, shape_of(tensor.aval))
-        return self._write(update_p, [tensor], name, body=body)
-
-    def _operand(self, value: Any) -> Tensor:
-        """The value as a tensor of this variable's dtype."""
-        if not isinstance(value, Symbolic):
-            return self.graph.constant(value, self.dtype)
-        tensor = self.graph.as_tensor(value)
-        if tensor.dtype != self.dtype:
-            raise TypeError(
-                f"{self._ref} has dtype {self.dtype.name}, the value has {tensor.dtype.name}; "
-                "convert it with .astype of jflow.numpy first"
-            )
-        return tensor
+    def __bool__(self) -> bool:
+        return bool(self.value()) if self.is_live else super().__bool__()
 
     def __repr__(self) -> str:
-        return f"<jflow.Variable {self.name!r} shape={self.shape} dtype={self.dtype.name}>"
+        kind = "live " if self.is_live else ""
+        return f"<jflow.Variable {kind}{self.name!r} shape={self.shape} dtype={self.dtype.name}>"
 
 
-def _initial(graph: Graph, value: Any, dtype: Any, name: str) -> Tensor:
+def _add(
+    graph: Graph,
+    primitive: jex.Primitive,
+    inputs: Sequence[Tensor],
+    ref: VariableRef,
+    name: str,
+    **params: Any,
+) -> Tensor:
+    atoms = [tensor.var for tensor in inputs]
+    return graph.add(primitive, atoms, [ref.aval], name=name, variable=ref, **params).outputs[0]
+
+
+def _shape_of(operand: Any) -> jax.ShapeDtypeStruct:
+    if isinstance(operand, Tensor):
+        return shape_of(operand.aval)
+    return jax.ShapeDtypeStruct(operand.shape, operand.dtype)
+
+
+@lru_cache(maxsize=1024)
+def _body(
+    fun: Callable[..., Any], old: jax.core.ShapedArray, operands: tuple[jax.ShapeDtypeStruct, ...]
+) -> jex.ClosedJaxpr:
+    """The program of an update; the same object each time, so that JAX sees the same update."""
+    return jax.make_jaxpr(fun)(shape_of(old), *operands)
+
+
+def _initial_tensor(graph: Graph, value: Any, dtype: Any, name: str) -> Tensor:
     if value is None:
         raise ValueError(f"variable {name!r} needs an initial value")
     if not isinstance(value, Symbolic):
         tensor = graph.constant(value, dtype, name=f"{name}/initial_value")
     else:
         tensor = graph.as_tensor(value)
-    if isinstance(tensor.aval, HostArray):
-        raise TypeError(f"variable {name!r} cannot hold strings, only what XLA computes with")
-    if dtype is not None and tensor.dtype != as_dtype(dtype):
-        raise TypeError(
-            f"variable {name!r} is asked for as {as_dtype(dtype)}, "
-            f"its initial value has dtype {tensor.dtype}"
-        )
+    _check_initial(tensor, dtype, name)
     return tensor
 
 
-def assign(ref: Variable, value: Any, name: str = "Assign") -> Tensor:
-    """Sets a variable; see `Variable.assign`."""
-    return _variable(ref).assign(value, name)
-
-
-def assign_add(ref: Variable, value: Any, name: str = "AssignAdd") -> Tensor:
-    """Adds to a variable; see `Variable.assign_add`."""
-    return _variable(ref).assign_add(value, name)
-
-
-def assign_sub(ref: Variable, value: Any, name: str = "AssignSub") -> Tensor:
-    """Subtracts from a variable; see `Variable.assign_sub`."""
-    return _variable(ref).assign_sub(value, name)
-
-
-def global_variables() -> list[Variable]:
-    """Every variable of the default graph, in the order they were made."""
-    return _default_graph().get_collection(GLOBAL_VARIABLES)
-
-
-def trainable_variables() -> list[Variable]:
-    """The variables of the default graph that were made with `trainable=True`."""
-    return _default_graph().get_collection(TRAINABLE_VARIABLES)
-
-
-def variables_initializer(var_list: Iterable[Variable], name: str = "init") -> Operation:
-    """An operation that initializes the given variables."""
-    return group(*(variable.initializer for variable in var_list), name=name)
-
-
-def global_variables_initializer() -> Operation:
-    """An operation that initializes every variable made so far in the default graph."""
-    return variables_initializer(global_variables())
-
-
-def _variable(ref: Any) -> Variable:
-    if not isinstance(ref, Variable):
-        raise TypeError(f"expected a variable to assign to, got {ref!r}")
-    return ref
+def _check_initial(value: Any, dtype: Any, name: str) -> None:
+    if is_host(value) or value.dtype is string:
+        raise TypeError(f"variable {name!r} cannot hold strings, only what XLA computes with")
+    if dtype is not None and value.dtype != as_dtype(dtype):
+        raise TypeError(
+            f"variable {name!r} is asked for as {as_dtype(dtype)}, "
+            f"its initial value has dtype {value.dtype}"
+        )

@@ -263,6 +263,7 @@ class _PlanBuilder:
                 reads=tuple(self._variable(ref) for ref in state.reads),
                 inputs=tuple(self.slot(tensor) for tensor in inputs),
                 writes=tuple(self._variable(ref) for ref in state.writes),
+                initializes=tuple(self._variable(ref) for ref in state.initialized),
                 outputs=tuple(self.slot(tensor) for tensor in state.outputs),
                 before=tuple((self._variable(r), self.slot(t)) for r, t in state.before),
                 after=tuple((self._variable(r), self.slot(t)) for r, t in state.after),

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from jflow.graph import Operation, Tensor, VariableRef
-from jflow.graph.primitives import ACCESSES, read_p, update_p
+from jflow.graph.primitives import ACCESSES, initialize_p, read_p, update_p
 
 
 @dataclass
@@ -21,6 +21,7 @@ class StateUse:
     Attributes:
       read: variables whose old value the program takes.
       written: last written tensor of each variable that gets a new value.
+      initialized: those of the written that only get it if they have none.
       before: tensors that are a variable's buffer as it was found.
       after: tensors that are a variable's buffer as it is left.
       outputs: the other tensors that leave the segment.
@@ -28,6 +29,7 @@ class StateUse:
 
     read: dict[VariableRef, None] = field(default_factory=dict)
     written: dict[VariableRef, Tensor] = field(default_factory=dict)
+    initialized: dict[VariableRef, None] = field(default_factory=dict)
     before: list[tuple[VariableRef, Tensor]] = field(default_factory=list)
     after: list[tuple[VariableRef, Tensor]] = field(default_factory=list)
     outputs: list[Tensor] = field(default_factory=list)
@@ -62,6 +64,8 @@ def analyse(ops: Sequence[Operation], leaving: Sequence[Tensor]) -> StateUse:
             takes_old = tensor in consumed
         else:
             use.written[ref] = value_of[tensor] = tensor
+            if op.eqn.primitive is initialize_p:
+                use.initialized[ref] = None
             takes_old = op.eqn.primitive is update_p
         if takes_old and current is None:
             use.read[ref] = None

@@ -60,7 +60,7 @@ def place(ops: Sequence[Operation], inventory: Inventory) -> Placement:
     variables: dict[Operation, Device] = {}
     for op in ops:
         if op.eqn.primitive in ACCESSES:
-            owner = op.graph.get_operation_by_name(op.eqn.params["variable"].name)
+            owner = op.graph.variable(op.eqn.params["variable"])
             if owner not in variables:
                 variables[owner] = _choose(owner, inventory)
             placement[op] = variables[owner]

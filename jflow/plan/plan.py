@@ -82,6 +82,7 @@ class Run:
     Attributes:
       program: what to run, or None if there is nothing to compute.
       reads, writes: numbers of variables.
+      initializes: those of the written that keep their value if they have one.
       inputs, outputs: slots.
       before: (variable, slot) pairs to fill with values as they were before the turn.
       after: (variable, slot) pairs to fill with values as they are after it.
@@ -94,6 +95,7 @@ class Run:
     outputs: tuple[Slot, ...] = ()
     before: tuple[tuple[int, Slot], ...] = ()
     after: tuple[tuple[int, Slot], ...] = ()
+    initializes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

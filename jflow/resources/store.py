@@ -39,7 +39,7 @@ class Store:
           FailedPreconditionError: if it is not.
           InvalidArgumentError: if it has another dtype or shape.
         """
-        variable = self._find(device, spec.key)
+        variable = self.find(device, spec)
         if variable is None:
             raise FailedPreconditionError(
                 f"Attempting to use uninitialized value: {spec.key} on {device}; run its "
@@ -47,7 +47,13 @@ class Store:
                 op=spec.key.name,
                 task=str(self._task),
             )
-        self._check(variable, spec, device)
+        return variable
+
+    def find(self, device: Device, spec: VariableSpec) -> Variable | None:
+        """The variable, None if it is not initialized. Raises InvalidArgumentError as `get`."""
+        variable = self._find(device, spec.key)
+        if variable is not None:
+            self._check(variable, spec, device)
         return variable
 
     def set(self, device: Device, spec: VariableSpec, array: jax.Array) -> Variable:
@@ -59,12 +65,6 @@ class Store:
         else:
             variable.set(array)
         return variable
-
-    def check(self, device: Device, spec: VariableSpec) -> None:
-        """Raises InvalidArgumentError if the variable exists with another dtype or shape."""
-        variable = self._find(device, spec.key)
-        if variable is not None:
-            self._check(variable, spec, device)
 
     def clear(self, containers: Iterable[str]) -> None:
         """Frees everything in the named containers; unknown names are no error."""

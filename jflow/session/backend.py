@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+import jax
 import numpy as np
 
 from jflow.cluster import Device
+from jflow.errors import OpError
 from jflow.graph import Graph, Operation, Tensor
 from jflow.partition import Partition, Segment, partition, prune
 from jflow.placement import Inventory, place
@@ -16,8 +18,15 @@ from jflow.plan import Program
 
 Array = np.ndarray[Any, Any]
 
-Step = Callable[[Sequence[Array], float | None], list[Array]]
-"""Runs a registered step: takes the fed arrays and a timeout in seconds, gives the fetched ones."""
+
+class Step(Protocol):
+    """A registered step. Both ways to run it take the fed arrays and a timeout in seconds."""
+
+    def run(self, feeds: Sequence[Array], timeout: float | None) -> list[Array]:
+        """Gives the fetched values as NumPy arrays, which are the caller's own."""
+
+    def compute(self, feeds: Sequence[Any], timeout: float | None) -> list[jax.Array]:
+        """Takes JAX arrays too, and gives JAX arrays."""
 
 
 @dataclass(frozen=True)
@@ -78,3 +87,16 @@ def register_step(graph: Graph, key: StepKey, backend: Backend) -> Step:
     placement = place_step(graph, key, backend)
     plans = partition(list(placement), placement, key.fed, key.fetches, backend.lower, backend.keep)
     return backend.register(plans, len(key.fetches))
+
+
+def add_origin(error: OpError, graph: Graph) -> None:
+    """Adds the user's line to an error that names an operation."""
+    if error.op is None:
+        return
+    try:
+        op: Operation = graph.get_operation_by_name(error.op)
+    except KeyError:
+        return
+    if op.origin not in error.message:
+        error.message += f" [{op.name!r} was made at {op.origin}]"
+        error.args = (error.message,)

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
 
 from jflow import lowering
 from jflow.cluster import Device, Task, split_address
@@ -124,9 +128,14 @@ class _RemoteStep:
         self._lock = threading.Lock()
         self._registered: tuple[MasterClient, int] | None = None
 
-    def __call__(self, feeds: Sequence[Array], timeout: float | None) -> list[Array]:
+    def run(self, feeds: Sequence[Array], timeout: float | None) -> list[Array]:
         client, handle = self.register()
         return client.run(handle, feeds, timeout)
+
+    def compute(self, feeds: Sequence[Any], timeout: float | None) -> list[jax.Array]:
+        values = self.run([np.asarray(feed) for feed in feeds], timeout)
+        # What came in has its memory to itself, which JAX takes over.
+        return [jax.device_put(value) for value in values]
 
     def register(self) -> tuple[MasterClient, int]:
         """The present connection and the step's handle there."""

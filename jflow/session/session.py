@@ -8,23 +8,22 @@ from contextlib import AbstractContextManager, ExitStack
 from types import TracebackType
 from typing import Any, Self
 
-from jflow.cluster import Device, split_address
-from jflow.errors import NotFoundError, OpError
+from jflow.cluster import Device
+from jflow.errors import OpError
 from jflow.graph import Graph, Operation, Tensor, get_default_graph, stack
 from jflow.session.backend import (
     Backend,
     DeviceInfo,
     Step,
     StepKey,
+    add_origin,
     place_step,
     register_step,
 )
 from jflow.session.config import ConfigProto, RunOptions
 from jflow.session.fetches import Fetches, parse_feed_list, parse_feeds, parse_fetches
-from jflow.session.local import LocalBackend
-from jflow.session.remote import RemoteBackend, reset_containers
-
-_SCHEME = "grpc://"
+from jflow.session.remote import reset_containers
+from jflow.session.target import checked_config, checked_target, open_backend
 
 
 class Session:
@@ -49,10 +48,10 @@ class Session:
     ) -> None:
         if graph is not None and not isinstance(graph, Graph):
             raise TypeError(f"graph must be a Graph, got {type(graph).__name__}")
-        self._config = _checked_config(config)
+        self._config = checked_config(config)
         self._graph = get_default_graph() if graph is None else graph
-        self._target = _checked_target(target)
-        self._backend: Backend = RemoteBackend(target, self._config) if target else LocalBackend()
+        self._target = checked_target(target)
+        self._backend: Backend = open_backend(target, self._config)
         self._steps: dict[StepKey, Step] = {}
         self._singles: dict[Tensor | Operation, Fetches] = {}
         self._registering = threading.Lock()
@@ -106,9 +105,9 @@ class Session:
             fetched = tuple(tensor for tensor in fetched if tensor not in feeds)
         try:
             step = self._step(StepKey(parsed.targets, fetched, tuple(feeds)))
-            values = step(list(feeds.values()), self._timeout(options))
+            values = step.run(list(feeds.values()), self._timeout(options))
         except OpError as error:
-            _add_origin(error, self._graph)
+            add_origin(error, self._graph)
             raise
         return parsed.fill(feeds | dict(zip(fetched, values, strict=True)))
 
@@ -172,8 +171,8 @@ class Session:
           NotFoundError: if the target is not "grpc://host:port".
           UnavailableError: if a task cannot be reached.
         """
-        if _checked_target(target):
-            reset_containers(target, list(containers or [""]), _checked_config(config))
+        if checked_target(target):
+            reset_containers(target, list(containers or [""]), checked_config(config))
 
     def as_default(self) -> AbstractContextManager[Any]:
         """A block in which `tensor.eval()` and `op.run()` use this session; it stays open."""
@@ -226,37 +225,3 @@ class Session:
     def __repr__(self) -> str:
         state = "closed " if self._closed else ""
         return f"<jflow.Session {state}on {self._target or 'this process'}>"
-
-
-def _checked_target(target: Any) -> str:
-    if not isinstance(target, str):
-        raise TypeError(f"target must be a string, got {type(target).__name__}")
-    if target and not target.startswith(_SCHEME):
-        raise NotFoundError(
-            f"No session factory registered for target {target!r}: "
-            "use '' for this process or 'grpc://host:port' for a server"
-        )
-    if target:
-        split_address(target)
-    return target
-
-
-def _checked_config(config: Any) -> ConfigProto:
-    if config is None:
-        return ConfigProto()
-    if not isinstance(config, ConfigProto):
-        raise TypeError(f"config must be a ConfigProto, got {type(config).__name__}")
-    return config
-
-
-def _add_origin(error: OpError, graph: Graph) -> None:
-    """Adds the user's line to an error that names an operation."""
-    if error.op is None:
-        return
-    try:
-        op: Operation = graph.get_operation_by_name(error.op)
-    except KeyError:
-        return
-    if op.origin not in error.message:
-        error.message += f" [{op.name!r} was made at {op.origin}]"
-        error.args = (error.message,)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jflow.graph import is_host
@@ -53,6 +55,11 @@ class Frame:
         view = np.asarray(value.addressable_data(0))
         return np.array(view) if copy else view
 
+    def array(self, slot: Slot) -> jax.Array:
+        """A slot's value as an array that stays as it is when this frame is closed."""
+        value: jax.Array = self._slots[slot]
+        return jnp.copy(value) if slot in self._leases else value
+
     def close(self) -> None:
         """Ends the leases: a variable's next update may work in place again.
 
@@ -99,15 +106,18 @@ class Frame:
 
     def _turn(self, bound: BoundRun) -> None:
         step = bound.step
+        kept = self._kept(step.initializes)
+        if kept and len(kept) == len(step.writes) and not (step.outputs or step.after):
+            return  # nobody needs what the program would compute
         used = {i: self._get(i) for i in (*step.reads, *(i for i, _ in step.before))}
         for i in step.writes:
-            self._store.check(self._plan.device, self._plan.variables[i])
+            self._store.find(self._plan.device, self._plan.variables[i])
         for i, slot in step.before:
             self._hold(used[i], slot)
         old = [used[i].donate() if i in step.writes else used[i].buffer.array for i in step.reads]
         new = self._compute(bound, old)
         written = {
-            i: self._store.set(self._plan.device, self._plan.variables[i], array)
+            i: kept.get(i) or self._store.set(self._plan.device, self._plan.variables[i], array)
             for i, array in zip(step.writes, new, strict=True)
         }
         for i, slot in step.after:
@@ -123,6 +133,11 @@ class Frame:
         for slot, value in zip(bound.step.outputs, results[n_written:], strict=True):
             self._slots[slot] = value
         return list(results[:n_written])
+
+    def _kept(self, variables: Sequence[int]) -> dict[int, Variable]:
+        """Those of the variables that have a value already, which initializing must not change."""
+        found = {i: self._store.find(self._plan.device, self._plan.variables[i]) for i in variables}
+        return {i: variable for i, variable in found.items() if variable is not None}
 
     def _get(self, variable: int) -> Variable:
         return self._store.get(self._plan.device, self._plan.variables[variable])

@@ -66,7 +66,7 @@ def test_the_default_container_is_also_called_by_the_name_of_the_job():
 @pytest.mark.parametrize("other", [{"dtype": "int32"}, {"shape": (3,)}, {"shape": ()}])
 def test_a_variable_of_another_type_is_refused_and_stays_as_it_was(other):
     store = _store(_spec())
-    for look in (store.get, store.check):
+    for look in (store.get, store.find):
         with pytest.raises(errors.InvalidArgumentError, match="expects") as raised:
             look(CPU, _spec(**other))
         assert raised.value.op == "x"
@@ -75,7 +75,7 @@ def test_a_variable_of_another_type_is_refused_and_stays_as_it_was(other):
 
 
 def test_what_is_not_there_may_have_any_type():
-    _store().check(CPU, _spec())
+    _store().find(CPU, _spec())
 
 
 def test_clearing_frees_the_named_containers_only():

@@ -67,13 +67,13 @@ class StoreMachine(RuleBasedStateMachine):
             with pytest.raises(FailedPreconditionError) as raised:
                 self.store.get(place[0], spec)
             assert raised.value.op == place[2]
-            self.store.check(place[0], spec)
+            self.store.find(place[0], spec)
         elif known[1] != size:
-            for method in (self.store.get, self.store.check):
+            for method in (self.store.get, self.store.find):
                 with pytest.raises(InvalidArgumentError, match="expects"):
                     method(place[0], spec)
         else:
-            self.store.check(place[0], spec)
+            self.store.find(place[0], spec)
             assert self.store.get(place[0], spec).buffer.array.tolist() == [known[0]] * size
 
     @precondition(lambda self: self.model)

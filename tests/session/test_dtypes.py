@@ -101,6 +101,30 @@ def test_random_keys_give_jax_s_numbers_wherever_they_are_used(backend: Backend)
     np.testing.assert_allclose(got, expected, rtol=1e-6)
 
 
+def test_functions_and_live_variables_take_what_is_carried_by_another_dtype(
+    backend: Backend,
+) -> None:
+    key, small = jax.random.key(2), np.array([1, -2], jnp.int4)
+
+    @tf.function
+    def advance(key: jax.Array, small: jax.Array) -> tuple[jax.Array, ...]:
+        first, second = jax.random.split(key)
+        with tf.device(backend.devices[1]):
+            return first, jax.random.normal(second, (2,)), small + small, small
+
+    with tf.connect(backend.targets[0]):
+        first, noise, doubled, same = advance(key, small)
+        state = tf.Variable(key, name="state")
+        count = tf.Variable(lambda: jnp.asarray(small), name="count")
+        state.assign(first)
+        count.assign_add(small)
+        got = [state.value(), count.value(), doubled, same]
+    kept, used = jax.random.split(key)
+    np.testing.assert_allclose(noise, jax.random.normal(used, (2,)), rtol=1e-6)
+    for one, sent in zip(got, [kept, small + small, small + small, small], strict=True):
+        assert_same(one, sent)
+
+
 @pytest.mark.parametrize("name", ["int4", "float8_e5m2", "float32"])
 def test_large_constants_travel_in_every_dtype(backend: Backend, name: str) -> None:
     large = numbers(name, (300, 200))

@@ -1,0 +1,110 @@
+"""A function for arguments of one kind: its own small graph, registered where it runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import jax
+import jax.extend.core as jex
+
+from jflow.cluster import Device
+from jflow.errors import OpError
+from jflow.graph import Graph, Operation, StateOrder, Tensor, origin
+from jflow.graph.carrier import carrier_of
+from jflow.graph.primitives import placeholder_p
+from jflow.session import Step, StepKey, add_origin
+
+
+class Runner(Protocol):
+    """What a function needs from the connection that runs it."""
+
+    def register(self, graph: Graph, key: StepKey) -> Step:
+        """Makes a step of a graph ready to run."""
+
+    def place(self, graph: Graph, key: StepKey) -> dict[Operation, Device]:
+        """A device for each operation of a step."""
+
+    @property
+    def timeout(self) -> float | None:
+        """Longest time for a step in seconds, None for ever."""
+
+
+class Concrete:
+    """A traced function, ready to run.
+
+    Args:
+      runner: where.
+      jaxpr: its equations, accesses to variables at the top level.
+    """
+
+    def __init__(self, runner: Runner, jaxpr: jex.ClosedJaxpr) -> None:
+        self.graph = Graph()
+        self._runner = runner
+        args = [
+            self.graph.add(placeholder_p, [], [aval], name=f"arg{i}").outputs[0]
+            for i, aval in enumerate(jaxpr.in_avals)
+        ]
+        outputs, writes = insert(self.graph, jaxpr, args)
+        computed = tuple(dict.fromkeys(t for t in outputs if t not in args))
+        try:
+            self._key = StepKey(tuple(writes), computed, tuple(args))
+            self._step = runner.register(self.graph, self._key)
+        except OpError as error:
+            add_origin(error, self.graph)
+            raise
+        carriers = [carrier_of(tensor.dtype) for tensor in (*args, *computed)]
+        self._unwraps = [c.unwrap if c else None for c in carriers[: len(args)]]
+        self._wraps = [c.wrap if c else None for c in carriers[len(args) :]]
+        # Where each result is found among the fetched values and, behind them, the arguments.
+        position = {tensor: i for i, tensor in enumerate((*computed, *args))}
+        wanted = [position[tensor] for tensor in outputs]
+        self._wanted = None if wanted == list(range(len(computed))) else wanted
+
+    def __call__(self, args: Sequence[Any]) -> list[jax.Array]:
+        """Runs it; arguments and results are in the order of the jaxpr's."""
+        try:
+            values = self._step.compute(_mapped(self._unwraps, args), self._runner.timeout)
+        except OpError as error:
+            add_origin(error, self.graph)
+            raise
+        values = _mapped(self._wraps, values)
+        if self._wanted is None:
+            return values
+        known = [*values, *args]
+        return [jax.numpy.asarray(known[i]) for i in self._wanted]
+
+    def placement(self) -> dict[Operation, Device]:
+        """Where each of its operations runs."""
+        return self._runner.place(self.graph, self._key)
+
+
+def _mapped(functions: Sequence[Callable[[Any], Any] | None], values: Sequence[Any]) -> list[Any]:
+    """The values, each through its function where it has one."""
+    if not any(functions):
+        return list(values)
+    return [f(value) if f else value for f, value in zip(functions, values, strict=True)]
+
+
+def insert(
+    graph: Graph, jaxpr: jex.ClosedJaxpr, args: Sequence[Tensor]
+) -> tuple[list[Tensor], list[Operation]]:
+    """Adds the equations of a traced function, each with the line and scope it was written in.
+
+    Returns:
+      Its results, and the operations that write variables.
+    """
+    order = StateOrder()
+    inputs = [tensor.var for tensor in args]
+    outputs = graph.inline(jaxpr, inputs, _name, place_of=origin.place_of, order=order)
+    return outputs, order.writes
+
+
+def _name(eqn: jex.JaxprEqn) -> str:
+    """The scopes of `jax.named_scope` and the primitive, as an operation can be called."""
+    primitive = eqn.params.get("name") if eqn.primitive.name == "jit" else None
+    scopes = str(eqn.source_info.name_stack)
+    full = f"{scopes}/{primitive or eqn.primitive.name}" if scopes else primitive
+    name = re.sub(r"[^A-Za-z0-9_.\-/]+", "_", str(full or eqn.primitive.name))
+    return name.strip("_/") or "call"

@@ -1,0 +1,205 @@
+"""Where functions run and live variables are kept: this process, or a cluster."""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any, Self
+
+import jax
+import jax.extend.core as jex
+from jax.api_util import shaped_abstractify
+
+from jflow.cluster import Device
+from jflow.function.concrete import Concrete
+from jflow.graph import Graph, Operation, VariableRef, live, request, tracing
+from jflow.graph.equations import shape_of
+from jflow.graph.flatten import flatten
+from jflow.graph.primitives import WRITES, initialize_p
+from jflow.session import (
+    ConfigProto,
+    DeviceInfo,
+    Step,
+    StepKey,
+    checked_config,
+    checked_target,
+    open_backend,
+    place_step,
+    register_step,
+)
+
+
+class Connection:
+    """Runs functions and keeps live variables, in this process or on a cluster.
+
+    On a cluster the variables stay when the connection ends, and every connection to the cluster
+    shares them by name, container and device. In this process they go with the connection.
+
+    Used as a block it counts inside the block, on this thread, and is closed at its end.
+    """
+
+    def __init__(self, target: str = "", config: ConfigProto | None = None) -> None:
+        self._config = checked_config(config)
+        self._target = checked_target(target)
+        self._backend = open_backend(self._target, self._config)
+        self._registering = threading.Lock()
+        self._accesses: dict[Any, Concrete] = {}
+        self._calls: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
+        self._numbers = itertools.count()
+        self._prefix = f"unnamed_{secrets.token_hex(8)}"
+        self._replaced: live.LiveKeeper | None = None
+        self._block: ExitStack | None = None
+        milliseconds = self._config.operation_timeout_in_ms
+        self.timeout = milliseconds / 1000 if milliseconds else None
+
+    @property
+    def target(self) -> str:
+        """The server, "" for this process."""
+        return self._target
+
+    def list_devices(self) -> list[DeviceInfo]:
+        """The devices of the tasks that are up, the server's own first."""
+        return self._backend.list_devices()
+
+    def close(self) -> None:
+        """Ends the connection; what runs is cancelled. May be called again."""
+        if live.everywhere() is self:
+            live.keep_everywhere(None)
+        self._backend.close()
+
+    def __enter__(self) -> Self:
+        if self._block is not None:
+            raise RuntimeError("a connection's `with` block cannot be entered inside itself")
+        if live.everywhere() is self:
+            live.keep_everywhere(self._replaced)
+        self._block = ExitStack()
+        self._block.enter_context(live.kept_by(self))
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        block, self._block = self._block, None
+        try:
+            if block is not None:
+                block.close()
+        finally:
+            self.close()
+
+    def __eq__(self, other: object) -> bool:
+        # Two connections to one cluster have the same variables.
+        if isinstance(other, Connection) and self._target:
+            return self._target == other._target
+        return self is other
+
+    def __hash__(self) -> int:
+        return hash(self._target) if self._target else id(self)
+
+    def __repr__(self) -> str:
+        return f"<jflow.Connection to {self._target or 'this process'}>"
+
+    # For functions and variables --------------------------------------------------------------
+
+    def register(self, graph: Graph, key: StepKey) -> Step:
+        """Makes a step of a graph ready to run."""
+        with self._registering:
+            return register_step(graph, key, self._backend)
+
+    def place(self, graph: Graph, key: StepKey) -> dict[Operation, Device]:
+        """A device for each operation of a step."""
+        return place_step(graph, key, self._backend)
+
+    def calls_of(self, function: Any) -> dict[Any, Any]:
+        """What a function remembers about its calls here, for as long as both are there."""
+        calls = self._calls.get(function)
+        return self._calls.setdefault(function, {}) if calls is None else calls
+
+    def access(self, primitive: jex.Primitive, args: tuple[Any, ...], params: Any) -> Any:
+        """Reads or writes a live variable at once. Of a write nothing is sent back."""
+        fetch = primitive not in WRITES
+        avals = tuple(map(shaped_abstractify, args))
+        key = (primitive, tuple(sorted(params.items(), key=lambda item: item[0])), avals)
+        concrete = self._accesses.get(key)
+        if concrete is None:
+
+            def access(*values: Any) -> tuple[Any, ...]:
+                value = primitive.bind(*values, **params)
+                return (value,) if fetch else ()
+
+            concrete = self._accesses[key] = self._concrete(access, avals)
+        values = concrete(args)
+        return values[0] if fetch else None
+
+    def create(self, ref: VariableRef, initial: Any) -> None:
+        """Gives a live variable its first value, unless it has one."""
+        made_here = not callable(initial)
+
+        def create(*values: Any) -> tuple[()]:
+            with request.asking_for_nothing(), request.asking_for(ref.spec):
+                value = values[0] if made_here else initial()
+                initialize_p.bind(jax.numpy.asarray(value), variable=ref)
+            return ()
+
+        args = (initial,) if made_here else ()
+        self._concrete(create, tuple(map(shaped_abstractify, args)))(args)
+
+    def unnamed(self) -> str:
+        """A name for a variable that its maker gave none; no other variable has it."""
+        return f"{self._prefix}_{next(self._numbers)}"
+
+    def _concrete(self, fun: Callable[..., Any], avals: Sequence[Any]) -> Concrete:
+        shapes = [shape_of(aval) for aval in avals]
+        return Concrete(self, flatten(tracing.make_jaxpr(fun, shapes)))
+
+
+class _Default:
+    """The connection of functions that are called without one."""
+
+    def __init__(self) -> None:
+        self.connection: Connection | None = None
+        self.making = threading.Lock()
+
+
+_DEFAULT = _Default()
+
+
+def connect(target: str = "", config: ConfigProto | None = None) -> Connection:
+    """Says where functions run and variables live from here on.
+
+    In a notebook call it once; all code of the process uses it until the next call. In a program
+    use it as a block, `with jflow.connect(target):`, which counts on this thread and closes it.
+
+    Args:
+      target: "" for this process, or "grpc://host:port" of any server of a cluster.
+      config: options.
+
+    Raises:
+      TypeError, ValueError, NotFoundError: as `Session`.
+    """
+    connection = Connection(target, config)
+    connection._replaced = live.everywhere()
+    live.keep_everywhere(connection)
+    return connection
+
+
+def current() -> Connection:
+    """The connection that counts here."""
+    keeper = live.innermost()
+    if keeper is not None:
+        assert isinstance(keeper, Connection)
+        return keeper
+    return _DEFAULT.connection or _make_default()
+
+
+def _make_default() -> Connection:
+    with _DEFAULT.making:
+        _DEFAULT.connection = _DEFAULT.connection or Connection()
+        return _DEFAULT.connection

@@ -1,0 +1,56 @@
+"""Surgery on jaxprs: inlining the equations of one into another, and closing a list of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.extend.core as jex
+
+Atom = Any  # jex.Var | jex.Literal; JAX has no public name for the union
+Emit = Callable[[jex.JaxprEqn, list[Atom]], Sequence[Atom]]
+
+
+def shape_of(aval: Any) -> jax.ShapeDtypeStruct:
+    """An abstract value in the form that JAX's own entry points take."""
+    return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type)
+
+
+def close(
+    invars: Sequence[jex.Var],
+    outvars: Sequence[Atom],
+    eqns: Sequence[jex.JaxprEqn],
+    consts: Mapping[jex.Var, Any] | None = None,
+) -> jex.ClosedJaxpr:
+    """Makes a program of equations; `consts` are values for variables that are no inputs."""
+    consts = consts or {}
+    names = tuple(f"arg{i}" for i in range(len(invars)))
+    results = tuple(f"result{i}" for i in range(len(outvars)))
+    debug = jex.DebugInfo("jflow", "segment", names, results)
+    jaxpr = jex.Jaxpr(list(consts), invars, outvars, eqns, jex.no_effects, debug)
+    return jex.ClosedJaxpr(jaxpr, list(consts.values()))
+
+
+def inline(
+    jaxpr: jex.Jaxpr, consts: Sequence[Atom], args: Sequence[Atom], emit: Emit
+) -> list[Atom]:
+    """Walks the equations of `jaxpr` with its inputs replaced.
+
+    Args:
+      jaxpr: what to inline.
+      consts, args: atoms for its constants and inputs.
+      emit: is given each equation and the atoms for its inputs; returns atoms for its outputs.
+
+    Returns:
+      Atoms for the outputs.
+    """
+    known: dict[Atom, Atom] = dict(zip(jaxpr.constvars, consts, strict=True))
+    known.update(zip(jaxpr.invars, args, strict=True))
+
+    def atom(x: Atom) -> Atom:
+        return x if isinstance(x, jex.Literal) else known[x]
+
+    for eqn in jaxpr.eqns:
+        known.update(zip(eqn.outvars, emit(eqn, [atom(x) for x in eqn.invars]), strict=True))
+    return [atom(x) for x in jaxpr.outvars]

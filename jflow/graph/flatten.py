@@ -1,0 +1,284 @@
+"""Brings to the top level of a traced function what a graph has to see: state and devices.
+
+JAX nests programs: a `jit` inside a function, the body of a loop, a branch. An operation of a graph
+runs on one device and is pure unless it is one of jflow's own, so
+
+* a call (`jit`, a custom derivative rule) is replaced by its equations if they use a variable or
+  ask for another device than the call does;
+* a variable that a loop, branch or `jax.checkpoint` reads is read once outside and passed in;
+* a loop or branch whose body asks for a device goes there as a whole;
+* a write in there, which JAX itself refuses in most cases, is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax.extend.core as jex
+
+from jflow.cluster import DeviceSpec
+from jflow.graph import equations, origin, request
+from jflow.graph.equations import Atom
+from jflow.graph.primitives import ACCESSES, WRITES, VariableRef, WriteEffect, read_p
+
+_CALLS = {"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr"}
+_RULES = {"custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr"}
+_CHECKPOINTS = ("checkpoint", "remat2")
+
+WRITE_REFUSED = (
+    "JAX does not promise to run it exactly once for each time around; return the value (as the "
+    "carry of a loop, the result of a branch or of a checkpointed function) and write once outside"
+)
+
+
+def flatten(closed: jex.ClosedJaxpr, *, keep_rules: bool = False) -> jex.ClosedJaxpr:
+    """The same program with every access to a variable at its top level.
+
+    Args:
+      closed: what `jax.make_jaxpr` gave.
+      keep_rules: whether custom derivative rules still count, so that a call with one must stay.
+
+    Raises:
+      NotImplementedError: if a variable is used, or a device is asked for, where that cannot work.
+    """
+    if not any(map(_is_nested, closed.eqns)):
+        return closed
+    jaxpr = closed.jaxpr
+    flat = _Flattener(keep_rules)
+    outputs = equations.inline(jaxpr, jaxpr.constvars, jaxpr.invars, flat.emit)
+    consts = dict(zip(jaxpr.constvars, closed.consts, strict=True))
+    return equations.close(jaxpr.invars, outputs, flat.eqns, consts | flat.consts)
+
+
+def _is_nested(eqn: jex.JaxprEqn) -> bool:
+    return bool(_bodies(eqn)) and bool(_uses_state(eqn) or _devices_inside(eqn))
+
+
+def _bodies(eqn: jex.JaxprEqn) -> list[jex.Jaxpr]:
+    return list(jex.jaxprs_in_params(eqn.params))
+
+
+def _uses_state(eqn: jex.JaxprEqn) -> bool:
+    return any(
+        inner.primitive in ACCESSES or _uses_state(inner)
+        for body in _bodies(eqn)
+        for inner in body.eqns
+    )
+
+
+def _devices_inside(eqn: jex.JaxprEqn) -> set[DeviceSpec]:
+    """What the equations inside ask for that `eqn` itself does not."""
+    inside = {
+        spec
+        for body in _bodies(eqn)
+        for inner in body.eqns
+        for spec in (request.asked_for(inner), *_devices_inside(inner))
+    }
+    return inside - {request.asked_for(eqn)}
+
+
+class _Flattener:
+    """The equations of the flat program, as they are made.
+
+    Attributes:
+      eqns: the equations so far.
+      consts: values of constants that came with opened calls.
+    """
+
+    def __init__(self, keep_rules: bool) -> None:
+        self._keep_rules = keep_rules
+        self.eqns: list[jex.JaxprEqn] = []
+        self.consts: dict[jex.Var, Any] = {}
+        self._written: dict[VariableRef, str] = {}
+
+    def emit(self, eqn: jex.JaxprEqn, args: list[Atom]) -> Sequence[Atom]:
+        name = eqn.primitive.name
+        if eqn.primitive in WRITES:
+            ref = eqn.params["variable"]
+            self._written[ref] = origin.line_of(eqn)
+        if not _is_nested(eqn):
+            return self._append(eqn, args)
+        if name in _CALLS:
+            return self._open(eqn.params[_CALLS[name]], args)
+        if name in _RULES:
+            self._check_rule(eqn)
+            return self._open(eqn.params[_RULES[name]], args)
+        _refuse_writes(eqn)
+        if name in _CHECKPOINTS:
+            return self._checkpoint(eqn, args)
+        return self._control_flow(eqn, args)
+
+    def _append(self, eqn: jex.JaxprEqn, args: list[Atom]) -> list[jex.Var]:
+        outvars = [jex.Var(var.aval) for var in eqn.outvars]
+        self.eqns.append(eqn.replace(invars=args, outvars=outvars))
+        return outvars
+
+    def _open(self, body: jex.ClosedJaxpr, args: list[Atom]) -> list[Atom]:
+        consts = [jex.Var(var.aval) for var in body.jaxpr.constvars]
+        self.consts.update(zip(consts, body.consts, strict=True))
+        return equations.inline(body.jaxpr, consts, args, self.emit)
+
+    def _check_rule(self, eqn: jex.JaxprEqn) -> None:
+        if self._keep_rules and _uses_state(eqn):
+            raise NotImplementedError(
+                f"a function with its own derivative rule uses a variable in graph code (at "
+                f"{origin.line_of(eqn)}), where the rule would be lost; read "
+                "the variable outside and pass its value as an argument"
+            )
+
+    def _checkpoint(self, eqn: jex.JaxprEqn, args: list[Atom]) -> Sequence[Atom]:
+        devices = {
+            spec for spec in (*_devices_inside(eqn), request.asked_for(eqn)) if not spec.is_empty
+        }
+        self._check_recomputed(eqn)
+        if len(devices) > 1:
+            # What to recompute is a matter of one device; the memory saved is not worth an error.
+            return self._open(jex.ClosedJaxpr(eqn.params["jaxpr"], []), args)
+        return self._control_flow(eqn, args)
+
+    def _check_recomputed(self, eqn: jex.JaxprEqn) -> None:
+        """A backward pass that reads a variable again has to find what the forward pass found."""
+        if not eqn.params["differentiated"]:
+            return
+        for ref in _reads_inside(eqn):
+            if ref in self._written:
+                raise NotImplementedError(
+                    f"{ref} is read inside jax.checkpoint (at "
+                    f"{origin.line_of(eqn)}) and written at "
+                    f"{self._written[ref]}, before the backward pass reads it again; read it "
+                    "outside of the checkpointed function and pass the value as an argument"
+                )
+
+    def _control_flow(self, eqn: jex.JaxprEqn, args: list[Atom]) -> Sequence[Atom]:
+        reads = _reads_inside(eqn)
+        if reads:
+            rewrite = _REWRITES.get(eqn.primitive.name)
+            if rewrite is None:
+                raise NotImplementedError(
+                    f"jflow cannot read {next(iter(reads))} inside of {eqn.primitive.name!r} (at "
+                    f"{origin.line_of(eqn)}); read it outside and pass its value "
+                    "as an argument"
+                )
+            values = {ref: self._read(ref, reading) for ref, reading in reads.items()}
+            params, args = rewrite(eqn.params, args, values)
+            eqn = eqn.replace(params=params)
+        return self._append(_on_one_device(eqn), args)
+
+    def _read(self, ref: VariableRef, eqn: jex.JaxprEqn) -> jex.Var:
+        var = jex.Var(ref.aval)
+        self.eqns.append(eqn.replace(outvars=[var]))
+        return var
+
+
+def _refuse_writes(eqn: jex.JaxprEqn) -> None:
+    for body in _bodies(eqn):
+        for effect in body.effects:
+            if isinstance(effect, WriteEffect):
+                raise NotImplementedError(
+                    f"{effect} is inside {eqn.primitive.name!r}: {WRITE_REFUSED}"
+                )
+
+
+def _reads_inside(eqn: jex.JaxprEqn) -> dict[VariableRef, jex.JaxprEqn]:
+    """The variables that are read inside, each with one of the equations that read it."""
+    reads: dict[VariableRef, jex.JaxprEqn] = {}
+    for body in _bodies(eqn):
+        for inner in body.eqns:
+            if inner.primitive is read_p:
+                reads.setdefault(inner.params["variable"], inner)
+            for ref, deeper in _reads_inside(inner).items():
+                reads.setdefault(ref, deeper)
+    return reads
+
+
+def _devices_of(eqn: jex.JaxprEqn) -> list[str]:
+    """What the equation and those inside ask for, where they ask."""
+    asked = (*_devices_inside(eqn), request.asked_for(eqn))
+    return sorted({str(spec) for spec in asked if not spec.is_empty})
+
+
+def _on_one_device(eqn: jex.JaxprEqn) -> jex.JaxprEqn:
+    """The equation asking for the one device that it and its body ask for."""
+    devices = _devices_of(eqn)
+    if len(devices) > 1:
+        raise NotImplementedError(
+            f"{eqn.primitive.name!r} (at {origin.line_of(eqn)}) runs on one "
+            f"device as a whole, what is inside asks for {' and '.join(devices)}; put one "
+            "jflow.device block around it, or take what belongs elsewhere out of it"
+        )
+    if not devices:
+        return eqn
+    with request.asking_for(DeviceSpec.parse(devices[0])):
+        return jex.new_jaxpr_eqn(
+            eqn.invars, eqn.outvars, eqn.primitive, eqn.params, eqn.effects, eqn.source_info
+        )
+
+
+# Passing the values of variables into loops and branches ------------------------------------------
+
+Params = dict[str, Any]
+Values = dict[VariableRef, jex.Var]
+Rewrite = Callable[[Params, list[Atom], Values], tuple[Params, list[Atom]]]
+"""Takes the parameters and arguments of an equation and the variables' values outside of it."""
+
+
+def _taking(body: jex.ClosedJaxpr, values: Values) -> jex.ClosedJaxpr:
+    """The body with the values of variables as its first arguments instead of read."""
+    flat = flatten(body)
+    inside = {ref: jex.Var(ref.aval) for ref in values}
+    eqns: list[jex.JaxprEqn] = []
+
+    def emit(eqn: jex.JaxprEqn, args: list[Atom]) -> Sequence[Atom]:
+        if eqn.primitive is read_p:
+            return [inside[eqn.params["variable"]]]
+        outvars = [jex.Var(var.aval) for var in eqn.outvars]
+        eqns.append(eqn.replace(invars=args, outvars=outvars))
+        return outvars
+
+    jaxpr = flat.jaxpr
+    outputs = equations.inline(jaxpr, jaxpr.constvars, jaxpr.invars, emit)
+    consts = dict(zip(jaxpr.constvars, flat.consts, strict=True))
+    return equations.close([*inside.values(), *jaxpr.invars], outputs, eqns, consts)
+
+
+def _scan(params: Params, args: list[Atom], values: Values) -> tuple[Params, list[Atom]]:
+    n_consts = params["num_consts"] + len(values)
+    body = _taking(params["jaxpr"], values)
+    return params | {"jaxpr": body, "num_consts": n_consts}, [*values.values(), *args]
+
+
+def _while(params: Params, args: list[Atom], values: Values) -> tuple[Params, list[Atom]]:
+    n_cond, n_body = params["cond_nconsts"], params["body_nconsts"]
+    taking = {
+        "cond_jaxpr": _taking(params["cond_jaxpr"], values),
+        "body_jaxpr": _taking(params["body_jaxpr"], values),
+        "cond_nconsts": n_cond + len(values),
+        "body_nconsts": n_body + len(values),
+    }
+    given = values.values()
+    return params | taking, [*given, *args[:n_cond], *given, *args[n_cond:]]
+
+
+def _cond(params: Params, args: list[Atom], values: Values) -> tuple[Params, list[Atom]]:
+    index, *operands = args
+    branches = tuple(_taking(branch, values) for branch in params["branches"])
+    return params | {"branches": branches}, [index, *values.values(), *operands]
+
+
+def _checkpoint(params: Params, args: list[Atom], values: Values) -> tuple[Params, list[Atom]]:
+    body = _taking(jex.ClosedJaxpr(params["jaxpr"], []), values)
+    if body.consts:
+        raise NotImplementedError(
+            "a function under jax.checkpoint both reads a variable and holds arrays of its own; "
+            "read the variable outside and pass its value as an argument"
+        )
+    return params | {"jaxpr": body.jaxpr}, [*values.values(), *args]
+
+
+_REWRITES: dict[str, Rewrite] = {
+    "scan": _scan,
+    "while": _while,
+    "cond": _cond,
+    **dict.fromkeys(_CHECKPOINTS, _checkpoint),
+}

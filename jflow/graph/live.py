@@ -1,0 +1,87 @@
+"""Which connection keeps the variables that this thread makes.
+
+Inside `jflow.connect` a variable is live: it has a value from the start, which a session on the
+other end keeps. In a block of graph code inside of it, variables are the graph's again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple, Protocol
+
+from jflow.graph.graph import graphs
+from jflow.graph.primitives import Keeper, VariableRef
+
+
+class LiveKeeper(Keeper, Protocol):
+    """Keeps live variables."""
+
+    def create(self, ref: VariableRef, initial: Any) -> None:
+        """Gives the variable its first value, unless it has one.
+
+        Args:
+          ref: the variable.
+          initial: an array, or a function without arguments that makes it where it is kept.
+
+        Raises:
+          InvalidArgumentError: if it exists with another shape or dtype.
+        """
+
+    def unnamed(self) -> str:
+        """A name for a variable that its maker gave none; no other variable has it."""
+
+
+class _Entry(NamedTuple):
+    keeper: LiveKeeper
+    graphs_open: int
+
+
+class _Keepers(threading.local):
+    def __init__(self) -> None:
+        self.entries: list[_Entry] = []
+
+
+class _Everywhere:
+    """The keeper of threads that opened none."""
+
+    def __init__(self) -> None:
+        self.keeper: LiveKeeper | None = None
+
+
+_KEEPERS = _Keepers()
+_EVERYWHERE = _Everywhere()
+
+
+def current() -> LiveKeeper | None:
+    """The keeper of variables made here; None in graph code."""
+    if _KEEPERS.entries:
+        keeper, graphs_open = _KEEPERS.entries[-1]
+        return keeper if graphs.depth == graphs_open else None
+    return None if graphs.depth else _EVERYWHERE.keeper
+
+
+def innermost() -> LiveKeeper | None:
+    """The keeper of the innermost block, inside graph code too."""
+    return _KEEPERS.entries[-1].keeper if _KEEPERS.entries else _EVERYWHERE.keeper
+
+
+def everywhere() -> LiveKeeper | None:
+    """The keeper of every thread without a block of its own."""
+    return _EVERYWHERE.keeper
+
+
+def keep_everywhere(keeper: LiveKeeper | None) -> None:
+    """Makes a keeper that of every thread without a block of its own; None for none."""
+    _EVERYWHERE.keeper = keeper
+
+
+@contextmanager
+def kept_by(keeper: LiveKeeper) -> Iterator[None]:
+    """A block whose variables are live and belong to `keeper`."""
+    _KEEPERS.entries.append(_Entry(keeper, graphs.depth))
+    try:
+        yield
+    finally:
+        _KEEPERS.entries.pop()

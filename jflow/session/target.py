@@ -1,0 +1,42 @@
+"""Which backend a target means."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jflow.cluster import split_address
+from jflow.errors import NotFoundError
+from jflow.session.backend import Backend
+from jflow.session.config import ConfigProto
+from jflow.session.local import LocalBackend
+from jflow.session.remote import RemoteBackend
+
+_SCHEME = "grpc://"
+
+
+def open_backend(target: str, config: ConfigProto) -> Backend:
+    """The backend of a target that `checked_target` let pass. Nothing is connected yet."""
+    return RemoteBackend(target, config) if target else LocalBackend()
+
+
+def checked_target(target: Any) -> str:
+    """The target. Raises TypeError, ValueError or NotFoundError if it is none."""
+    if not isinstance(target, str):
+        raise TypeError(f"target must be a string, got {type(target).__name__}")
+    if target and not target.startswith(_SCHEME):
+        raise NotFoundError(
+            f"No session factory registered for target {target!r}: "
+            "use '' for this process or 'grpc://host:port' for a server"
+        )
+    if target:
+        split_address(target)
+    return target
+
+
+def checked_config(config: Any) -> ConfigProto:
+    """The options, the default ones for None. Raises TypeError if they are none."""
+    if config is None:
+        return ConfigProto()
+    if not isinstance(config, ConfigProto):
+        raise TypeError(f"config must be a ConfigProto, got {type(config).__name__}")
+    return config
