@@ -22,11 +22,11 @@ from jflow import nn as nn
 from jflow import numpy as numpy
 from jflow import random as random
 from jflow import train as train
-from jflow.function import Connection as Connection
-from jflow.function import connect as connect
-from jflow.function import function as function
-from jflow.function import grad as grad
-from jflow.function import value_and_grad as value_and_grad
+from jflow.functions import Connection as Connection
+from jflow.functions import connect as connect
+from jflow.functions import function as function
+from jflow.functions import grad as grad
+from jflow.functions import value_and_grad as value_and_grad
 from jflow.graph import Graph as Graph
 from jflow.graph import Operation as Operation
 from jflow.graph import Tensor as Tensor
@@ -39,6 +39,7 @@ from jflow.graph import get_default_session as get_default_session
 from jflow.graph import gradients as gradients
 from jflow.graph import name_scope as name_scope
 from jflow.graph import reset_default_graph as reset_default_graph
+from jflow.graph import string as string
 from jflow.graph import variable_scope as variable_scope
 from jflow.launch import LocalCluster as LocalCluster
 from jflow.ops import Variable as Variable

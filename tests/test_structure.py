@@ -60,6 +60,7 @@ PUBLIC = [
     "int32",
     "int64",
     "int8",
+    "string",
     "uint16",
     "uint32",
     "uint64",

@@ -2,60 +2,180 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import jax
+import ml_dtypes
 import numpy as np
 
+from jflow.graph.carrier import is_key
+from jflow.graph.host import HostArray, HostDtype, as_strings, is_host, string
 
-def as_dtype(dtype: Any) -> np.dtype[Any]:
-    """The NumPy dtype that a dtype-like object names.
+Dtype = Any  # np.dtype | HostDtype | the dtypes of JAX's random keys, whose type is not public
+AbstractValue = jax.core.ShapedArray | HostArray
+
+_NUMPY_TYPES = (
+    *(np.bool_, np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64),
+    *(np.float16, np.float32, np.float64, np.complex64, np.complex128),
+)
+# XLA takes neither 1-bit integers nor 6-bit floats from the host.
+_SMALL_TYPES = ("bfloat16", "float8", "float4", "int4", "uint4", "int2", "uint2")
+
+NUMBERS: dict[str, np.dtype[Any]] = {
+    np.dtype(kind).name: np.dtype(kind)
+    for kind in (
+        *_NUMPY_TYPES,
+        *(kind for name, kind in vars(ml_dtypes).items() if name.startswith(_SMALL_TYPES)),
+    )
+}
+"""The dtypes of arrays by name: those of JAX that a device takes from the host and gives back."""
+
+_KNOWN = frozenset(NUMBERS.values())
+_RANKS = (np.bool_, np.integer, np.floating, np.complexfloating)
+_FLOATING = _RANKS.index(np.floating)
+
+_SWITCH_ON = "jax.config.update('jax_enable_x64', True)"
+
+
+def as_dtype(dtype: Any) -> Dtype:
+    """The dtype that a dtype-like object names; `str` and `bytes` mean strings.
 
     Raises:
-      TypeError: if it names none.
+      TypeError: if it names none, or none that a device takes.
       ValueError: if it needs 64 bits and `jax_enable_x64` is off.
     """
-    wanted: np.dtype[Any] = np.dtype(dtype)
-    if jax.dtypes.canonicalize_dtype(wanted) != wanted:
+    if isinstance(dtype, HostDtype) or is_key(dtype):
+        return dtype
+    if isinstance(dtype, str) and dtype == string.name:
+        return string
+    wanted = _native(np.dtype(dtype))
+    if wanted.kind in "SU":
+        return string
+    if wanted not in _KNOWN:
+        raise TypeError(f"{wanted} is not a dtype of tensors; there are {', '.join(NUMBERS)}")
+    if is_switched_off(wanted):
         raise ValueError(
             f"{wanted} needs 64-bit types, which JAX has switched off; "
-            "call jax.config.update('jax_enable_x64', True) first, or use "
-            f"{jax.dtypes.canonicalize_dtype(wanted)}"
+            f"call {_SWITCH_ON} first, or use {jax.dtypes.canonicalize_dtype(wanted)}"
         )
     return wanted
 
 
-def as_array(value: Any, dtype: Any = None) -> np.ndarray[Any, Any]:
-    """The array that a number, list or array stands for, with the dtype JAX would give it.
+def is_switched_off(dtype: Dtype) -> bool:
+    """Whether it is a 64-bit dtype and `jax_enable_x64` is off."""
+    if not isinstance(dtype, np.dtype) or dtype.itemsize < 8:
+        return False
+    return bool(jax.dtypes.canonicalize_dtype(dtype) != dtype)
+
+
+def as_array(value: Any, dtype: Any = None) -> Any:
+    """The array that a value stands for, with the dtype JAX would give it.
 
     Args:
-      value: anything that NumPy reads as an array of numbers or booleans.
+      value: anything that NumPy reads as an array of numbers or booleans, text or bytes or
+        nested lists of them, or random keys of JAX.
       dtype: wanted dtype, or None for the value's own (64-bit ones narrow as in JAX).
 
+    Returns:
+      A NumPy array, of `bytes` objects for strings; random keys are given back as they are.
+
     Raises:
-      TypeError: if the value is no array of numbers, or would lose more than precision.
+      TypeError: if the value is nothing of that, is of another kind than the dtype, or would lose
+        more than precision.
       ValueError: as for `as_dtype`.
     """
     wanted = None if dtype is None else as_dtype(dtype)
+    given = getattr(value, "dtype", None)
+    if is_key(given) or is_key(wanted):
+        return _keys(value, given, wanted)
+    if wanted is string or (wanted is None and _is_text(value)):
+        return as_strings(value)
     array = np.asarray(value)
-    if array.dtype == wanted and wanted is not None:
-        return array
-    if array.dtype.kind in "OSUMm":
+    own = _native(array.dtype)
+    if own not in _KNOWN:
         raise TypeError(f"expected numbers or booleans, got {array.dtype}: {value!r:.80}")
-    if wanted is None:
-        wanted = jax.dtypes.canonicalize_dtype(array.dtype)
-    if array.size and _loses(array, wanted):
+    wanted = jax.dtypes.canonicalize_dtype(own) if wanted is None else wanted
+    return array.astype(wanted, copy=False) if own == wanted else _cast(array, wanted)
+
+
+def abstract(shape: tuple[int, ...], dtype: Dtype) -> AbstractValue:
+    """The abstract value of arrays of a shape and dtype."""
+    if isinstance(dtype, HostDtype):
+        return HostArray(tuple(shape), dtype)
+    return jax.core.ShapedArray(tuple(shape), dtype)
+
+
+def abstract_of(array: Any) -> AbstractValue:
+    """The abstract value of what `as_array` gave."""
+    return abstract(array.shape, string if is_host(array) else array.dtype)
+
+
+def _native(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The dtype in this machine's byte order, the only one that JAX takes."""
+    return dtype if dtype.isnative else dtype.newbyteorder("=")
+
+
+def _is_text(value: Any) -> bool:
+    """Whether a value is of strings, by its first element where it is a list."""
+    if isinstance(value, np.ndarray) and value.dtype.kind in "SUO":
+        return all(isinstance(item, str | bytes) for item in value.flat)
+    if isinstance(value, list | tuple):
+        return len(value) > 0 and _is_text(value[0])
+    return isinstance(value, str | bytes)
+
+
+def _keys(value: Any, given: Any, wanted: Dtype | None) -> Any:
+    if given == wanted or wanted is None:
+        return value
+    if is_key(given):
         raise TypeError(
-            f"a value of dtype {array.dtype} is not compatible with {wanted}: {value!r:.80}"
+            f"random keys of dtype {given} are not compatible with {wanted}; "
+            "jax.random.key_data gives the numbers they are made of"
         )
-    return array.astype(wanted, copy=False)
+    raise TypeError(
+        f"expected random keys of dtype {wanted}, got {value!r:.80}; make them with "
+        "jax.random.key, or jax.random.wrap_key_data from the numbers they are made of"
+    )
 
 
-def _loses(array: np.ndarray[Any, Any], wanted: np.dtype[Any]) -> bool:
-    """Whether a cast would drop fractions, imaginary parts or the range of integers."""
-    if jax.dtypes.issubdtype(array.dtype, np.integer) and jax.dtypes.issubdtype(wanted, np.integer):
-        return not np.array_equal(array.astype(wanted), array)
-    order = {"b": 0, "u": 1, "i": 1, "f": 2, "V": 2, "c": 3}
-    if wanted == np.bool_:
-        return bool(array.dtype != np.bool_)
-    return order.get(array.dtype.kind, 0) > order.get(wanted.kind, 0)
+def _cast(given: np.ndarray[Any, Any], wanted: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """The array in another dtype. Raises TypeError if more than precision would be lost."""
+    before, after = _rank(given.dtype), _rank(wanted)
+    if given.size and before > after:
+        raise TypeError(_incompatible(given, wanted))
+    array = _plain(given)
+    with np.errstate(over="ignore", invalid="ignore"):
+        cast = array.astype(wanted, copy=False)
+        if after < _FLOATING:
+            changed = _plain(cast) != array
+        else:
+            changed = None if np.isfinite(cast).all() else _overflown(array, cast)
+    if changed is not None and changed.any():
+        raise TypeError(f"{_incompatible(given, wanted)}: {array[changed][0]} is out of its range")
+    return cast
+
+
+@lru_cache(maxsize=256)
+def _rank(dtype: np.dtype[Any]) -> int:
+    return next(i for i, kind in enumerate(_RANKS) if jax.dtypes.issubdtype(dtype, kind))
+
+
+def _plain(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The same values in a type of NumPy's own, which all casts and comparisons know."""
+    if array.dtype.type in _NUMPY_TYPES:
+        return array
+    return array.astype(np.int8 if _rank(array.dtype) < _FLOATING else np.float32)
+
+
+def _overflown(array: np.ndarray[Any, Any], cast: np.ndarray[Any, Any]) -> Any:
+    """Which elements are infinite or no number now and were not just that before."""
+    old, new = array.astype(np.complex128), cast.astype(np.complex128)
+    return ~np.isfinite(cast) & (old != new) & ~(np.isnan(old) & np.isnan(new))
+
+
+def _incompatible(array: np.ndarray[Any, Any], wanted: np.dtype[Any]) -> str:
+    text = f"a value of dtype {array.dtype} is not compatible with {wanted}"
+    if not is_switched_off(array.dtype):
+        return text
+    return f"{text} (64-bit types are off; {_SWITCH_ON} before the graph is built)"

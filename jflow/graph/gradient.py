@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from jflow.graph import equations, request
 from jflow.graph.graph import Graph, Operation, Tensor
+from jflow.graph.host import HostArray
 from jflow.graph.primitives import SOURCES, read_p
 from jflow.graph.symbolic import Symbolic
 
@@ -88,7 +89,9 @@ def _check(graph: Graph, targets: Sequence[Tensor], leaves: Sequence[Tensor]) ->
     for tensor in (*targets, *leaves):
         if tensor.graph is not graph:
             raise ValueError(f"{tensor!r} belongs to another graph than {targets[0]!r}")
-        if not jax.dtypes.issubdtype(tensor.dtype, jnp.inexact):
+        if isinstance(tensor.aval, HostArray) or not jax.dtypes.issubdtype(
+            tensor.dtype, jnp.inexact
+        ):
             raise TypeError(
                 f"cannot differentiate {tensor!r}: its dtype is not a float or complex one"
             )

@@ -20,8 +20,11 @@ import numpy as np
 
 from jflow.cluster import DeviceSpec
 from jflow.graph import equations, internals, origin, request, stack, tracing
-from jflow.graph.dtypes import as_array
-from jflow.graph.primitives import ACCESSES, WRITES, VariableRef, aval_of, constant_p, variable_p
+from jflow.graph.carrier import carry
+from jflow.graph.dtypes import AbstractValue, Dtype, abstract_of, as_array
+from jflow.graph.host import refuse_strings
+from jflow.graph.order import StateOrder
+from jflow.graph.primitives import ACCESSES, VariableRef, constant_p, variable_p
 from jflow.graph.settle import settle
 from jflow.graph.symbolic import Symbolic
 
@@ -51,10 +54,10 @@ class Tensor(Symbolic):
         return self.op.graph
 
     @property
-    def aval(self) -> jax.core.ShapedArray:
+    def aval(self) -> AbstractValue:
         """Shape and dtype as JAX knows them, weak types included."""
         aval = self.var.aval
-        assert isinstance(aval, jax.core.ShapedArray)
+        assert isinstance(aval, AbstractValue)
         return aval
 
     @property
@@ -63,10 +66,9 @@ class Tensor(Symbolic):
         return tuple(self.aval.shape)
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> Dtype:
         """Type of the elements; for random keys JAX's own kind of dtype."""
-        dtype: np.dtype[Any] = self.aval.dtype
-        return dtype
+        return self.aval.dtype
 
     @property
     def ndim(self) -> int:
@@ -226,7 +228,8 @@ class Graph:
 
         Raises:
           ValueError: if tensors of another graph are among the arguments.
-          TypeError: if values that JAX is tracing are, or `fun` does not take its arguments.
+          TypeError: if strings are, or values that JAX is tracing, or `fun` does not take its
+            arguments.
         """
         name = name or tracing.name_of(fun)
         leaves, in_tree = jax.tree.flatten((tuple(args), kwargs or {}))
@@ -240,6 +243,7 @@ class Graph:
                 )
             if isinstance(leaf, Symbolic | np.ndarray | jax.Array):
                 tensors.append(self.as_tensor(leaf))
+                refuse_strings(tensors[-1], name)
                 keys.append(tensors[-1].aval)
             else:
                 keys.append(tracing.Static.of(leaf))
@@ -254,7 +258,7 @@ class Graph:
         name_of: Callable[[jex.JaxprEqn], str],
         existing: Callable[[jex.JaxprEqn, list[equations.Atom]], Operation | None] = _no_existing,
         place_of: Callable[[jex.JaxprEqn], origin.Place | None] = lambda _: origin.user_place(),
-        order: StateOrder | None = None,
+        order: StateOrder[Operation] | None = None,
     ) -> list[Tensor]:
         """Adds the equations of a traced function; each keeps the device it was traced under.
 
@@ -268,7 +272,7 @@ class Graph:
           place_of: which line of the user's program an equation comes from.
           order: takes note of the operations on variables.
         """
-        order = order or StateOrder()
+        order = order or StateOrder[Operation]()
 
         def emit(eqn: jex.JaxprEqn, inputs: list[equations.Atom]) -> list[equations.Atom]:
             found = existing(eqn, inputs)
@@ -299,9 +303,10 @@ class Graph:
 
     def constant(self, value: Any, dtype: Any = None, *, name: str = "constant") -> Tensor:
         """Adds a constant. Raises TypeError or ValueError as `as_array` does."""
-        array = np.array(as_array(value, dtype))
-        array.flags.writeable = False
-        return self.add(constant_p, [], [aval_of(array)], name=name, value=array).outputs[0]
+        array = as_array(value, dtype)
+        carried = np.array(carry(array))
+        carried.flags.writeable = False
+        return self.add(constant_p, [], [abstract_of(array)], name=name, value=carried).outputs[0]
 
     def as_tensor(self, value: Any, dtype: Any = None) -> Tensor:
         """The tensor itself, a variable's value, or a new constant.
@@ -467,33 +472,3 @@ class Graph:
     def finalized(self) -> bool:
         """Whether `finalize` was called."""
         return self._finalized
-
-
-class StateOrder:
-    """Keeps accesses to one variable in their order: reads between writes may change places.
-
-    Attributes:
-      writes: the operations so far that set a variable.
-    """
-
-    def __init__(self) -> None:
-        self.writes: list[Operation] = []
-        self._last_write: dict[VariableRef, Operation] = {}
-        self._reads: dict[VariableRef, list[Operation]] = {}
-
-    def before(self, eqn: jex.JaxprEqn) -> list[Operation]:
-        """The operations that must run before the one of an equation."""
-        if eqn.primitive not in ACCESSES:
-            return []
-        ref = eqn.params["variable"]
-        last = [self._last_write[ref]] if ref in self._last_write else []
-        return [*last, *self._reads.get(ref, ())] if eqn.primitive in WRITES else last
-
-    def add(self, op: Operation) -> None:
-        """Notes the operation of the next equation."""
-        if op.eqn.primitive in WRITES:
-            self.writes.append(op)
-            self._last_write[op.eqn.params["variable"]] = op
-            self._reads.pop(op.eqn.params["variable"], None)
-        elif op.eqn.primitive in ACCESSES:
-            self._reads.setdefault(op.eqn.params["variable"], []).append(op)

@@ -16,11 +16,12 @@ from typing import Any, NoReturn, Protocol
 
 import jax
 import jax.extend.core as jex
-import numpy as np
 from jax.interpreters import batching, mlir
 
 from jflow.cluster import DeviceSpec
 from jflow.graph import origin
+from jflow.graph.dtypes import Dtype
+from jflow.graph.host import HostArray
 
 
 class Keeper(Protocol):
@@ -45,7 +46,7 @@ class VariableRef:
     name: str
     container: str
     shape: tuple[int, ...]
-    dtype: np.dtype[Any]
+    dtype: Dtype
     spec: DeviceSpec = field(default_factory=DeviceSpec)
     keeper: Keeper | None = field(default=None, repr=False)
 
@@ -75,7 +76,10 @@ placeholder_p = jex.Primitive("placeholder")
 """() → value: must be fed."""
 
 constant_p = jex.Primitive("constant")
-"""() → value; param `value`: ndarray."""
+"""() → value; param `value`: the ndarray that carries it."""
+
+host_p = jex.Primitive("host")
+"""*values → value, on the host; param `function`: name of a function that the worker knows."""
 
 group_p = jex.Primitive("group")
 """() → (): has control inputs only."""
@@ -103,13 +107,13 @@ WRITES = frozenset({assign_p, initialize_p, update_p})
 ACCESSES = WRITES | {read_p}
 """The primitives that need a variable's value to be where they run."""
 
-SOURCES = ACCESSES | {placeholder_p, constant_p}
+SOURCES = ACCESSES | {placeholder_p, constant_p, host_p}
 """The primitives through which no gradient flows."""
 
 
-def aval_of(array: Any) -> jax.core.ShapedArray:
-    """The abstract value of anything with a shape and a dtype."""
-    return jax.core.ShapedArray(tuple(array.shape), np.dtype(array.dtype))
+def is_on_host(eqn: jex.JaxprEqn) -> bool:
+    """Whether an equation is for the task itself to compute, not for XLA."""
+    return eqn.primitive is host_p or any(isinstance(x.aval, HostArray) for x in eqn.outvars)
 
 
 def _read_aval(*, variable: VariableRef) -> jax.core.ShapedArray:

@@ -16,12 +16,13 @@ import jax.extend.core as jex
 import numpy as np
 
 from jflow.graph import internals
+from jflow.graph.host import raw_bytes, type_name
 
 
 def digest_of(artifact: np.ndarray[Any, Any]) -> str:
     """The name of a program (as u8[n]) or a constant: SHA-256 of its type and bytes, in hex."""
-    digest = hashlib.sha256(f"{artifact.dtype.name}{artifact.shape}".encode())
-    digest.update(np.ascontiguousarray(artifact).reshape(-1).view(np.uint8).data)
+    digest = hashlib.sha256(f"{type_name(artifact)}{artifact.shape}".encode())
+    digest.update(raw_bytes(artifact).data)
     return digest.hexdigest()
 
 

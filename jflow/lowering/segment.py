@@ -10,7 +10,9 @@ import jax
 import jax.extend.core as jex
 import numpy as np
 
-from jflow.graph import Operation, Tensor, VariableRef, equations
+from jflow.errors import InvalidArgumentError
+from jflow.graph import Operation, Tensor, VariableRef, equations, is_switched_off
+from jflow.graph.carrier import unwrapping, wrapping
 from jflow.graph.primitives import assign_p, constant_p, initialize_p, read_p, update_p
 
 HOISTED_BYTES = 16 * 1024
@@ -54,6 +56,23 @@ class _Body:
         self.eqns.append(jex.new_jaxpr_eqn([x], [var], copy_p, {}, jex.no_effects))
         return var
 
+    def arrive(self, var: jex.Var) -> tuple[jex.Var, equations.Atom]:
+        """A variable for what carries the value of `var`, and an atom for the value."""
+        wrap = wrapping(var.aval)
+        if wrap is None:
+            return var, var
+        carrier = jex.Var(wrap.in_avals[0])
+        (value,) = equations.inline(wrap.jaxpr, wrap.consts, [carrier], self.emit)
+        return carrier, value
+
+    def leave(self, x: equations.Atom) -> equations.Atom:
+        """An atom for what carries a value."""
+        unwrap = unwrapping(x.aval)
+        if unwrap is None:
+            return x
+        (carrier,) = equations.inline(unwrap.jaxpr, unwrap.consts, [x], self.emit)
+        return carrier
+
     def add(self, op: Operation) -> None:
         primitive, params = op.eqn.primitive, op.eqn.params
         args = [self.atom(x) for x in op.eqn.invars]
@@ -80,7 +99,8 @@ class _Body:
             self.known[op.eqn.outvars[0]] = value
 
     def _add_constant(self, var: jex.Var, value: np.ndarray[Any, Any]) -> None:
-        (self.hoisted if value.nbytes >= HOISTED_BYTES else self.consts)[var] = value
+        carrier, self.known[var] = self.arrive(var)
+        (self.hoisted if value.nbytes >= HOISTED_BYTES else self.consts)[carrier] = value
 
 
 def lower(
@@ -93,25 +113,47 @@ def lower(
     """The program of a segment.
 
     It takes the old values of `reads`, then `inputs`, then constants; it gives the new values of
-    `writes`, then `outputs`. No result shares memory with an argument, unless that is donated.
+    `writes`, then `outputs`; all of them as they are carried (`graph/carrier.py`). No result shares
+    memory with an argument, unless that is donated.
 
     Args:
       ops: the segment's operations in the graph's order.
       reads, inputs, writes, outputs: as above.
+
+    Raises:
+      InvalidArgumentError: if an operation is of 64 bits and `jax_enable_x64` is off.
     """
     body = _Body(frozenset(tensor.var for tensor in inputs))
+    invars = []
     for ref in reads:
-        body.current[ref] = jex.Var(jax.core.ShapedArray(ref.shape, ref.dtype))
-    invars = [*body.current.values(), *(tensor.var for tensor in inputs)]
+        carrier, body.current[ref] = body.arrive(
+            jex.Var(jax.core.ShapedArray(ref.shape, ref.dtype))
+        )
+        invars.append(carrier)
+    for tensor in inputs:
+        carrier, body.known[tensor.var] = body.arrive(tensor.var)
+        invars.append(carrier)
     for op in ops:
+        _check_width(op)
         body.add(op)
     invars.extend(body.hoisted)
     results = [body.current[ref] for ref in writes] + [body.atom(t.var) for t in outputs]
     taken = set(invars)
     outvars = []
-    for result in results:
+    for result in map(body.leave, results):
         shared = isinstance(result, jex.Literal) or result in taken or result in body.consts
         outvars.append(body.copy(result) if shared else result)
         taken.add(outvars[-1])
     program = equations.close(invars, outvars, body.eqns, body.consts)
     return Lowered(program, tuple(body.hoisted.values()))
+
+
+def _check_width(op: Operation) -> None:
+    """JAX would make something narrower of the operation and not say so."""
+    wide = [tensor.dtype for tensor in op.outputs if is_switched_off(tensor.dtype)]
+    if wide:
+        raise InvalidArgumentError(
+            f"{op.name!r} gives {wide[0]}, and JAX's 64-bit types are switched off; run its graph "
+            "with jax_enable_x64 as it was when the graph was built",
+            op=op.name,
+        )

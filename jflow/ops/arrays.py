@@ -2,37 +2,36 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jflow.graph import Graph, Operation, Tensor, as_array, as_dtype
+from jflow.graph import Graph, HostArray, Operation, Tensor, abstract, as_array, as_dtype
 from jflow.graph import control_dependencies as _after
 from jflow.graph import get_default_graph as _default_graph
-from jflow.graph.primitives import group_p, placeholder_p
+from jflow.graph.primitives import group_p, host_p, placeholder_p
 
 
 def constant(value: Any, dtype: Any = None, shape: Any = None, name: str = "Const") -> Tensor:
     """A tensor with a fixed value.
 
     Args:
-      value: a number, nested lists of numbers or an array.
+      value: a number, text or bytes, nested lists of them, an array, or random keys of JAX.
       dtype: wanted dtype, or None for the one JAX gives the value (float32 for 1.0).
-      shape: wanted shape; a single number fills it.
+      shape: wanted shape; the value's elements fill it in order, the last one what remains.
       name: name of the operation.
 
     Raises:
-      TypeError: if the value is not of numbers or does not fit the dtype.
+      TypeError: if the value is nothing of that or does not fit the dtype.
       ValueError: if the value does not fit the shape, or the dtype needs 64 bits and
         `jax_enable_x64` is off.
     """
     array = as_array(value, dtype)
     if shape is not None:
-        wanted = _static_shape(shape)
-        array = np.broadcast_to(array, wanted) if array.size == 1 else array.reshape(wanted)
+        array = _filled(array, _static_shape(shape))
     return _default_graph().constant(array, name=name)
 
 
@@ -47,15 +46,19 @@ def placeholder(dtype: Any, shape: Any = None, name: str = "Placeholder") -> Ten
     Raises:
       ValueError: if a dimension is unknown: XLA compiles for fixed shapes.
     """
-    aval = jax.core.ShapedArray(_static_shape(shape), as_dtype(dtype))
+    aval = abstract(_static_shape(shape), as_dtype(dtype))
     return _default_graph().add(placeholder_p, [], [aval], name=name).outputs[0]
 
 
 def identity(value: Any, name: str = "Identity") -> Tensor:
     """A tensor with the same value, as an operation of its own under the current scopes."""
     graph = _default_graph()
-    tensor: Tensor = graph.apply(jnp.copy, (graph.as_tensor(value),), name=name)
-    return tensor
+    tensor = graph.as_tensor(value)
+    if isinstance(tensor.aval, HostArray):
+        op = graph.add(host_p, [tensor.var], [tensor.aval], name=name, function="identity")
+        return op.outputs[0]
+    same: Tensor = graph.apply(jnp.copy, (tensor,), name=name)
+    return same
 
 
 def group(*inputs: Any, name: str = "group_deps") -> Operation:
@@ -76,6 +79,15 @@ def _graph_of(inputs: Sequence[Any]) -> Graph:
         if isinstance(graph, Graph):
             return graph
     return _default_graph()
+
+
+def _filled(array: Any, shape: tuple[int, ...]) -> Any:
+    """The elements in another shape, the last one as often as it takes; random keys too."""
+    size = math.prod(shape)
+    if array.size > size or (size and not array.size):
+        raise ValueError(f"{array.size} elements do not fill the shape {shape}, which has {size}")
+    elements = np.minimum(np.arange(size), array.size - 1)
+    return array.reshape(-1)[elements.reshape(shape)]
 
 
 def _static_shape(shape: Any) -> tuple[int, ...]:

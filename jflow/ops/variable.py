@@ -11,7 +11,19 @@ import jax.extend.core as jex
 import jax.numpy as jnp
 import numpy as np
 
-from jflow.graph import Graph, Operation, Symbolic, Tensor, VariableRef, as_dtype, internals, live
+from jflow.graph import (
+    Dtype,
+    Graph,
+    Operation,
+    Symbolic,
+    Tensor,
+    VariableRef,
+    as_dtype,
+    internals,
+    is_host,
+    live,
+    string,
+)
 from jflow.graph import get_default_graph as _default_graph
 from jflow.graph.dtypes import as_array
 from jflow.graph.equations import shape_of
@@ -94,9 +106,9 @@ class Variable(Symbolic):
         initial = initial_value
         if callable(initial):
             aval = jax.eval_shape(initial)
-            _check_initial(aval, dtype, name or "")
         else:
             aval = initial = as_array(initial, dtype)
+        _check_initial(aval, dtype, name or "")
         name = scopes.names + name if name else keeper.unnamed()
         # A graph of its own, for the blocks around may want to see an operation.
         spec = Graph().add(variable_p, [], [], name=name).spec
@@ -133,7 +145,7 @@ class Variable(Symbolic):
         return self._ref.shape
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> Dtype:
         """Type of the elements."""
         return self._ref.dtype
 
@@ -267,7 +279,7 @@ class Variable(Symbolic):
             array = as_array(value, self.dtype)
             graph = self._graph_of(())
             return graph.constant(array) if graph else array
-        elif isinstance(value, jax.Array) and value.weak_type:
+        elif isinstance(value, jax.Array) and getattr(value, "weak_type", False):
             value = value.astype(self.dtype)
         if value.dtype != self.dtype:
             raise TypeError(
@@ -337,13 +349,16 @@ def _initial_tensor(graph: Graph, value: Any, dtype: Any, name: str) -> Tensor:
     if value is None:
         raise ValueError(f"variable {name!r} needs an initial value")
     if not isinstance(value, Symbolic):
-        return graph.constant(value, dtype, name=f"{name}/initial_value")
-    tensor = graph.as_tensor(value)
+        tensor = graph.constant(value, dtype, name=f"{name}/initial_value")
+    else:
+        tensor = graph.as_tensor(value)
     _check_initial(tensor, dtype, name)
     return tensor
 
 
 def _check_initial(value: Any, dtype: Any, name: str) -> None:
+    if is_host(value) or value.dtype is string:
+        raise TypeError(f"variable {name!r} cannot hold strings, only what XLA computes with")
     if dtype is not None and value.dtype != as_dtype(dtype):
         raise TypeError(
             f"variable {name!r} is asked for as {as_dtype(dtype)}, "

@@ -1,9 +1,10 @@
 """Cuts a placed graph by device and by stage.
 
-The *stage* of an operation is the largest number of device crossings on a way to it. Operations of
-one device and one stage make up a segment, one XLA program: they can run as soon as everything
-that earlier stages sent has arrived, so plans that walk their stages in order cannot deadlock,
-and a device makes no more calls than there are crossings.
+The *stage* of an operation is the largest number of crossings on a way to it: from device to
+device, or between XLA and the functions of host tensors. Operations of one device and one stage
+make up a segment, one XLA program: they can run as soon as everything that earlier stages sent has
+arrived, so plans that walk their stages in order cannot deadlock, and a device makes no more calls
+than there are crossings. Operations on host tensors are calls of their own.
 
 XLA's compile time grows faster than the program (0.7 s for 1,000 mixed equations, 121 s for
 10,000), so a segment is cut again at a cap.
@@ -13,13 +14,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from jflow.cluster import Device
 from jflow.graph import Operation, Tensor, VariableRef
-from jflow.graph.primitives import group_p, variable_p
+from jflow.graph.primitives import constant_p, group_p, is_on_host, variable_p
 from jflow.partition.prune import control_sources
 from jflow.partition.state import StateUse, analyse
 from jflow.plan import (
+    Call,
     Feed,
     Fetch,
     Plan,
@@ -34,6 +39,9 @@ from jflow.plan import (
 )
 
 MAX_SEGMENT_OPS = 1_000
+
+Keep = Callable[[np.ndarray[Any, Any]], str]
+"""Keeps an array for the workers and says under which digest."""
 
 _Value = Tensor | Operation
 """What crosses from device to device: a tensor, or the signal that an operation has run."""
@@ -75,6 +83,7 @@ def partition(
     fed: Sequence[Tensor],
     fetched: Sequence[Tensor],
     lower: Callable[[Segment], Program],
+    keep: Keep,
     max_segment_ops: int = MAX_SEGMENT_OPS,
 ) -> Partition:
     """Cuts operations into a plan for each device.
@@ -85,10 +94,11 @@ def partition(
       fed: tensors whose values come with the step, by their index.
       fetched: tensors whose values the step gives back, by their index; none of them is fed.
       lower: makes the program of a segment that is not empty.
+      keep: keeps a constant host tensor.
       max_segment_ops: where to cut a segment.
     """
     running = [op for op in ops if op.eqn.primitive not in (group_p, variable_p)]
-    return _Splitter(running, placement, fed, fetched).plans(lower, max_segment_ops)
+    return _Splitter(running, placement, fed, fetched).plans(lower, keep, max_segment_ops)
 
 
 class _Splitter:
@@ -116,16 +126,22 @@ class _Splitter:
 
     def _arrival(self, op: Operation, source: _Value) -> int:
         producer = _producer(source)
-        return self.stages[producer] + (self.placement[producer] != self.placement[op])
+        crosses = self.placement[producer] != self.placement[op] or (
+            is_on_host(producer.eqn) != is_on_host(op.eqn)
+        )
+        return self.stages[producer] + crosses
 
-    def plans(self, lower: Callable[[Segment], Program], max_segment_ops: int) -> Partition:
-        groups: dict[tuple[Device, int], list[Operation]] = {}
+    def plans(
+        self, lower: Callable[[Segment], Program], keep: Keep, max_segment_ops: int
+    ) -> Partition:
+        groups: dict[tuple[Device, int, bool], list[Operation]] = {}
         for op in self.ops:
-            groups.setdefault((self.placement[op], self.stages[op]), []).append(op)
-        builders = {device: _PlanBuilder(device) for device, _ in sorted(groups)}
+            key = self.placement[op], self.stages[op], is_on_host(op.eqn)
+            groups.setdefault(key, []).append(op)
+        builders = {device: _PlanBuilder(device) for device, _, _ in sorted(groups)}
         segments = [
             (device, stage, tuple(group[start : start + max_segment_ops]))
-            for (device, stage), group in sorted(groups.items(), key=lambda item: item[0])
+            for (device, stage, _), group in sorted(groups.items(), key=lambda item: item[0])
             for start in range(0, len(group), max_segment_ops)
         ]
         segment_of = {op: i for i, (_, _, part) in enumerate(segments) for op in part}
@@ -140,7 +156,10 @@ class _Splitter:
         )
         self._add_arrivals(builders, crossings)
         for device, stage, part in segments:
-            builders[device].add_run(stage, part, escaping, set(self.feeds), lower)
+            if is_on_host(part[0].eqn):
+                builders[device].add_calls(stage, part, keep)
+            else:
+                builders[device].add_run(stage, part, escaping, set(self.feeds), lower)
         self._add_departures(builders, crossings)
         return tuple(builder.plan() for builder in builders.values())
 
@@ -210,6 +229,16 @@ class _PlanBuilder:
 
     def add(self, stage: int, step: Step) -> None:
         self._stages.setdefault(stage, []).append(step)
+
+    def add_calls(self, stage: int, ops: tuple[Operation, ...], keep: Keep) -> None:
+        for op in ops:
+            outputs = tuple(self.slot(tensor) for tensor in op.outputs)
+            if op.eqn.primitive is constant_p:
+                call = Call("identity", (), outputs, (keep(op.eqn.params["value"]),))
+            else:
+                inputs = tuple(self.slot(tensor) for tensor in op.inputs)
+                call = Call(op.eqn.params["function"], inputs, outputs)
+            self.add(stage, call)
 
     def add_run(
         self,

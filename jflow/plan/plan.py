@@ -99,6 +99,22 @@ class Run:
 
 
 @dataclass(frozen=True)
+class Call:
+    """Calls a function of host tensors (strings), which stay in the memory of the task.
+
+    Attributes:
+      function: its name; the worker knows it.
+      inputs, outputs: slots.
+      constants: digests of arrays that the function takes as its last arguments.
+    """
+
+    function: str
+    inputs: tuple[Slot, ...] = ()
+    outputs: tuple[Slot, ...] = ()
+    constants: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Send:
     """Sends a slot's value, or a bare signal if None, to `target` under `edge`."""
 
@@ -115,7 +131,7 @@ class Fetch:
     index: int
 
 
-Step = Feed | Recv | Run | Send | Fetch
+Step = Feed | Recv | Run | Call | Send | Fetch
 
 
 @dataclass(frozen=True)
@@ -141,14 +157,20 @@ class Plan:
 
     @property
     def artifacts(self) -> frozenset[str]:
-        """Digests of everything that its programs are made of."""
-        return frozenset(d for p in self.programs for d in (p.digest, *p.constants))
+        """Digests of everything that its programs and calls are made of."""
+        return frozenset({program.digest for program in self.programs} | {*self.constants})
 
     @property
     def programs(self) -> tuple[Program, ...]:
         """The programs it runs, each once."""
         runs = (step.program for step in self.steps if isinstance(step, Run))
         return tuple(dict.fromkeys(program for program in runs if program is not None))
+
+    @property
+    def constants(self) -> tuple[str, ...]:
+        """Digests of the constants that its programs and calls take, each once."""
+        users: list[Program | Call] = [step for step in self.steps if isinstance(step, Call)]
+        return tuple(dict.fromkeys(d for x in (*self.programs, *users) for d in x.constants))
 
 
 def feed_indices(plans: Iterable[Plan]) -> tuple[int, ...]:

@@ -7,6 +7,8 @@ import threading
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+import jax
+
 T = TypeVar("T")
 
 
@@ -26,9 +28,19 @@ class LoopThread:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
                 threading.Thread(
-                    target=self._loop.run_forever, name="jflow servers", daemon=True
+                    target=_serve, args=(self._loop,), name="jflow servers", daemon=True
                 ).start()
             return self._loop
+
+
+def take_64_bits() -> None:
+    """Lets this thread use 64-bit types: whether a graph has them is decided where it is built."""
+    jax.enable_x64(True).__enter__()
+
+
+def _serve(loop: asyncio.AbstractEventLoop) -> None:
+    take_64_bits()
+    loop.run_forever()
 
 
 SERVERS = LoopThread()

@@ -15,7 +15,7 @@ from jflow.lowering import export_platform
 from jflow.master import Master
 from jflow.plan import Plan
 from jflow.server.address import listening_host
-from jflow.server.loop import SERVERS
+from jflow.server.loop import SERVERS, take_64_bits
 from jflow.wire import (
     Array,
     Artifacts,
@@ -194,7 +194,9 @@ class _Host:
 
 async def _start(task: Task, cluster: ClusterSpec, token: str) -> _Host:
     host, port = split_address(cluster.task_address(task.job, task.index))
-    threads = ThreadPoolExecutor(_N_THREADS, thread_name_prefix=f"jflow {task}")
+    threads = ThreadPoolExecutor(
+        _N_THREADS, thread_name_prefix=f"jflow {task}", initializer=take_64_bits
+    )
     server = _Host(task, cluster, token, threads)
     bound = await server.grpc.start(listening_host(host), port)
     shown = f"[{host}]" if ":" in host else host

@@ -47,6 +47,9 @@ class Backend(Protocol):
     def lower(self, segment: Segment) -> Program:
         """Makes the program of a segment and keeps it for `register`."""
 
+    def keep(self, constant: Array) -> str:
+        """Keeps a constant for `register`; returns the name that it has there."""
+
     def register(self, plans: Partition, n_fetches: int) -> Step:
         """Makes a step ready to run."""
 
@@ -85,7 +88,7 @@ def register_step(graph: Graph, key: StepKey, backend: Backend, placer: Placer) 
       InvalidArgumentError: as `place_step`.
     """
     placement = place_step(graph, key, backend, placer)
-    plans = partition(list(placement), placement, key.fed, key.fetches, backend.lower)
+    plans = partition(list(placement), placement, key.fed, key.fetches, backend.lower, backend.keep)
     return backend.register(plans, len(key.fetches))
 
 

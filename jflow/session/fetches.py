@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jflow.graph import Graph, Operation, Symbolic, Tensor, as_array
+from jflow.graph import Graph, Operation, Symbolic, Tensor, as_array, carry, restore
 
 Array = np.ndarray[Any, Any]
 
@@ -31,8 +31,10 @@ class Fetches:
         self.targets = tuple(dict.fromkeys(x for x in leaves if isinstance(x, Operation)))
 
     def fill(self, values: Mapping[Tensor, Array]) -> Any:
-        """The structure with values for tensors; scalars as NumPy scalars."""
-        filled = [values[x][()] if isinstance(x, Tensor) else None for x in self._leaves]
+        """The structure with the values that arrays carry for tensors; scalars as NumPy scalars."""
+        filled = [
+            restore(values[x], x.dtype) if isinstance(x, Tensor) else None for x in self._leaves
+        ]
         return jax.tree.unflatten(self._tree, filled)
 
 
@@ -72,7 +74,7 @@ def _element(graph: Graph, leaf: Any) -> Tensor | Operation:
 
 
 def parse_feeds(graph: Graph, feed_dict: Mapping[Any, Any] | None) -> dict[Tensor, Array]:
-    """The arrays to feed by tensor.
+    """The arrays that carry what is fed, by tensor.
 
     Args:
       graph: the session's graph.
@@ -109,7 +111,7 @@ def _feed(graph: Graph, key: Any, value: Any) -> tuple[Tensor, Array]:
             f"Cannot feed value of shape {array.shape} for tensor {tensor.name!r}, "
             f"which has shape {tensor.shape} (made at {tensor.op.origin})"
         )
-    return tensor, array
+    return tensor, carry(array)
 
 
 def _feed_key(graph: Graph, key: Any) -> Tensor:

@@ -11,10 +11,10 @@ from jflow.cluster import LOCAL_TASK
 from jflow.lowering import Executable
 from jflow.partition import Partition, Segment
 from jflow.placement import Inventory
-from jflow.plan import Program
+from jflow.plan import Plan, Program
 from jflow.resources import Store
-from jflow.session.backend import DeviceInfo, Step
-from jflow.worker import InlineStep, bind, local_devices
+from jflow.session.backend import Array, DeviceInfo, Step
+from jflow.worker import BoundPlan, InlineStep, bind, local_devices, put
 
 
 class LocalBackend:
@@ -25,7 +25,7 @@ class LocalBackend:
         self._store = Store(LOCAL_TASK)
         self._names = itertools.count()
         self._executables: dict[str, Executable] = {}
-        self._constants: dict[str, jax.Array] = {}
+        self._constants: dict[str, Array] = {}
 
     def inventory(self) -> Inventory:
         return Inventory(LOCAL_TASK, (LOCAL_TASK,), lambda _: tuple(self._devices))
@@ -34,27 +34,28 @@ class LocalBackend:
         lowered = lowering.lower(
             segment.ops, segment.reads, segment.inputs, segment.writes, segment.outputs
         )
+        constants = tuple(self.keep(array) for array in lowered.constants)
         device = self._devices[segment.device]
-        constants = []
-        for array in lowered.constants:
-            constants.append(f"constant {next(self._names)}")
-            self._constants[constants[-1]] = jax.device_put(array, device)
         name = f"program {next(self._names)}"
         self._executables[name] = lowering.compile_jaxpr(lowered.jaxpr, device, segment.donated)
-        return Program(name, tuple(constants), segment.donated)
+        return Program(name, constants, segment.donated)
+
+    def keep(self, constant: Array) -> str:
+        name = f"constant {next(self._names)}"
+        self._constants[name] = constant
+        return name
 
     def register(self, plans: Partition, n_fetches: int) -> Step:
-        bound = [
-            bind(
-                plan,
-                self._devices[plan.device],
-                lambda program: self._executables.pop(program.digest),
-                self._constants.pop,
-            )
-            for plan in plans
-        ]
-
+        bound = [self._bound(plan, self._devices[plan.device]) for plan in plans]
         return InlineStep(bound, n_fetches, self._store)
+
+    def _bound(self, plan: Plan, device: jax.Device) -> BoundPlan:
+        return bind(
+            plan,
+            device,
+            lambda program: self._executables.pop(program.digest),
+            lambda name: put(self._constants.pop(name), device),
+        )
 
     def list_devices(self) -> list[DeviceInfo]:
         return [DeviceInfo(str(device), device.type, 0) for device in self._devices]

@@ -49,8 +49,13 @@ class RemoteBackend:
             segment.ops, segment.reads, segment.inputs, segment.writes, segment.outputs
         )
         code = lowering.export(lowered.jaxpr, self._platform(segment.device))
-        digest, *constants = (self._keep(artifact) for artifact in (code, *lowered.constants))
+        digest, *constants = (self.keep(artifact) for artifact in (code, *lowered.constants))
         return Program(digest, tuple(constants), segment.donated)
+
+    def keep(self, constant: Array) -> str:
+        digest = lowering.digest_of(constant)
+        self._artifacts[digest] = constant
+        return digest
 
     def register(self, plans: Partition, n_fetches: int) -> Step:
         needed = frozenset().union(*(plan.artifacts for plan in plans))
@@ -102,11 +107,6 @@ class RemoteBackend:
     def _platform(self, device: Device) -> str:
         (platform,) = (d.platform for d in self._devices[device.task] if d.device == device)
         return platform
-
-    def _keep(self, artifact: Array) -> str:
-        digest = lowering.digest_of(artifact)
-        self._artifacts[digest] = artifact
-        return digest
 
 
 class _RemoteStep:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
-
-import ml_dtypes
-import numpy as np
 
 from jflow.cluster import Device
 from jflow.errors import InternalError, InvalidArgumentError, OpError, UnknownError, from_code
+from jflow.graph.dtypes import NUMBERS
+from jflow.graph.host import raw_bytes, read_strings, string, type_name
 from jflow.plan import (
+    Call,
     Feed,
     Fetch,
     Plan,
@@ -32,21 +31,6 @@ _MAX_RANK = 32
 _MAX_SIZE = 1 << 48
 _MAX_TEXT = 1 << 20
 
-_NUMPY_TYPES = (
-    *(np.bool_, np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64),
-    *(np.float16, np.float32, np.float64, np.complex64, np.complex128),
-)
-_SMALL_TYPES = (
-    kind
-    for kind in vars(ml_dtypes).values()
-    if isinstance(kind, type) and issubclass(kind, np.generic) and kind.__name__ != "complex32"
-)
-
-_TYPES: tuple[Any, ...] = (*_NUMPY_TYPES, *_SMALL_TYPES)
-
-_DTYPES: dict[str, np.dtype[Any]] = {np.dtype(kind).name: np.dtype(kind) for kind in _TYPES}
-"""Element types that travel, by name. NumPy would read many more names, and run some of them."""
-
 # Messages --------------------------------------------------------------------------------------
 
 
@@ -56,18 +40,16 @@ def frames(frame_id: int, envelope: pb.Envelope, tensors: Sequence[Array]) -> It
     Args:
       frame_id: tells this message from others under way on the stream.
       envelope: the control part; its `tensors` are set here.
-      tensors: arrays of any dtype that JAX knows.
+      tensors: arrays of any dtype that JAX knows, and host tensors.
     """
-    contiguous = [np.ascontiguousarray(tensor).reshape(tensor.shape) for tensor in tensors]
     del envelope.tensors[:]
-    for tensor in contiguous:
-        envelope.tensors.add(dtype=tensor.dtype.name, shape=tensor.shape)
-    raw = [tensor.reshape(-1).view(np.uint8) for tensor in contiguous]
-    return encode(frame_id, envelope.SerializeToString(), raw)
+    for tensor in tensors:
+        envelope.tensors.add(dtype=type_name(tensor), shape=tensor.shape)
+    return encode(frame_id, envelope.SerializeToString(), [raw_bytes(t) for t in tensors])
 
 
 def open_message(message: Message) -> tuple[pb.Envelope, list[Array]]:
-    """The envelope and the tensors, which are views of the message's payload.
+    """The envelope and the tensors, which are views of the message's payload unless of strings.
 
     Raises:
       InvalidArgumentError: if the control part or a tensor is malformed.
@@ -80,31 +62,42 @@ def open_message(message: Message) -> tuple[pb.Envelope, list[Array]]:
     tensors = []
     start = 0
     for meta in envelope.tensors:
-        tensor = _tensor(meta, message.payload[start:])
+        tensor, n_bytes = _tensor(meta, message.payload[start:])
         tensors.append(tensor)
-        start += aligned(tensor.nbytes)
+        start += aligned(n_bytes)
     return envelope, tensors
 
 
-def _tensor(meta: pb_tensor.TensorMeta, payload: Array) -> Array:
-    """The tensor at the start of a payload."""
-    dtype = _DTYPES.get(meta.dtype)
-    if dtype is None:
-        raise InvalidArgumentError(f"element type {meta.dtype!r} is not one of JAX's numbers")
+def _tensor(meta: pb_tensor.TensorMeta, payload: Array) -> tuple[Array, int]:
+    """The tensor at the start of a payload, and how many bytes it takes there."""
     shape = tuple(meta.shape)
-    n_bytes = dtype.itemsize * math.prod(shape)
-    if n_bytes > len(payload):
+    try:
+        elements, n_bytes = _elements(meta.dtype, math.prod(shape), payload)
+    except ValueError as error:
         raise InvalidArgumentError(
             f"a tensor of {meta.dtype}{list(shape)} does not fit the {len(payload)} payload bytes "
-            "that are left for it"
-        )
+            f"that are left for it: {error}"
+        ) from None
     if len(shape) > _MAX_RANK or any(size > _MAX_SIZE for size in shape):
         raise InvalidArgumentError(f"no tensor has the shape {shape[:_MAX_RANK]}")
     try:
-        tensor: Array = payload[:n_bytes].view(dtype).reshape(shape)
+        return elements.reshape(shape), n_bytes
     except ValueError as error:
         raise InvalidArgumentError(f"no tensor has the shape {shape}: {error}") from None
-    return tensor
+
+
+def _elements(name: str, count: int, payload: Array) -> tuple[Array, int]:
+    """The first elements of a payload, and how many bytes they take; ValueError if it is short."""
+    if name == string.name:
+        return read_strings(payload, count)
+    # NumPy would read many more names, and run some of them.
+    dtype = NUMBERS.get(name)
+    if dtype is None:
+        raise InvalidArgumentError(f"element type {name!r} is neither string nor one of JAX's")
+    n_bytes = dtype.itemsize * count
+    if n_bytes > len(payload):
+        raise ValueError(f"it takes {n_bytes}")
+    return payload[:n_bytes].view(dtype), n_bytes
 
 
 # Errors ----------------------------------------------------------------------------------------
@@ -195,6 +188,14 @@ def _step_to_proto(step: Step) -> pb_plan.Step:
             return pb_plan.Step(send=send)
         case Run():
             return pb_plan.Step(run=_run_to_proto(step))
+        case Call():
+            call = pb_plan.Call(
+                function=step.function,
+                inputs=step.inputs,
+                outputs=step.outputs,
+                constants=step.constants,
+            )
+            return pb_plan.Step(call=call)
 
 
 def _run_to_proto(step: Run) -> pb_plan.Run:
@@ -229,6 +230,11 @@ def _step_from_proto(message: pb_plan.Step) -> Step:
             return Send(send.edge, Device.parse(send.target), _slot(send))
         case "run":
             return _run_from_proto(message.run)
+        case "call":
+            call = message.call
+            return Call(
+                call.function, tuple(call.inputs), tuple(call.outputs), tuple(call.constants)
+            )
         case _:
             raise InvalidArgumentError("a plan has a step of no known kind")
 
@@ -259,6 +265,8 @@ def _check_step(step: Step, plan: Plan) -> None:
         held = (*step.before, *step.after)
         slots = (*step.inputs, *step.outputs, *(slot for _, slot in held))
         used = (*step.reads, *step.writes, *(variable for variable, _ in held))
+    elif isinstance(step, Call):
+        slots, used = (*step.inputs, *step.outputs), ()
     else:
         slots, used = (() if step.slot is None else (step.slot,)), ()
     if any(slot >= plan.n_slots for slot in slots) or any(v >= len(plan.variables) for v in used):

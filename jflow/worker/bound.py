@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 
 from jflow.lowering import Executable
-from jflow.plan import Plan, Program, Run, Step
+from jflow.plan import Call, Plan, Program, Run, Step
+from jflow.worker.functions import HostFunction, host_function
 
 
 @dataclass
@@ -34,7 +36,16 @@ class BoundRun:
         return bool(self.step.reads or self.step.writes or self.step.before)
 
 
-BoundStep = Step | BoundRun
+@dataclass(frozen=True)
+class BoundCall:
+    """A `Call` step with its function and the constants that it takes last."""
+
+    step: Call
+    function: HostFunction
+    constants: tuple[Any, ...]
+
+
+BoundStep = Step | BoundRun | BoundCall
 
 
 @dataclass(frozen=True)
@@ -55,7 +66,7 @@ def bind(
     plan: Plan,
     device: jax.Device,
     executable: Callable[[Program], Executable],
-    constant: Callable[[str], jax.Array],
+    constant: Callable[[str], Any],
 ) -> BoundPlan:
     """Looks up what a plan names.
 
@@ -63,10 +74,16 @@ def bind(
       plan: what to run.
       device: where.
       executable: compiles a program, or finds it compiled.
-      constant: finds a constant on the device by its digest.
+      constant: finds a constant by its digest, on the device unless it is a host tensor.
+
+    Raises:
+      InvalidArgumentError: if the plan calls a function that does not exist.
     """
 
     def bound(step: Step) -> BoundStep:
+        if isinstance(step, Call):
+            constants = tuple(constant(digest) for digest in step.constants)
+            return BoundCall(step, host_function(step.function), constants)
         if not isinstance(step, Run):
             return step
         if step.program is None:

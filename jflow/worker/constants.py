@@ -1,14 +1,17 @@
-"""Constants that programs take as arguments, on their devices, by digest."""
+"""Constants that programs and host functions take as arguments, where they take them, by digest."""
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from typing import Any
 
 import jax
 
+from jflow.graph import is_host
 from jflow.wire import Array
+from jflow.worker.devices import put
 
 
 class ConstantCache:
@@ -21,21 +24,26 @@ class ConstantCache:
     def __init__(self, capacity_bytes: int = 4 << 30) -> None:
         self._capacity_bytes = capacity_bytes
         self._lock = threading.Lock()
-        self._arrays: OrderedDict[tuple[str, str], jax.Array] = OrderedDict()
+        self._arrays: OrderedDict[tuple[str, str], Any] = OrderedDict()
 
     def has(self, digest: str, device: jax.Device) -> bool:
         """Whether the constant is on the device."""
         with self._lock:
             return (digest, str(device)) in self._arrays
 
-    def get(self, digest: str, device: jax.Device, source: Callable[[], Array]) -> jax.Array:
-        """The constant, put on the device from `source()` if it is not there."""
+    def get(self, digest: str, device: jax.Device, source: Callable[[], Array]) -> Any:
+        """The constant, put on the device from `source()` if it is not there; see `put`."""
         key = (digest, str(device))
         with self._lock:
             if key not in self._arrays:
-                self._arrays[key] = jax.device_put(source(), device)
+                self._arrays[key] = put(source(), device)
             self._arrays.move_to_end(key)
             array = self._arrays[key]
-            while sum(a.nbytes for a in self._arrays.values()) > self._capacity_bytes:
+            while sum(map(_n_bytes, self._arrays.values())) > self._capacity_bytes:
                 self._arrays.popitem(last=False)
         return array
+
+
+def _n_bytes(array: Any) -> int:
+    size: int = array.nbytes
+    return size + sum(map(len, array.flat)) if is_host(array) else size

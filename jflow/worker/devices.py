@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import jax
 
 from jflow.cluster import Device, Task
+from jflow.graph import is_host
 
 
 def local_devices(task: Task) -> dict[Device, jax.Device]:
@@ -21,3 +23,8 @@ def local_devices(task: Task) -> dict[Device, jax.Device]:
         named[Device(task, kind, counts[kind])] = device
         counts[kind] += 1
     return named
+
+
+def put(value: Any, device: jax.Device) -> Any:
+    """A value where what runs on a device takes it: on the device, or for host tensors as it is."""
+    return value if is_host(value) else jax.device_put(value, device)

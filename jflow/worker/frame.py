@@ -9,9 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jflow.graph import is_host
 from jflow.plan import Slot
 from jflow.resources import Lease, Store, Variable
-from jflow.worker.bound import BoundPlan, BoundRun
+from jflow.worker.bound import BoundCall, BoundPlan, BoundRun
 
 
 class Frame:
@@ -43,9 +44,12 @@ class Frame:
 
         Args:
           slot: which value.
-          copy: whether to copy a variable's buffer, which may change when this frame is closed.
+          copy: whether to copy what its receiver must not share: a variable's buffer, which may
+            change when this frame is closed, and a host tensor, which may be a constant.
         """
         value = self._slots[slot]
+        if is_host(value):
+            return np.array(value) if copy else np.asarray(value)
         if slot not in self._leases:
             return np.asarray(value)
         view = np.asarray(value.addressable_data(0))
@@ -64,6 +68,13 @@ class Frame:
         self._is_closed = True
         for lease in list(self._leases.values()):
             lease.release()
+
+    def call(self, bound: BoundCall) -> None:
+        """Calls a function of host tensors."""
+        inputs = [self._slots[slot] for slot in bound.step.inputs]
+        results = bound.function(*inputs, *bound.constants)
+        for slot, value in zip(bound.step.outputs, results, strict=True):
+            self._slots[slot] = value
 
     def take_turn(self, bound: BoundRun) -> None:
         """Runs a program between reading variables and setting them, as one atomic turn.

@@ -11,7 +11,8 @@ import numpy as np
 from jflow.plan import Feed, Fetch, Recv, Send, Slot
 from jflow.resources import Store
 from jflow.wire import Array
-from jflow.worker.bound import BoundPlan, BoundRun, BoundStep
+from jflow.worker.bound import BoundCall, BoundPlan, BoundRun, BoundStep
+from jflow.worker.devices import put
 from jflow.worker.frame import Frame
 
 
@@ -34,7 +35,7 @@ class InlineStep:
         self._writes_state = any(bound.writes_state for bound in plans)
         # Sorted out here, so that a step does nothing but its work.
         self._feeds: list[tuple[int, Feed]] = []
-        self._work: list[tuple[int, BoundRun | Send | Recv]] = []
+        self._work: list[tuple[int, BoundRun | BoundCall | Send | Recv]] = []
         self._fetches: list[tuple[int, Fetch]] = []
         for stage in range(max((len(bound.stages) for bound in plans), default=0)):
             for number, bound in enumerate(plans):
@@ -48,7 +49,7 @@ class InlineStep:
                 self._feeds.append((number, step))
             case Fetch():
                 self._fetches.append((number, step))
-            case BoundRun() | Send() | Recv():
+            case BoundRun() | BoundCall() | Send() | Recv():
                 self._work.append((number, step))
 
     def _lone_program(self) -> BoundRun | None:
@@ -84,7 +85,9 @@ class InlineStep:
         if len(feeds) != len(program.step.inputs):
             return self._run(feeds, Frame.array)  # something was fed that nobody needs
         try:
-            return program.executable(*feeds, *program.constants)
+            # What is fed and not needed has the later indices.
+            needed = feeds[: len(program.step.inputs)]
+            return program.executable(*needed, *program.constants)
         except ValueError:
             # JAX does not move an array that somebody put on another device.
             return self._run(feeds, Frame.array)
@@ -101,6 +104,8 @@ class InlineStep:
             for number, step in self._work:
                 if isinstance(step, BoundRun):
                     frames[number].take_turn(step)
+                elif isinstance(step, BoundCall):
+                    frames[number].call(step)
                 elif isinstance(step, Send):
                     wires[step.edge] = None if step.slot is None else frames[number][step.slot]
                 else:
@@ -124,4 +129,4 @@ class InlineStep:
     def _receive(self, step: Recv, number: int, frame: Frame, wires: dict[int, Any]) -> None:
         value = wires.pop(step.edge)
         if step.slot is not None:
-            frame[step.slot] = jax.device_put(value, self._plans[number].device)
+            frame[step.slot] = put(value, self._plans[number].device)

@@ -17,7 +17,8 @@ from jflow.errors import InternalError, InvalidArgumentError, OpError
 from jflow.plan import Feed, Fetch, Recv, Send, Slot
 from jflow.resources import Store
 from jflow.wire import Array
-from jflow.worker.bound import BoundPlan, BoundRun, BoundStep
+from jflow.worker.bound import BoundCall, BoundPlan, BoundRun, BoundStep
+from jflow.worker.devices import put
 from jflow.worker.frame import Frame
 from jflow.worker.rendezvous import Rendezvous
 
@@ -120,6 +121,8 @@ class _Part:
         match action:
             case BoundRun():
                 await self._take_turn(action)
+            case BoundCall():
+                self._frame.call(action)
             case Feed():
                 self._frame[action.slot] = self._fed[action.index]
             case Fetch():
@@ -128,7 +131,7 @@ class _Part:
             case Recv():
                 value = await self._receive(action.edge)
                 if action.slot is not None:
-                    self._frame[action.slot] = jax.device_put(value, self._bound.device)
+                    self._frame[action.slot] = put(value, self._bound.device)
             case Send():
                 if action.target.task == self._around.task:
                     self._around.deliver(self._step, action.edge, self._own_value(action.slot))

@@ -149,9 +149,9 @@ class Worker:
             for program in plan.programs:
                 if not self.programs.has(program.digest, device, program.donated):
                     missing[program.digest] = None
-                for digest in program.constants:
-                    if not self._constants.has(digest, device):
-                        missing[digest] = None
+            for digest in plan.constants:
+                if not self._constants.has(digest, device):
+                    missing[digest] = None
         return tuple(digest for digest in missing if digest not in artifacts)
 
     def _bind(self, plan: Plan, artifacts: Artifacts) -> BoundPlan:

@@ -116,7 +116,13 @@ def _results_that_could_be_arguments():
     read = x.value()
     copied, fed = y.assign(read), y.assign(p)
     added = x.assign_add(small)
+    tiny, key = tf.placeholder("int4", (3,)), tf.placeholder(jax.random.key(0).dtype, (3,))
+    state = tf.Variable(np.zeros(3, "int4"))
+    kept = state.assign(tiny)
     return {
+        "a carried input twice": _lower([], [], [tiny], [], [tiny, tiny]),
+        "random keys twice": _lower([], [], [key], [], [key, key]),
+        "a carried variable set to an input": _lower([kept], [state], [tiny], [state], [kept]),
         "an input": _lower([], [], [p], [], [p]),
         "an input twice": _lower([], [], [p], [], [p, p]),
         "a variable": _lower([read], [x], [], [], [read]),

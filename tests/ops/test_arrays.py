@@ -1,3 +1,4 @@
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -33,17 +34,48 @@ def test_one_number_fills_a_shape():
     np.testing.assert_array_equal(_value(tf.constant([7.0], shape=[2])), [7.0, 7.0])
 
 
-def test_values_are_arranged_in_a_shape():
-    tensor = tf.constant([1, 2, 3, 4], shape=(2, 2))
-    np.testing.assert_array_equal(_value(tensor), [[1, 2], [3, 4]])
-    with pytest.raises(ValueError, match="reshape"):
-        tf.constant([1, 2, 3], shape=(2, 2))
+@pytest.mark.parametrize(
+    ("value", "shape", "filled"),
+    [
+        ([1, 2, 3, 4], (2, 2), [[1, 2], [3, 4]]),
+        ([1, 2, 3], (2, 2), [[1, 2], [3, 3]]),
+        ([[[1.0]]], (3,), [1.0, 1.0, 1.0]),
+        ([[1, 2], [3, 4]], 4, [1, 2, 3, 4]),
+        ([5], (), 5),
+        ([], (0, 2), np.empty((0, 2))),
+        (7, (0,), []),
+    ],
+    ids=str,
+)
+def test_values_fill_a_shape_in_order_and_the_last_one_what_remains(value, shape, filled):
+    if np.size(value) <= np.size(filled):
+        np.testing.assert_array_equal(_value(tf.constant(value, shape=shape)), filled)
+    else:
+        with pytest.raises(ValueError, match="do not fill"):
+            tf.constant(value, shape=shape)
 
 
-@pytest.mark.parametrize("value", ["text", None, ..., [1, "a"]], ids=str)
-def test_a_constant_is_made_of_numbers(value):
+@pytest.mark.parametrize(("value", "shape"), [([1, 2, 3], (2,)), ([], (2,)), ([1, 2], ())])
+def test_values_that_do_not_fit_a_shape_are_an_error(value, shape):
+    with pytest.raises(ValueError, match=r"elements do not fill the shape \(.*, which has [12]"):
+        tf.constant(value, shape=shape)
+
+
+def test_random_keys_fill_a_shape_too():
+    keys = jax.random.split(jax.random.key(0), 2)
+    filled = _value(tf.constant(keys, shape=(3, 1)))
+    assert filled.shape == (3, 1)
+    assert (filled[:, 0] == keys[jnp.array([0, 1, 1])]).all()
+
+
+@pytest.mark.parametrize("value", [None, ..., [1, "a"]], ids=str)
+def test_a_constant_is_made_of_numbers_or_strings(value):
     with pytest.raises(TypeError, match="expected numbers or booleans"):
         tf.constant(value)
+
+
+def test_a_big_endian_array_is_a_constant_like_any_other():
+    assert _value(tf.constant(np.arange(3, dtype=">i4")) + 1).tolist() == [1, 2, 3]
 
 
 def test_a_tensor_is_no_value_for_a_constant():

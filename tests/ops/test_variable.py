@@ -40,8 +40,8 @@ def test_an_initial_value_may_come_from_another_variable():
 def test_a_variable_needs_an_initial_value():
     with pytest.raises(ValueError, match="variable 'x' needs an initial value"):
         tf.Variable(None, name="x")
-    with pytest.raises(TypeError, match="expected numbers"):
-        tf.Variable("text")
+    with pytest.raises(TypeError, match="variable 'x' cannot hold strings"):
+        tf.Variable("text", name="x")
 
 
 def test_a_variable_can_be_asked_for_in_a_dtype():

@@ -15,7 +15,7 @@ from jflow.graph import Operation, Tensor
 from jflow.graph.primitives import ACCESSES, group_p, variable_p
 from jflow.partition import partition, prune
 from jflow.partition.prune import control_sources
-from jflow.plan import Feed, Fetch, Program, Recv, Run, Send
+from jflow.plan import Call, Feed, Fetch, Program, Recv, Run, Send
 
 DEVICES = [
     Device(Task("ps", 0), "CPU", 0),
@@ -57,6 +57,7 @@ class _Case:
             self.fed,
             self.fetched,
             self.lowering,
+            lambda _: "kept",
             self.max_segment_ops,
         )
         self.running = [op for op in self.ops if op.eqn.primitive not in (group_p, variable_p)]
@@ -332,7 +333,7 @@ def test_a_long_run_is_cut_at_the_limit():
 def test_nothing_to_run_makes_no_plan():
     assert _cut([], {}).plans == ()
     done = tf.group(tf.no_op())
-    assert partition([done], {done: DEVICES[0]}, [], [], _Lowering()) == ()
+    assert partition([done], {done: DEVICES[0]}, [], [], _Lowering(), str) == ()
 
 
 def test_a_control_dependency_on_a_variable_is_no_work():
@@ -372,3 +373,27 @@ def test_a_fetched_variable_needs_no_program(n):
     ((_, _, run),) = case.steps(Run)
     assert run.program is None
     assert [variable for variable, _ in run.before] == [0] * (n + 1)
+
+
+def test_host_tensors_are_calls_and_a_crossing_from_and_to_programs():
+    here, there = DEVICES[:2]
+    word = tf.constant(["a"])
+    x = tf.Variable(0.0)
+    with tf.control_dependencies([x.assign_add(1.0)]):
+        same = tf.identity(word)
+    with tf.control_dependencies([same]):
+        read = x.read_value()
+    moved = tf.identity(same)
+    ops = prune(tf.get_default_graph(), [], [read, moved], set())
+    case = _Case(ops, {op: there if op is moved.op else here for op in ops}, [], [read, moved])
+    assert [(device, stage) for device, stage, _ in case.steps(Run)] == [(here, 0), (here, 2)]
+    (first, constant), (second, identity), (third, last) = [
+        ((device, stage), step) for device, stage, step in case.steps(Call)
+    ]
+    assert (first, second, third) == ((here, 0), (here, 1), (there, 2))
+    assert constant == Call("identity", (), (constant.outputs[0],), ("kept",))
+    assert identity == Call("identity", constant.outputs, identity.outputs)
+    assert last.function == "identity"
+    (sent,) = [step for _, stage, step in case.steps(Send) if stage == 1]
+    assert (sent.slot, sent.target) == (identity.outputs[0], there)
+    assert case.plans[0].artifacts > {"kept"}

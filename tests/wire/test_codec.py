@@ -2,7 +2,6 @@
 
 from contextlib import suppress
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,7 +9,10 @@ from hypothesis import strategies as st
 
 from jflow import errors
 from jflow.cluster import Device, Task
+from jflow.graph import NUMBERS as ELEMENTS
+from jflow.graph import is_host
 from jflow.plan import (
+    Call,
     Feed,
     Fetch,
     Plan,
@@ -34,8 +36,7 @@ from jflow.wire.v1 import plan_pb2 as pb_plan
 from jflow.wire.v1 import service_pb2 as pb
 from jflow.wire.v1 import tensor_pb2 as pb_tensor
 
-_SCALARS = [scalar for scalar in vars(jnp).values() if isinstance(scalar, type(jnp.float32))]
-DTYPES = [np.dtype(name) for name in sorted({np.dtype(scalar).name for scalar in _SCALARS})]
+DTYPES = list(ELEMENTS.values())
 KINDS = sorted(errors.OpError.__subclasses__(), key=lambda kind: kind.error_code)
 TASK = "/job:worker/task:1"
 
@@ -65,6 +66,64 @@ def test_a_tensor_of_every_dtype_comes_back(dtype, shape):
     sent = _array(dtype, shape)
     _, (got,) = _through([sent])
     _same(got, sent)
+
+
+@st.composite
+def _strings(draw):
+    shape = draw(st.lists(st.integers(0, 3), max_size=3).map(tuple))
+    strings = np.empty(shape, object)
+    for index in np.ndindex(shape):
+        strings[index] = draw(st.binary(max_size=100))
+    return strings
+
+
+_TENSORS = st.lists(
+    _strings()
+    | st.builds(_array, st.sampled_from(DTYPES), st.lists(st.integers(0, 4), max_size=3)),
+    max_size=4,
+)
+
+
+@given(_TENSORS)
+def test_strings_and_numbers_come_back_side_by_side(sent):
+    _, got = _through(sent)
+    for one, other in zip(got, sent, strict=True):
+        assert (one.dtype, one.shape) == (other.dtype, other.shape)
+        same = (
+            one.tolist() == other.tolist() if is_host(other) else one.tobytes() == other.tobytes()
+        )
+        assert same
+
+
+@settings(max_examples=300)
+@given(_TENSORS, st.data())
+def test_damaged_frames_give_tensors_or_an_error_that_says_so(sent, data):
+    assembler = Assembler()
+    for frame in frames(7, pb.Envelope(id=1), sent):
+        changed = bytearray(frame)
+        for _ in range(data.draw(st.integers(1, 4))):
+            changed[data.draw(st.integers(0, len(changed) - 1))] = data.draw(st.integers(0, 255))
+        try:
+            message = assembler.feed(bytes(changed[: data.draw(st.integers(0, len(changed)))]))
+            if message is not None:
+                open_message(message)
+        except (errors.InvalidArgumentError, errors.ResourceExhaustedError):
+            return
+
+
+@pytest.mark.parametrize(
+    ("shape", "lengths"),
+    [([2**60], []), ([2**32, 2**32], []), ([9], [1] * 8), ([1], [2**64 - 1]), ([2], [2**63] * 2)],
+    ids=str,
+)
+def test_strings_that_are_longer_than_the_payload_are_refused_before_memory_is_taken(
+    shape, lengths
+):
+    message = _message([("string", shape)], 64)
+    message.payload[:] = 0
+    message.payload[: 8 * len(lengths)] = np.array(lengths, "<u8").view(np.uint8)
+    with pytest.raises(errors.InvalidArgumentError, match="does not fit"):
+        open_message(message)
 
 
 def test_those_are_all_dtypes_that_jax_has():
@@ -164,7 +223,7 @@ def test_a_shape_that_no_array_can_have_is_refused(shape):
         *("", "none", "float33", "float32\0", "é", "(2", "{'a': 1}", "f4, f4", "x" * 10_000),
         *("O", "object", "i4,O", "V", "V8", "void64", "S", "S4", "bytes", "U4", "str", "a", "c"),
         *("M8[s]", "datetime64[s]", "m8[s]", "timedelta64", "f4,i4", "(2,2)f4", "f4,(2", "2**9f4"),
-        *("complex32", "longdouble", "float128", ">f4", "<f4", ">i8"),
+        *("complex32", "longdouble", "float128", ">f4", "<f4", ">i8", "int1", "float6_e2m3fn"),
     ],
 )
 def test_an_element_type_that_is_not_one_of_jax_s_numbers_is_refused(name):
@@ -188,7 +247,7 @@ def test_any_control_part_gives_tensors_or_an_error_of_jflow(control, n_bytes):
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from(["float32", "uint8", "int4", "complex128", "O", "V3"])
+            st.sampled_from(["float32", "uint8", "int4", "complex128", "string", "O", "V3"])
             | st.text("fiuVSOM48,()[]*<> ", max_size=8),
             st.lists(st.integers(0, 3) | st.integers(0, 2**64 - 1), max_size=4),
         ),
@@ -288,6 +347,7 @@ def _steps(n_slots, n_variables):
         st.builds(Fetch, slots, NUMBERS),
         st.builds(Recv, NUMBERS, DEVICES, st.none() | slots),
         st.builds(Send, NUMBERS, DEVICES, st.none() | slots),
+        st.builds(Call, NAMES, some_slots, some_slots, DIGESTS),
         runs,
     )
 
@@ -318,6 +378,8 @@ SPEC = VariableSpec(VariableKey("", "x"), "float32", ())
         Fetch(2, 0),
         Recv(0, DEVICE, 2),
         Send(0, DEVICE, 2),
+        Call("identity", inputs=(0, 2)),
+        Call("identity", outputs=(2,)),
         Run(None, inputs=(0, 2)),
         Run(None, outputs=(2,)),
         Run(None, before=((0, 2),)),

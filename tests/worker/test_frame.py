@@ -56,6 +56,16 @@ def test_an_update_writes_into_the_variables_own_memory():
     assert store.get(CPU, X).buffer.array.tolist() == [4.0] * 3
 
 
+def test_strings_on_the_host_are_copied_for_whoever_may_change_them():
+    frame, _ = _frame(_store())
+    words = np.array([b"a"], object)
+    frame[0] = words
+    assert frame.host(0, copy=False) is words
+    copied = frame.host(0, copy=True)
+    copied[0] = b"changed"
+    assert words.tolist() == [b"a"]
+
+
 def test_what_was_read_before_an_update_stays_as_it_was():
     store = _store(x=1.0)
     frame, (run,) = _frame(store, _update(before=((0, 0),), after=((0, 1),)))

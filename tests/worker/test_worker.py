@@ -13,7 +13,7 @@ import pytest
 
 from jflow import errors, lowering
 from jflow.cluster import Device, Task
-from jflow.plan import Feed, Fetch, Plan, Program, Recv, Run, Send, VariableKey, VariableSpec
+from jflow.plan import Call, Feed, Fetch, Plan, Program, Recv, Run, Send, VariableKey, VariableSpec
 from jflow.wire import Registered
 from jflow.worker import Worker, all_of, local_devices
 
@@ -176,6 +176,57 @@ def test_values_cross_between_tasks_and_devices_and_come_back():
             )
             assert got.tolist() == [4.0 * step] * 3
             assert nothing == []
+
+    _check(use)
+
+
+def test_strings_stay_on_the_host_on_their_way_between_tasks_and_devices():
+    words = np.array([b"a", b"\xff\0"], object)
+    digest = lowering.digest_of(words)
+    there = _plan(
+        A0,
+        *(Call("identity", (), (0,), (digest,)), Send(1, B0, 0), Send(2, A1, 0)),
+        *(Recv(3, B0, 1), Fetch(1, 0), Fetch(0, 1)),
+    )
+    beside = _plan(A1, Recv(2, A0, 0), Call("identity", (0,), (1,)), Fetch(1, 2))
+    far = _plan(B0, Recv(1, A0, 0), Send(3, A0, 0))
+
+    async def use(a, b, _):
+        assert (await a.register([there, beside], {})).missing == (digest,)
+        here = (await a.register([there, beside], {digest: words})).handle
+        handle = await _ready(b, far)
+        for step in range(2):
+            got, _ = await asyncio.gather(a.run(step, here, []), b.run(step, handle, []))
+            assert [value.tolist() for value in got] == [words.tolist()] * 3
+            got[1][0] = b"changed"
+
+    _check(use)
+
+
+@pytest.mark.parametrize(
+    ("call", "why"),
+    [
+        (Call("open", (0,), (1,)), "'open'.*identity"),
+        (Call("__import__", (0,), (1,)), "identity"),
+        (Call("identity", (0, 0), (1,)), "does not take"),
+        (Call("identity", (0,), (1, 2)), "does not take"),
+    ],
+    ids=str,
+)
+def test_a_call_that_no_function_answers_to_is_refused(call, why):
+    async def use(a, *_):
+        with pytest.raises(errors.InvalidArgumentError, match=why):
+            await a.run(1, await _ready(a, _plan(A0, Feed(0, 0), call)), [np.array([b"a"], object)])
+
+    _check(use)
+
+
+def test_a_program_does_not_take_strings():
+    plan = _plan(A0, Feed(0, 0), _run(double, inputs=(0,), outputs=(1,)), Fetch(1, 0))
+
+    async def use(a, *_):
+        with pytest.raises(errors.InvalidArgumentError, match="does not take what it is given"):
+            await a.run(1, await _ready(a, plan), [np.array([b"a"] * 3, object)])
 
     _check(use)
 

@@ -74,6 +74,18 @@ class Run(_message.Message):
     initializes: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, program: _Optional[_Union[Program, _Mapping]] = ..., reads: _Optional[_Iterable[int]] = ..., inputs: _Optional[_Iterable[int]] = ..., writes: _Optional[_Iterable[int]] = ..., outputs: _Optional[_Iterable[int]] = ..., before: _Optional[_Iterable[_Union[Held, _Mapping]]] = ..., after: _Optional[_Iterable[_Union[Held, _Mapping]]] = ..., initializes: _Optional[_Iterable[int]] = ...) -> None: ...
 
+class Call(_message.Message):
+    __slots__ = ("function", "inputs", "outputs", "constants")
+    FUNCTION_FIELD_NUMBER: _ClassVar[int]
+    INPUTS_FIELD_NUMBER: _ClassVar[int]
+    OUTPUTS_FIELD_NUMBER: _ClassVar[int]
+    CONSTANTS_FIELD_NUMBER: _ClassVar[int]
+    function: str
+    inputs: _containers.RepeatedScalarFieldContainer[int]
+    outputs: _containers.RepeatedScalarFieldContainer[int]
+    constants: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, function: _Optional[str] = ..., inputs: _Optional[_Iterable[int]] = ..., outputs: _Optional[_Iterable[int]] = ..., constants: _Optional[_Iterable[str]] = ...) -> None: ...
+
 class Send(_message.Message):
     __slots__ = ("edge", "target", "slot")
     EDGE_FIELD_NUMBER: _ClassVar[int]
@@ -93,18 +105,20 @@ class Fetch(_message.Message):
     def __init__(self, slot: _Optional[int] = ..., index: _Optional[int] = ...) -> None: ...
 
 class Step(_message.Message):
-    __slots__ = ("feed", "recv", "run", "send", "fetch")
+    __slots__ = ("feed", "recv", "run", "send", "fetch", "call")
     FEED_FIELD_NUMBER: _ClassVar[int]
     RECV_FIELD_NUMBER: _ClassVar[int]
     RUN_FIELD_NUMBER: _ClassVar[int]
     SEND_FIELD_NUMBER: _ClassVar[int]
     FETCH_FIELD_NUMBER: _ClassVar[int]
+    CALL_FIELD_NUMBER: _ClassVar[int]
     feed: Feed
     recv: Recv
     run: Run
     send: Send
     fetch: Fetch
-    def __init__(self, feed: _Optional[_Union[Feed, _Mapping]] = ..., recv: _Optional[_Union[Recv, _Mapping]] = ..., run: _Optional[_Union[Run, _Mapping]] = ..., send: _Optional[_Union[Send, _Mapping]] = ..., fetch: _Optional[_Union[Fetch, _Mapping]] = ...) -> None: ...
+    call: Call
+    def __init__(self, feed: _Optional[_Union[Feed, _Mapping]] = ..., recv: _Optional[_Union[Recv, _Mapping]] = ..., run: _Optional[_Union[Run, _Mapping]] = ..., send: _Optional[_Union[Send, _Mapping]] = ..., fetch: _Optional[_Union[Fetch, _Mapping]] = ..., call: _Optional[_Union[Call, _Mapping]] = ...) -> None: ...
 
 class Stage(_message.Message):
     __slots__ = ("steps",)

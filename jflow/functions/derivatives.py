@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from jflow.function.function import Function
+from jflow.functions.function import Function
 from jflow.ops import Variable
 
 

@@ -14,12 +14,13 @@ from jax.api_util import shaped_abstractify
 from jax.tree_util import SequenceKey, keystr, tree_flatten
 
 from jflow.cluster import Device
-from jflow.function.closures import check_closure
-from jflow.function.concrete import Concrete, insert
-from jflow.function.connection import Connection, current
+from jflow.functions.closures import check_closure
+from jflow.functions.concrete import Concrete, insert
+from jflow.functions.connection import Connection, current
 from jflow.graph import Graph, Operation, Tensor, VariableRef, internals, tracing
 from jflow.graph.equations import shape_of
 from jflow.graph.flatten import flatten
+from jflow.graph.host import refuse_strings
 from jflow.graph.internals import ConcreteArray
 from jflow.graph.primitives import ACCESSES
 from jflow.graph.tracing import Static
@@ -199,6 +200,8 @@ class Function:
                     "arguments that are settings in static_argnums or static_argnames, or bind "
                     "them with functools.partial"
                 )
+            if isinstance(leaf, Tensor):
+                refuse_strings(leaf, self)
 
     def _argument(self, tree: Any, number: int, **style: Any) -> str:
         """The name of an argument that a leaf belongs to, and the way to the leaf in it."""

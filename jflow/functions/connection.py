@@ -16,7 +16,7 @@ import jax.extend.core as jex
 from jax.api_util import shaped_abstractify
 
 from jflow.cluster import Device
-from jflow.function.concrete import Concrete
+from jflow.functions.concrete import Concrete
 from jflow.graph import Graph, Operation, VariableRef, live, request, tracing
 from jflow.graph.equations import shape_of
 from jflow.graph.flatten import flatten

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import jax
@@ -12,6 +12,7 @@ import jax.extend.core as jex
 from jflow.cluster import Device
 from jflow.errors import OpError
 from jflow.graph import Graph, Operation, StateOrder, Tensor, origin, request
+from jflow.graph.carrier import carrier_of
 from jflow.graph.primitives import placeholder_p
 from jflow.session import Step, StepKey, add_origin
 
@@ -54,6 +55,9 @@ class Concrete:
         except OpError as error:
             add_origin(error, self.graph)
             raise
+        carriers = [carrier_of(tensor.dtype) for tensor in (*args, *computed)]
+        self._unwraps = [c.unwrap if c else None for c in carriers[: len(args)]]
+        self._wraps = [c.wrap if c else None for c in carriers[len(args) :]]
         # Where each result is found among the fetched values and, behind them, the arguments.
         position = {tensor: i for i, tensor in enumerate((*computed, *args))}
         wanted = [position[tensor] for tensor in outputs]
@@ -62,10 +66,11 @@ class Concrete:
     def __call__(self, args: Sequence[Any]) -> list[jax.Array]:
         """Runs it; arguments and results are in the order of the jaxpr's."""
         try:
-            values = self._step.compute(args, self._runner.timeout)
+            values = self._step.compute(_mapped(self._unwraps, args), self._runner.timeout)
         except OpError as error:
             add_origin(error, self.graph)
             raise
+        values = _mapped(self._wraps, values)
         if self._wanted is None:
             return values
         known = [*values, *args]
@@ -76,6 +81,13 @@ class Concrete:
         return self._runner.place(self.graph, self._key)
 
 
+def _mapped(functions: Sequence[Callable[[Any], Any] | None], values: Sequence[Any]) -> list[Any]:
+    """The values, each through its function where it has one."""
+    if not any(functions):
+        return list(values)
+    return [f(value) if f else value for f, value in zip(functions, values, strict=True)]
+
+
 def insert(
     graph: Graph, jaxpr: jex.ClosedJaxpr, args: Sequence[Tensor]
 ) -> tuple[list[Tensor], list[Operation]]:
@@ -84,7 +96,7 @@ def insert(
     Returns:
       Its results, and the operations that write variables.
     """
-    order = StateOrder()
+    order = StateOrder[Operation]()
     inputs = [tensor.var for tensor in args]
     # The blocks around the call are around the trace too: the equations have them already.
     with request.asking_for_nothing():

@@ -1,0 +1,117 @@
+"""Host tensors: values that stay in a task's own memory and never reach XLA.
+
+Strings are what there is of them. In feeds, slots and fetches a tensor of strings is a NumPy array
+of `bytes` objects; text is UTF-8. In one piece it is the length of each string as a little-endian
+u64, then the strings.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+_LENGTH = np.dtype("<u8")
+
+
+@dataclass(frozen=True)
+class HostDtype:
+    """Type of the elements of a host tensor."""
+
+    name: str
+
+    @property
+    def itemsize(self) -> int:
+        """What an element takes in one piece at least, in bytes."""
+        return _LENGTH.itemsize
+
+    def __repr__(self) -> str:
+        return f"jflow.{self.name}"
+
+
+string = HostDtype("string")
+
+
+@dataclass(frozen=True)
+class HostArray(jax.core.AbstractValue):
+    """The abstract value of a host tensor, as `jax.core.ShapedArray` is that of an array."""
+
+    shape: tuple[int, ...]
+    dtype: HostDtype = string
+
+    def str_short(self, short_dtypes: Any = False, mesh_axis_types: Any = False) -> str:
+        """How JAX prints it in an equation."""
+        return f"{self.dtype.name}[{','.join(map(str, self.shape))}]"
+
+
+def is_host(value: Any) -> bool:
+    """Whether the value of a tensor is a host tensor's."""
+    return isinstance(value, np.ndarray) and value.dtype == object
+
+
+def refuse_strings(tensor: Any, fun: object) -> None:
+    """Raises TypeError if a tensor that a function of JAX is given is a host tensor."""
+    if isinstance(tensor.aval, HostArray):
+        raise TypeError(
+            f"{fun} computes with numbers; {tensor!r} holds strings, "
+            "which stay in the memory of a task and never reach XLA"
+        )
+
+
+def as_strings(value: Any) -> Array:
+    """The array of `bytes` that text, bytes or nested lists of them stand for.
+
+    Raises:
+      TypeError: if an element is something else.
+    """
+    strings = np.array(value, dtype=object, order="C")
+    flat = strings.reshape(-1)
+    for i, item in enumerate(flat):
+        flat[i] = _encoded(item)
+    return strings
+
+
+def _encoded(item: Any) -> bytes:
+    if isinstance(item, str):
+        return item.encode()
+    if isinstance(item, bytes):
+        return bytes(item)
+    raise TypeError(f"expected text or bytes, got {type(item).__name__}: {item!r:.80}")
+
+
+def type_name(value: Array) -> str:
+    """Name of the type of a value's elements, such as "float32" or "string"."""
+    return string.name if is_host(value) else value.dtype.name
+
+
+def raw_bytes(value: Array) -> Array:
+    """The value in one piece, u8[n]; without a copy where it is an array in C order."""
+    if is_host(value):
+        items = value.reshape(-1).tolist()
+        lengths = np.array([len(item) for item in items], _LENGTH)
+        return np.frombuffer(b"".join((lengths.tobytes(), *items)), np.uint8)
+    return np.ascontiguousarray(value).reshape(-1).view(np.uint8)
+
+
+def read_strings(data: Array, count: int) -> tuple[Array, int]:
+    """The first strings of `data`, which is u8[n], and how many bytes they took.
+
+    Raises:
+      ValueError: if `data` is too short for them; no memory is taken then.
+    """
+    start = count * _LENGTH.itemsize
+    if start > len(data):
+        raise ValueError(f"{count} strings do not fit {len(data)} bytes")
+    lengths: list[int] = data[:start].view(_LENGTH).tolist()
+    end = start + sum(lengths)
+    if end > len(data):
+        raise ValueError(f"strings of {end - start} bytes do not fit {len(data)} bytes")
+    strings = np.empty(count, object)
+    for i, length in enumerate(lengths):
+        strings[i] = data[start : start + length].tobytes()
+        start += length
+    return strings, end
