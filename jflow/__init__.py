@@ -53,6 +53,16 @@ from jflow.ops import group as group
 from jflow.ops import identity as identity
 from jflow.ops import no_op as no_op
 from jflow.ops import placeholder as placeholder
+from jflow.ops import scatter_add as scatter_add
+from jflow.ops import scatter_div as scatter_div
+from jflow.ops import scatter_max as scatter_max
+from jflow.ops import scatter_min as scatter_min
+from jflow.ops import scatter_mul as scatter_mul
+from jflow.ops import scatter_nd_add as scatter_nd_add
+from jflow.ops import scatter_nd_sub as scatter_nd_sub
+from jflow.ops import scatter_nd_update as scatter_nd_update
+from jflow.ops import scatter_sub as scatter_sub
+from jflow.ops import scatter_update as scatter_update
 from jflow.ops import trainable_variables as trainable_variables
 from jflow.ops import variables_initializer as variables_initializer
 from jflow.session import ConfigProto as ConfigProto

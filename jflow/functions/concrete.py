@@ -47,10 +47,10 @@ class Concrete:
             self.graph.add(placeholder_p, [], [aval], name=legal(name)).outputs[0]
             for name, aval in zip(names, jaxpr.in_avals, strict=True)
         ]
-        outputs, writes = insert(self.graph, jaxpr, args)
+        outputs, effects = insert(self.graph, jaxpr, args)
         computed = tuple(dict.fromkeys(t for t in outputs if t not in args))
         try:
-            self._key = StepKey(tuple(writes), computed, tuple(args))
+            self._key = StepKey(tuple(effects), computed, tuple(args))
             self._step = runner.register(self.graph, self._key)
         except OpError as error:
             add_origin(error, self.graph)
@@ -94,14 +94,14 @@ def insert(
     """Adds the equations of a traced function, each with the line and scope it was written in.
 
     Returns:
-      Its results, and the operations that write variables.
+      Its results, and the operations that run although nobody may need their results.
     """
     order = StateOrder[Operation]()
     inputs = [tensor.var for tensor in args]
     # The blocks around the call are around the trace too: the equations have them already.
     with request.asking_for_nothing():
         outputs = graph.inline(jaxpr, inputs, _name, place_of=origin.place_of, order=order)
-    return outputs, order.writes
+    return outputs, order.effects
 
 
 def _name(eqn: jex.JaxprEqn) -> str:

@@ -20,7 +20,7 @@ from jflow.functions.concrete import Concrete
 from jflow.graph import Graph, Operation, VariableRef, live, request, tracing
 from jflow.graph.equations import shape_of
 from jflow.graph.flatten import flatten
-from jflow.graph.primitives import WRITES, initialize_p
+from jflow.graph.primitives import EFFECTS, initialize_p
 from jflow.placement import Placer
 from jflow.session import (
     ConfigProto,
@@ -129,7 +129,7 @@ class Connection:
 
     def access(self, primitive: jex.Primitive, args: tuple[Any, ...], params: Any) -> Any:
         """Reads or writes a live variable at once. Of a write nothing is sent back."""
-        fetch = primitive not in WRITES
+        fetch = primitive not in EFFECTS
         avals = tuple(map(shaped_abstractify, args))
         key = (primitive, tuple(sorted(params.items(), key=lambda item: item[0])), avals)
         concrete = self._accesses.get(key)

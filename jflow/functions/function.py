@@ -170,16 +170,16 @@ class Function:
 
     def _join(self, graph: Graph, traced: _Traced, leaves: list[Any]) -> Any:
         """Adds the function to a graph. Who uses a result, or the operation that stands for no
-        result, makes all of its writes happen."""
+        result, makes all of its effects happen."""
         name = graph.unique_name(tracing.name_of(self._fun))
         with graph.as_default(), graph.scopes.replaced(names=f"{name}/"):
             args = [graph.as_tensor(leaf) for leaf in _dynamic(leaves)]
-            outputs, writes = insert(graph, traced.jaxpr, args)
-            if writes:
-                with graph.scopes.replaced(control_inputs=(*graph.scopes.control_inputs, *writes)):
+            outputs, effects = insert(graph, traced.jaxpr, args)
+            if effects:
+                with graph.scopes.replaced(control_inputs=(*graph.scopes.control_inputs, *effects)):
                     outputs = [identity(tensor) for tensor in outputs]
                 if not outputs:
-                    return group(*writes, name="done")
+                    return group(*effects, name="done")
         return jax.tree.unflatten(traced.out_tree, outputs)
 
     # Arguments --------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from typing import Generic, Protocol, TypeVar
 
 import jax.extend.core as jex
 
-from jflow.graph.primitives import ACCESSES, WRITES, VariableRef
+from jflow.graph.primitives import ACCESSES, EFFECTS, WRITES, VariableRef
 
 
 class HasEquation(Protocol):
@@ -24,11 +24,11 @@ class StateOrder(Generic[O]):
     """Keeps accesses to one variable in their order: reads between writes may change places.
 
     Attributes:
-      writes: the operations so far that set a variable.
+      effects: the operations so far that run although nobody may need their results.
     """
 
     def __init__(self) -> None:
-        self.writes: list[O] = []
+        self.effects: list[O] = []
         self._last_write: dict[VariableRef, O] = {}
         self._reads: dict[VariableRef, list[O]] = {}
 
@@ -42,8 +42,9 @@ class StateOrder(Generic[O]):
 
     def add(self, op: O) -> None:
         """Notes the operation of the next equation."""
+        if op.eqn.primitive in EFFECTS:
+            self.effects.append(op)
         if op.eqn.primitive in WRITES:
-            self.writes.append(op)
             self._last_write[op.eqn.params["variable"]] = op
             self._reads.pop(op.eqn.params["variable"], None)
         elif op.eqn.primitive in ACCESSES:

@@ -101,10 +101,17 @@ initialize_p = jex.Primitive("initialize")
 update_p = jex.Primitive("update")
 """*operands → new value; params `variable`, `body`: ClosedJaxpr of (old, *operands) → new."""
 
+check_p = jex.Primitive("check_indices")
+"""report → (); param `variable`. Fails the step if the report tells of an index out of range."""
+check_p.multiple_results = True
+
 WRITES = frozenset({assign_p, initialize_p, update_p})
 """The primitives that set a variable."""
 
-ACCESSES = WRITES | {read_p}
+EFFECTS = WRITES | {check_p}
+"""The primitives that a step runs although nobody needs their results."""
+
+ACCESSES = EFFECTS | {read_p}
 """The primitives that need a variable's value to be where they run."""
 
 SOURCES = ACCESSES | {placeholder_p, constant_p, host_p}
@@ -113,7 +120,8 @@ SOURCES = ACCESSES | {placeholder_p, constant_p, host_p}
 
 def is_on_host(eqn: jex.JaxprEqn) -> bool:
     """Whether an equation is for the task itself to compute, not for XLA."""
-    return eqn.primitive is host_p or any(isinstance(x.aval, HostArray) for x in eqn.outvars)
+    of_task = eqn.primitive in (host_p, check_p)
+    return of_task or any(isinstance(x.aval, HostArray) for x in eqn.outvars)
 
 
 def _read_aval(*, variable: VariableRef) -> jax.core.ShapedArray:
@@ -123,6 +131,10 @@ def _read_aval(*, variable: VariableRef) -> jax.core.ShapedArray:
 def _write_aval(*_: Any, variable: VariableRef, **__: Any) -> tuple[Any, set[WriteEffect]]:
     line = origin.describe(origin.user_place())
     return variable.aval, {WriteEffect(variable, line)}
+
+
+def _check_aval(_: Any, *, variable: VariableRef) -> tuple[Any, set[WriteEffect]]:
+    return (), _write_aval(variable=variable)[1]
 
 
 def _make_bindable(primitive: jex.Primitive) -> None:
@@ -150,6 +162,7 @@ def _make_bindable(primitive: jex.Primitive) -> None:
 
 
 read_p.def_abstract_eval(_read_aval)
+check_p.def_effectful_abstract_eval(_check_aval)
 for _primitive in WRITES:
     _primitive.def_effectful_abstract_eval(_write_aval)
 for _primitive in ACCESSES:

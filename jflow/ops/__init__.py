@@ -6,6 +6,16 @@ from jflow.ops.arrays import identity as identity
 from jflow.ops.arrays import no_op as no_op
 from jflow.ops.arrays import placeholder as placeholder
 from jflow.ops.lifted import Lifted as Lifted
+from jflow.ops.scatter import scatter_add as scatter_add
+from jflow.ops.scatter import scatter_div as scatter_div
+from jflow.ops.scatter import scatter_max as scatter_max
+from jflow.ops.scatter import scatter_min as scatter_min
+from jflow.ops.scatter import scatter_mul as scatter_mul
+from jflow.ops.scatter import scatter_nd_add as scatter_nd_add
+from jflow.ops.scatter import scatter_nd_sub as scatter_nd_sub
+from jflow.ops.scatter import scatter_nd_update as scatter_nd_update
+from jflow.ops.scatter import scatter_sub as scatter_sub
+from jflow.ops.scatter import scatter_update as scatter_update
 from jflow.ops.state import assign as assign
 from jflow.ops.state import assign_add as assign_add
 from jflow.ops.state import assign_sub as assign_sub

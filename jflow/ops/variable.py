@@ -27,7 +27,8 @@ from jflow.graph import (
 from jflow.graph import get_default_graph as _default_graph
 from jflow.graph.dtypes import as_array
 from jflow.graph.equations import shape_of
-from jflow.graph.primitives import assign_p, read_p, update_p, variable_p
+from jflow.graph.primitives import assign_p, check_p, read_p, update_p, variable_p
+from jflow.ops.indices import report_indices
 
 GLOBAL_VARIABLES = "variables"
 TRAINABLE_VARIABLES = "trainable_variables"
@@ -218,11 +219,11 @@ class Variable(Symbolic):
 
     def assign_add(self, delta: Any, name: str = "AssignAdd") -> Any:
         """Adds to the value in one atomic turn; returns and raises as `assign`."""
-        return self._update(jnp.add, [self._fitting(delta)], name)
+        return self.update(jnp.add, self._fitting(delta), name=name)
 
     def assign_sub(self, delta: Any, name: str = "AssignSub") -> Any:
         """Subtracts from the value in one atomic turn; returns and raises as `assign`."""
-        return self._update(jnp.subtract, [self._fitting(delta)], name)
+        return self.update(jnp.subtract, self._fitting(delta), name=name)
 
     def load(self, value: Any, session: Any = None) -> None:
         """Sets the value to an array, for a graph variable in `session` or the default session."""
@@ -240,10 +241,54 @@ class Variable(Symbolic):
             )
         return operand
 
-    def _update(self, fun: Callable[..., Any], operands: Sequence[Any], name: str) -> Any:
-        """Sets the value to `fun` of the old one and the operands, in one atomic turn."""
-        shapes = tuple(_shape_of(operand) for operand in operands)
-        return self._write(update_p, operands, name, body=_body(fun, self._ref.aval, shapes))
+    def update(self, fun: Callable[..., Any], *operands: Any, name: str = "Update") -> Any:
+        """Sets the value to `fun` of the old one and the operands, in one atomic turn.
+
+        Args:
+          fun: a function of JAX arrays that gives an array of the variable's shape and dtype.
+          operands: what it takes after the old value.
+          name: name for the operation.
+
+        Returns:
+          As `assign`.
+
+        Raises:
+          TypeError, ValueError: if it gives something else, or does not take the operands.
+        """
+        given = [self.operand(operand) for operand in operands]
+        body = _body(fun, self._ref.aval, tuple(_shape_of(operand) for operand in given))
+        new = body.out_avals
+        if [(x.shape, x.dtype) for x in new] != [(self.shape, self.dtype)]:
+            raise ValueError(
+                f"an update of {self._ref} gives {', '.join(map(str, new))}, "
+                f"the variable is {self._ref.aval}"
+            )
+        return self._write(update_p, given, name, body=body)
+
+    def check_indices(self, indices: Any, sizes: tuple[int, ...]) -> Any:
+        """Fails the step with InvalidArgumentError if an index is out of range.
+
+        Args:
+          indices: i[..., len(sizes)], into dimensions of the variable; i[...] for a single one.
+          sizes: of these dimensions.
+
+        Returns:
+          In graph code the operation, for others to wait for.
+        """
+        report = self._apply(report_indices, self.operand(indices), sizes)
+        graph = self._graph_of((report,))
+        if graph is None:
+            return self._bind(check_p, (report,))
+        return graph.add(check_p, [report.var], [], name="check_indices", variable=self._ref)
+
+    def operand(self, value: Any, dtype: Any = None) -> Any:
+        """The value as an operand of an update here: a tensor in graph code, else an array."""
+        if isinstance(value, Variable):
+            value = value.value()
+        if not isinstance(value, Tensor | jax.Array):
+            value = as_array(value, dtype)
+        graph = self._graph_of((value,))
+        return graph.as_tensor(value) if graph else value
 
     # Access, in a graph, in a function or at once -----------------------------------------------
 

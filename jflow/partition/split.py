@@ -20,7 +20,8 @@ import numpy as np
 
 from jflow.cluster import Device
 from jflow.graph import Operation, Tensor, VariableRef
-from jflow.graph.primitives import constant_p, group_p, is_on_host, variable_p
+from jflow.graph.host import as_strings
+from jflow.graph.primitives import check_p, constant_p, group_p, is_on_host, variable_p
 from jflow.partition.prune import control_sources
 from jflow.partition.state import StateUse, analyse
 from jflow.plan import (
@@ -235,6 +236,10 @@ class _PlanBuilder:
             outputs = tuple(self.slot(tensor) for tensor in op.outputs)
             if op.eqn.primitive is constant_p:
                 call = Call("identity", (), outputs, (keep(op.eqn.params["value"]),))
+            elif op.eqn.primitive is check_p:
+                (report,) = (self.slot(tensor) for tensor in op.inputs)
+                name = keep(as_strings(str(op.eqn.params["variable"])))
+                call = Call("check_indices", (report,), (), (name,))
             else:
                 inputs = tuple(self.slot(tensor) for tensor in op.inputs)
                 call = Call(op.eqn.params["function"], inputs, outputs)

@@ -122,6 +122,8 @@ class _Part:
             case BoundRun():
                 await self._take_turn(action)
             case BoundCall():
+                for slot in action.step.inputs:
+                    await self._computed(slot)
                 self._frame.call(action)
             case Feed():
                 self._frame[action.slot] = self._fed[action.index]
@@ -191,11 +193,15 @@ class _Part:
 
     async def _host(self, slot: Slot, *, copy: bool = True) -> Array:
         """The slot's value on the host; a copy, if asked for, where an update could change it."""
+        await self._computed(slot)
+        return self._frame.host(slot, copy=copy)
+
+    async def _computed(self, slot: Slot) -> None:
+        """Waits for the device, and not on the event loop."""
         value = self._frame[slot]
         if isinstance(value, jax.Array) and not _is_ready(value):
             loop = asyncio.get_running_loop()
             await loop.run_in_executor(self._around.threads, value.block_until_ready)
-        return self._frame.host(slot, copy=copy)
 
 
 def _is_ready(array: jax.Array) -> bool:

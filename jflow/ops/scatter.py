@@ -1,0 +1,138 @@
+"""Updates of some rows of a variable, in place and in one atomic turn.
+
+The indices are checked before the update begins; if one is out of range, nothing is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jflow.graph import Operation, control_dependencies
+from jflow.ops.variable import Variable
+
+Body = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
+
+
+def _along(method: str) -> Body:
+    """Updates whole rows: i[*n], T[*n, *row]."""
+
+    def scatter(old: jax.Array, indices: jax.Array, updates: jax.Array) -> jax.Array:
+        new: jax.Array = getattr(old.at[indices], method)(updates, mode="promise_in_bounds")
+        return new
+
+    return scatter
+
+
+def _inside(method: str) -> Body:
+    """Updates what vectors of indices name: i[*n, k], T[*n, *rest]."""
+
+    def scatter(old: jax.Array, indices: jax.Array, updates: jax.Array) -> jax.Array:
+        at = tuple(jnp.moveaxis(indices, -1, 0))
+        new: jax.Array = getattr(old.at[at], method)(updates, mode="promise_in_bounds")
+        return new
+
+    return scatter
+
+
+_ROWS = {
+    name: _along(name) for name in ("set", "add", "subtract", "multiply", "divide", "min", "max")
+}
+_ELEMENTS = {name: _inside(name) for name in ("set", "add", "subtract")}
+
+
+def scatter_update(ref: Variable, indices: Any, updates: Any, name: str = "ScatterUpdate") -> Any:
+    """Sets rows of a variable: `ref[indices] = updates`.
+
+    Args:
+      ref: T[m, *row].
+      indices: integers of any shape; where one occurs twice, either update may win.
+      updates: T[*indices.shape, *row], or what broadcasts to it.
+      name: name for the operation.
+
+    Returns:
+      The new value, as `Variable.assign` does.
+
+    Raises:
+      TypeError, ValueError: if dtypes or shapes do not fit.
+      InvalidArgumentError: in the step, if an index is out of range.
+    """
+    return _scatter(ref, indices, updates, _ROWS["set"], 1, name)
+
+
+def scatter_add(ref: Variable, indices: Any, updates: Any, name: str = "ScatterAdd") -> Any:
+    """Adds to rows of a variable; an index that occurs twice counts twice. See `scatter_update`."""
+    return _scatter(ref, indices, updates, _ROWS["add"], 1, name)
+
+
+def scatter_sub(ref: Variable, indices: Any, updates: Any, name: str = "ScatterSub") -> Any:
+    """Subtracts from rows of a variable; see `scatter_add`."""
+    return _scatter(ref, indices, updates, _ROWS["subtract"], 1, name)
+
+
+def scatter_mul(ref: Variable, indices: Any, updates: Any, name: str = "ScatterMul") -> Any:
+    """Multiplies rows of a variable; see `scatter_add`."""
+    return _scatter(ref, indices, updates, _ROWS["multiply"], 1, name)
+
+
+def scatter_div(ref: Variable, indices: Any, updates: Any, name: str = "ScatterDiv") -> Any:
+    """Divides rows of a variable of floats; see `scatter_add`."""
+    return _scatter(ref, indices, updates, _ROWS["divide"], 1, name)
+
+
+def scatter_min(ref: Variable, indices: Any, updates: Any, name: str = "ScatterMin") -> Any:
+    """Sets rows of a variable to the smaller of old and new; see `scatter_add`."""
+    return _scatter(ref, indices, updates, _ROWS["min"], 1, name)
+
+
+def scatter_max(ref: Variable, indices: Any, updates: Any, name: str = "ScatterMax") -> Any:
+    """Sets rows of a variable to the larger of old and new; see `scatter_add`."""
+    return _scatter(ref, indices, updates, _ROWS["max"], 1, name)
+
+
+def scatter_nd_update(
+    ref: Variable, indices: Any, updates: Any, name: str = "ScatterNdUpdate"
+) -> Any:
+    """Sets parts of a variable by vectors of indices.
+
+    Args:
+      ref: T[m1, …, mk, *rest].
+      indices: i[*n, k].
+      updates: T[*n, *rest].
+      name: name for the operation.
+
+    Returns:
+      As `scatter_update`, which see for errors too.
+    """
+    return _scatter(ref, indices, updates, _ELEMENTS["set"], None, name)
+
+
+def scatter_nd_add(ref: Variable, indices: Any, updates: Any, name: str = "ScatterNdAdd") -> Any:
+    """Adds to parts of a variable; see `scatter_nd_update`."""
+    return _scatter(ref, indices, updates, _ELEMENTS["add"], None, name)
+
+
+def scatter_nd_sub(ref: Variable, indices: Any, updates: Any, name: str = "ScatterNdSub") -> Any:
+    """Subtracts from parts of a variable; see `scatter_nd_update`."""
+    return _scatter(ref, indices, updates, _ELEMENTS["subtract"], None, name)
+
+
+def _scatter(
+    ref: Variable, indices: Any, updates: Any, body: Body, depth: int | None, name: str
+) -> Any:
+    """Updates in place where indices into the first dimensions say: `depth`, else as many as the
+    indices have components."""
+    if not isinstance(ref, Variable):
+        raise TypeError(f"expected a variable to update, got {ref!r}")
+    where = ref.operand(indices)
+    if not jnp.issubdtype(where.dtype, jnp.integer):
+        raise TypeError(f"indices into {ref!r} must be integers, got {where.dtype.name}")
+    depth = depth or (where.shape or (0,))[-1]
+    if not 1 <= depth <= ref.ndim:
+        raise ValueError(f"indices of shape {where.shape} do not fit {ref!r}")
+    checks = ref.check_indices(where, ref.shape[:depth]) if 0 not in where.shape else None
+    with control_dependencies([checks] if isinstance(checks, Operation) else []):
+        return ref.update(body, where, ref.operand(updates, ref.dtype), name=name)

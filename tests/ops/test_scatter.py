@@ -1,0 +1,120 @@
+"""Scatter updates: what they compute, what they refuse, and that they work in place."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import jflow as tf
+
+TABLE = np.arange(12, dtype=np.float32).reshape(4, 3)
+
+OPERATIONS = {
+    "update": (tf.scatter_update, lambda old, i, x: old.at[i].set(x)),
+    "add": (tf.scatter_add, lambda old, i, x: old.at[i].add(x)),
+    "sub": (tf.scatter_sub, lambda old, i, x: old.at[i].subtract(x)),
+    "mul": (tf.scatter_mul, lambda old, i, x: old.at[i].multiply(x)),
+    "div": (tf.scatter_div, lambda old, i, x: old.at[i].divide(x)),
+    "min": (tf.scatter_min, lambda old, i, x: old.at[i].min(x)),
+    "max": (tf.scatter_max, lambda old, i, x: old.at[i].max(x)),
+}
+
+
+def run(variable: tf.Variable, update: tf.Tensor, feeds: dict | None = None) -> np.ndarray:
+    with tf.Session() as session:
+        session.run(variable.initializer)
+        session.run(update, feeds)
+        return session.run(variable)
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+@settings(max_examples=6)
+@given(indices=st.lists(st.integers(0, 3), max_size=5, unique=True))
+def test_rows_become_what_jax_makes_of_them(name: str, indices: list[int]) -> None:
+    scatter, plain = OPERATIONS[name]
+    updates = np.full((len(indices), 3), 5.0, np.float32)
+    at = np.array(indices, np.int32)
+    with tf.Graph().as_default():
+        table = tf.Variable(TABLE)
+        np.testing.assert_array_equal(
+            run(table, scatter(table, at, updates)), plain(jnp.asarray(TABLE), at, updates)
+        )
+
+
+def test_an_index_that_occurs_twice_counts_twice() -> None:
+    table = tf.Variable(TABLE)
+    value = run(table, tf.scatter_add(table, [1, 1, 2], np.ones((3, 3), np.float32)))
+    np.testing.assert_array_equal(value - TABLE, [[0] * 3, [2] * 3, [1] * 3, [0] * 3])
+
+
+def test_elements_are_named_by_vectors_of_indices() -> None:
+    for scatter, plain in (
+        (tf.scatter_nd_update, [[0, 9, 2], [3, 4, 5], [6, 7, 8], [9, 10, 8]]),
+        (tf.scatter_nd_add, [[0, 10, 2], [3, 4, 5], [6, 7, 8], [9, 10, 19]]),
+        (tf.scatter_nd_sub, [[0, -8, 2], [3, 4, 5], [6, 7, 8], [9, 10, 3]]),
+    ):
+        with tf.Graph().as_default():
+            table = tf.Variable(TABLE)
+            value = run(table, scatter(table, [[0, 1], [3, 2]], [9.0, 8.0]))
+            np.testing.assert_array_equal(value, plain)
+
+
+@pytest.mark.parametrize("bad", [4, -1, 2**31 - 1])
+def test_an_index_out_of_range_is_an_error_and_nothing_is_written(bad: int) -> None:
+    table = tf.Variable(TABLE, name="table")
+    indices = tf.placeholder("int32", (2,))
+    update = tf.scatter_add(table, indices, np.ones((2, 3), np.float32))
+    with tf.Session() as session:
+        session.run(table.initializer)
+        with pytest.raises(
+            tf.errors.InvalidArgumentError,
+            match=rf"'table'.*: indices\[1\] = {bad} is not in \[0, 4\); nothing was written",
+        ):
+            session.run(update, {indices: [0, bad]})
+        np.testing.assert_array_equal(session.run(table), TABLE)
+        session.run(update, {indices: [0, 3]})
+        assert session.run(table)[3, 0] == TABLE[3, 0] + 1
+
+
+def test_a_vector_of_indices_out_of_range_is_an_error() -> None:
+    table = tf.Variable(TABLE)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"indices\[0\] = 3 is not in"):
+        run(table, tf.scatter_nd_add(table, [[0, 3]], [1.0]))
+
+
+@pytest.mark.parametrize(
+    ("indices", "updates", "error"),
+    [
+        ([0.0], np.ones((1, 3), np.float32), TypeError),
+        ([0], np.ones((1, 4), np.float32), ValueError),
+        ([0], np.ones((1, 3), np.complex64), TypeError),
+    ],
+)
+def test_what_does_not_fit_is_refused_when_the_graph_is_built(
+    indices: list[float], updates: np.ndarray, error: type[Exception]
+) -> None:
+    table = tf.Variable(TABLE)
+    with pytest.raises(error):
+        tf.scatter_add(table, indices, updates)
+
+
+def test_live_variables_and_functions_scatter_too() -> None:
+    with tf.connect():
+        table = tf.Variable(TABLE, name="table")
+        tf.scatter_add(table, [0], np.ones((1, 3), np.float32))
+        with pytest.raises(tf.errors.InvalidArgumentError, match=r"indices\[0\] = 7"):
+            tf.scatter_add(table, [7], np.ones((1, 3), np.float32))
+
+        @tf.function
+        def twice(at, x):
+            tf.scatter_add(table, at, x)
+            return tf.scatter_sub(table, at, x * 3)
+
+        one = jnp.ones((1, 3))
+        np.testing.assert_array_equal(twice(jnp.array([0]), one)[0], TABLE[0] - 1)
+        with pytest.raises(tf.errors.InvalidArgumentError, match=r"indices\[0\] = -2"):
+            twice(jnp.array([-2]), one)
+        np.testing.assert_array_equal(table.numpy()[0], TABLE[0] - 1)
