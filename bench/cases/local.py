@@ -1,4 +1,4 @@
-"""Calls in one process, against `jax.jit` and `np.asarray`."""
+"""Calls in one process, against `jax.jit` and `np.asarray`; updates of tables in place."""
 
 from __future__ import annotations
 
@@ -31,6 +31,49 @@ def scalar() -> None:
             n=500,
         )
     tell(times)
+
+
+def functions() -> None:
+    """A call of a function of one array, and of a hundred."""
+    one = jnp.float32(1.0)
+    jitted = jax.jit(lambda x: x * 3 + 1)
+    traced = tf.function(lambda x: x * 3 + 1)
+    leaves = {f"w{i}": jnp.ones(3) for i in range(100)}
+    jitted_leaves = jax.jit(lambda tree: jax.tree.map(lambda x: x + 1, tree))
+    traced_leaves = tf.function(lambda tree: jax.tree.map(lambda x: x + 1, tree))
+    tell(
+        alternate(
+            {
+                "function call": lambda: np.asarray(traced(one)),
+                "jax.jit call": lambda: np.asarray(jitted(one)),
+            },
+            n=1000,
+        )
+    )
+    tell(
+        alternate(
+            {
+                "function call of 100 leaves": lambda: traced_leaves(leaves),
+                "jax.jit call of 100 leaves": lambda: jitted_leaves(leaves),
+            },
+            n=100,
+        )
+    )
+
+
+def scatter(n_rows: int) -> None:
+    """Adding 256 rows into a table of 16 columns."""
+    random = np.random.default_rng(0)
+    with tf.Graph().as_default(), tf.Session() as session:
+        table = tf.Variable(tf.numpy.zeros((n_rows, 16)))
+        rows, at = tf.placeholder(tf.float32, (256, 16)), tf.placeholder(tf.int32, (256,))
+        added = tf.group(tf.scatter_add(table, at, rows))
+        feeds = {
+            rows: random.normal(size=(256, 16)).astype(np.float32),
+            at: random.integers(0, n_rows, 256).astype(np.int32),
+        }
+        session.run(table.initializer)
+        tell(alternate({f"scatter_add into {n_rows}": lambda: session.run(added, feeds)}, n=50))
 
 
 def layers(x: Any, weights: list[Any], namespace: Any, relu: Any) -> Any:
@@ -78,4 +121,7 @@ def mlp() -> None:
 
 if __name__ == "__main__":
     scalar()
+    functions()
+    scatter(10_000)
+    scatter(5_000_000)
     mlp()

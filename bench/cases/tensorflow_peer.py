@@ -54,6 +54,23 @@ def calls(session, where, n):
     }
 
 
+def scatter(n_rows):
+    """Adding 256 rows into a table of 16 columns."""
+    random = np.random.default_rng(0)
+    with tf.Graph().as_default(), tf.Session() as session:
+        table = tf.Variable(tf.zeros([n_rows, 16]))
+        at, rows = tf.placeholder(tf.int32, [256]), tf.placeholder(tf.float32, [256, 16])
+        added = tf.group(tf.scatter_add(table, at, rows))
+        feeds = {
+            at: random.integers(0, n_rows, 256).astype(np.int32),
+            rows: random.normal(size=(256, 16)).astype(np.float32),
+        }
+        session.run(table.initializer)
+        return {
+            f"TensorFlow scatter_add into {n_rows}": median(lambda: session.run(added, feeds), 50)
+        }
+
+
 def tensors(session):
     """100 MB to a server, back from it, and from one to another."""
     big = np.ones(N_FLOATS, np.float32)
@@ -101,6 +118,7 @@ def main():
     """Prints the figures as a line of JSON."""
     with tf.Session() as session:
         figures = calls(session, "local", 1000)
+    figures |= scatter(10_000) | scatter(5_000_000)
     ports = free_ports()
     servers = [
         subprocess.Popen([sys.executable, __file__, job, *ports]) for job in ("ps", "worker")
