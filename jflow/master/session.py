@@ -85,6 +85,7 @@ class ClientSession:
         closed: Callable[[ClientSession], None],
     ) -> None:
         self._fleet = fleet
+        self._own = fleet.welcome().task
         self._reset = reset
         self._closed = closed
         self._handles = itertools.count(1)
@@ -152,8 +153,11 @@ class ClientSession:
         assert running is not None
         self._running.add(running)
         try:
-            async with asyncio.timeout(timeout):
+            if timeout is None:
                 values = await self._run_shares(step, feeds)
+            else:
+                async with asyncio.timeout(timeout):
+                    values = await self._run_shares(step, feeds)
         except TimeoutError:
             raise DeadlineExceededError(
                 f"the step took longer than its {timeout} s and was cancelled"
@@ -211,7 +215,7 @@ class ClientSession:
     ) -> Registered:
         needed = frozenset().union(*(plan.artifacts for plan in plans))
         own = {digest: artifact for digest, artifact in artifacts.items() if digest in needed}
-        if task == self._fleet.welcome().task:
+        if task == self._own:
             self._incarnations[task] = self._fleet.welcome().incarnation
             return await self._fleet.worker.register(plans, own)
         peer = self._fleet.peers[task]
@@ -239,7 +243,7 @@ class ClientSession:
                 f"the step needs {share.feeds[-1] + 1} fed values, got {len(feeds)}"
             )
         given = [feeds[index] for index in share.feeds]
-        if share.task == self._fleet.welcome().task:
+        if share.task == self._own:
             values = await self._fleet.worker.run(step_id, share.handle, given)
         else:
             peer = self._fleet.peers[share.task]
@@ -253,7 +257,7 @@ class ClientSession:
 
     async def _release(self, shares: Iterable[_Share]) -> None:
         for share in shares:
-            if share.task == self._fleet.welcome().task:
+            if share.task == self._own:
                 self._fleet.worker.release(share.handle)
                 continue
             with suppress(UnavailableError):  # it is gone, and what was registered with it

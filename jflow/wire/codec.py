@@ -23,7 +23,7 @@ from jflow.plan import (
     VariableKey,
     VariableSpec,
 )
-from jflow.wire.frame import Array, Message, aligned, encode
+from jflow.wire.frame import SMALL_BYTES, Array, Buffer, Message, aligned, encode
 from jflow.wire.v1 import plan_pb2 as pb_plan
 from jflow.wire.v1 import service_pb2 as pb
 from jflow.wire.v1 import tensor_pb2 as pb_tensor
@@ -31,6 +31,7 @@ from jflow.wire.v1 import tensor_pb2 as pb_tensor
 _MAX_RANK = 32
 _MAX_SIZE = 1 << 48
 _MAX_TEXT = 1 << 20
+_MAX_SLOTS = 1 << 20
 
 _NUMPY_TYPES = (
     *(np.bool_, np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64),
@@ -58,12 +59,17 @@ def frames(frame_id: int, envelope: pb.Envelope, tensors: Sequence[Array]) -> It
       envelope: the control part; its `tensors` are set here.
       tensors: arrays of any dtype that JAX knows.
     """
-    contiguous = [np.ascontiguousarray(tensor).reshape(tensor.shape) for tensor in tensors]
     del envelope.tensors[:]
-    for tensor in contiguous:
+    for tensor in tensors:
         envelope.tensors.add(dtype=tensor.dtype.name, shape=tensor.shape)
-    raw = [tensor.reshape(-1).view(np.uint8) for tensor in contiguous]
-    return encode(frame_id, envelope.SerializeToString(), raw)
+    return encode(frame_id, envelope.SerializeToString(), [_bytes_of(t) for t in tensors])
+
+
+def _bytes_of(tensor: Array) -> Buffer:
+    """A tensor's bytes in row-major order: a view unless it is small."""
+    if tensor.nbytes <= SMALL_BYTES:
+        return tensor.tobytes()
+    return memoryview(np.ascontiguousarray(tensor).reshape(-1).view(np.uint8))
 
 
 def open_message(message: Message) -> tuple[pb.Envelope, list[Array]]:
@@ -80,31 +86,30 @@ def open_message(message: Message) -> tuple[pb.Envelope, list[Array]]:
     tensors = []
     start = 0
     for meta in envelope.tensors:
-        tensor = _tensor(meta, message.payload[start:])
+        tensor = _tensor(meta, message.payload, start)
         tensors.append(tensor)
         start += aligned(tensor.nbytes)
     return envelope, tensors
 
 
-def _tensor(meta: pb_tensor.TensorMeta, payload: Array) -> Array:
-    """The tensor at the start of a payload."""
+def _tensor(meta: pb_tensor.TensorMeta, payload: Array, start: int) -> Array:
+    """The tensor that begins at byte `start` of a payload."""
     dtype = _DTYPES.get(meta.dtype)
     if dtype is None:
         raise InvalidArgumentError(f"element type {meta.dtype!r} is not one of JAX's numbers")
     shape = tuple(meta.shape)
-    n_bytes = dtype.itemsize * math.prod(shape)
-    if n_bytes > len(payload):
+    left = max(len(payload) - start, 0)
+    if dtype.itemsize * math.prod(shape) > left:
         raise InvalidArgumentError(
-            f"a tensor of {meta.dtype}{list(shape)} does not fit the {len(payload)} payload bytes "
+            f"a tensor of {meta.dtype}{list(shape)} does not fit the {left} payload bytes "
             "that are left for it"
         )
     if len(shape) > _MAX_RANK or any(size > _MAX_SIZE for size in shape):
         raise InvalidArgumentError(f"no tensor has the shape {shape[:_MAX_RANK]}")
     try:
-        tensor: Array = payload[:n_bytes].view(dtype).reshape(shape)
+        return np.ndarray(shape, dtype, payload, start if left else 0)
     except ValueError as error:
         raise InvalidArgumentError(f"no tensor has the shape {shape}: {error}") from None
-    return tensor
 
 
 # Errors ----------------------------------------------------------------------------------------
@@ -175,6 +180,10 @@ def _plan(message: pb_plan.Plan) -> Plan:
     stages = tuple(
         tuple(_step_from_proto(step) for step in stage.steps) for stage in message.stages
     )
+    if message.n_slots > _MAX_SLOTS:
+        raise InvalidArgumentError(
+            f"the plan for {message.device} has {message.n_slots} slots; the limit is {_MAX_SLOTS}"
+        )
     plan = Plan(Device.parse(message.device), message.n_slots, variables, stages)
     for step in plan.steps:
         _check_step(step, plan)

@@ -23,6 +23,7 @@ from jflow.plan import Plan
 from jflow.wire import settings
 from jflow.wire.background import Background
 from jflow.wire.codec import error_of, plan_to_proto
+from jflow.wire.eager import begin
 from jflow.wire.frame import Array
 from jflow.wire.services import Artifacts, DeviceRecord, Registered, Welcome
 from jflow.wire.stream import FrameStream, Received
@@ -175,7 +176,7 @@ class _Link:
         key = envelope.id = next(self._ids)
         future: asyncio.Future[Received] = asyncio.get_running_loop().create_future()
         self._pending[key] = future
-        sending = asyncio.ensure_future(self._send(envelope, tensors))
+        sending = begin(self._send(envelope, tensors))
         try:
             # Once begun, a message is sent to its end whatever becomes of its sender: half a
             # message, or a write that gRPC sees cancelled, would be the end of the stream.
@@ -195,7 +196,7 @@ class _Link:
 
     async def push(self, envelope: pb.Envelope, tensors: Sequence[Array] = ()) -> None:
         """Sends a message that has no reply."""
-        await asyncio.shield(self._send(envelope, tensors))
+        await asyncio.shield(begin(self._send(envelope, tensors)))
 
     async def close(self) -> None:
         self._reader.cancel()
@@ -218,14 +219,8 @@ class _Link:
     async def _read(self) -> None:
         cause: object = "it closed the connection"
         try:
-            async for envelope, tensors in self._stream:
-                future = self._pending.get(envelope.id)
-                if future is None or future.done():
-                    continue
-                if envelope.status.code:
-                    future.set_exception(error_of(envelope.status))
-                else:
-                    future.set_result((envelope, tensors))
+            while (received := await self._stream.receive()) is not None:
+                self._receive(*received)
         except grpc.RpcError as error:
             cause = error
         except OpError as error:
@@ -236,6 +231,15 @@ class _Link:
             for future in self._pending.values():
                 if not future.done():
                     future.set_exception(self._gone(cause))
+
+    def _receive(self, envelope: pb.Envelope, tensors: list[Array]) -> None:
+        future = self._pending.get(envelope.id)
+        if future is None or future.done():
+            return
+        if envelope.status.code:
+            future.set_exception(error_of(envelope.status))
+        else:
+            future.set_result((envelope, tensors))
 
     def _gone(self, cause: object) -> OpError:
         return rpc_error(cause, f"{self._task} cannot be reached", str(self._task))
