@@ -42,9 +42,7 @@ class Calls:
         self._handle = handle
         self._working: dict[int, asyncio.Task[None]] = {}
         self._all: set[asyncio.Task[None]] = set()
-        self._over: asyncio.Future[Exception | None] = (
-            asyncio.get_running_loop().create_future()
-        )
+        self._over: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
 
     async def serve(self) -> None:
         """Takes messages until the stream ends.

@@ -7,6 +7,7 @@ import itertools
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import grpc
@@ -70,9 +71,14 @@ class GrpcPeer:
                 self._link = await _dial(self._task, self.address, self._token, timeout)
             return self._link.welcome
 
+    async def _linked(self) -> _Link | None:
+        """The connection, which is there already but for the first time and after it broke."""
+        if self._link is None or self._link.is_broken:
+            await self.connect(REDIAL_TIMEOUT_S)
+        return self._link
+
     async def _meant_for(self, incarnation: int) -> _Link:
-        await self.connect(REDIAL_TIMEOUT_S)
-        link = self._link
+        link = await self._linked()
         if link is None:
             raise UnavailableError(f"{self._task} was disconnected", task=str(self._task))
         if link.welcome.incarnation != incarnation:
@@ -128,10 +134,10 @@ class GrpcPeer:
 
     async def deliver(self, step: int, edge: int, tensor: Array | None) -> None:
         """Sends the task a value under an edge of a step."""
-        await self.connect(REDIAL_TIMEOUT_S)
-        if self._link is not None:
+        link = await self._linked()
+        if link is not None:
             envelope = pb.Envelope(send_tensor=pb.SendTensor(step=step, edge=edge))
-            await self._link.push(envelope, () if tensor is None else (tensor,))
+            await link.push(envelope, () if tensor is None else (tensor,))
 
     async def release(self, incarnation: int, handle: int) -> None:
         """Forgets registered parts if the task is still there and in the same life."""
@@ -176,11 +182,11 @@ class _Link:
         key = envelope.id = next(self._ids)
         future: asyncio.Future[Received] = asyncio.get_running_loop().create_future()
         self._pending[key] = future
+        # Once begun, a message is sent to its end whatever becomes of its sender: half a message,
+        # or a write that gRPC sees cancelled, would be the end of the stream.
         sending = begin(self._send(envelope, tensors))
+        sending.add_done_callback(partial(_fail, future))
         try:
-            # Once begun, a message is sent to its end whatever becomes of its sender: half a
-            # message, or a write that gRPC sees cancelled, would be the end of the stream.
-            await asyncio.shield(sending)
             return await future
         except asyncio.CancelledError:
             self._background.start(self._cancel(key, sending))
@@ -243,6 +249,13 @@ class _Link:
 
     def _gone(self, cause: object) -> OpError:
         return rpc_error(cause, f"{self._task} cannot be reached", str(self._task))
+
+
+def _fail(future: asyncio.Future[Received], sending: asyncio.Future[None]) -> None:
+    """Who waits for a reply learns that the request was not sent."""
+    error = None if sending.cancelled() else sending.exception()
+    if error is not None and not future.done():
+        future.set_exception(error)
 
 
 async def _dial(task: Task, address: str, token: str, timeout: float) -> _Link:

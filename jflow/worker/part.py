@@ -120,7 +120,9 @@ class _Part:
                         self._fetches[action.index] = action.slot
                     case Send():
                         self._begin_send(action)
-        if self._sends:
+        if len(self._sends) == 1:
+            await self._sends[0]
+        elif self._sends:
             await all_of(self._sends)
         values = {}
         for index, slot in self._fetches.items():
