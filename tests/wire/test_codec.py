@@ -336,6 +336,12 @@ def test_a_plan_that_names_a_slot_or_variable_that_is_not_there_is_refused(step)
         plan_from_proto(message)
 
 
+def test_a_plan_cannot_make_a_worker_take_memory_for_slots_that_nobody_uses():
+    message = plan_to_proto(Plan(DEVICE, 2**32 - 1, (), ()))
+    with pytest.raises(errors.InvalidArgumentError, match="4294967295 slots; the limit is 1048576"):
+        plan_from_proto(message)
+
+
 @pytest.mark.parametrize("name", ["", "nonsense", "/job:w", "/job:w/task:0", "/cpu:0", "/job:\0"])
 @pytest.mark.parametrize("where", ["plan", "recv", "send"])
 def test_a_plan_with_a_name_that_is_no_device_is_refused(where, name):
