@@ -106,7 +106,7 @@ def _page(medians: dict[str, float], memory: float) -> str:
     )
     lines += [
         "",
-        f"While a variable of 100 MB is fetched, its server takes at most "
+        "While a variable of 100 MB is fetched, its server takes at most "
         f"{memory / 1e6:.1f} MB more than it had; a chunk is 1.0 MB.",
     ]
     notes = HERE / "NOTES.md"
