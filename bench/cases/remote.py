@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from queue import SimpleQueue
 
 import grpc
@@ -71,6 +72,25 @@ def calls(cluster: tf.LocalCluster, raw: grpc.Channel) -> None:
     tell(times)
 
 
+def extra_memory(cluster: tf.LocalCluster) -> None:
+    """Bytes that the server takes at most beyond what it had, while a variable is fetched."""
+    status = Path(f"/proc/{cluster.pid('worker', 0)}/status")
+
+    def taken(figure: str) -> int:
+        (line,) = (one for one in status.read_text().splitlines() if one.startswith(figure))
+        return int(line.split()[1]) << 10
+
+    with tf.device("/job:worker/task:0"):
+        near = tf.Variable(lambda: tf.numpy.ones(N_BYTES // 4), name="big")
+    with tf.Session(cluster.target("worker", 0)) as session:
+        session.run(tf.global_variables_initializer())
+        before = taken("VmRSS:")
+        status.with_name("clear_refs").write_text("5")  # the peak begins anew
+        for _ in range(5):
+            session.run(near)
+        tell({"memory to fetch 100 MB": taken("VmHWM:") - before})
+
+
 def tensors(cluster: tf.LocalCluster, raw: grpc.Channel) -> None:
     """100 MB to a server, back from it, and from one to another."""
     big = np.ones(N_BYTES // 4, np.float32)
@@ -115,5 +135,7 @@ def tensors(cluster: tf.LocalCluster, raw: grpc.Channel) -> None:
 if __name__ == "__main__":
     with tf.LocalCluster(ps=1, workers=1) as cluster, raw_channel() as raw:
         calls(cluster, raw)
+        with tf.Graph().as_default():
+            extra_memory(cluster)
         with tf.Graph().as_default():
             tensors(cluster, raw)

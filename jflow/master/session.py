@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import itertools
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from jflow.cluster import Task
 from jflow.errors import (
@@ -32,6 +33,7 @@ from jflow.wire import (
     Registered,
     Welcome,
     WorkerService,
+    begin,
 )
 
 
@@ -85,9 +87,12 @@ class ClientSession:
         closed: Callable[[ClientSession], None],
     ) -> None:
         self._fleet = fleet
+        self._own = fleet.welcome().task
         self._reset = reset
         self._closed = closed
         self._handles = itertools.count(1)
+        # No other master counts through the same numbers.
+        self._step_ids = itertools.count(secrets.randbits(63))
         self._steps: dict[int, _Registered] = {}
         self._incarnations: dict[Task, int] = {}
         self._running: set[asyncio.Task[list[Array]]] = set()
@@ -137,7 +142,9 @@ class ClientSession:
             await self._release(share for share in shares.values() if share.handle)
             return Registered(0, tuple(missing))
         handle = next(self._handles)
-        self._steps[handle] = _Registered(shares, n_fetches)
+        # What has to travel begins first.
+        ordered = dict(sorted(shares.items(), key=lambda item: item[0] == self._own))
+        self._steps[handle] = _Registered(ordered, n_fetches)
         return Registered(handle)
 
     async def run(
@@ -152,15 +159,18 @@ class ClientSession:
         assert running is not None
         self._running.add(running)
         try:
-            async with asyncio.timeout(timeout):
+            if timeout is None:
                 values = await self._run_shares(step, feeds)
+            else:
+                async with asyncio.timeout(timeout):
+                    values = await self._run_shares(step, feeds)
         except TimeoutError:
             raise DeadlineExceededError(
                 f"the step took longer than its {timeout} s and was cancelled"
             ) from None
         finally:
             self._running.discard(running)
-        return [values[index] for index in range(step.n_fetches)]
+        return values
 
     async def reset(self, containers: Sequence[str]) -> None:
         """See `MasterSession.reset`."""
@@ -211,7 +221,7 @@ class ClientSession:
     ) -> Registered:
         needed = frozenset().union(*(plan.artifacts for plan in plans))
         own = {digest: artifact for digest, artifact in artifacts.items() if digest in needed}
-        if task == self._fleet.welcome().task:
+        if task == self._own:
             self._incarnations[task] = self._fleet.welcome().incarnation
             return await self._fleet.worker.register(plans, own)
         peer = self._fleet.peers[task]
@@ -222,24 +232,26 @@ class ClientSession:
         incarnation = self._incarnations.setdefault(task, welcome.incarnation)
         return await peer.register(incarnation, plans, own)
 
-    async def _run_shares(self, step: _Registered, feeds: Sequence[Array]) -> dict[int, Array]:
-        step_id = secrets.randbits(64)
+    async def _run_shares(self, step: _Registered, feeds: Sequence[Array]) -> Sequence[Array]:
+        step_id = next(self._step_ids)
         if len(step.shares) == 1:
             (share,) = step.shares.values()
             return await self._run_share(share, step_id, feeds)
-        return await _StepRunner(
+        values = await _StepRunner(
             step.shares, lambda share: self._run_share(share, step_id, feeds)
         ).run()
+        return [values[index] for index in range(step.n_fetches)]
 
     async def _run_share(
         self, share: _Share, step_id: int, feeds: Sequence[Array]
-    ) -> dict[int, Array]:
+    ) -> Sequence[Array]:
+        """Runs a share; its values are in the order of their indices."""
         if share.feeds and share.feeds[-1] >= len(feeds):
             raise InvalidArgumentError(
                 f"the step needs {share.feeds[-1] + 1} fed values, got {len(feeds)}"
             )
         given = [feeds[index] for index in share.feeds]
-        if share.task == self._fleet.welcome().task:
+        if share.task == self._own:
             values = await self._fleet.worker.run(step_id, share.handle, given)
         else:
             peer = self._fleet.peers[share.task]
@@ -249,11 +261,11 @@ class ClientSession:
                 f"{share.task} gave {len(values)} values where {len(share.fetches)} were asked for",
                 task=str(share.task),
             )
-        return dict(zip(share.fetches, values, strict=True))
+        return values
 
     async def _release(self, shares: Iterable[_Share]) -> None:
         for share in shares:
-            if share.task == self._fleet.welcome().task:
+            if share.task == self._own:
                 self._fleet.worker.release(share.handle)
                 continue
             with suppress(UnavailableError):  # it is gone, and what was registered with it
@@ -270,21 +282,20 @@ class _StepRunner:
     def __init__(
         self,
         shares: Mapping[Task, _Share],
-        run_share: Callable[[_Share], Awaitable[dict[int, Array]]],
+        run_share: Callable[[_Share], Coroutine[Any, Any, Sequence[Array]]],
     ) -> None:
         self._shares = shares
         self._run_share = run_share
         self._step = Step(shares)
-        self._calls: dict[Task, asyncio.Future[dict[int, Array]]] = {}
+        self._calls: dict[Task, asyncio.Future[Sequence[Array]]] = {}
         self._values: dict[int, Array] = {}
         self._outcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def run(self) -> dict[int, Array]:
         self._act(self._step.begin())
         try:
-            await asyncio.shield(self._outcome)
+            await self._outcome
         except asyncio.CancelledError:
-            self._outcome.cancel()
             self._act(self._step.cancelled(CancelledError("Step was cancelled")))
             await asyncio.gather(*self._calls.values(), return_exceptions=True)
             raise
@@ -294,7 +305,7 @@ class _StepRunner:
         for action in actions:
             match action:
                 case StartParts(task):
-                    call = asyncio.ensure_future(self._run_share(self._shares[task]))
+                    call = begin(self._run_share(self._shares[task]))
                     # A callback, for a call that is cancelled before it begins runs no line.
                     call.add_done_callback(partial(self._ended, task))
                     self._calls[task] = call
@@ -307,10 +318,10 @@ class _StepRunner:
                     if not self._outcome.done():
                         self._outcome.set_result(None)
 
-    def _ended(self, task: Task, call: asyncio.Future[dict[int, Array]]) -> None:
+    def _ended(self, task: Task, call: asyncio.Future[Sequence[Array]]) -> None:
         error = CancelledError("the share was stopped") if call.cancelled() else call.exception()
         if error is None:
-            self._values.update(call.result())
+            self._values |= zip(self._shares[task].fetches, call.result(), strict=True)
             self._act(self._step.parts_finished(task))
             return
         if not isinstance(error, OpError):

@@ -30,6 +30,12 @@ class Lease:
 
     buffer: Buffer
 
+    def again(self) -> Lease:
+        """Another lease on the same buffer; this one must not have been released."""
+        lease = Lease(self.buffer)
+        self.buffer.leases.add(lease)
+        return lease
+
     def release(self) -> None:
         """Gives the right back; any thread may do so, at any time and more than once."""
         self.buffer.leases.discard(self)

@@ -7,6 +7,8 @@ os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
 from jflow.wire.background import Background as Background
 from jflow.wire.client import MasterClient as MasterClient
+from jflow.wire.eager import begin as begin
+from jflow.wire.frame import SMALL_BYTES as SMALL_BYTES
 from jflow.wire.frame import Array as Array
 from jflow.wire.peer import REDIAL_TIMEOUT_S as REDIAL_TIMEOUT_S
 from jflow.wire.peer import GrpcPeer as GrpcPeer

@@ -7,9 +7,6 @@ import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, InvalidStateError
-from concurrent.futures import TimeoutError as FutureTimeoutError
-from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -30,6 +27,8 @@ _LOG = logging.getLogger(__name__)
 _NOTICE_AFTER_S = 10.0
 
 _Reply = tuple[pb.Envelope, list[Array]]
+_Answers = SimpleQueue[_Reply | OpError]
+"""Where the answer to one call comes; what comes after the first one is not looked at."""
 
 
 class MasterClient:
@@ -48,13 +47,16 @@ class MasterClient:
         self._address = address
         self._ids = itertools.count(1)
         self._frame_ids = itertools.count(1)
-        self._pending: dict[int, Future[_Reply]] = {}
+        self._pending: dict[int, _Answers] = {}
+        self._assembler = Assembler()
         self._lock = threading.Lock()
         self._end: OpError | None = None
         self._outgoing: SimpleQueue[tuple[int, Iterator[bytes]] | None] = SimpleQueue()
         self._channel = grpc.insecure_channel(address, options=settings.CHANNEL_OPTIONS)
         try:
-            method: Any = self._channel.stream_stream(settings.SESSION_METHOD)
+            method: Any = self._channel.stream_stream(
+                settings.SESSION_METHOD, response_deserializer=self._take
+            )
             self._stream = method(
                 self._frames(), metadata=credentials(load_token()), wait_for_ready=True
             )
@@ -136,15 +138,15 @@ class MasterClient:
         key = envelope.id = next(self._ids)
         if envelope.WhichOneof("body") != "hello":
             envelope.incarnation = self.welcome.incarnation
-        future: Future[_Reply] = Future()
+        answers: _Answers = SimpleQueue()
         with self._lock:
             if self._end is not None:
                 raise _again(self._end)
-            self._pending[key] = future
+            self._pending[key] = answers
         try:
             self._send(key, envelope, tensors)
-            return future.result(timeout)
-        except FutureTimeoutError:
+            answer = answers.get(timeout=timeout)
+        except Empty:
             self._cancel(key)
             raise DeadlineExceededError(
                 f"the call took longer than its {timeout} s and was cancelled"
@@ -156,6 +158,9 @@ class MasterClient:
             raise
         finally:
             self._pending.pop(key, None)
+        if isinstance(answer, OpError):
+            raise answer
+        return answer
 
     def _cancel(self, key: int) -> None:
         self._send(key, pb.Envelope(cancel=pb.Cancel(id=key)), ())
@@ -170,56 +175,59 @@ class MasterClient:
         """The frames to send; messages take turns, so that small ones pass large ones."""
         sending: OrderedDict[int, Iterator[bytes]] = OrderedDict()
         while True:
-            with suppress(Empty):
-                item = self._outgoing.get(block=not sending)
+            if not sending or not self._outgoing.empty():
+                item = self._outgoing.get()
                 if item is None:
                     return
                 key, message = item
                 sending[key] = itertools.chain(sending.get(key, ()), message)
-            if sending:
-                key, message = sending.popitem(last=False)
-                frame = next(message, None)
-                if frame is not None:
-                    sending[key] = message
-                    yield frame
+            key, message = sending.popitem(last=False)
+            frame = next(message, None)
+            if frame is not None:
+                sending[key] = message
+                yield frame
 
     def _read(self) -> None:
-        assembler = Assembler()
+        """Asks gRPC for frame after frame; `_take` has seen each of them before."""
         end: OpError = UnavailableError(f"the server at {self._address} ended the session")
         try:
-            for frame in self._stream:
-                message = assembler.feed(frame)
-                if message is not None:
-                    self._receive(*open_message(message))
+            for _ in self._stream:
+                if self._end is not None:
+                    return
         except grpc.RpcError as error:
             end = rpc_error(error, f"the server at {self._address} cannot be reached", None)
-        except OpError as error:
-            end = error
         finally:
             self._finish(end)
 
+    def _take(self, frame: bytes) -> bool:
+        """Takes a frame where gRPC reads it, on a thread of gRPC's own.
+
+        The caller is woken from there, and need not wait until the thread that asks for frames
+        has its turn.
+        """
+        try:
+            message = self._assembler.feed(frame)
+            if message is not None:
+                self._receive(*open_message(message))
+        except OpError as error:
+            self._finish(error)
+        return True
+
     def _receive(self, envelope: pb.Envelope, tensors: list[Array]) -> None:
-        future = self._pending.get(envelope.id)
-        if future is None:
-            if not envelope.id and envelope.status.code:
-                self._finish(error_of(envelope.status))
-            return
-        # The session may be closed at the same moment on another thread.
-        with suppress(InvalidStateError):
-            if envelope.status.code:
-                future.set_exception(error_of(envelope.status))
-            else:
-                future.set_result((envelope, tensors))
+        answers = self._pending.get(envelope.id)
+        if answers is not None:
+            failed = envelope.status.code
+            answers.put(error_of(envelope.status) if failed else (envelope, tensors))
+        elif not envelope.id and envelope.status.code:
+            self._finish(error_of(envelope.status))
 
     def _finish(self, end: OpError) -> None:
         with self._lock:
             if self._end is None:
                 self._end = end
             pending = list(self._pending.values())
-        for future in pending:
-            # Its answer may come in at the same moment on another thread.
-            with suppress(Exception):
-                future.set_exception(_again(self._end))
+        for answers in pending:
+            answers.put(_again(self._end))
 
     def _no_answer(self, timeout: float) -> UnavailableError:
         return UnavailableError(

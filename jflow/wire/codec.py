@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
 from jflow.cluster import Device
 from jflow.errors import InternalError, InvalidArgumentError, OpError, UnknownError, from_code
 from jflow.graph.dtypes import NUMBERS
-from jflow.graph.host import raw_bytes, read_strings, string, type_name
+from jflow.graph.host import is_host, raw_bytes, read_strings, string, type_name
 from jflow.plan import (
     Call,
     Feed,
@@ -22,7 +24,7 @@ from jflow.plan import (
     VariableKey,
     VariableSpec,
 )
-from jflow.wire.frame import Array, Message, aligned, encode
+from jflow.wire.frame import SMALL_BYTES, Array, Buffer, Message, aligned, encode
 from jflow.wire.v1 import plan_pb2 as pb_plan
 from jflow.wire.v1 import service_pb2 as pb
 from jflow.wire.v1 import tensor_pb2 as pb_tensor
@@ -30,6 +32,7 @@ from jflow.wire.v1 import tensor_pb2 as pb_tensor
 _MAX_RANK = 32
 _MAX_SIZE = 1 << 48
 _MAX_TEXT = 1 << 20
+_MAX_SLOTS = 1 << 20
 
 # Messages --------------------------------------------------------------------------------------
 
@@ -45,7 +48,14 @@ def frames(frame_id: int, envelope: pb.Envelope, tensors: Sequence[Array]) -> It
     del envelope.tensors[:]
     for tensor in tensors:
         envelope.tensors.add(dtype=type_name(tensor), shape=tensor.shape)
-    return encode(frame_id, envelope.SerializeToString(), [raw_bytes(t) for t in tensors])
+    return encode(frame_id, envelope.SerializeToString(), [_bytes_of(t) for t in tensors])
+
+
+def _bytes_of(tensor: Array) -> Buffer:
+    """A tensor's bytes in row-major order: a view unless it is small."""
+    if tensor.nbytes <= SMALL_BYTES and not is_host(tensor):
+        return tensor.tobytes()
+    return raw_bytes(tensor).data
 
 
 def open_message(message: Message) -> tuple[pb.Envelope, list[Array]]:
@@ -62,42 +72,43 @@ def open_message(message: Message) -> tuple[pb.Envelope, list[Array]]:
     tensors = []
     start = 0
     for meta in envelope.tensors:
-        tensor, n_bytes = _tensor(meta, message.payload[start:])
+        tensor, n_bytes = _tensor(meta, message.payload, start)
         tensors.append(tensor)
         start += aligned(n_bytes)
     return envelope, tensors
 
 
-def _tensor(meta: pb_tensor.TensorMeta, payload: Array) -> tuple[Array, int]:
-    """The tensor at the start of a payload, and how many bytes it takes there."""
+def _tensor(meta: pb_tensor.TensorMeta, payload: Array, start: int) -> tuple[Array, int]:
+    """The tensor that begins at byte `start` of a payload, and how many bytes it takes there."""
     shape = tuple(meta.shape)
     try:
-        elements, n_bytes = _elements(meta.dtype, math.prod(shape), payload)
+        if meta.dtype == string.name:
+            strings, n_bytes = read_strings(payload[start:], math.prod(shape))
+            _check_shape(shape)
+            return strings.reshape(shape), n_bytes
+        # NumPy would read many more names, and run some of them.
+        dtype = NUMBERS.get(meta.dtype)
+        if dtype is None:
+            raise InvalidArgumentError(
+                f"element type {meta.dtype!r} is neither string nor one of JAX's"
+            )
+        n_bytes = dtype.itemsize * math.prod(shape)
+        if start + n_bytes > len(payload):
+            raise ValueError(f"it takes {n_bytes}")
+        _check_shape(shape)
+        return np.ndarray(shape, dtype, payload, start if n_bytes else 0), n_bytes
     except ValueError as error:
+        left = max(len(payload) - start, 0)
         raise InvalidArgumentError(
-            f"a tensor of {meta.dtype}{list(shape)} does not fit the {len(payload)} payload bytes "
+            f"a tensor of {meta.dtype}{list(shape)} does not fit the {left} payload bytes "
             f"that are left for it: {error}"
         ) from None
+
+
+def _check_shape(shape: tuple[int, ...]) -> None:
+    """Refuses what NumPy could not count with; an empty tensor may have any sizes otherwise."""
     if len(shape) > _MAX_RANK or any(size > _MAX_SIZE for size in shape):
         raise InvalidArgumentError(f"no tensor has the shape {shape[:_MAX_RANK]}")
-    try:
-        return elements.reshape(shape), n_bytes
-    except ValueError as error:
-        raise InvalidArgumentError(f"no tensor has the shape {shape}: {error}") from None
-
-
-def _elements(name: str, count: int, payload: Array) -> tuple[Array, int]:
-    """The first elements of a payload, and how many bytes they take; ValueError if it is short."""
-    if name == string.name:
-        return read_strings(payload, count)
-    # NumPy would read many more names, and run some of them.
-    dtype = NUMBERS.get(name)
-    if dtype is None:
-        raise InvalidArgumentError(f"element type {name!r} is neither string nor one of JAX's")
-    n_bytes = dtype.itemsize * count
-    if n_bytes > len(payload):
-        raise ValueError(f"it takes {n_bytes}")
-    return payload[:n_bytes].view(dtype), n_bytes
 
 
 # Errors ----------------------------------------------------------------------------------------
@@ -168,6 +179,10 @@ def _plan(message: pb_plan.Plan) -> Plan:
     stages = tuple(
         tuple(_step_from_proto(step) for step in stage.steps) for stage in message.stages
     )
+    if message.n_slots > _MAX_SLOTS:
+        raise InvalidArgumentError(
+            f"the plan for {message.device} has {message.n_slots} slots; the limit is {_MAX_SLOTS}"
+        )
     plan = Plan(Device.parse(message.device), message.n_slots, variables, stages)
     for step in plan.steps:
         _check_step(step, plan)

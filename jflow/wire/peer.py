@@ -7,6 +7,7 @@ import itertools
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import grpc
@@ -23,6 +24,7 @@ from jflow.plan import Plan
 from jflow.wire import settings
 from jflow.wire.background import Background
 from jflow.wire.codec import error_of, plan_to_proto
+from jflow.wire.eager import begin
 from jflow.wire.frame import Array
 from jflow.wire.services import Artifacts, DeviceRecord, Registered, Welcome
 from jflow.wire.stream import FrameStream, Received
@@ -69,9 +71,14 @@ class GrpcPeer:
                 self._link = await _dial(self._task, self.address, self._token, timeout)
             return self._link.welcome
 
+    async def _linked(self) -> _Link | None:
+        """The connection, which is there already but for the first time and after it broke."""
+        if self._link is None or self._link.is_broken:
+            await self.connect(REDIAL_TIMEOUT_S)
+        return self._link
+
     async def _meant_for(self, incarnation: int) -> _Link:
-        await self.connect(REDIAL_TIMEOUT_S)
-        link = self._link
+        link = await self._linked()
         if link is None:
             raise UnavailableError(f"{self._task} was disconnected", task=str(self._task))
         if link.welcome.incarnation != incarnation:
@@ -127,10 +134,10 @@ class GrpcPeer:
 
     async def deliver(self, step: int, edge: int, tensor: Array | None) -> None:
         """Sends the task a value under an edge of a step."""
-        await self.connect(REDIAL_TIMEOUT_S)
-        if self._link is not None:
+        link = await self._linked()
+        if link is not None:
             envelope = pb.Envelope(send_tensor=pb.SendTensor(step=step, edge=edge))
-            await self._link.push(envelope, () if tensor is None else (tensor,))
+            await link.push(envelope, () if tensor is None else (tensor,))
 
     async def release(self, incarnation: int, handle: int) -> None:
         """Forgets registered parts if the task is still there and in the same life."""
@@ -175,11 +182,11 @@ class _Link:
         key = envelope.id = next(self._ids)
         future: asyncio.Future[Received] = asyncio.get_running_loop().create_future()
         self._pending[key] = future
-        sending = asyncio.ensure_future(self._send(envelope, tensors))
+        # Once begun, a message is sent to its end whatever becomes of its sender: half a message,
+        # or a write that gRPC sees cancelled, would be the end of the stream.
+        sending = begin(self._send(envelope, tensors))
+        sending.add_done_callback(partial(_fail, future))
         try:
-            # Once begun, a message is sent to its end whatever becomes of its sender: half a
-            # message, or a write that gRPC sees cancelled, would be the end of the stream.
-            await asyncio.shield(sending)
             return await future
         except asyncio.CancelledError:
             self._background.start(self._cancel(key, sending))
@@ -195,7 +202,7 @@ class _Link:
 
     async def push(self, envelope: pb.Envelope, tensors: Sequence[Array] = ()) -> None:
         """Sends a message that has no reply."""
-        await asyncio.shield(self._send(envelope, tensors))
+        await asyncio.shield(begin(self._send(envelope, tensors)))
 
     async def close(self) -> None:
         self._reader.cancel()
@@ -218,14 +225,8 @@ class _Link:
     async def _read(self) -> None:
         cause: object = "it closed the connection"
         try:
-            async for envelope, tensors in self._stream:
-                future = self._pending.get(envelope.id)
-                if future is None or future.done():
-                    continue
-                if envelope.status.code:
-                    future.set_exception(error_of(envelope.status))
-                else:
-                    future.set_result((envelope, tensors))
+            while (received := await self._stream.receive()) is not None:
+                self._receive(*received)
         except grpc.RpcError as error:
             cause = error
         except OpError as error:
@@ -237,8 +238,24 @@ class _Link:
                 if not future.done():
                     future.set_exception(self._gone(cause))
 
+    def _receive(self, envelope: pb.Envelope, tensors: list[Array]) -> None:
+        future = self._pending.get(envelope.id)
+        if future is None or future.done():
+            return
+        if envelope.status.code:
+            future.set_exception(error_of(envelope.status))
+        else:
+            future.set_result((envelope, tensors))
+
     def _gone(self, cause: object) -> OpError:
         return rpc_error(cause, f"{self._task} cannot be reached", str(self._task))
+
+
+def _fail(future: asyncio.Future[Received], sending: asyncio.Future[None]) -> None:
+    """Who waits for a reply learns that the request was not sent."""
+    error = None if sending.cancelled() else sending.exception()
+    if error is not None and not future.done():
+        future.set_exception(error)
 
 
 async def _dial(task: Task, address: str, token: str, timeout: float) -> _Link:

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import grpc
 
 from jflow.cluster import Task
-from jflow.errors import (
-    AbortedError,
-    CancelledError,
-    InvalidArgumentError,
-    OpError,
-    ResourceExhaustedError,
-    UnknownError,
-)
+from jflow.errors import InvalidArgumentError, UnknownError
 from jflow.wire import settings
 from jflow.wire.background import Background
-from jflow.wire.codec import error_to_status, plan_from_proto
+from jflow.wire.calls import Calls, Handle, Reply
+from jflow.wire.codec import plan_from_proto
 from jflow.wire.frame import Array
 from jflow.wire.services import Host, MasterSession, Registered, Welcome, WorkerSession
 from jflow.wire.stream import FrameStream
@@ -31,9 +23,7 @@ from jflow.wire.v1 import service_pb2 as pb
 
 _LOG = logging.getLogger(__name__)
 
-Reply = tuple[pb.Envelope, Sequence[Array]]
-_Handle = Callable[[pb.Envelope, list[Array]], Awaitable[Reply | None]]
-_Session = tuple[_Handle, Callable[[], None]]
+_Session = tuple[Handle, Callable[[], None]]
 """How to answer the calls of a session, and how to close it."""
 
 
@@ -116,13 +106,12 @@ async def _serve_stream(
 ) -> None:
     """Serves one stream: a greeting, then calls on a session of its own, until it ends."""
     stream = FrameStream(context)
-    messages = aiter(stream)
-    if not await _greet(host, stream, messages):
+    if not await _greet(host, stream):
         return
     handle, close = opened()
-    calls = _Calls(host, stream, handle)
+    calls = Calls(host.welcome(), stream, handle)
     try:
-        await _serve(calls, messages)
+        await calls.serve()
     finally:
         closing.start(calls.end(close))
 
@@ -137,105 +126,17 @@ def _peer_session(host: Host) -> _Session:
     return partial(_call_worker, session), session.close
 
 
-async def _greet(host: Host, stream: FrameStream, messages: Any) -> bool:
+async def _greet(host: Host, stream: FrameStream) -> bool:
     """Answers the first message of a stream; False if it is not the one that has to come first."""
-    async for envelope, _ in messages:
-        if envelope.WhichOneof("body") != "hello":
-            _LOG.warning("a stream did not begin with Hello and was closed")
-            return False
-        await stream.send(pb.Envelope(id=envelope.id, welcome=_welcome_to_proto(host.welcome())))
-        return True
-    return False
-
-
-async def _serve(calls: _Calls, messages: Any) -> None:
-    """Takes the messages of a stream, each call in a coroutine of its own, until it ends."""
-    async for envelope, tensors in messages:
-        if envelope.WhichOneof("body") == "cancel":
-            calls.cancel(envelope.cancel.id)
-        elif envelope.id:
-            calls.start(envelope, tensors)
-        else:
-            await calls.push(envelope, tensors)
-
-
-class _Calls:
-    """The calls of one stream that have not been answered yet."""
-
-    def __init__(self, host: Host, stream: FrameStream, handle: _Handle) -> None:
-        self._host = host
-        self._stream = stream
-        self._handle = handle
-        self._working: dict[int, asyncio.Task[None]] = {}
-        self._all: set[asyncio.Task[None]] = set()
-
-    def start(self, request: pb.Envelope, tensors: list[Array]) -> None:
-        task = asyncio.create_task(self._answer(request, tensors))
-        self._working[request.id] = task
-        self._all.add(task)
-        task.add_done_callback(self._all.discard)
-
-    def cancel(self, key: int) -> None:
-        """Cancels the work for a call; an answer that is being sent already goes on."""
-        if key in self._working:
-            self._working[key].cancel()
-
-    async def push(self, message: pb.Envelope, tensors: list[Array]) -> None:
-        """Takes a message that has no answer."""
-        with suppress(AbortedError):
-            _check_incarnation(self._host, message)
-            await self._handle(message, tensors)
-
-    async def end(self, close: Callable[[], None]) -> None:
-        """Cancels what is not answered yet, then closes the session.
-
-        In a coroutine of its own: gRPC cancels the one that serves the stream, again and again.
-        """
-        self._stream.end()
-        tasks = list(self._all)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        close()
-
-    async def _answer(self, request: pb.Envelope, tensors: list[Array]) -> None:
-        try:
-            _check_incarnation(self._host, request)
-            reply, values = await self._handle(request, tensors) or (pb.Envelope(), ())
-        except asyncio.CancelledError:
-            reply, values = self._failed(CancelledError("the call was cancelled")), ()
-        except Exception as error:  # the boundary of the process: whatever it is goes to the caller
-            if not isinstance(error, OpError):
-                _LOG.exception("a call failed with an error that is not jflow's own")
-            reply, values = self._failed(error), ()
-        self._working.pop(request.id, None)
-        reply.id = request.id
-        # The caller may be gone; its stream's end is noticed where the stream is read.
-        with suppress(grpc.RpcError, asyncio.InvalidStateError):
-            try:
-                await self._stream.send(reply, values)
-            except ResourceExhaustedError as error:
-                await self._stream.send(
-                    pb.Envelope(id=request.id, status=self._failed(error).status)
-                )
-
-    def _failed(self, error: BaseException) -> pb.Envelope:
-        return pb.Envelope(status=error_to_status(error, _name(self._host)))
-
-
-def _check_incarnation(host: Host, request: pb.Envelope) -> None:
-    current = host.welcome().incarnation
-    if request.incarnation not in (0, current):
-        raise AbortedError(
-            f"{_name(host)} has restarted since this call's state was made "
-            f"(incarnation {request.incarnation:x} is now {current:x}): its variables and "
-            "registered steps are gone; open a new session and initialize again",
-            task=_name(host),
-        )
-
-
-def _name(host: Host) -> str:
-    return str(host.welcome().task)
+    received = await stream.receive()
+    if received is None:
+        return False
+    hello, _ = received
+    if hello.WhichOneof("body") != "hello":
+        _LOG.warning("a stream did not begin with Hello and was closed")
+        return False
+    await stream.send(pb.Envelope(id=hello.id, welcome=_welcome_to_proto(host.welcome())))
+    return True
 
 
 def _welcome_to_proto(welcome: Welcome) -> pb.Welcome:

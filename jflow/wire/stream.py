@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import grpc
@@ -54,8 +54,15 @@ class FrameStream:
         """Nothing can be sent any more."""
         self._is_over = True
 
-    async def __aiter__(self) -> AsyncIterator[Received]:
+    async def receive(self) -> Received | None:
+        """The next message, or None at the end of the stream; to be called by one at a time.
+
+        Raises:
+          OpError: if it is malformed or too large.
+          grpc.RpcError: if the stream broke.
+        """
         while (frame := await self._call.read()) is not grpc.aio.EOF:
             message = self._assembler.feed(frame)
             if message is not None:
-                yield open_message(message)
+                return open_message(message)
+        return None

@@ -12,7 +12,9 @@ import numpy as np
 from jflow.graph import is_host
 from jflow.plan import Slot
 from jflow.resources import Lease, Store, Variable
+from jflow.wire import SMALL_BYTES
 from jflow.worker.bound import BoundCall, BoundPlan, BoundRun
+from jflow.worker.loan import lent
 
 
 class Frame:
@@ -59,6 +61,18 @@ class Frame:
         """A slot's value as an array that stays as it is when this frame is closed."""
         value: jax.Array = self._slots[slot]
         return jnp.copy(value) if slot in self._leases else value
+
+    def lend(self, slot: Slot) -> np.ndarray[Any, Any]:
+        """A slot's value as a NumPy array that outlives this frame unchanged.
+
+        A variable's buffer is viewed and not copied, unless it is small: it stays leased for as
+        long as anybody has the array.
+        """
+        value = self._slots[slot]
+        lease = self._leases.get(slot)
+        if lease is None or value.nbytes <= SMALL_BYTES:
+            return self.host(slot, copy=True)
+        return lent(self.host(slot, copy=False), lease.again())
 
     def close(self) -> None:
         """Ends the leases: a variable's next update may work in place again.

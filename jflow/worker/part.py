@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -16,8 +16,8 @@ from jflow.cluster import Task
 from jflow.errors import InternalError, InvalidArgumentError, OpError
 from jflow.plan import Feed, Fetch, Recv, Send, Slot
 from jflow.resources import Store
-from jflow.wire import Array
-from jflow.worker.bound import BoundCall, BoundPlan, BoundRun, BoundStep
+from jflow.wire import Array, begin
+from jflow.worker.bound import BoundCall, BoundPlan, BoundRun
 from jflow.worker.devices import put
 from jflow.worker.frame import Frame
 from jflow.worker.rendezvous import Rendezvous
@@ -100,59 +100,63 @@ class _Part:
         self._fed = fed
         self._around = around
         self._frame = Frame(bound, around.store)
-        self._sends: list[asyncio.Task[None]] = []
+        self._sends: list[asyncio.Future[None]] = []
         self._fetches: dict[int, Slot] = {}
         self._waiter: asyncio.Future[Any] | None = None
 
     async def run(self) -> dict[int, Array]:
         for stage in self._bound.stages:
             for action in stage:
-                await self._do(action)
-        if self._sends:
+                # What need not wait is no coroutine of its own: most actions are done at once.
+                match action:
+                    case BoundRun():
+                        if action.pace.last_s > QUICK_S or not self._try_turn(action):
+                            await self._in_thread(self._timed_turn, action)
+                    case BoundCall():
+                        await self._call(action)
+                    case Recv():
+                        await self._receive(action)
+                    case Feed():
+                        self._frame[action.slot] = self._fed[action.index]
+                    case Fetch():
+                        # Read at the end, so that later stages need not wait for this device.
+                        self._fetches[action.index] = action.slot
+                    case Send():
+                        self._begin_send(action)
+        if len(self._sends) == 1:
+            await self._sends[0]
+        elif self._sends:
             await all_of(self._sends)
-        return {index: await self._host(slot) for index, slot in self._fetches.items()}
+        return await self._fetched()
+
+    async def _fetched(self) -> dict[int, Array]:
+        values = {}
+        for index, slot in self._fetches.items():
+            await self._ready(slot)
+            values[index] = self._frame.lend(slot)
+        return values
+
+    async def _call(self, action: BoundCall) -> None:
+        for slot in action.step.inputs:
+            await self._ready(slot)
+        self._frame.call(action)
 
     def close(self) -> None:
         for send in self._sends:
             send.cancel()
         self._frame.close()
 
-    async def _do(self, action: BoundStep) -> None:
-        match action:
-            case BoundRun():
-                await self._take_turn(action)
-            case BoundCall():
-                for slot in action.step.inputs:
-                    await self._computed(slot)
-                self._frame.call(action)
-            case Feed():
-                self._frame[action.slot] = self._fed[action.index]
-            case Fetch():
-                # Read at the end, so that later stages need not wait for this one's device.
-                self._fetches[action.index] = action.slot
-            case Recv():
-                value = await self._receive(action.edge)
-                if action.slot is not None:
-                    self._frame[action.slot] = put(value, self._bound.device)
-            case Send():
-                if action.target.task == self._around.task:
-                    self._around.deliver(self._step, action.edge, self._own_value(action.slot))
-                else:
-                    send = asyncio.create_task(self._send(action))
-                    send.add_done_callback(self._sent)
-                    self._sends.append(send)
-
-    async def _take_turn(self, action: BoundRun) -> None:
-        """Runs a program here if it is known to be quick, else on another thread.
-
-        Some programs run to their end where they are dispatched, and nobody knows beforehand how
-        long that takes: a loop around little arithmetic may take minutes.
-        """
-        if action.pace.last_s > QUICK_S or not self._try_turn(action):
-            loop = asyncio.get_running_loop()
-            await loop.run_in_executor(self._around.threads, self._timed_turn, action)
+    async def _in_thread(self, work: Callable[..., object], *args: Any) -> None:
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._around.threads, work, *args)
 
     def _try_turn(self, action: BoundRun) -> bool:
+        """Runs a program here; False if it is somebody else's turn.
+
+        Only for a program that is known to be quick. Some run to their end where they are
+        dispatched, and nobody knows beforehand how long that takes: a loop around little
+        arithmetic may take minutes.
+        """
         begun = time.perf_counter()
         has_run = self._frame.try_turn(action)
         action.pace.last_s = time.perf_counter() - begun
@@ -163,17 +167,28 @@ class _Part:
         self._frame.take_turn(action)
         action.pace.last_s = time.perf_counter() - begun
 
-    async def _receive(self, edge: int) -> Any:
+    async def _receive(self, action: Recv) -> None:
         waiter = self._waiter = asyncio.get_running_loop().create_future()
-        kept = self._around.rendezvous.take(self._step, edge, waiter)
-        if kept is not None:
-            return kept.value
-        for send in self._sends:
-            if send.done():
-                self._sent(send)
-        return await waiter
+        kept = self._around.rendezvous.take(self._step, action.edge, waiter)
+        if kept is None:
+            for send in self._sends:
+                if send.done():
+                    self._sent(send)
+            value = await waiter
+        else:
+            value = kept.value
+        if action.slot is not None:
+            self._frame[action.slot] = put(value, self._bound.device)
 
-    def _sent(self, send: asyncio.Task[None]) -> None:
+    def _begin_send(self, action: Send) -> None:
+        if action.target.task == self._around.task:
+            self._around.deliver(self._step, action.edge, self._own_value(action.slot))
+            return
+        send = begin(self._send(action))
+        send.add_done_callback(self._sent)
+        self._sends.append(send)
+
+    def _sent(self, send: asyncio.Future[None]) -> None:
         """A part that waits for others must not wait on when what it sends them is lost."""
         error = None if send.cancelled() else send.exception()
         if error is not None and self._waiter is not None and not self._waiter.done():
@@ -187,21 +202,18 @@ class _Part:
         return jnp.copy(value) if self._frame.is_leased(slot) else value
 
     async def _send(self, action: Send) -> None:
-        tensor = None if action.slot is None else await self._host(action.slot, copy=False)
+        tensor = None
+        if action.slot is not None:
+            await self._ready(action.slot)
+            tensor = self._frame.host(action.slot, copy=False)
         target = action.target.task
         await self._around.transport.deliver(target, self._step, action.edge, tensor)
 
-    async def _host(self, slot: Slot, *, copy: bool = True) -> Array:
-        """The slot's value on the host; a copy, if asked for, where an update could change it."""
-        await self._computed(slot)
-        return self._frame.host(slot, copy=copy)
-
-    async def _computed(self, slot: Slot) -> None:
-        """Waits for the device, and not on the event loop."""
+    async def _ready(self, slot: Slot) -> None:
+        """Waits until the device has computed a slot's value."""
         value = self._frame[slot]
         if isinstance(value, jax.Array) and not _is_ready(value):
-            loop = asyncio.get_running_loop()
-            await loop.run_in_executor(self._around.threads, value.block_until_ready)
+            await self._in_thread(value.block_until_ready)
 
 
 def _is_ready(array: jax.Array) -> bool:

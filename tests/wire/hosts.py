@@ -235,7 +235,6 @@ class RawClient:
     def __init__(self, call):
         self.call = call
         self.stream = FrameStream(call)
-        self._messages = aiter(self.stream)
 
     async def send(self, tensors=(), **fields):
         await self.stream.send(pb.Envelope(**fields), tensors)
@@ -243,7 +242,7 @@ class RawClient:
     async def receive(self):
         """The next envelope and its tensors; None at the end of the stream."""
         async with asyncio.timeout(PATIENCE_S):
-            return await anext(self._messages, None)
+            return await self.stream.receive()
 
     async def greet(self):
         """Says Hello and returns the welcome."""

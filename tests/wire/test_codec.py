@@ -167,7 +167,7 @@ def test_special_values_keep_every_bit():
 
 
 def test_a_received_tensor_is_a_view_of_the_payload_at_an_aligned_address():
-    sent = [np.arange(3, dtype=np.int8), np.arange(50.0), np.ones((2, 2), np.complex64)]
+    sent = [np.arange(3, dtype=np.int8), np.arange(5000.0), np.ones((2, 2), np.complex64)]
     assembler = Assembler()
     (message,) = filter(None, map(assembler.feed, frames(7, pb.Envelope(), sent)))
     _, got = open_message(message)
@@ -395,6 +395,12 @@ SPEC = VariableSpec(VariableKey("", "x"), "float32", ())
 def test_a_plan_that_names_a_slot_or_variable_that_is_not_there_is_refused(step):
     message = plan_to_proto(Plan(DEVICE, 2, (SPEC,), ((Feed(0, 0),), (step,))))
     with pytest.raises(errors.InvalidArgumentError, match="out of range"):
+        plan_from_proto(message)
+
+
+def test_a_plan_cannot_make_a_worker_take_memory_for_slots_that_nobody_uses():
+    message = plan_to_proto(Plan(DEVICE, 2**32 - 1, (), ()))
+    with pytest.raises(errors.InvalidArgumentError, match="4294967295 slots; the limit is 1048576"):
         plan_from_proto(message)
 
 

@@ -93,7 +93,8 @@ def test_the_number_of_a_message_may_be_used_again_when_the_message_is_whole(one
 
 
 @given(TENSORS)
-def test_each_tensor_starts_at_a_multiple_of_64_bytes(tensors):
+def test_each_tensor_of_a_payload_that_is_not_small_starts_at_a_multiple_of_64_bytes(tensors):
+    tensors = [*tensors, np.ones(frame.SMALL_BYTES + 1, np.uint8)]
     payload = _payload(tensors)
     message = Assembler().feed(_first(total=len(payload), body=payload))
     start = 0
@@ -216,14 +217,21 @@ def test_a_size_beyond_the_limit_is_refused_before_memory_is_taken(total):
 
 
 def test_the_limit_is_for_all_unfinished_messages_together():
-    assembler = Assembler(max_payload_bytes=200)
+    assembler = Assembler(max_bytes=200)
     assembler.feed(_first(1, total=128, body=bytes(64)))
     with pytest.raises(ResourceExhaustedError, match=r"declares 128 .* beside 128 unfinished"):
         assembler.feed(_first(2, total=128))
-    assembler = Assembler(max_payload_bytes=200)
+    assembler = Assembler(max_bytes=200)
     for i in range(1, 10):
         assembler.feed(_first(i, total=128, body=bytes(64)))
         assert assembler.feed(_more(i, bytes(64))) is not None
+
+
+def test_the_control_parts_of_unfinished_messages_count_as_well():
+    assembler = Assembler(max_bytes=1000)
+    assembler.feed(_first(1, total=64, control=bytes(500)))
+    with pytest.raises(ResourceExhaustedError, match=r"declares 564 .* beside 564 unfinished"):
+        assembler.feed(_first(2, total=64, control=bytes(500)))
 
 
 def test_memory_that_is_not_there_is_an_error_of_the_stream():
@@ -293,7 +301,7 @@ _ENVELOPES = st.lists(
 @settings(max_examples=400)
 @given(_damaged())
 def test_damaged_frames_give_messages_or_errors_of_jflow_and_nothing_else(frames):
-    assembler = Assembler(max_payload_bytes=1 << 20)
+    assembler = Assembler(max_bytes=1 << 20)
     try:
         for f in frames:
             message = assembler.feed(f)
@@ -306,7 +314,7 @@ def test_damaged_frames_give_messages_or_errors_of_jflow_and_nothing_else(frames
 @settings(max_examples=200)
 @given(st.lists(st.binary(max_size=100), max_size=5))
 def test_noise_gives_errors_of_jflow_and_nothing_else(frames):
-    assembler = Assembler(max_payload_bytes=1 << 20)
+    assembler = Assembler(max_bytes=1 << 20)
     try:
         for f in frames:
             assembler.feed(f)

@@ -310,7 +310,7 @@ def test_an_error_of_a_call_is_its_answer(kind):
 )
 def test_every_error_is_answered_however_strange(error, code, caplog):
     # What is no Unicode cannot be reported between the processes of pytest-xdist.
-    caplog.set_level(logging.CRITICAL, logger="jflow.wire.server")
+    caplog.set_level(logging.CRITICAL, logger="jflow.wire.calls")
 
     async def fail(*_):
         raise error

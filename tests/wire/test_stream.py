@@ -66,7 +66,11 @@ def test_what_one_end_sends_the_other_receives():
         )
         for frame in (*ours.written, grpc.aio.EOF):
             theirs.incoming.put_nowait(frame)
-        received = {envelope.id: got async for envelope, got in FrameStream(theirs)}
+        stream = FrameStream(theirs)
+        received = {}
+        while (message := await stream.receive()) is not None:
+            envelope, got = message
+            received[envelope.id] = got
         assert sorted(received) == [1, 2]
         assert received[2] == []
         for got, sent in zip(received[1], tensors, strict=True):
@@ -109,6 +113,6 @@ def test_a_frame_that_cannot_be_read_is_an_error_of_the_reader():
         call = Call()
         call.incoming.put_nowait(b"noise")
         with pytest.raises(InvalidArgumentError):
-            await anext(aiter(FrameStream(call)))
+            await FrameStream(call).receive()
 
     asyncio.run(check())

@@ -202,3 +202,44 @@ def test_a_value_that_came_from_the_host_is_given_back_as_it_is():
     frame, () = _frame(_store())
     frame[0] = np.float32(3)
     assert frame.host(0, copy=True) == 3
+
+
+LARGE = VariableSpec(VariableKey("", "large"), "float32", (5000,))
+
+
+def test_a_large_variable_is_lent_and_not_copied_until_nobody_has_any_of_it():
+    store = Store(TASK)
+    store.set(CPU, LARGE, jnp.ones(5000, jnp.float32))
+
+    def variable():
+        return store.get(CPU, LARGE)
+
+    def update():
+        store.set(CPU, LARGE, ADD_ONE(variable().donate())[0])
+        return variable().buffer.array.unsafe_buffer_pointer()
+
+    plan = Plan(CPU, 1, (LARGE,), ((Run(None, before=((0, 0),)),),))
+    bound = bind(plan, HERE, {}.__getitem__, {}.__getitem__)
+    frame = Frame(bound, store)
+    before = variable().buffer.array.unsafe_buffer_pointer()
+    frame.take_turn(bound.stages[0][0])
+    lent = frame.lend(0)
+    frame.close()
+    assert (lent.dtype, lent.shape, lent.ctypes.data) == (np.float32, (5000,), before)
+    piece = memoryview(lent.view(np.uint8))[16:20]
+    del lent
+    copied_to = update()
+    assert copied_to != before
+    assert np.frombuffer(piece, np.float32) == 1.0, "what is being sent stays as it was"
+    del piece
+    assert update() == copied_to, "and later updates work in place again"
+
+
+def test_a_small_variable_is_copied_and_keeps_no_update_waiting():
+    store = _store(x=1.0)
+    frame, (read,) = _frame(store, Run(None, before=((0, 0),)))
+    frame.take_turn(read)
+    value = frame.lend(0)
+    frame.close()
+    assert not store.get(CPU, X).buffer.leases
+    assert value.tolist() == [1.0] * 3

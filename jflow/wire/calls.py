@@ -1,0 +1,156 @@
+"""The server's end of a stream: takes its messages and answers the calls among them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+
+import grpc
+
+from jflow.errors import AbortedError, CancelledError, OpError, ResourceExhaustedError
+from jflow.wire.codec import error_to_status
+from jflow.wire.eager import noticing
+from jflow.wire.frame import CHUNK_BYTES, Array
+from jflow.wire.services import Welcome
+from jflow.wire.stream import FrameStream
+from jflow.wire.v1 import service_pb2 as pb
+
+_LOG = logging.getLogger(__name__)
+
+Reply = tuple[pb.Envelope, Sequence[Array]]
+Handle = Callable[[pb.Envelope, list[Array]], Awaitable[Reply | None]]
+
+
+class Calls:
+    """Serves the calls of one stream.
+
+    Who reads a call answers it too, and somebody else reads on once that one has to wait: a call
+    that needs not wait is answered in the same turn of the loop in which it came.
+
+    Args:
+      welcome: how the server that is called introduced itself.
+      stream: where they come and are answered.
+      handle: does the work for a call, or for a message that has no answer.
+    """
+
+    def __init__(self, welcome: Welcome, stream: FrameStream, handle: Handle) -> None:
+        self._task = str(welcome.task)
+        self._incarnation = welcome.incarnation
+        self._stream = stream
+        self._handle = handle
+        self._working: dict[int, asyncio.Task[None]] = {}
+        self._all: set[asyncio.Task[None]] = set()
+        self._over: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+
+    async def serve(self) -> None:
+        """Takes messages until the stream ends.
+
+        Raises:
+          OpError: if a message is malformed.
+          grpc.RpcError: if the stream broke.
+        """
+        self._read_on()
+        error = await self._over
+        if error is not None:
+            raise error
+
+    async def end(self, close: Callable[[], None]) -> None:
+        """Cancels what is not answered yet, then closes the session.
+
+        In a coroutine of its own: gRPC cancels the one that serves the stream, again and again.
+        """
+        self._stream.end()
+        tasks = list(self._all)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        close()
+
+    def _read_on(self) -> None:
+        task = asyncio.create_task(self._read())
+        self._all.add(task)
+        task.add_done_callback(self._all.discard)
+
+    async def _read(self) -> None:
+        """Takes messages until a call has to wait, and sees that call to its end."""
+        reads_on = True
+
+        def hand_over() -> None:
+            nonlocal reads_on
+            if reads_on:
+                reads_on = False
+                self._read_on()
+
+        error: Exception | None = None
+        try:
+            while reads_on:
+                received = await self._stream.receive()
+                if received is None:
+                    break
+                await self._take(*received, hand_over)
+            else:
+                return
+        except Exception as caught:
+            error = caught
+        if not self._over.done():  # else gRPC has cancelled the wait for it
+            self._over.set_result(error)
+
+    async def _take(
+        self, message: pb.Envelope, tensors: list[Array], hand_over: Callable[[], None]
+    ) -> None:
+        if message.WhichOneof("body") == "cancel":
+            self._cancel(message.cancel.id)
+        elif message.id:
+            reply, values = await noticing(self._answer(message, tensors), hand_over)
+            # A small answer is on its way before the next message is wanted.
+            if sum(value.nbytes for value in values) > CHUNK_BYTES:
+                hand_over()
+            await self._send(reply, values)
+        else:
+            with suppress(AbortedError):
+                self._check_incarnation(message)
+                await self._handle(message, tensors)
+
+    def _cancel(self, key: int) -> None:
+        """Cancels the work for a call; an answer that is being sent already goes on."""
+        if key in self._working:
+            self._working[key].cancel()
+
+    async def _answer(self, request: pb.Envelope, tensors: list[Array]) -> Reply:
+        task = asyncio.current_task()
+        assert task is not None
+        self._working[request.id] = task
+        try:
+            self._check_incarnation(request)
+            reply, values = await self._handle(request, tensors) or (pb.Envelope(), ())
+        except asyncio.CancelledError:
+            reply, values = self._failed(CancelledError("the call was cancelled")), ()
+        except Exception as error:  # the boundary of the process: whatever it is goes to the caller
+            if not isinstance(error, OpError):
+                _LOG.exception("a call failed with an error that is not jflow's own")
+            reply, values = self._failed(error), ()
+        self._working.pop(request.id, None)
+        reply.id = request.id
+        return reply, values
+
+    async def _send(self, reply: pb.Envelope, values: Sequence[Array]) -> None:
+        # The caller may be gone; its stream's end is noticed where the stream is read.
+        with suppress(grpc.RpcError, asyncio.InvalidStateError):
+            try:
+                await self._stream.send(reply, values)
+            except ResourceExhaustedError as error:
+                await self._stream.send(pb.Envelope(id=reply.id, status=self._failed(error).status))
+
+    def _failed(self, error: BaseException) -> pb.Envelope:
+        return pb.Envelope(status=error_to_status(error, self._task))
+
+    def _check_incarnation(self, request: pb.Envelope) -> None:
+        if request.incarnation not in (0, self._incarnation):
+            raise AbortedError(
+                f"{self._task} has restarted since this call's state was made "
+                f"(incarnation {request.incarnation:x} is now {self._incarnation:x}): its "
+                "variables and registered steps are gone; open a new session and initialize again",
+                task=self._task,
+            )
