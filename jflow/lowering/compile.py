@@ -19,11 +19,19 @@ Executable = Callable[..., list[jax.Array]]
 """Takes arrays or NumPy arrays and gives arrays on its device; donated arguments are used up."""
 
 
+def prepare(
+    jaxpr: jex.ClosedJaxpr, device: jax.Device, donated: tuple[int, ...]
+) -> Callable[[], Executable]:
+    """What compiles a program of this process; any thread may call it."""
+    lowered = _lower(jex.jaxpr_as_fun(jaxpr), jaxpr.in_avals, device, donated)
+    return lowered.compile  # type: ignore[no-any-return]
+
+
 def compile_jaxpr(
     jaxpr: jex.ClosedJaxpr, device: jax.Device, donated: tuple[int, ...]
 ) -> Executable:
     """Compiles a program of this process."""
-    return _compile(jex.jaxpr_as_fun(jaxpr), jaxpr.in_avals, device, donated)
+    return prepare(jaxpr, device, donated)()
 
 
 def compile_exported(data: bytes, device: jax.Device, donated: tuple[int, ...]) -> Executable:
@@ -35,7 +43,8 @@ def compile_exported(data: bytes, device: jax.Device, donated: tuple[int, ...]) 
     try:
         exported = jax.export.deserialize(bytearray(data))
         _check_custom_calls(exported.mlir_module())
-        return _compile(exported.call, exported.in_avals, device, donated)
+        executable: Executable = _lower(exported.call, exported.in_avals, device, donated).compile()
+        return executable
     except OpError:
         raise
     except Exception as error:
@@ -59,12 +68,12 @@ def _check_custom_calls(module: str) -> None:
         )
 
 
-def _compile(
+def _lower(
     fun: Callable[..., Any],
     in_avals: Sequence[Any],
     device: jax.Device,
     donated: tuple[int, ...],
-) -> Executable:
+) -> Any:
     here = jax.sharding.SingleDeviceSharding(device)
     jitted = jax.jit(
         fun,
@@ -74,5 +83,4 @@ def _compile(
         out_shardings=here,
     )
     shapes = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in in_avals]
-    compiled: Executable = jitted.lower(*shapes).compile()
-    return compiled
+    return jitted.lower(*shapes)

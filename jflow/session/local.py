@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import jax
 
@@ -24,7 +27,7 @@ class LocalBackend:
         self._devices = local_devices(LOCAL_TASK)
         self._store = Store(LOCAL_TASK)
         self._names = itertools.count()
-        self._executables: dict[str, Executable] = {}
+        self._prepared: dict[str, Callable[[], Executable]] = {}
         self._constants: dict[str, Array] = {}
 
     def inventory(self) -> Inventory:
@@ -37,7 +40,7 @@ class LocalBackend:
         constants = tuple(self.keep(array) for array in lowered.constants)
         device = self._devices[segment.device]
         name = f"program {next(self._names)}"
-        self._executables[name] = lowering.compile_jaxpr(lowered.jaxpr, device, segment.donated)
+        self._prepared[name] = lowering.prepare(lowered.jaxpr, device, segment.donated)
         return Program(name, constants, segment.donated)
 
     def keep(self, constant: Array) -> str:
@@ -46,14 +49,24 @@ class LocalBackend:
         return name
 
     def register(self, plans: Partition, n_fetches: int) -> Step:
-        bound = [self._bound(plan, self._devices[plan.device]) for plan in plans]
+        executables = self._compiled([p.digest for plan in plans for p in plan.programs])
+        bound = [self._bound(plan, self._devices[plan.device], executables) for plan in plans]
         return InlineStep(bound, n_fetches, self._store)
 
-    def _bound(self, plan: Plan, device: jax.Device) -> BoundPlan:
+    def _compiled(self, names: Sequence[str]) -> dict[str, Executable]:
+        prepared = [self._prepared.pop(name) for name in names]
+        if len(names) == 1:
+            return {names[0]: prepared[0]()}
+        with ThreadPoolExecutor(os.cpu_count()) as threads:
+            return dict(zip(names, threads.map(lambda compile_: compile_(), prepared), strict=True))
+
+    def _bound(
+        self, plan: Plan, device: jax.Device, executables: Mapping[str, Executable]
+    ) -> BoundPlan:
         return bind(
             plan,
             device,
-            lambda program: self._executables.pop(program.digest),
+            lambda program: executables[program.digest],
             lambda name: put(self._constants.pop(name), device),
         )
 

@@ -15,8 +15,8 @@ import numpy as np
 from jflow import lowering
 from jflow.cluster import Device, Task
 from jflow.errors import AbortedError, InvalidArgumentError
-from jflow.lowering import ProgramCache
-from jflow.plan import Plan, feed_indices, fetch_indices
+from jflow.lowering import Executable, ProgramCache
+from jflow.plan import Plan, Program, feed_indices, fetch_indices
 from jflow.resources import Store
 from jflow.wire import Array, Artifacts, Registered
 from jflow.worker.bound import BoundPlan, bind
@@ -89,6 +89,7 @@ class Worker:
             return Registered(0, missing)
         loop = asyncio.get_running_loop()
         try:
+            await self._compile(plans, artifacts)
             bound = [
                 await loop.run_in_executor(self._around.threads, self._bind, plan, artifacts)
                 for plan in plans
@@ -142,6 +143,16 @@ class Worker:
         """Takes a value that a part of another task sent."""
         self._around.deliver(step, edge, value)
 
+    async def _compile(self, plans: Sequence[Plan], artifacts: Artifacts) -> None:
+        """Compiles several programs side by side; binding finds them done."""
+        loop = asyncio.get_running_loop()
+        work = [(plan.device, program) for plan in plans for program in plan.programs]
+        if len(work) > 1:
+            await all_of(
+                loop.run_in_executor(self._around.threads, self._executable, *each, artifacts)
+                for each in work
+            )
+
     def _missing(self, plans: Sequence[Plan], artifacts: Artifacts) -> tuple[str, ...]:
         missing: dict[str, None] = {}
         for plan in plans:
@@ -159,13 +170,16 @@ class Worker:
         return bind(
             plan,
             device,
-            lambda program: self.programs.get(
-                program.digest,
-                device,
-                program.donated,
-                lambda: _sent(artifacts, program.digest)().tobytes(),
-            ),
+            lambda program: self._executable(plan.device, program, artifacts),
             lambda digest: self._constants.get(digest, device, _sent(artifacts, digest)),
+        )
+
+    def _executable(self, device: Device, program: Program, artifacts: Artifacts) -> Executable:
+        return self.programs.get(
+            program.digest,
+            self._devices[device],
+            program.donated,
+            lambda: _sent(artifacts, program.digest)().tobytes(),
         )
 
 
