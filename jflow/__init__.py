@@ -1,5 +1,8 @@
 """Dataflow graphs that span machines, compiled by XLA, with state that outlives your session."""
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from jax.numpy import bfloat16 as bfloat16
 from jax.numpy import bool_ as bool  # noqa: F401 - the rule knows only equal names
 from jax.numpy import complex64 as complex64
@@ -21,7 +24,6 @@ from jflow import lax as lax
 from jflow import nn as nn
 from jflow import numpy as numpy
 from jflow import random as random
-from jflow import train as train
 from jflow.functions import Connection as Connection
 from jflow.functions import connect as connect
 from jflow.functions import function as function
@@ -41,7 +43,6 @@ from jflow.graph import name_scope as name_scope
 from jflow.graph import reset_default_graph as reset_default_graph
 from jflow.graph import string as string
 from jflow.graph import variable_scope as variable_scope
-from jflow.launch import LocalCluster as LocalCluster
 from jflow.ops import Variable as Variable
 from jflow.ops import assign as assign
 from jflow.ops import assign_add as assign_add
@@ -68,3 +69,22 @@ from jflow.ops import variables_initializer as variables_initializer
 from jflow.session import ConfigProto as ConfigProto
 from jflow.session import RunOptions as RunOptions
 from jflow.session import Session as Session
+
+if TYPE_CHECKING:
+    from jflow import train as train
+    from jflow.launch import LocalCluster as LocalCluster
+
+# gRPC takes as long to import as the rest of jflow: these come when they are asked for.
+_LATER = {"train": ("jflow.train", None), "LocalCluster": ("jflow.launch", "LocalCluster")}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module 'jflow' has no attribute {name!r}")
+    module, attribute = _LATER[name]
+    value = importlib.import_module(module)
+    return getattr(value, attribute) if attribute else value
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *_LATER]

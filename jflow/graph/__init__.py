@@ -12,6 +12,7 @@ from jflow.graph.gradient import gradients as gradients
 from jflow.graph.graph import Graph as Graph
 from jflow.graph.graph import Operation as Operation
 from jflow.graph.graph import Tensor as Tensor
+from jflow.graph.host import Array as Array
 from jflow.graph.host import HostArray as HostArray
 from jflow.graph.host import is_host as is_host
 from jflow.graph.host import string as string

@@ -11,6 +11,7 @@ from typing import Self
 
 from jflow.cluster import ClusterSpec, Task, read_tf_config, split_address
 from jflow.errors import InvalidArgumentError, NotFoundError
+from jflow.execution import local_devices
 from jflow.lowering import export_platform
 from jflow.master import Master
 from jflow.plan import Plan
@@ -28,7 +29,7 @@ from jflow.wire import (
     WorkerSession,
     load_token,
 )
-from jflow.worker import Worker, local_devices
+from jflow.worker import Worker
 
 _N_THREADS = 8
 

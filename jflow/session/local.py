@@ -11,13 +11,13 @@ import jax
 
 from jflow import lowering
 from jflow.cluster import LOCAL_TASK
+from jflow.execution import BoundPlan, InlineStep, bind, local_devices, put
 from jflow.lowering import Executable
 from jflow.partition import Partition, Segment
 from jflow.placement import Inventory
 from jflow.plan import Plan, Program
 from jflow.resources import Store
 from jflow.session.backend import Array, DeviceInfo, Step
-from jflow.worker import BoundPlan, InlineStep, bind, local_devices, put
 
 
 class LocalBackend:

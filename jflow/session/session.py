@@ -23,8 +23,7 @@ from jflow.session.backend import (
 )
 from jflow.session.config import ConfigProto, RunOptions
 from jflow.session.fetches import Fetches, parse_feed_list, parse_feeds, parse_fetches
-from jflow.session.remote import reset_containers
-from jflow.session.target import checked_config, checked_target, open_backend
+from jflow.session.target import checked_config, checked_target, open_backend, reset_target
 
 
 class Session:
@@ -175,8 +174,7 @@ class Session:
           NotFoundError: if the target is not "grpc://host:port".
           UnavailableError: if a task cannot be reached.
         """
-        if checked_target(target):
-            reset_containers(target, list(containers or [""]), checked_config(config))
+        reset_target(checked_target(target), list(containers or [""]), checked_config(config))
 
     def as_default(self) -> AbstractContextManager[Any]:
         """A block in which `tensor.eval()` and `op.run()` use this session; it stays open."""

@@ -1,7 +1,11 @@
-"""Which backend a target means."""
+"""Which backend a target means.
+
+gRPC takes as long to import as the rest of jflow, so it is imported when a target needs it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from jflow.cluster import split_address
@@ -9,14 +13,25 @@ from jflow.errors import NotFoundError
 from jflow.session.backend import Backend
 from jflow.session.config import ConfigProto
 from jflow.session.local import LocalBackend
-from jflow.session.remote import RemoteBackend
 
 _SCHEME = "grpc://"
 
 
 def open_backend(target: str, config: ConfigProto) -> Backend:
     """The backend of a target that `checked_target` let pass. Nothing is connected yet."""
-    return RemoteBackend(target, config) if target else LocalBackend()
+    if not target:
+        return LocalBackend()
+    from jflow.session.remote import RemoteBackend  # noqa: PLC0415 - see above
+
+    return RemoteBackend(target, config)
+
+
+def reset_target(target: str, containers: Sequence[str], config: ConfigProto) -> None:
+    """Frees containers on every task of a cluster; for this process there is nothing to do."""
+    if target:
+        from jflow.session.remote import reset_containers  # noqa: PLC0415 - see above
+
+        reset_containers(target, containers, config)
 
 
 def checked_target(target: Any) -> str:

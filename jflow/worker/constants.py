@@ -9,9 +9,9 @@ from typing import Any
 
 import jax
 
+from jflow.execution.devices import put
 from jflow.graph import is_host
 from jflow.wire import Array
-from jflow.worker.devices import put
 
 
 class ConstantCache:

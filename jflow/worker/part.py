@@ -14,12 +14,12 @@ import jax.numpy as jnp
 
 from jflow.cluster import Task
 from jflow.errors import InternalError, InvalidArgumentError, OpError
+from jflow.execution.bound import BoundCall, BoundPlan, BoundRun
+from jflow.execution.devices import put
+from jflow.execution.frame import Frame
 from jflow.plan import Feed, Fetch, Recv, Send, Slot
 from jflow.resources import Store
 from jflow.wire import Array, begin
-from jflow.worker.bound import BoundCall, BoundPlan, BoundRun
-from jflow.worker.devices import put
-from jflow.worker.frame import Frame
 from jflow.worker.rendezvous import Rendezvous
 
 QUICK_S = 200e-6

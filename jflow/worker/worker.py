@@ -15,11 +15,11 @@ import numpy as np
 from jflow import lowering
 from jflow.cluster import Device, Task
 from jflow.errors import AbortedError, InvalidArgumentError
+from jflow.execution.bound import BoundPlan, bind
 from jflow.lowering import Executable, ProgramCache
 from jflow.plan import Plan, Program, feed_indices, fetch_indices
 from jflow.resources import Store
 from jflow.wire import Array, Artifacts, Registered
-from jflow.worker.bound import BoundPlan, bind
 from jflow.worker.constants import ConstantCache
 from jflow.worker.part import Surroundings, Transport, all_of, run_part
 from jflow.worker.rendezvous import Rendezvous

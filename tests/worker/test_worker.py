@@ -13,9 +13,10 @@ import pytest
 
 from jflow import errors, lowering
 from jflow.cluster import Device, Task
+from jflow.execution import local_devices
 from jflow.plan import Call, Feed, Fetch, Plan, Program, Recv, Run, Send, VariableKey, VariableSpec
 from jflow.wire import Registered
-from jflow.worker import Worker, all_of, local_devices
+from jflow.worker import Worker, all_of
 
 A, B = Task("a", 0), Task("b", 0)
 A0, A1 = Device(A, "CPU", 0), Device(A, "CPU", 1)

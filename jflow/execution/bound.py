@@ -9,9 +9,9 @@ from typing import Any
 
 import jax
 
+from jflow.execution.functions import HostFunction, host_function
 from jflow.lowering import Executable
 from jflow.plan import Call, Plan, Program, Run, Step
-from jflow.worker.functions import HostFunction, host_function
 
 
 @dataclass

@@ -1,7 +1,7 @@
 import jax
 
 from jflow.cluster import Device, Task
-from jflow.worker import local_devices
+from jflow.execution import local_devices
 
 TASK = Task("worker", 3)
 

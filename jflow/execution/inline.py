@@ -8,12 +8,12 @@ from typing import Any
 import jax
 import numpy as np
 
+from jflow.execution.bound import BoundCall, BoundPlan, BoundRun, BoundStep
+from jflow.execution.devices import put
+from jflow.execution.frame import Frame
+from jflow.graph import Array
 from jflow.plan import Feed, Fetch, Recv, Send, Slot
 from jflow.resources import Store
-from jflow.wire import Array
-from jflow.worker.bound import BoundCall, BoundPlan, BoundRun, BoundStep
-from jflow.worker.devices import put
-from jflow.worker.frame import Frame
 
 
 class InlineStep:

@@ -9,12 +9,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jflow.execution.bound import BoundCall, BoundPlan, BoundRun
+from jflow.execution.loan import lent
 from jflow.graph import is_host
 from jflow.plan import Slot
 from jflow.resources import Lease, Store, Variable
-from jflow.wire import SMALL_BYTES
-from jflow.worker.bound import BoundCall, BoundPlan, BoundRun
-from jflow.worker.loan import lent
+
+COPIED_BYTES = 4096
+"""Up to this size a copy of a variable takes less time than keeping account of a view."""
 
 
 class Frame:
@@ -70,7 +72,7 @@ class Frame:
         """
         value = self._slots[slot]
         lease = self._leases.get(slot)
-        if lease is None or value.nbytes <= SMALL_BYTES:
+        if lease is None or value.nbytes <= COPIED_BYTES:
             return self.host(slot, copy=True)
         return lent(self.host(slot, copy=False), lease.again())
 

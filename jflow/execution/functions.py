@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from jflow.errors import InvalidArgumentError
-from jflow.wire import Array
+from jflow.graph import Array
 
 HostFunction = Callable[..., Sequence[Array]]
 """Takes arrays on the host and gives such arrays; neither may be changed afterwards."""

@@ -7,9 +7,9 @@ import pytest
 
 from jflow import errors
 from jflow.cluster import Device, Task
+from jflow.execution import BoundRun, Frame, bind
 from jflow.plan import Plan, Program, Run, VariableKey, VariableSpec
 from jflow.resources import Store
-from jflow.worker import BoundRun, Frame, bind
 
 TASK = Task("ps", 0)
 CPU = Device(TASK, "CPU", 0)
