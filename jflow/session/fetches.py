@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from jflow.graph import Graph, Operation, Symbolic, Tensor, as_array, carry, restore
+from jflow.graph.carrier import carrier_of
 
 Array = np.ndarray[Any, Any]
 
@@ -28,6 +29,7 @@ class Fetches:
         self._tree = tree
         self._leaves = leaves
         self.tensors = tuple(dict.fromkeys(x for x in leaves if isinstance(x, Tensor)))
+        self._is_plain = all(carrier_of(tensor.dtype) is None for tensor in self.tensors)
         self.targets = tuple(dict.fromkeys(x for x in leaves if isinstance(x, Operation)))
 
     def fill(self, values: Mapping[Tensor, Array]) -> Any:
@@ -36,6 +38,32 @@ class Fetches:
             restore(values[x], x.dtype) if isinstance(x, Tensor) else None for x in self._leaves
         ]
         return jax.tree.unflatten(self._tree, filled)
+
+    def fill_single(self, values: Sequence[Array]) -> Any:
+        """What a structure that is a single element stands for."""
+        (leaf,) = self._leaves
+        if not isinstance(leaf, Tensor):
+            return None
+        return values[0][()] if self._is_plain else restore(values[0], leaf.dtype)
+
+
+class FeedSlot:
+    """Takes values for one tensor; what fits at once takes no detour."""
+
+    __slots__ = ("_dtype", "_quick", "_shape", "_tensor")
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._tensor = tensor
+        self._shape = tensor.shape
+        self._dtype = tensor.dtype
+        is_plain = isinstance(self._dtype, np.dtype) and carrier_of(self._dtype) is None
+        self._quick = (np.ndarray, self._dtype.type) if is_plain else ()
+
+    def take(self, value: Any) -> Array:
+        """The array that carries a value. Raises as `parse_feeds`."""
+        if type(value) in self._quick and (value.dtype, value.shape) == (self._dtype, self._shape):
+            return np.asarray(value)
+        return _fed(self._tensor, value)
 
 
 def parse_fetches(graph: Graph, fetches: Any) -> Fetches:
@@ -98,6 +126,11 @@ def parse_feed_list(graph: Graph, keys: Iterable[Any]) -> tuple[Tensor, ...]:
 
 def _feed(graph: Graph, key: Any, value: Any) -> tuple[Tensor, Array]:
     tensor = _feed_key(graph, key)
+    return tensor, _fed(tensor, value)
+
+
+def _fed(tensor: Tensor, value: Any) -> Array:
+    """The array that carries a value fed for a tensor."""
     if isinstance(value, Symbolic | Operation):
         raise TypeError(
             f"the value fed for {tensor!r} is a graph element: {value!r}; fetch it first"
@@ -111,7 +144,7 @@ def _feed(graph: Graph, key: Any, value: Any) -> tuple[Tensor, Array]:
             f"Cannot feed value of shape {array.shape} for tensor {tensor.name!r}, "
             f"which has shape {tensor.shape} (made at {tensor.op.origin})"
         )
-    return tensor, carry(array)
+    return carry(array)
 
 
 def _feed_key(graph: Graph, key: Any) -> Tensor:

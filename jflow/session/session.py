@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from jflow.cluster import Device
 from jflow.errors import OpError
@@ -22,8 +22,18 @@ from jflow.session.backend import (
     register_step,
 )
 from jflow.session.config import ConfigProto, RunOptions
-from jflow.session.fetches import Fetches, parse_feed_list, parse_feeds, parse_fetches
+from jflow.session.fetches import FeedSlot, Fetches, parse_feed_list, parse_feeds, parse_fetches
 from jflow.session.target import checked_config, checked_target, open_backend, reset_target
+
+_SINGLE = frozenset({Tensor, Operation})
+
+
+class _Known(NamedTuple):
+    """A step of a single fetch that has run before."""
+
+    step: Step
+    slots: tuple[FeedSlot, ...]
+    fetches: Fetches
 
 
 class Session:
@@ -54,7 +64,8 @@ class Session:
         self._backend: Backend = open_backend(target, self._config)
         self._placer = Placer(self._config.allow_soft_placement, self._config.log_device_placement)
         self._steps: dict[StepKey, Step] = {}
-        self._singles: dict[Tensor | Operation, Fetches] = {}
+        self._known: dict[Any, _Known] = {}
+        self._default_timeout = self._config.operation_timeout_in_ms / 1000 or None
         self._registering = threading.Lock()
         self._closed = False
         self._blocks: ExitStack | None = None
@@ -98,8 +109,14 @@ class Session:
         """
         if self._closed:
             raise RuntimeError("Attempted to use a closed Session.")
-        parsed = self._parsed(fetches)
-        feeds = {} if feed_dict is None else parse_feeds(self._graph, feed_dict)
+        key: Any = None
+        if type(fetches) in _SINGLE and (not feed_dict or type(feed_dict) is dict):
+            key = (fetches, *feed_dict) if feed_dict else fetches
+            known = self._known.get(key)
+            if known is not None:
+                return self._run_known(known, feed_dict or {}, options)
+        parsed = parse_fetches(self._graph, fetches)
+        feeds = parse_feeds(self._graph, feed_dict)
         if self._graph.is_empty:
             raise RuntimeError("The Session graph is empty: add operations before calling run().")
         fetched = parsed.tensors
@@ -111,7 +128,23 @@ class Session:
         except OpError as error:
             add_origin(error, self._graph)
             raise
+        if key is not None and len(fetched) == len(parsed.tensors):
+            self._known[key] = _Known(step, tuple(map(FeedSlot, feeds)), parsed)
         return parsed.fill(feeds | dict(zip(fetched, values, strict=True)))
+
+    def _run_known(
+        self, known: _Known, feed_dict: Mapping[Any, Any], options: RunOptions | None
+    ) -> Any:
+        """Runs a step of a single fetch again, with nothing left to find out."""
+        feeds = [
+            slot.take(value) for slot, value in zip(known.slots, feed_dict.values(), strict=True)
+        ]
+        try:
+            values = known.step.run(feeds, self._timeout(options))
+        except OpError as error:
+            add_origin(error, self._graph)
+            raise
+        return known.fetches.fill_single(values)
 
     def make_callable(
         self, fetches: Any, feed_list: Sequence[Any] | None = None
@@ -201,15 +234,6 @@ class Session:
         finally:
             self.close()
 
-    def _parsed(self, fetches: Any) -> Fetches:
-        """A fetch structure taken apart, remembered where it is a single element."""
-        if not isinstance(fetches, Tensor | Operation):
-            return parse_fetches(self._graph, fetches)
-        parsed = self._singles.get(fetches)
-        if parsed is None:
-            parsed = self._singles[fetches] = parse_fetches(self._graph, fetches)
-        return parsed
-
     def _step(self, key: StepKey) -> Step:
         step = self._steps.get(key)
         if step is None:
@@ -221,9 +245,9 @@ class Session:
         return step
 
     def _timeout(self, options: RunOptions | None) -> float | None:
-        asked = options.timeout_in_ms if options is not None else 0
-        milliseconds = asked or self._config.operation_timeout_in_ms
-        return milliseconds / 1000 if milliseconds else None
+        if options is None:
+            return self._default_timeout
+        return options.timeout_in_ms / 1000 or self._default_timeout
 
     def __repr__(self) -> str:
         state = "closed " if self._closed else ""
