@@ -11,7 +11,17 @@ import jax.extend.core as jex
 import jax.numpy as jnp
 import numpy as np
 
-from jflow.graph import Graph, Operation, Symbolic, Tensor, VariableRef, as_dtype, internals, live
+from jflow.graph import (
+    Graph,
+    Operation,
+    Symbolic,
+    Tensor,
+    VariableRef,
+    as_dtype,
+    internals,
+    live,
+    origin,
+)
 from jflow.graph import get_default_graph as _default_graph
 from jflow.graph.dtypes import as_array
 from jflow.graph.equations import shape_of
@@ -250,6 +260,8 @@ class Variable(Symbolic):
         graph = self._graph_of(inputs)
         if graph:
             return _add(graph, primitive, inputs, self._ref, name, **params)
+        if internals.is_tracing():
+            params["line"] = origin.describe(origin.user_place())
         written = self._bind(primitive, inputs, **params)
         return self if written is None else written
 
