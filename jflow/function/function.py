@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -60,6 +61,7 @@ class Function:
         self._static_nums = _tuple(static_argnums, int)
         self._static_names = frozenset(_tuple(static_argnames, str))
         self._has_static = bool(self._static_nums or self._static_names)
+        self._first = threading.RLock()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs on the current connection, or joins what is being built around the call.
@@ -79,10 +81,14 @@ class Function:
         key = (tree, tuple([_key(leaf) for leaf in leaves]), internals.trace_context())
         call = calls.get(key)
         if call is None:
-            made = self._first_call(connection, tree, leaves)
-            if not isinstance(made, _Call):
-                return made.value
-            call = calls[key] = made
+            # One thread traces and compiles for all that come meanwhile.
+            with self._first:
+                call = calls.get(key)
+                if call is None:
+                    made = self._first_call(connection, tree, leaves)
+                    if not isinstance(made, _Call):
+                        return made.value
+                    call = calls[key] = made
         values = call.run([leaf for leaf in leaves if not isinstance(leaf, _STATIC)])
         return jax.tree.unflatten(call.out_tree, values)
 
