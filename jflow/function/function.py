@@ -103,7 +103,7 @@ class Function:
 
     def _first_call(self, connection: Connection, tree: Any, leaves: list[Any]) -> Any:
         self._check(tree, leaves)
-        check_closure(self._fun)
+        check_closure(self._fun, [leaf.value for leaf in leaves if isinstance(leaf, Static)])
         graph = next((leaf.graph for leaf in leaves if isinstance(leaf, Tensor)), None)
         traced = self._trace(tree, leaves, keep_rules=graph is not None)
         graph = graph or _graph_of(traced.variables)
