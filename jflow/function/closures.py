@@ -31,8 +31,8 @@ def check_closure(fun: Callable[..., Any], settings: Iterable[Any] = ()) -> None
         if isinstance(value, nnx.Module):
             raise TypeError(
                 f"{tracing.name_of(fun)!r} uses the NNX module {name!r} ({type(value).__name__}) "
-                "from outside, so its parameters would be constants; pass them: `graphdef, params = "
-                f"nnx.split({name})` outside, `params` as an argument, and `nnx.merge(graphdef, "
+                "from outside, so its parameters would be constants; pass them: `graphdef, params "
+                f"= nnx.split({name})` outside, `params` as an argument, and `nnx.merge(graphdef, "
                 "params)` inside"
             )
 
