@@ -78,7 +78,10 @@ class Function:
         leaves, tree = jax.tree.flatten((args, kwargs))
         connection = current()
         calls: dict[Any, _Call] = connection.calls_of(self)
-        key = (tree, tuple([_key(leaf) for leaf in leaves]), internals.trace_context())
+        try:
+            key = (tree, tuple([_key(leaf) for leaf in leaves]), internals.trace_context())
+        except OverflowError as error:
+            raise ValueError(f"{self!r} got a number that JAX has no array for: {error}") from None
         call = calls.get(key)
         if call is None:
             # One thread traces and compiles for all that come meanwhile.

@@ -284,7 +284,7 @@ class Variable(Symbolic):
             array = as_array(value, self.dtype)
             graph = self._graph_of(())
             return graph.constant(array) if graph else array
-        elif isinstance(value, jax.Array) and value.weak_type:
+        elif isinstance(value, jax.Array) and value.aval.weak_type:
             value = value.astype(self.dtype)
         if value.dtype != self.dtype:
             raise TypeError(
