@@ -81,7 +81,7 @@ class Function:
         try:
             key = (tree, tuple([_key(leaf) for leaf in leaves]), internals.trace_context())
         except OverflowError as error:
-            raise ValueError(f"{self!r} got a number that JAX has no array for: {error}") from None
+            raise ValueError(f"{self!r} got a number too large: {error}") from None
         call = calls.get(key)
         if call is None:
             # One thread traces and compiles for all that come meanwhile.
@@ -246,6 +246,11 @@ def _check_outputs(outputs: Sequence[Any], tree: Any, fun: Function) -> None:
                 f"{fun!r} returns {output!r:.80} of type {type(output).__name__} as "
                 f"result{keystr(_path(tree, number))}, where an array or a number is expected"
             )
+        if isinstance(output, int):
+            try:
+                shaped_abstractify(output)
+            except OverflowError as error:
+                raise ValueError(f"{fun!r} returns a number too large: {error}") from None
 
 
 def _path(tree: Any, number: int) -> tuple[Any, ...]:

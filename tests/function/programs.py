@@ -383,8 +383,7 @@ def _node(draw: st.DrawFn, place: _Place, kinds: list[str]) -> tuple[Node, str]:
         for name, transformation in TRANSFORMATIONS.items()
         if place.depth and place.allows(transformation) and set(transformation.takes) <= set(kinds)
     ]
-    choices = [st.just("read"), st.sampled_from(possible)]
-    what = draw(st.one_of(*choices, *([st.sampled_from(nested)] * 2 if nested else [])))
+    what = draw(st.sampled_from([*possible, *nested, *nested, *["read"] * 4]))
     if what == "read":
         number = draw(st.integers(0, len(VARIABLES) - 1))
         return Node(what, (number,), device), VARIABLES[number]

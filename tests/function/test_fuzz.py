@@ -81,7 +81,7 @@ def _arrays() -> st.SearchStrategy[Any]:
 
 
 def _junk() -> st.SearchStrategy[Any]:
-    numbers = st.integers(-(2**70), 2**70) | st.floats() | st.complex_numbers()
+    numbers = st.integers(-(2**70), 2**70) | st.floats(width=32) | st.complex_numbers(width=64)
     plain = st.none() | st.booleans() | numbers | st.text(max_size=8) | st.binary(max_size=4)
     made = st.builds(Odd) | st.builds(Unhashable) | st.just(object) | st.just(len)
     return plain | made | _arrays() | st.just(jnp.ones(2)) | st.just(jax.random.key(0))

@@ -19,7 +19,7 @@ from tests.clusters import BACKENDS, Backend
 N_STEPS = 2
 
 
-@pytest.fixture(scope="module", params=["local", "in_process"])
+@pytest.fixture(scope="module", params=["in_process"])
 def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
     with BACKENDS[request.param]() as backend:
         yield backend

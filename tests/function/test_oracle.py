@@ -108,6 +108,7 @@ def _slopes(fun: Callable[..., Any]) -> Callable[..., Any]:
     return lambda tree, *values: jax.value_and_grad(total)(tree["params"], tree["rest"], *values)
 
 
+@pytest.mark.parametrize("place", ["local", "processes"], indirect=True)
 @given(st.data())
 @settings(max_examples=10, suppress_health_check=_LIMITS)
 def test_the_gradient_of_a_function_is_that_of_jax(place: Place, data: st.DataObject) -> None:
@@ -115,6 +116,7 @@ def test_the_gradient_of_a_function_is_that_of_jax(place: Place, data: st.DataOb
     _check(program, place, decorate=_slopes)
 
 
+@pytest.mark.parametrize("place", ["local"], indirect=True)
 @given(st.data())
 @settings(max_examples=8, suppress_health_check=_LIMITS)
 def test_cuts_do_not_change_what_a_function_gives(place: Place, data: st.DataObject) -> None:
@@ -125,6 +127,7 @@ def test_cuts_do_not_change_what_a_function_gives(place: Place, data: st.DataObj
         _check(program, place)
 
 
+@pytest.mark.parametrize("place", ["local", "processes"], indirect=True)
 @given(st.data())
 @settings(max_examples=8, suppress_health_check=_LIMITS)
 def test_one_segment_gives_the_same_bits(place: Place, data: st.DataObject) -> None:
