@@ -87,7 +87,7 @@ def _check(
 
 
 @given(st.data())
-@settings(max_examples=15, suppress_health_check=_LIMITS)
+@settings(max_examples=10, suppress_health_check=_LIMITS)
 def test_a_function_gives_what_jax_gives_under_any_placement(
     place: Place, data: st.DataObject
 ) -> None:
