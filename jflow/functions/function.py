@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -67,6 +68,7 @@ class Function:
         self._static_names = frozenset(_tuple(static_argnames, str))
         self._has_static = bool(self._static_nums or self._static_names)
         self._last: tuple[Connection | None, dict[Any, _Call]] = (None, {})
+        self._first = threading.RLock()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs on the current connection, or joins what is being built around the call.
@@ -81,11 +83,10 @@ class Function:
         calls, key, leaves = self._signature(args, kwargs)
         call = calls.get(key)
         if call is None:
-            traced = self._trace(key, leaves)
-            graph = _graph_of(traced, leaves)
-            if graph is not None:
-                return self._join(graph, traced, leaves)
-            call = self._make_call(key, traced, leaves)
+            made = self._made(calls, key, leaves)
+            if not isinstance(made, _Call):
+                return self._join(*made, leaves)
+            call = made
         if call.has_static:
             leaves = _dynamic(leaves)
         return call.out_tree.unflatten(call.run(leaves))
@@ -96,13 +97,9 @@ class Function:
         Raises:
           TypeError: if the call would become part of a graph; `Session.placement` tells then.
         """
-        calls, key, leaves = self._signature(args, kwargs)
-        call = calls.get(key)
-        if call is None:
-            traced = self._trace(key, leaves)
-            if _graph_of(traced, leaves) is not None:
-                raise TypeError(f"{self!r} is part of a graph here; ask Session.placement")
-            call = self._make_call(key, traced, leaves)
+        call = self._made(*self._signature(args, kwargs))
+        if not isinstance(call, _Call):
+            raise TypeError(f"{self!r} is part of a graph here; ask Session.placement")
         return call.run.placement()
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
@@ -126,8 +123,24 @@ class Function:
         if connection is not last:
             calls = connection.calls_of(self)
             self._last = connection, calls
-        kinds = [x.aval if type(x) is ConcreteArray else _kind(x) for x in leaves]
+        try:
+            kinds = [x.aval if type(x) is ConcreteArray else _kind(x) for x in leaves]
+        except OverflowError as error:
+            raise ValueError(f"{self!r} got a number too large: {error}") from None
         return calls, (tree, tuple(kinds), internals.trace_context()), leaves
+
+    def _made(
+        self, calls: dict[Any, _Call], key: Any, leaves: list[Any]
+    ) -> _Call | tuple[Graph, _Traced]:
+        """How to run a signature, or the graph that the call becomes part of and its equations."""
+        # One thread traces and compiles for all that come meanwhile.
+        with self._first:
+            call = calls.get(key)
+            if call is not None:
+                return call
+            traced = self._trace(key, leaves)
+            graph = _graph_of(traced, leaves)
+            return self._make_call(key, traced, leaves) if graph is None else (graph, traced)
 
     def _make_call(self, key: Any, traced: _Traced, leaves: list[Any]) -> _Call:
         connection = current()
@@ -150,7 +163,7 @@ class Function:
     def _trace(self, key: Any, leaves: list[Any]) -> _Traced:
         tree = key[0]
         self._check(tree, leaves)
-        check_closure(self._fun)
+        check_closure(self._fun, [leaf.value for leaf in leaves if isinstance(leaf, Static)])
         in_graph = any(isinstance(leaf, Tensor) for leaf in leaves)
         out_trees = []
 
@@ -278,6 +291,11 @@ def _check_outputs(outputs: Sequence[Any], tree: Any, fun: Function) -> None:
                 f"{fun!r} returns {output!r:.80} of type {type(output).__name__} as "
                 f"result{keystr(_path(tree, number))}, where an array or a number is expected"
             )
+        if isinstance(output, int):
+            try:
+                shaped_abstractify(output)
+            except OverflowError as error:
+                raise ValueError(f"{fun!r} returns a number too large: {error}") from None
 
 
 def _path(tree: Any, number: int) -> tuple[Any, ...]:

@@ -12,7 +12,7 @@ runs on one device and is pure unless it is one of jflow's own, so
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax.extend.core as jex
@@ -80,8 +80,8 @@ def _asked_inside(eqn: jex.JaxprEqn) -> set[Request]:
 
 def _asked(eqn: jex.JaxprEqn) -> list[Request]:
     """What the equation and those inside ask for, where they ask."""
-    found = {asked for asked in (*_asked_inside(eqn), request.asked(eqn)) if not asked.is_empty}
-    return sorted(found, key=str)
+    found = {asked.alone for asked in (*_asked_inside(eqn), request.asked(eqn))}
+    return sorted((asked for asked in found if not asked.is_empty), key=str)
 
 
 class _Flattener:
@@ -96,13 +96,13 @@ class _Flattener:
         self._keep_rules = keep_rules
         self.eqns: list[jex.JaxprEqn] = []
         self.consts: dict[jex.Var, Any] = {}
-        self._written: dict[VariableRef, str] = {}
+        self._read_so_far: set[VariableRef] = set()
+        self._written_since: dict[VariableRef, str] = {}
 
     def emit(self, eqn: jex.JaxprEqn, args: list[Atom]) -> Sequence[Atom]:
         name = eqn.primitive.name
-        if eqn.primitive in WRITES:
-            ref = eqn.params["variable"]
-            self._written[ref] = origin.line_of(eqn)
+        if eqn.primitive in ACCESSES:
+            self._note(eqn)
         if not _is_nested(eqn):
             return self._append(eqn, args)
         if name in _CALLS:
@@ -111,6 +111,7 @@ class _Flattener:
             self._check_rule(eqn)
             return self._open(eqn.params[_RULES[name]], args)
         _refuse_writes(eqn)
+        self._check_recomputed(eqn)
         if name in _CHECKPOINTS:
             return self._checkpoint(eqn, args)
         return self._control_flow(eqn, args)
@@ -134,24 +135,29 @@ class _Flattener:
             )
 
     def _checkpoint(self, eqn: jex.JaxprEqn, args: list[Atom]) -> Sequence[Atom]:
-        self._check_recomputed(eqn)
         if len(_asked(eqn)) > 1:
             # What to recompute is a matter of one device; the memory saved is not worth an error.
             return self._open(jex.ClosedJaxpr(eqn.params["jaxpr"], []), args)
         return self._control_flow(eqn, args)
 
+    def _note(self, eqn: jex.JaxprEqn) -> None:
+        ref = eqn.params["variable"]
+        if eqn.primitive is read_p:
+            self._read_so_far.add(ref)
+        elif eqn.primitive in WRITES and ref in self._read_so_far:
+            self._written_since[ref] = origin.line_of(eqn)
+
     def _check_recomputed(self, eqn: jex.JaxprEqn) -> None:
         """A backward pass that reads a variable again has to find what the forward pass found."""
-        if not eqn.params["differentiated"]:
-            return
-        for ref in _reads_inside(eqn):
-            if ref in self._written:
-                raise NotImplementedError(
-                    f"{ref} is read inside jax.checkpoint (at "
-                    f"{origin.line_of(eqn)}) and written at "
-                    f"{self._written[ref]}, before the backward pass reads it again; read it "
-                    "outside of the checkpointed function and pass the value as an argument"
-                )
+        for checkpoint in _recomputations(eqn):
+            for ref, reading in _reads_inside(checkpoint).items():
+                if ref in self._written_since:
+                    raise NotImplementedError(
+                        f"{ref} is read inside jax.checkpoint (at {origin.line_of(reading)}) and "
+                        f"written at {self._written_since[ref]}, before the backward pass reads it "
+                        "again; read it outside of the checkpointed function and pass the value "
+                        "as an argument"
+                    )
 
     def _control_flow(self, eqn: jex.JaxprEqn, args: list[Atom]) -> Sequence[Atom]:
         reads = _reads_inside(eqn)
@@ -169,6 +175,7 @@ class _Flattener:
         return self._append(_on_one_device(eqn), args)
 
     def _read(self, ref: VariableRef, eqn: jex.JaxprEqn) -> jex.Var:
+        self._note(eqn)
         var = jex.Var(ref.aval)
         self.eqns.append(eqn.replace(outvars=[var]))
         return var
@@ -193,6 +200,16 @@ def _reads_inside(eqn: jex.JaxprEqn) -> dict[VariableRef, jex.JaxprEqn]:
             for ref, deeper in _reads_inside(inner).items():
                 reads.setdefault(ref, deeper)
     return reads
+
+
+def _recomputations(eqn: jex.JaxprEqn) -> Iterator[jex.JaxprEqn]:
+    """The checkpoints, the equation itself or inside of it, of which a backward pass is part."""
+    if eqn.primitive.name in _CHECKPOINTS and eqn.params["differentiated"]:
+        yield eqn
+    else:
+        for body in _bodies(eqn):
+            for inner in body.eqns:
+                yield from _recomputations(inner)
 
 
 def _on_one_device(eqn: jex.JaxprEqn) -> jex.JaxprEqn:

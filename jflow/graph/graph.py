@@ -295,7 +295,7 @@ class Graph:
         consts = [self.constant(value).var for value in jaxpr.consts]
         atoms = equations.inline(jaxpr.jaxpr, consts, args, emit)
         return [
-            self.constant(np.asarray(atom.val), atom.val.dtype)
+            self.constant(np.asarray(atom.val))
             if isinstance(atom, jex.Literal)
             else self._tensors[atom]
             for atom in atoms

@@ -19,7 +19,6 @@ import jax.extend.core as jex
 from jax.interpreters import batching, mlir
 
 from jflow.cluster import DeviceSpec
-from jflow.graph import origin
 from jflow.graph.dtypes import Dtype
 from jflow.graph.host import HostArray
 
@@ -93,13 +92,13 @@ read_p = jex.Primitive("read")
 """() → value; param `variable`."""
 
 assign_p = jex.Primitive("assign")
-"""value → value; param `variable`. Also initializes it."""
+"""value → value; param `variable`, in a traced function also `line`. Also initializes it."""
 
 initialize_p = jex.Primitive("initialize")
 """value → value; param `variable`. As `assign`, but only if the variable has no value yet."""
 
 update_p = jex.Primitive("update")
-"""*operands → new value; params `variable`, `body`: ClosedJaxpr of (old, *operands) → new."""
+"""*operands → new value; params as `assign`, and `body`: ClosedJaxpr of (old, *operands) → new."""
 
 check_p = jex.Primitive("check_indices")
 """report → (); param `variable`. Fails the step if the report tells of an index out of range."""
@@ -128,24 +127,28 @@ def _read_aval(*, variable: VariableRef) -> jax.core.ShapedArray:
     return variable.aval
 
 
-def _write_aval(*_: Any, variable: VariableRef, **__: Any) -> tuple[Any, set[WriteEffect]]:
-    line = origin.describe(origin.user_place())
+def _write_aval(
+    *_: Any, variable: VariableRef, line: str = "", **__: Any
+) -> tuple[Any, set[WriteEffect]]:
+    # The line is a parameter, for JAX asks once for equal parameters and remembers the answer.
     return variable.aval, {WriteEffect(variable, line)}
 
 
-def _check_aval(_: Any, *, variable: VariableRef) -> tuple[Any, set[WriteEffect]]:
-    return (), _write_aval(variable=variable)[1]
+def _check_aval(*_: Any, variable: VariableRef, line: str = "") -> tuple[Any, set[WriteEffect]]:
+    return (), _write_aval(variable=variable, line=line)[1]
 
 
 def _make_bindable(primitive: jex.Primitive) -> None:
-    def access(*args: Any, variable: VariableRef, **params: Any) -> Any:
+    def access(*args: Any, variable: VariableRef, line: str = "", **params: Any) -> Any:
         assert variable.keeper is not None
         return variable.keeper.access(primitive, args, {"variable": variable, **params})
 
-    def refuse_batch(_: Any, __: Any, *, variable: VariableRef, **___: Any) -> NoReturn:
+    def refuse_batch(
+        _: Any, __: Any, *, variable: VariableRef, line: str = "", **___: Any
+    ) -> NoReturn:
         raise TypeError(
             f"a write to {variable} inside jax.vmap has a value for each of the mapped examples, "
-            f"the variable holds one (at {origin.describe(origin.user_place())}); return the "
+            f"the variable holds one (at {line}); return the "
             "values from the mapped function and write once outside of it"
         )
 

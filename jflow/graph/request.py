@@ -72,6 +72,14 @@ class Request:
         return not any(self.devices) and not any(self.targets)
 
     @property
+    def alone(self) -> Request:
+        """The same where no blocks are around, which leaves nothing to forget."""
+        return Request(
+            tuple(block for block in self.devices if block is not None),
+            tuple(name for name in self.targets if name is not None),
+        )
+
+    @property
     def spec(self) -> DeviceSpec:
         """The device, where it is settled."""
         return next((block for block in self.devices if isinstance(block, DeviceSpec)), _ANYWHERE)

@@ -130,6 +130,8 @@ def name_scope(name: str | None) -> Iterator[str]:
     Opening a name again gives `name_1`; a name that ends in "/" is entered as it is; None or ""
     goes back to the root. Yields the prefix.
     """
+    if not isinstance(name, str | None):
+        raise TypeError(f"a name scope is a name or None, got {name!r:.80}")
     graph = get_default_graph()
     if not name:
         prefix = ""

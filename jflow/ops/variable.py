@@ -22,6 +22,7 @@ from jflow.graph import (
     internals,
     is_host,
     live,
+    origin,
     string,
 )
 from jflow.graph import get_default_graph as _default_graph
@@ -278,7 +279,7 @@ class Variable(Symbolic):
         report = self._apply(report_indices, self.operand(indices), sizes)
         graph = self._graph_of((report,))
         if graph is None:
-            return self._bind(check_p, (report,))
+            return self._bind(check_p, (report,), **_line())
         return graph.add(check_p, [report.var], [], name="check_indices", variable=self._ref)
 
     def operand(self, value: Any, dtype: Any = None) -> Any:
@@ -302,7 +303,7 @@ class Variable(Symbolic):
         graph = self._graph_of(inputs)
         if graph:
             return _add(graph, primitive, inputs, self._ref, name, **params)
-        written = self._bind(primitive, inputs, **params)
+        written = self._bind(primitive, inputs, **params, **_line())
         return self if written is None else written
 
     def _bind(self, primitive: jex.Primitive, inputs: Sequence[Any], **params: Any) -> Any:
@@ -374,6 +375,11 @@ def _add(
 ) -> Tensor:
     atoms = [tensor.var for tensor in inputs]
     return graph.add(primitive, atoms, [ref.aval], name=name, variable=ref, **params).outputs[0]
+
+
+def _line() -> dict[str, str]:
+    """The user's line, for a write that JAX traces: it may refuse it somewhere else."""
+    return {"line": origin.describe(origin.user_place())} if internals.is_tracing() else {}
 
 
 def _shape_of(operand: Any) -> jax.ShapeDtypeStruct:

@@ -133,7 +133,7 @@ class _RemoteStep:
         return client.run(handle, feeds, timeout)
 
     def compute(self, feeds: Sequence[Any], timeout: float | None) -> list[jax.Array]:
-        values = self.run([np.asarray(feed) for feed in feeds], timeout)
+        values = self.run([_narrowed(np.asarray(feed)) for feed in feeds], timeout)
         # What came in has its memory to itself, which JAX takes over.
         return [jax.device_put(value) for value in values]
 
@@ -154,6 +154,11 @@ class _RemoteStep:
                 return registered.handle
             sent |= {digest: self._artifacts[digest] for digest in registered.missing}
         raise InternalError(f"the cluster asks for {registered.missing} again and again")
+
+
+def _narrowed(array: Array) -> Array:
+    """The array in the dtype that JAX gives it, which depends on `jax_enable_x64` here."""
+    return array.astype(jax.dtypes.canonicalize_dtype(array.dtype), copy=False)
 
 
 def reset_containers(target: str, containers: Sequence[str], config: ConfigProto) -> None:

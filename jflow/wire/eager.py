@@ -31,11 +31,32 @@ def begin(coroutine: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
         failed: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         failed.set_exception(error)
         return failed
+    return asyncio.create_task(_Begun(steps, waits_for))
 
-    async def rest() -> T:
-        return await _rest(steps, waits_for)
 
-    return asyncio.create_task(rest())
+class _Begun(Coroutine[Any, Any, T]):
+    """What is left of a coroutine that waits for something already.
+
+    An object and not a coroutine of our own, which would know nothing yet when its task is
+    cancelled before its first turn: then the one that has begun would never hear of it.
+    """
+
+    def __init__(self, steps: Generator[Any, Any, T], waits_for: Any) -> None:
+        self._steps = steps
+        self._first = [waits_for]
+
+    def send(self, value: Any) -> Any:
+        return self._first.pop() if self._first else self._steps.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        self._first.clear()
+        return self._steps.throw(*error)
+
+    def close(self) -> None:
+        self._steps.close()
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        return (yield from self._steps)
 
 
 async def noticing(coroutine: Coroutine[Any, Any, T], waits: Callable[[], None]) -> T:

@@ -1,0 +1,25 @@
+"""Connections to everything that functions can run on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import jflow as tf
+from tests.clusters import BACKENDS, Backend
+
+
+@pytest.fixture(scope="module", params=list(BACKENDS))
+def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
+    """This process, servers in it, servers in processes of their own."""
+    with BACKENDS[request.param]() as backend:
+        yield backend
+
+
+@pytest.fixture
+def connection(backend: Backend) -> Iterator[tf.function.Connection]:
+    """A connection of this test's own, with nothing in its containers."""
+    backend.reset()
+    with tf.connect(backend.targets[0]) as connection:
+        yield connection

@@ -1,0 +1,176 @@
+"""JAX is the reference: any function, under any placement, gives what `jax.jit` gives."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import jflow as tf
+from jflow.session import backend as session_backend
+from tests.clusters import BACKENDS, Backend
+from tests.functions.programs import (
+    FUNCTIONS,
+    INPUTS,
+    KINDS,
+    TRANSFORMATIONS,
+    VARIABLES,
+    Node,
+    Program,
+    programs,
+    run,
+)
+
+_LIMITS = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+
+
+class Place(NamedTuple):
+    """Where programs run, with variables for them that are spread over the devices."""
+
+    backend: Backend
+    variables: list[tf.Variable]
+
+
+@pytest.fixture(scope="module", params=list(BACKENDS))
+def place(request: pytest.FixtureRequest) -> Iterator[Place]:
+    with BACKENDS[request.param]() as backend, tf.connect(backend.targets[0]):
+        variables = []
+        for number, kind in enumerate(VARIABLES):
+            shape, dtype = KINDS[kind]
+            value = (np.arange(np.prod(shape)) % 5 - 2 + number) * (0.25 if kind in "vm" else 1)
+            initial = jnp.asarray(value.reshape(shape), dtype)
+            with tf.device(backend.devices[number % len(backend.devices)]):
+                variables.append(tf.Variable(initial, name=f"x{number}"))
+        yield Place(backend, variables)
+
+
+def _close(program: Program, found: Any, wanted: Any) -> None:
+    tolerance = 3e-2 if program.is_rough else 2e-4
+    assert jax.tree.structure(found) == jax.tree.structure(wanted)
+    for value, reference in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+        assert isinstance(value, jax.Array)
+        assert value.dtype == reference.dtype
+        np.testing.assert_allclose(value, reference, rtol=tolerance, atol=tolerance)
+
+
+def _alike(_: Program, found: Any, wanted: Any) -> None:
+    jax.tree.map(np.testing.assert_array_equal, found, wanted)
+
+
+def _check(
+    program: Program,
+    place: Place,
+    same: Callable[[Program, Any, Any], None] = _close,
+    decorate: Callable[..., Any] = lambda fun: fun,
+) -> None:
+    """Asserts that a program, or what JAX makes of it, is the same on devices as without."""
+    values = [variable.numpy() for variable in place.variables]
+
+    def plain(tree: Any, values: Any) -> Any:
+        return run(program, tree, lambda number: values[number])
+
+    @tf.function
+    @decorate
+    def placed(tree: Any) -> Any:
+        return run(program, tree, lambda n: place.variables[n].value(), tf.device)
+
+    wanted = jax.jit(decorate(plain))(program.pytree, values)
+    for _ in range(2):
+        same(program, placed(program.pytree), wanted)
+
+
+@given(st.data())
+@settings(max_examples=10, suppress_health_check=_LIMITS)
+def test_a_function_gives_what_jax_gives_under_any_placement(
+    place: Place, data: st.DataObject
+) -> None:
+    _check(data.draw(programs(place.backend.devices)), place)
+
+
+def _slopes(fun: Callable[..., Any]) -> Callable[..., Any]:
+    """The gradient of a program's floating point results by its parameters."""
+
+    def total(params: Any, rest: Any, *values: Any) -> Any:
+        results = jax.tree.leaves(fun({"params": params, "rest": rest}, *values))
+        return sum(
+            jnp.sum(jnp.real(x).astype(jnp.float32))
+            for x in results
+            if jnp.issubdtype(jnp.result_type(x), jnp.inexact)
+        ) * jnp.float32(1)
+
+    return lambda tree, *values: jax.value_and_grad(total)(tree["params"], tree["rest"], *values)
+
+
+@pytest.mark.parametrize("place", ["local", "processes"], indirect=True)
+@given(st.data())
+@settings(max_examples=10, suppress_health_check=_LIMITS)
+def test_the_gradient_of_a_function_is_that_of_jax(place: Place, data: st.DataObject) -> None:
+    program = data.draw(programs(place.backend.devices, differentiable=True))
+    _check(program, place, decorate=_slopes)
+
+
+@pytest.mark.parametrize("place", ["local"], indirect=True)
+@given(st.data())
+@settings(max_examples=8, suppress_health_check=_LIMITS)
+def test_cuts_do_not_change_what_a_function_gives(place: Place, data: st.DataObject) -> None:
+    program = data.draw(programs(place.backend.devices))
+    cut = functools.partial(session_backend.partition, max_segment_ops=2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(session_backend, "partition", cut)
+        _check(program, place)
+
+
+@pytest.mark.parametrize("place", ["local", "processes"], indirect=True)
+@given(st.data())
+@settings(max_examples=8, suppress_health_check=_LIMITS)
+def test_one_segment_gives_the_same_bits(place: Place, data: st.DataObject) -> None:
+    _check(data.draw(programs([])), place, _alike)
+
+
+_MATRIX = np.arange(16, dtype=np.float32).reshape(4, 4) * 0.125 - 1
+_ARGUMENTS = (_MATRIX[0], _MATRIX, np.int32([3, 1, 2, 0]), np.uint32([0, 7]))
+
+
+def _each_transformation(name: str, devices: list[str]) -> Program:
+    """A body on other devices than its arguments, or on one where it must, that reads variables."""
+    transformation = TRANSFORMATIONS[name]
+    first, second, third = devices if not transformation.one_device else [devices[1]] * 3
+    x = len(INPUTS) if transformation.closes_over else 0
+    body = (
+        Node("sin", (x,), first),
+        Node("read", (1,), second),
+        Node("multiply", (x + 1, x + 2), second),
+        Node("gelu", (x + 3,), third),
+        *([Node("product", (1, x + 4), first)] if transformation.closes_over else []),
+    )
+    arguments = tuple(INPUTS.index(kind) for kind in transformation.takes)
+    return Program(_ARGUMENTS, (Node(name, arguments, None, body),), (len(INPUTS),))
+
+
+@pytest.mark.parametrize("place", ["local"], indirect=True)
+@pytest.mark.parametrize("name", TRANSFORMATIONS)
+def test_each_transformation_of_a_body_on_several_devices(place: Place, name: str) -> None:
+    _check(_each_transformation(name, place.backend.devices), place)
+
+
+def test_each_function_on_another_device_than_its_arguments(place: Place) -> None:
+    first, *_, last = place.backend.devices
+    numbers = {kind: number for number, kind in enumerate(INPUTS)}
+    nodes: list[Node] = []
+    waiting = list(FUNCTIONS)
+    while waiting:
+        name = next(n for n in waiting if set(FUNCTIONS[n][0]) <= set(numbers))
+        waiting.remove(name)
+        takes, gives, _ = FUNCTIONS[name]
+        nodes.append(
+            Node(name, tuple(numbers[kind] for kind in takes), (first, last)[len(nodes) % 2])
+        )
+        numbers.setdefault(gives, len(INPUTS) + len(nodes) - 1)
+    _check(Program(_ARGUMENTS, tuple(nodes), tuple(range(len(INPUTS) + len(nodes)))), place)
