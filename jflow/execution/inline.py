@@ -41,7 +41,9 @@ class InlineStep:
             for number, bound in enumerate(plans):
                 for step in bound.stages[stage] if stage < len(bound.stages) else ():
                     self._add(number, step)
-        self._program = self._lone_program()
+        lone = self._lone_program()
+        self._program = lone.executable if lone else None
+        self._constants = lone.constants if lone else ()
 
     def _add(self, number: int, step: BoundStep) -> None:
         match step:
@@ -71,25 +73,17 @@ class InlineStep:
           OpError: as the steps do.
         """
         if self._program is not None:
-            return list(map(np.asarray, self._compute(self._program, feeds)))
+            return list(map(np.asarray, self.compute(feeds)))
         return self._run(feeds, lambda frame, slot: frame.host(slot, copy=True))
 
     def compute(self, feeds: Sequence[Any], timeout: float | None = None) -> list[jax.Array]:
         """As `run`, with JAX arrays, which may still be on their way."""
-        if self._program is not None:
-            return self._compute(self._program, feeds)
-        return self._run(feeds, Frame.array)
-
-    def _compute(self, program: BoundRun, feeds: Sequence[Any]) -> list[jax.Array]:
-        assert program.executable is not None
-        if len(feeds) != len(program.step.inputs):
-            return self._run(feeds, Frame.array)  # something was fed that nobody needs
+        if self._program is None:
+            return self._run(feeds, Frame.array)
         try:
-            # What is fed and not needed has the later indices.
-            needed = feeds[: len(program.step.inputs)]
-            return program.executable(*needed, *program.constants)
-        except ValueError:
-            # JAX does not move an array that somebody put on another device.
+            return self._program(*feeds, *self._constants)
+        except (TypeError, ValueError):
+            # More may be fed than needed, and JAX does not move an array that is elsewhere.
             return self._run(feeds, Frame.array)
 
     def _run(self, feeds: Sequence[Any], fetch: Callable[[Frame, Slot], Any]) -> list[Any]:

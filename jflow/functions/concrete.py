@@ -55,25 +55,26 @@ class Concrete:
         except OpError as error:
             add_origin(error, self.graph)
             raise
+        self._timeout = runner.timeout
         carriers = [carrier_of(tensor.dtype) for tensor in (*args, *computed)]
         self._unwraps = [c.unwrap if c else None for c in carriers[: len(args)]]
         self._wraps = [c.wrap if c else None for c in carriers[len(args) :]]
         # Where each result is found among the fetched values and, behind them, the arguments.
         position = {tensor: i for i, tensor in enumerate((*computed, *args))}
         wanted = [position[tensor] for tensor in outputs]
-        self._wanted = None if wanted == list(range(len(computed))) else wanted
+        self._is_plain = not any(carriers) and wanted == list(range(len(computed)))
+        self._wanted = wanted
 
     def __call__(self, args: Sequence[Any]) -> list[jax.Array]:
         """Runs it; arguments and results are in the order of the jaxpr's."""
         try:
-            values = self._step.compute(_mapped(self._unwraps, args), self._runner.timeout)
+            if self._is_plain:
+                return self._step.compute(args, self._timeout)
+            values = self._step.compute(_mapped(self._unwraps, args), self._timeout)
         except OpError as error:
             add_origin(error, self.graph)
             raise
-        values = _mapped(self._wraps, values)
-        if self._wanted is None:
-            return values
-        known = [*values, *args]
+        known = [*_mapped(self._wraps, values), *args]
         return [jax.numpy.asarray(known[i]) for i in self._wanted]
 
     def placement(self) -> dict[Operation, Device]:
@@ -83,8 +84,6 @@ class Concrete:
 
 def _mapped(functions: Sequence[Callable[[Any], Any] | None], values: Sequence[Any]) -> list[Any]:
     """The values, each through its function where it has one."""
-    if not any(functions):
-        return list(values)
     return [f(value) if f else value for f, value in zip(functions, values, strict=True)]
 
 

@@ -141,8 +141,10 @@ def _keys(value: Any, given: Any, wanted: Dtype | None) -> Any:
 
 def _cast(given: np.ndarray[Any, Any], wanted: np.dtype[Any]) -> np.ndarray[Any, Any]:
     """The array in another dtype. Raises TypeError if more than precision would be lost."""
+    if not given.size:
+        return np.empty(given.shape, wanted)
     before, after = _rank(given.dtype), _rank(wanted)
-    if given.size and before > after:
+    if before > after:
         raise TypeError(_incompatible(given, wanted))
     array = _plain(given)
     with np.errstate(over="ignore", invalid="ignore"):

@@ -50,7 +50,7 @@ class Fetches:
 class FeedSlot:
     """Takes values for one tensor; what fits at once takes no detour."""
 
-    __slots__ = ("_dtype", "_quick", "_shape", "_tensor")
+    __slots__ = ("_dtype", "_limit", "_quick", "_shape", "_tensor")
 
     def __init__(self, tensor: Tensor) -> None:
         self._tensor = tensor
@@ -58,11 +58,15 @@ class FeedSlot:
         self._dtype = tensor.dtype
         is_plain = isinstance(self._dtype, np.dtype) and carrier_of(self._dtype) is None
         self._quick = (np.ndarray, self._dtype.type) if is_plain else ()
+        is_real = is_plain and tensor.shape == () and self._dtype.kind == "f"
+        self._limit = float(np.finfo(self._dtype).max) if is_real else -1.0
 
     def take(self, value: Any) -> Array:
         """The array that carries a value. Raises as `parse_feeds`."""
         if type(value) in self._quick and (value.dtype, value.shape) == (self._dtype, self._shape):
             return np.asarray(value)
+        if type(value) is float and -self._limit <= value <= self._limit:
+            return np.array(value, self._dtype)
         return _fed(self._tensor, value)
 
 
