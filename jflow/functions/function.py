@@ -68,6 +68,7 @@ class Function:
         self._static_names = frozenset(_tuple(static_argnames, str))
         self._has_static = bool(self._static_nums or self._static_names)
         self._last: tuple[Connection | None, dict[Any, _Call]] = (None, {})
+        self._last_call: tuple[Any, Any, Any] = (None, None, None)
         self._first = threading.RLock()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -81,12 +82,13 @@ class Function:
         if internals.is_tracing():
             return self._fun(*args, **kwargs)
         calls, key, leaves = self._signature(args, kwargs)
-        call = calls.get(key)
-        if call is None:
-            made = self._made(calls, key, leaves)
+        known, last_key, call = self._last_call  # comparing takes less time than hashing
+        if known is not calls or last_key != key:
+            made = calls.get(key) or self._made(calls, key, leaves)
             if not isinstance(made, _Call):
                 return self._join(*made, leaves)
             call = made
+            self._last_call = calls, key, call
         if call.has_static:
             leaves = _dynamic(leaves)
         return call.out_tree.unflatten(call.run(leaves))

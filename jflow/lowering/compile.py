@@ -23,8 +23,16 @@ def prepare(
     jaxpr: jex.ClosedJaxpr, device: jax.Device, donated: tuple[int, ...]
 ) -> Callable[[], Executable]:
     """What compiles a program of this process; any thread may call it."""
-    lowered = _lower(jex.jaxpr_as_fun(jaxpr), jaxpr.in_avals, device, donated)
-    return lowered.compile  # type: ignore[no-any-return]
+    jitted = _jitted(jex.jaxpr_as_fun(jaxpr), device, donated)
+    lowered = jitted.lower(*_shapes(jaxpr.in_avals))
+
+    def compiled() -> Executable:
+        # JAX keeps what this compiles for the function, whose calls are quicker than its result's.
+        lowered.compile()
+        executable: Executable = jitted
+        return executable
+
+    return compiled
 
 
 def compile_jaxpr(
@@ -43,7 +51,9 @@ def compile_exported(data: bytes, device: jax.Device, donated: tuple[int, ...]) 
     try:
         exported = jax.export.deserialize(bytearray(data))
         _check_custom_calls(exported.mlir_module())
-        executable: Executable = _lower(exported.call, exported.in_avals, device, donated).compile()
+        jitted = _jitted(exported.call, device, donated)
+        # Compiled, it refuses arguments of other types, which also come from somebody else.
+        executable: Executable = jitted.lower(*_shapes(exported.in_avals)).compile()
         return executable
     except OpError:
         raise
@@ -68,19 +78,16 @@ def _check_custom_calls(module: str) -> None:
         )
 
 
-def _lower(
-    fun: Callable[..., Any],
-    in_avals: Sequence[Any],
-    device: jax.Device,
-    donated: tuple[int, ...],
-) -> Any:
+def _jitted(fun: Callable[..., Any], device: jax.Device, donated: tuple[int, ...]) -> Any:
     here = jax.sharding.SingleDeviceSharding(device)
-    jitted = jax.jit(
+    return jax.jit(
         fun,
         keep_unused=True,
         donate_argnums=donated,
         in_shardings=here,
         out_shardings=here,
     )
-    shapes = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in in_avals]
-    return jitted.lower(*shapes)
+
+
+def _shapes(avals: Sequence[Any]) -> list[jax.ShapeDtypeStruct]:
+    return [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in avals]

@@ -47,6 +47,9 @@ class Fetches:
         return values[0][()] if self._is_plain else restore(values[0], leaf.dtype)
 
 
+_REAL = frozenset(map(np.dtype, (np.float16, np.float32, np.float64)))
+
+
 class FeedSlot:
     """Takes values for one tensor; what fits at once takes no detour."""
 
@@ -58,7 +61,7 @@ class FeedSlot:
         self._dtype = tensor.dtype
         is_plain = isinstance(self._dtype, np.dtype) and carrier_of(self._dtype) is None
         self._quick = (np.ndarray, self._dtype.type) if is_plain else ()
-        is_real = is_plain and tensor.shape == () and self._dtype.kind == "f"
+        is_real = tensor.shape == () and self._dtype in _REAL
         self._limit = float(np.finfo(self._dtype).max) if is_real else -1.0
 
     def take(self, value: Any) -> Array:
