@@ -3,11 +3,12 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 TESTS ?= tests
+MATRIX ?= python3.11 python3.13
 
-.PHONY: demo test lint check format protos bench clean help
+.PHONY: demo test test-matrix lint check format protos bench clean help
 
 help: ## this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
 
 demo: $(VENV)/.demo ## a tour in one minute: a cluster on this machine trains a model
 	$(BIN)/jflow demo
@@ -23,6 +24,11 @@ lint: $(VENV)/.dev $(VENV)/.protos ## style, types and the order of the rooms
 
 check: $(VENV)/.dev ## the tests
 	$(BIN)/python -m pytest -n 2 --dist loadfile $(TESTS)
+
+test-matrix: $(MATRIX:%=test-on-%) ## the tests on the oldest and the newest Python, each with its newest JAX
+
+test-on-%:
+	$(MAKE) check PYTHON=$* VENV=$(VENV)/$*
 
 format: $(VENV)/.dev ## puts the code into its standard form
 	$(BIN)/ruff check --fix .
