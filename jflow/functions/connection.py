@@ -8,6 +8,7 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -15,7 +16,7 @@ import jax
 import jax.extend.core as jex
 from jax.api_util import shaped_abstractify
 
-from jflow.cluster import Device
+from jflow.cluster import Device, DeviceSpec
 from jflow.functions.concrete import Concrete
 from jflow.graph import Graph, Operation, VariableRef, live, request, tracing
 from jflow.graph.equations import shape_of
@@ -33,6 +34,9 @@ from jflow.session import (
     place_step,
     register_step,
 )
+
+_MAX_ACCESSES = 512
+"""How many kinds of accesses to variables a connection remembers how to do."""
 
 
 class Connection:
@@ -53,7 +57,7 @@ class Connection:
         self._calls: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
         self._numbers = itertools.count()
         self._prefix = f"unnamed_{secrets.token_hex(8)}"
-        self._replaced: live.LiveKeeper | None = None
+        self._is_closed = False
         self._block: ExitStack | None = None
         milliseconds = self._config.operation_timeout_in_ms
         self.timeout = milliseconds / 1000 if milliseconds else None
@@ -69,15 +73,19 @@ class Connection:
 
     def close(self) -> None:
         """Ends the connection; what runs is cancelled. May be called again."""
-        if live.everywhere() is self:
-            live.keep_everywhere(None)
+        self._is_closed = True
+        live.forget(self)
         self._backend.close()
+        # Functions may live on, and must not keep the state of this connection.
+        self._accesses.clear()
+        for function in list(self._calls):
+            function.forget(self)
+        self._calls.clear()
 
     def __enter__(self) -> Self:
         if self._block is not None:
             raise RuntimeError("a connection's `with` block cannot be entered inside itself")
-        if live.everywhere() is self:
-            live.keep_everywhere(self._replaced)
+        live.forget(self)
         self._block = ExitStack()
         self._block.enter_context(live.kept_by(self))
         return self
@@ -105,7 +113,8 @@ class Connection:
         return hash(self._target) if self._target else id(self)
 
     def __repr__(self) -> str:
-        return f"<jflow.Connection to {self._target or 'this process'}>"
+        state = "closed " if self._is_closed else ""
+        return f"<jflow.Connection {state}to {self._target or 'this process'}>"
 
     # For functions and variables --------------------------------------------------------------
 
@@ -128,10 +137,16 @@ class Connection:
         return self._calls.setdefault(function, {}) if calls is None else calls
 
     def access(self, primitive: jex.Primitive, args: tuple[Any, ...], params: Any) -> Any:
-        """Reads or writes a live variable at once. Of a write nothing is sent back."""
+        """Reads or writes a live variable at once. Of a write nothing is sent back.
+
+        Raises:
+          RuntimeError: if the connection was closed and there is no other one to the same cluster.
+        """
+        if self._is_closed:
+            return self._successor(params["variable"]).access(primitive, args, params)
         fetch = primitive not in EFFECTS
         avals = tuple(map(shaped_abstractify, args))
-        key = (primitive, tuple(sorted(params.items(), key=lambda item: item[0])), avals)
+        key = (primitive, params["variable"], _identity(params.get("body")), avals)
         concrete = self._accesses.get(key)
         if concrete is None:
 
@@ -140,10 +155,19 @@ class Connection:
                 return (value,) if fetch else ()
 
             concrete = self._accesses[key] = self._concrete(access, avals)
+            if len(self._accesses) > _MAX_ACCESSES:
+                self._accesses.pop(next(iter(self._accesses)), None)
         values = concrete(args)
         return values[0] if fetch else None
 
-    def create(self, ref: VariableRef, initial: Any) -> None:
+    def _successor(self, variable: VariableRef) -> Connection:
+        """The connection that counts now, if it is to the same cluster."""
+        now = live.innermost()
+        if isinstance(now, Connection) and now == self and not now._is_closed:
+            return now
+        raise RuntimeError(f"{variable} belongs to {self!r}; connect again and make it again")
+
+    def create(self, ref: VariableRef, initial: Any) -> VariableRef:
         """Gives a live variable its first value, unless it has one."""
         made_here = not callable(initial)
 
@@ -154,7 +178,13 @@ class Connection:
             return ()
 
         args = (initial,) if made_here else ()
-        self._concrete(create, tuple(map(shaped_abstractify, args)))(args)
+        concrete = self._concrete(create, tuple(map(shaped_abstractify, args)))
+        concrete(args)
+        (device,) = (
+            d for op, d in concrete.placement().items() if op.eqn.primitive is initialize_p
+        )
+        container = "" if ref.container == device.task.job else ref.container
+        return replace(ref, container=container, spec=DeviceSpec.parse(str(device)))
 
     def unnamed(self) -> str:
         """A name for a variable that its maker gave none; no other variable has it."""
@@ -163,6 +193,11 @@ class Connection:
     def _concrete(self, fun: Callable[..., Any], avals: Sequence[Any]) -> Concrete:
         shapes = [shape_of(aval) for aval in avals]
         return Concrete(self, flatten(tracing.make_jaxpr(fun, shapes)), ["value"] * len(shapes))
+
+
+def _identity(body: jex.ClosedJaxpr | None) -> Any:
+    """Equal for updates that do the same, where that can be told."""
+    return body if body is None or body.consts else str(body)
 
 
 class _Default:
@@ -190,7 +225,6 @@ def connect(target: str = "", config: ConfigProto | None = None) -> Connection:
       TypeError, ValueError, NotFoundError: as `Session`.
     """
     connection = Connection(target, config)
-    connection._replaced = live.everywhere()
     live.keep_everywhere(connection)
     return connection
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -45,7 +46,8 @@ def _differentiated(
     argnums: int | Sequence[int],
     has_aux: bool,
 ) -> Function:
-    numbers = {argnums} if isinstance(argnums, int) else set(argnums)
+    chosen_ones = argnums if isinstance(argnums, Sequence) else (argnums,)
+    numbers = {operator.index(number) for number in chosen_ones}
 
     @functools.wraps(fun)
     def differentiated(*args: Any, **kwargs: Any) -> Any:

@@ -67,7 +67,7 @@ class Function:
         self._static_nums = _tuple(static_argnums, int)
         self._static_names = frozenset(_tuple(static_argnames, str))
         self._has_static = bool(self._static_nums or self._static_names)
-        self._last: tuple[Connection | None, dict[Any, _Call]] = (None, {})
+        self._last: tuple[Connection | None, dict[Any, _Call]] = _NEVER
         self._last_call: tuple[Any, Any, Any] = (None, None, None)
         self._first = threading.RLock()
 
@@ -80,7 +80,7 @@ class Function:
           OpError: as `Session.run`.
         """
         if internals.is_tracing():
-            return self._fun(*args, **kwargs)
+            return _read(self._fun(*map(_static, args), **kwargs))
         calls, key, leaves = self._signature(args, kwargs)
         known, last_key, call = self._last_call  # comparing takes less time than hashing
         if known is not calls or last_key != key:
@@ -104,8 +104,13 @@ class Function:
             raise TypeError(f"{self!r} is part of a graph here; ask Session.placement")
         return call.run.placement()
 
+    def forget(self, connection: Connection) -> None:
+        """Lets go of a connection that is closed."""
+        if self._last[0] is connection:
+            self._last, self._last_call = _NEVER, (None, None, None)
+
     def __get__(self, instance: Any, owner: Any = None) -> Any:
-        """A method's function takes the object it belongs to as a static argument."""
+        """A method's function takes the object it belongs to, which is hashed, as static."""
         return self if instance is None else functools.partial(self, Static.of(instance))
 
     def __repr__(self) -> str:
@@ -153,8 +158,8 @@ class Function:
                     f"{connection!r}; make the variable again under this connection"
                 )
         names = [
-            self._argument(key[0], number, simple=True, separator="/")
-            for number, leaf in enumerate(leaves)
+            self._argument(path, simple=True, separator="/")
+            for path, leaf in zip(_paths(key[0], leaves), leaves, strict=True)
             if not isinstance(leaf, _STATIC)
         ]
         concrete = Concrete(connection, traced.jaxpr, names)
@@ -211,24 +216,27 @@ class Function:
             if not isinstance(leaf, (*_PLAIN, Tensor, *_STATIC)):
                 raise TypeError(
                     f"{self!r} got {leaf!r:.80} of type {type(leaf).__name__} as "
-                    f"{self._argument(tree, number)}, where an array or a number is expected; name "
+                    f"{self._argument(_paths(tree, leaves)[number])}, where an array or a number "
+                    "is expected; name "
                     "arguments that are settings in static_argnums or static_argnames, or bind "
                     "them with functools.partial"
                 )
             if isinstance(leaf, Tensor):
                 refuse_strings(leaf, self)
 
-    def _argument(self, tree: Any, number: int, **style: Any) -> str:
+    def _argument(self, path: tuple[Any, ...], **style: Any) -> str:
         """The name of an argument that a leaf belongs to, and the way to the leaf in it."""
-        _, first, *inside = _path(tree, number)
+        _, first, *inside = path
         if isinstance(first, SequenceKey):
-            names = list(inspect.signature(self._fun).parameters)
+            names = _parameters(self._fun)
             name = names[first.idx] if first.idx < len(names) else f"argument {first.idx}"
         else:
             name = first.key
         way = keystr(tuple(inside), **style)
         return f"{name}/{way}" if style and way else name + way
 
+
+_NEVER: tuple[None, dict[Any, _Call]] = (None, {})
 
 _STATIC = (Static, Variable)
 """Leaves that the function gets as they are; a variable among them."""
@@ -291,7 +299,8 @@ def _check_outputs(outputs: Sequence[Any], tree: Any, fun: Function) -> None:
         if not isinstance(output, _PLAIN):
             raise TypeError(
                 f"{fun!r} returns {output!r:.80} of type {type(output).__name__} as "
-                f"result{keystr(_path(tree, number))}, where an array or a number is expected"
+                f"result{keystr(_paths(tree, outputs)[number])}, where an array or a number is "
+                "expected"
             )
         if isinstance(output, int):
             try:
@@ -300,11 +309,19 @@ def _check_outputs(outputs: Sequence[Any], tree: Any, fun: Function) -> None:
                 raise ValueError(f"{fun!r} returns a number too large: {error}") from None
 
 
-def _path(tree: Any, number: int) -> tuple[Any, ...]:
-    """Where a leaf is in a structure."""
-    paths = jax.tree.leaves_with_path(jax.tree.unflatten(tree, range(tree.num_leaves)))
-    path: tuple[Any, ...] = paths[number][0]
-    return path
+def _paths(tree: Any, leaves: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """Where each leaf is in a structure."""
+    return [path for path, _ in jax.tree.leaves_with_path(tree.unflatten(leaves))]
+
+
+def _parameters(fun: Callable[..., Any]) -> list[str]:
+    """Names of the parameters that arguments without a name go to."""
+    try:
+        parameters = inspect.signature(fun).parameters.values()
+    except (TypeError, ValueError):
+        return []  # some built-in functions have no signature
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return [parameter.name for parameter in parameters if parameter.kind in positional]
 
 
 def _graph_of(traced: _Traced, leaves: list[Any]) -> Graph | None:

@@ -17,12 +17,17 @@ from typing import Any
 
 import jax.extend.core as jex
 
-from jflow.graph import equations, origin, request
+from jflow.graph import equations, internals, origin, request
 from jflow.graph.equations import Atom
 from jflow.graph.primitives import ACCESSES, WRITES, VariableRef, WriteEffect, read_p
 from jflow.graph.request import Request
 
-_CALLS = {"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr"}
+_CALLS = {
+    "jit": "jaxpr",
+    "pjit": "jaxpr",
+    "closed_call": "call_jaxpr",
+    "eval_jaxpr": "call_jaxpr",  # since JAX 0.12
+}
 _RULES = {"custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr"}
 _CHECKPOINTS = ("checkpoint", "remat2")
 
@@ -257,9 +262,9 @@ def _taking(body: jex.ClosedJaxpr, values: Values) -> jex.ClosedJaxpr:
 
 
 def _scan(params: Params, args: list[Atom], values: Values) -> tuple[Params, list[Atom]]:
-    n_consts = params["num_consts"] + len(values)
-    body = _taking(params["jaxpr"], values)
-    return params | {"jaxpr": body, "num_consts": n_consts}, [*values.values(), *args]
+    body = {"jaxpr": _taking(params["jaxpr"], values)}
+    taking = internals.scan_with_constants(params, len(values))
+    return taking | body, [*values.values(), *args]
 
 
 def _while(params: Params, args: list[Atom], values: Values) -> tuple[Params, list[Atom]]:

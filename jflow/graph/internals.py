@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import enum
+import importlib
 import sys
 from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager
@@ -51,6 +52,18 @@ def is_tracing() -> bool:
     `jax.core.trace_state_clean` was the public name until it went.
     """
     return core.trace_ctx.trace is not core.eval_trace
+
+
+def scan_with_constants(params: dict[str, Any], n: int) -> dict[str, Any]:
+    """The parameters of a `scan` that takes `n` more constants, in front of the others.
+
+    JAX 0.10 counts them; 0.12 has the shape of all arguments as a tree of its own kind.
+    """
+    if "num_consts" in params:
+        return params | {"num_consts": params["num_consts"] + n}
+    trees: Any = importlib.import_module("jax._src.flattree")
+    constants, carry, xs = params["ft_in"].unpack()
+    return params | {"ft_in": trees.pack(((trees.nones(n), constants), carry, xs))}
 
 
 class Asker(enum.Enum):

@@ -18,12 +18,15 @@ from jflow.graph.primitives import Keeper, VariableRef
 class LiveKeeper(Keeper, Protocol):
     """Keeps live variables."""
 
-    def create(self, ref: VariableRef, initial: Any) -> None:
+    def create(self, ref: VariableRef, initial: Any) -> VariableRef:
         """Gives the variable its first value, unless it has one.
 
         Args:
           ref: the variable.
           initial: an array, or a function without arguments that makes it where it is kept.
+
+        Returns:
+          The variable by the device and container that it is in, the same however it was asked for.
 
         Raises:
           InvalidArgumentError: if it exists with another shape or dtype.
@@ -47,7 +50,13 @@ class _Everywhere:
     """The keeper of threads that opened none."""
 
     def __init__(self) -> None:
-        self.keeper: LiveKeeper | None = None
+        self.keepers: list[LiveKeeper] = []
+        self.lock = threading.Lock()
+
+    @property
+    def keeper(self) -> LiveKeeper | None:
+        """The one that came last."""
+        return self.keepers[-1] if self.keepers else None
 
 
 _KEEPERS = _Keepers()
@@ -67,14 +76,16 @@ def innermost() -> LiveKeeper | None:
     return _KEEPERS.entries[-1].keeper if _KEEPERS.entries else _EVERYWHERE.keeper
 
 
-def everywhere() -> LiveKeeper | None:
-    """The keeper of every thread without a block of its own."""
-    return _EVERYWHERE.keeper
+def keep_everywhere(keeper: LiveKeeper) -> None:
+    """Makes a keeper that of every thread without a block of its own, until it is forgotten."""
+    with _EVERYWHERE.lock:
+        _EVERYWHERE.keepers.append(keeper)
 
 
-def keep_everywhere(keeper: LiveKeeper | None) -> None:
-    """Makes a keeper that of every thread without a block of its own; None for none."""
-    _EVERYWHERE.keeper = keeper
+def forget(keeper: LiveKeeper) -> None:
+    """Takes a keeper back; the one before it counts again where it was the last."""
+    with _EVERYWHERE.lock:
+        _EVERYWHERE.keepers = [each for each in _EVERYWHERE.keepers if each is not keeper]
 
 
 @contextmanager

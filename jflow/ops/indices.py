@@ -14,6 +14,8 @@ def report_indices(indices: jax.Array, sizes: tuple[int, ...]) -> jax.Array:
       sizes: of these dimensions.
     """
     flat = indices.reshape(-1, len(sizes))
+    if flat.dtype.itemsize < 4:
+        flat = flat.astype(jnp.int32)  # a size may be beyond the range of small indices
     limits = jnp.array(sizes, jnp.int32)
     bad = (flat < 0) | (flat >= limits.astype(flat.dtype))
     row, column = jnp.unravel_index(jnp.argmax(bad), bad.shape)

@@ -103,6 +103,11 @@ class Variable(Symbolic):
         self, keeper: live.LiveKeeper, initial_value: Any, name: str | None, dtype: Any
     ) -> None:
         """Attaches to the value that the keeper has, or gives it the first one."""
+        if internals.is_tracing():
+            raise ValueError(
+                f"variable {name or ''!r} is made inside of a function that JAX traces; make it "
+                "outside, once, and use it there"
+            )
         self._op = None
         scopes = _default_graph().scopes
         initial = initial_value
@@ -114,8 +119,8 @@ class Variable(Symbolic):
         name = scopes.names + name if name else keeper.unnamed()
         # A graph of its own, for the blocks around may want to see an operation.
         spec = Graph().add(variable_p, [], [], name=name).spec
-        self._ref = VariableRef(name, scopes.container, tuple(aval.shape), aval.dtype, spec, keeper)
-        keeper.create(self._ref, initial)
+        asked = VariableRef(name, scopes.container, tuple(aval.shape), aval.dtype, spec, keeper)
+        self._ref = keeper.create(asked, initial)
 
     # What it is -------------------------------------------------------------------------------
 
@@ -163,7 +168,7 @@ class Variable(Symbolic):
 
     @property
     def device(self) -> str:
-        """The device that was asked for, "" when none was."""
+        """The device that was asked for, "" when none was; of a live variable, the one it is on."""
         return str(self._ref.spec)
 
     # Reading ----------------------------------------------------------------------------------

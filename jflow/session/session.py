@@ -128,7 +128,8 @@ class Session:
         except OpError as error:
             add_origin(error, self._graph)
             raise
-        if key is not None and len(fetched) == len(parsed.tensors):
+        is_same = len(fetched) == len(parsed.tensors) and len(feeds) == len(feed_dict or ())
+        if key is not None and is_same:
             self._known[key] = _Known(step, tuple(map(FeedSlot, feeds)), parsed)
         return parsed.fill(feeds | dict(zip(fetched, values, strict=True)))
 
