@@ -89,6 +89,17 @@ def _asked(eqn: jex.JaxprEqn) -> list[Request]:
     return sorted((asked for asked in found if not asked.is_empty), key=str)
 
 
+def _asked_by_bodies(eqn: jex.JaxprEqn) -> list[Request]:
+    """What the equations inside ask for, where they ask."""
+    found = {
+        asked
+        for body in _bodies(eqn)
+        for inner in body.eqns
+        for asked in (request.asked(inner).alone, *_asked_by_bodies(inner))
+    }
+    return sorted((asked for asked in found if not asked.is_empty), key=str)
+
+
 class _Flattener:
     """The equations of the flat program, as they are made.
 
@@ -219,7 +230,9 @@ def _recomputations(eqn: jex.JaxprEqn) -> Iterator[jex.JaxprEqn]:
 
 def _on_one_device(eqn: jex.JaxprEqn) -> jex.JaxprEqn:
     """The equation asking for the one device that it and its body ask for."""
-    asked = _asked(eqn)
+    # A body that agrees counts more than its equation: under jax.checkpoint, JAX gives a forward
+    # loop what the code around the checkpoint asked for.
+    asked = _asked_by_bodies(eqn) or _asked(eqn)
     if len(asked) > 1:
         raise NotImplementedError(
             f"{eqn.primitive.name!r} (at {origin.line_of(eqn)}) runs on one "

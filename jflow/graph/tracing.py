@@ -57,7 +57,7 @@ def trace(fun: Callable[..., Any], in_tree: Any, leaves: Sequence[Static | Any])
       in_tree: structure of (args, kwargs).
       leaves: a Static, or the abstract value of a tensor, for each leaf.
     """
-    if _is_fixed(fun) and not any(_is_code(leaf) for leaf in leaves):
+    if is_fixed(fun) and not any(_is_code(leaf) for leaf in leaves):
         try:
             return _traced(fun, in_tree, tuple(leaves), internals.trace_context())
         except TypeError:
@@ -66,10 +66,10 @@ def trace(fun: Callable[..., Any], in_tree: Any, leaves: Sequence[Static | Any])
     return _trace(fun, in_tree, leaves)
 
 
-def _is_fixed(fun: Callable[..., Any]) -> bool:
+def is_fixed(fun: Callable[..., Any]) -> bool:
     """Whether a function gives the same equations each time: a library's does, a user's may not."""
     module = getattr(fun, "__module__", None) or ""
-    return module.partition(".")[0] in ("jax", "_operator", "operator")
+    return module.partition(".")[0] in ("jax", "jflow", "_operator", "operator")
 
 
 def _is_code(leaf: Static | Any) -> bool:

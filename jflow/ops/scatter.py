@@ -130,9 +130,12 @@ def _scatter(
     where = ref.operand(indices)
     if not jnp.issubdtype(where.dtype, jnp.integer):
         raise TypeError(f"indices into {ref!r} must be integers, got {where.dtype.name}")
+    values = ref.operand(updates, ref.dtype)
+    if jnp.promote_types(values.dtype, ref.dtype) != ref.dtype:
+        raise TypeError(f"updates of {ref!r} have dtype {values.dtype.name}; convert them first")
     depth = depth or (where.shape or (0,))[-1]
     if not 1 <= depth <= ref.ndim:
         raise ValueError(f"indices of shape {where.shape} do not fit {ref!r}")
     checks = ref.check_indices(where, ref.shape[:depth]) if 0 not in where.shape else None
     with control_dependencies([checks] if isinstance(checks, Operation) else []):
-        return ref.update(body, where, ref.operand(updates, ref.dtype), name=name)
+        return ref.update(body, where, values, name=name)

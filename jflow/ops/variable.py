@@ -29,6 +29,7 @@ from jflow.graph import get_default_graph as _default_graph
 from jflow.graph.dtypes import as_array
 from jflow.graph.equations import shape_of
 from jflow.graph.primitives import assign_p, check_p, read_p, update_p, variable_p
+from jflow.graph.tracing import is_fixed
 from jflow.ops.indices import report_indices
 
 GLOBAL_VARIABLES = "variables"
@@ -262,7 +263,9 @@ class Variable(Symbolic):
           TypeError, ValueError: if it gives something else, or does not take the operands.
         """
         given = [self.operand(operand) for operand in operands]
-        body = _body(fun, self._ref.aval, tuple(_shape_of(operand) for operand in given))
+        shapes = tuple(_shape_of(operand) for operand in given)
+        # A library's function is the same each time; a user's may use what changes.
+        body = (_known_body if is_fixed(fun) else _body)(fun, self._ref.aval, shapes)
         new = body.out_avals
         if [(x.shape, x.dtype) for x in new] != [(self.shape, self.dtype)]:
             raise ValueError(
@@ -330,7 +333,7 @@ class Variable(Symbolic):
             array = as_array(value, self.dtype)
             graph = self._graph_of(())
             return graph.constant(array) if graph else array
-        elif isinstance(value, jax.Array) and getattr(value, "weak_type", False):
+        elif not isinstance(value, Tensor) and self._takes(value):
             value = value.astype(self.dtype)
         if value.dtype != self.dtype:
             raise TypeError(
@@ -339,6 +342,11 @@ class Variable(Symbolic):
             )
         graph = self._graph_of((value,))
         return graph.as_tensor(value) if graph else value
+
+    def _takes(self, value: Any) -> bool:
+        """Whether it is a number of Python's, traced, of a kind that the variable can hold."""
+        weak = getattr(value, "weak_type", False)
+        return bool(weak and jnp.promote_types(value.dtype, self.dtype) == self.dtype)
 
     # Arithmetic -------------------------------------------------------------------------------
 
@@ -361,6 +369,20 @@ class Variable(Symbolic):
         if not self.is_live:
             return super().__array__()
         return np.array(self._bind(read_p, ()), dtype, copy=copy)
+
+    def __float__(self) -> float:
+        return float(self.value())
+
+    def __int__(self) -> int:
+        return int(self.value())
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError(f"len() of {self!r}, which is a scalar")
+        return self.shape[0]
+
+    def __iter__(self) -> Any:
+        return iter(self.value()) if self.is_live else super().__iter__()
 
     def __bool__(self) -> bool:
         return bool(self.value()) if self.is_live else super().__bool__()
@@ -393,12 +415,20 @@ def _shape_of(operand: Any) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(operand.shape, operand.dtype)
 
 
-@lru_cache(maxsize=1024)
 def _body(
     fun: Callable[..., Any], old: jax.core.ShapedArray, operands: tuple[jax.ShapeDtypeStruct, ...]
 ) -> jex.ClosedJaxpr:
-    """The program of an update; the same object each time, so that JAX sees the same update."""
-    return jax.make_jaxpr(fun)(shape_of(old), *operands)
+    """The program of an update."""
+    body = jax.make_jaxpr(fun)(shape_of(old), *operands)
+    if any(isinstance(value, jax.core.Tracer) for value in body.consts):
+        raise TypeError(
+            f"the update {fun!r} uses a traced value from outside; pass it as an operand: "
+            "update(lambda old, x: ..., x)"
+        )
+    return body
+
+
+_known_body = lru_cache(maxsize=1024)(_body)
 
 
 def _initial_tensor(graph: Graph, value: Any, dtype: Any, name: str) -> Tensor:

@@ -72,6 +72,11 @@ class Store:
             for container in containers:
                 self._containers.pop(self._normal(container), None)
 
+    def clear_all(self) -> None:
+        """Frees everything."""
+        with self.lock:
+            self._containers.clear()
+
     def names(self) -> dict[str, list[str]]:
         """Names of the variables by container."""
         with self.lock:

@@ -74,4 +74,5 @@ class LocalBackend:
         return [DeviceInfo(str(device), device.type, 0) for device in self._devices]
 
     def close(self) -> None:
-        """Nothing runs outside the caller's thread; the state goes with this object."""
+        """Frees the state, which somebody may still know the way to; nothing runs elsewhere."""
+        self._store.clear_all()

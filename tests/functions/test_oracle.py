@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 
 import jflow as tf
@@ -81,7 +81,13 @@ def _check(
     def placed(tree: Any) -> Any:
         return run(program, tree, lambda n: place.variables[n].value(), tf.device)
 
-    wanted = jax.jit(decorate(plain))(program.pytree, values)
+    try:
+        wanted = jax.jit(decorate(plain))(program.pytree, values)
+    except TypeError as error:
+        # JAX 0.10 and 0.12 lose a tracer in some custom rules inside of a loop's derivative.
+        if "No constant handler" not in str(error):
+            raise
+        reject()
     for _ in range(2):
         same(program, placed(program.pytree), wanted)
 

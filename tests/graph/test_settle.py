@@ -183,7 +183,7 @@ def test_a_live_variable_is_shown_to_device_functions_as_an_operation():
 
     with tf.connect(), tf.device(choose):
         variable = tf.Variable(1.0, name="v")
-        assert variable.device == "/device:CPU:2"
+        assert variable.device == "/job:localhost/task:0/device:CPU:2"
         assert variable + 1 == 2.0
     assert seen[0] == ("v", "variable")
 
