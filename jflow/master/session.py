@@ -172,6 +172,12 @@ class ClientSession:
             self._running.discard(running)
         return values
 
+    def release(self, handle: int) -> None:
+        """See `MasterSession.release`."""
+        step = self._steps.pop(handle, None)
+        if step is not None:
+            self._fleet.background.start(self._release(step.shares.values()))
+
     async def reset(self, containers: Sequence[str]) -> None:
         """See `MasterSession.reset`."""
         await self._reset(self, containers)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -109,6 +110,12 @@ class RemoteBackend:
         return platform
 
 
+def _release(registered: list[tuple[MasterClient, int]]) -> None:
+    """Has the cluster forget a step that nobody can run any more."""
+    for client, handle in registered:
+        client.release(handle)
+
+
 class _RemoteStep:
     """A step that is registered with the master, again if the connection was made anew."""
 
@@ -126,7 +133,9 @@ class _RemoteStep:
         self._timeout = timeout
         self._connected = connected
         self._lock = threading.Lock()
-        self._registered: tuple[MasterClient, int] | None = None
+        self._registered: list[tuple[MasterClient, int]] = []
+        # The list, for it must not keep this step.
+        weakref.finalize(self, _release, self._registered).atexit = False
 
     def run(self, feeds: Sequence[Array], timeout: float | None) -> list[Array]:
         client, handle = self.register()
@@ -141,9 +150,9 @@ class _RemoteStep:
         """The present connection and the step's handle there."""
         client = self._connected()
         with self._lock:
-            if self._registered is None or self._registered[0] is not client:
-                self._registered = (client, self._offer(client))
-            return self._registered
+            if not self._registered or self._registered[0][0] is not client:
+                self._registered[:] = [(client, self._offer(client))]
+            return self._registered[0]
 
     def _offer(self, client: MasterClient) -> int:
         """Registers the plans; sends along only what the cluster does not have yet."""

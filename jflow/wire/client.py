@@ -110,6 +110,11 @@ class MasterClient:
         _, values = self._call(pb.Envelope(run_step=body), feeds, timeout)
         return values
 
+    def release(self, handle: int) -> None:
+        """See `MasterSession.release`. Waits for nothing, so that any thread may call it."""
+        if self.is_open:
+            self._send(next(self._ids), pb.Envelope(release=pb.Release(handles=[handle])), ())
+
     def reset(self, containers: Sequence[str]) -> None:
         """See `MasterSession.reset`."""
         self._call(pb.Envelope(reset=pb.Reset(containers=containers)), (), None)

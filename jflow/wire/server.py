@@ -183,6 +183,10 @@ async def _call_master(
                 for d in found
             ]
             return pb.Envelope(device_list=pb.DeviceList(devices=devices)), ()
+        case "release":
+            for handle in request.release.handles:
+                session.release(handle)
+            return None
         case "reset":
             await session.reset(list(request.reset.containers))
             return None

@@ -98,6 +98,9 @@ class MasterSession(Protocol):
     ) -> Sequence[Array]:
         """Runs a registered step."""
 
+    def release(self, handle: int) -> None:
+        """Forgets a registered step, here and on the tasks that take part in it."""
+
     async def reset(self, containers: Sequence[str]) -> None:
         """Frees containers on every task and closes this server's other sessions."""
 
