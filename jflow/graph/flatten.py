@@ -57,6 +57,8 @@ def flatten(closed: jex.ClosedJaxpr, *, keep_rules: bool = False) -> jex.ClosedJ
 
 
 def _is_nested(eqn: jex.JaxprEqn) -> bool:
+    if eqn.primitive in ACCESSES:
+        return False  # the body of an update is part of the update
     return bool(_bodies(eqn)) and bool(_uses_state(eqn) or _asked_inside(eqn))
 
 

@@ -23,6 +23,7 @@ from jflow.graph import (
     is_host,
     live,
     origin,
+    request,
     string,
 )
 from jflow.graph import get_default_graph as _default_graph
@@ -419,7 +420,9 @@ def _body(
     fun: Callable[..., Any], old: jax.core.ShapedArray, operands: tuple[jax.ShapeDtypeStruct, ...]
 ) -> jex.ClosedJaxpr:
     """The program of an update."""
-    body = jax.make_jaxpr(fun)(shape_of(old), *operands)
+    # It runs where the variable is, whatever the blocks around the first use of it ask for.
+    with request.asking_for_nothing():
+        body = jax.make_jaxpr(fun)(shape_of(old), *operands)
     if any(isinstance(value, jax.core.Tracer) for value in body.consts):
         raise TypeError(
             f"the update {fun!r} uses a traced value from outside; pass it as an operand: "

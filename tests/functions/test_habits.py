@@ -36,6 +36,17 @@ def test_one_variable_asked_for_in_two_ways_is_one_variable(connection) -> None:
     assert [tuple(map(float, add())) for _ in range(2)] == [(1.0, 2.0), (3.0, 4.0)]
 
 
+def test_an_update_asks_for_nothing_that_was_asked_for_when_it_was_first_seen(connection) -> None:
+    shape = (3, 7, 11)  # of no other test, so that the program is made here
+    with tf.Graph().as_default():
+        target = tf.constant(1.0, name="elsewhere")
+        with tf.colocate_with(target):
+            tf.Variable(jnp.ones(shape)).assign_add(jnp.ones(shape))
+    variable = tf.Variable(jnp.ones(shape), name="v")
+    tf.function(lambda: variable.assign_add(jnp.ones(shape)))()
+    assert variable.numpy()[0, 0, 0] == 2.0
+
+
 def test_a_method_is_a_function_inside_of_others_too() -> None:
     class Model:
         scale = 2.0
