@@ -12,7 +12,9 @@ import numpy as np
 from jflow.graph import Graph, HostArray, Operation, Tensor, abstract, as_array, as_dtype
 from jflow.graph import control_dependencies as _after
 from jflow.graph import get_default_graph as _default_graph
-from jflow.graph.primitives import group_p, host_p, placeholder_p
+from jflow.graph.calls import call
+from jflow.graph.dims import as_shape, declared
+from jflow.graph.primitives import group_p, placeholder_p
 
 
 def constant(value: Any, dtype: Any = None, shape: Any = None, name: str = "Const") -> Tensor:
@@ -40,13 +42,15 @@ def placeholder(dtype: Any, shape: Any = None, name: str = "Placeholder") -> Ten
 
     Args:
       dtype: of the values.
-      shape: of the values.
+      shape: of the values, None for each size that is not known; programs are compiled again for
+        each size that is fed. Without a shape only operations of the host (queues, decoders) and
+        `ensure_shape` take the tensor.
       name: name of the operation.
 
     Raises:
-      ValueError: if a dimension is unknown: XLA compiles for fixed shapes.
+      TypeError: if it is no shape or dtype.
     """
-    aval = abstract(_static_shape(shape), as_dtype(dtype))
+    aval = abstract(as_shape(shape), as_dtype(dtype))
     return _default_graph().add(placeholder_p, [], [aval], name=name).outputs[0]
 
 
@@ -55,8 +59,7 @@ def identity(value: Any, name: str = "Identity") -> Tensor:
     graph = _default_graph()
     tensor = graph.as_tensor(value)
     if isinstance(tensor.aval, HostArray):
-        op = graph.add(host_p, [tensor.var], [tensor.aval], name=name, function="identity")
-        return op.outputs[0]
+        return call(graph, "identity", [tensor], [tensor.aval], name=name).outputs[0]
     same: Tensor = graph.apply(jnp.copy, (tensor,), name=name)
     return same
 

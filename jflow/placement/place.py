@@ -97,7 +97,7 @@ class _Chooser:
         """The device of a group, for the sake of one operation in it."""
         spec = group.request(self.needed, self.homes, self.soft)
         task = self._task(
-            spec, self.inventory.home if group.has_variable else self.inventory.master
+            spec, self.inventory.home if group.has_state else self.inventory.master
         )
         if task is None:
             raise _no_device(op, group, spec, self.inventory.tasks)

@@ -41,6 +41,10 @@ class DeviceInfo:
 class Backend(Protocol):
     """Runs steps, in this process or on a cluster."""
 
+    @property
+    def owner(self) -> str:
+        """A name that no other session has, for resources that it does not share."""
+
     def inventory(self) -> Inventory:
         """The devices there are."""
 
@@ -88,7 +92,15 @@ def register_step(graph: Graph, key: StepKey, backend: Backend, placer: Placer) 
       InvalidArgumentError: as `place_step`.
     """
     placement = place_step(graph, key, backend, placer)
-    plans = partition(list(placement), placement, key.fed, key.fetches, backend.lower, backend.keep)
+    plans = partition(
+        list(placement),
+        placement,
+        key.fed,
+        key.fetches,
+        backend.lower,
+        backend.keep,
+        backend.owner,
+    )
     return backend.register(plans, len(key.fetches))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
 import weakref
 from collections.abc import Callable, Sequence
@@ -33,6 +34,7 @@ class RemoteBackend:
     """
 
     def __init__(self, target: str, config: ConfigProto) -> None:
+        self.owner = secrets.token_hex(8)
         self._target = target
         self._timeout = config.connect_timeout_in_ms / 1000
         self._lock = threading.Lock()
