@@ -9,7 +9,7 @@ import numpy as np
 
 from jflow.graph import Array
 from jflow.resources import Attempt, Holder
-from jflow.resources.queue import Close, Dequeue, DequeueMany, Enqueue, EnqueueMany, Queue
+from jflow.resources import Close, Dequeue, DequeueMany, Enqueue, EnqueueMany, Queue
 
 Waiting = Generator[tuple[Holder, Attempt], None, Sequence[Array]]
 
