@@ -10,9 +10,9 @@ from typing import Any
 
 import jax
 
+from jflow.errors import InvalidArgumentError
 from jflow.execution.functions import HostFunction, HostOperation, host_function, host_operation
 from jflow.lowering import Executable
-from jflow.errors import InvalidArgumentError
 from jflow.plan import Call, Plan, Program, ResourceSpec, Run, Step
 
 
@@ -123,6 +123,4 @@ def _bound_call(step: Call, plan: Plan, constants: tuple[Any, ...]) -> BoundStep
     if function is not None:
         return BoundCall(step, function, constants, attributes)
     resources = tuple(plan.resources[number] for number in step.resources)
-    return BoundOperation(
-        step, host_operation(step.function), constants, attributes, resources
-    )
+    return BoundOperation(step, host_operation(step.function), constants, attributes, resources)

@@ -101,9 +101,7 @@ class Frame:
         """
         held = [self._store.resources.get(self._plan.device, spec) for spec in bound.resources]
         inputs = [self._argument(slot) for slot in bound.step.inputs]
-        results = yield from bound.operation(
-            held, [*inputs, *bound.constants], **bound.attributes
-        )
+        results = yield from bound.operation(held, [*inputs, *bound.constants], **bound.attributes)
         for slot, value in zip(bound.step.outputs, results, strict=True):
             self._slots[slot] = value
 

@@ -8,14 +8,13 @@ serves a thread and an event loop.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from jflow.errors import InvalidArgumentError
 from jflow.execution.queues import QUEUE_OPERATIONS
 from jflow.graph import Array
-from jflow.graph.dims import admits
+from jflow.graph.dims import may_be
 from jflow.resources import Attempt, Holder
 
 HostFunction = Callable[..., Sequence[Array]]
@@ -44,7 +43,7 @@ def _check_indices(report: Array, variable: Array) -> Sequence[Array]:
 
 
 def _ensure_shape(value: Array, *, shape: list[int | None]) -> Sequence[Array]:
-    if not admits(shape, value.shape):
+    if not may_be(shape, value.shape):
         raise InvalidArgumentError(f"expected a value of shape {shape}, got {[*value.shape]}")
     return (value,)
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future
+from queue import SimpleQueue
 from typing import Any
 
 import jax
@@ -11,7 +14,7 @@ import numpy as np
 from jflow.execution.bound import BoundCall, BoundOperation, BoundPlan, BoundRun
 from jflow.execution.devices import put
 from jflow.execution.frame import Frame
-from jflow.execution.strands import Strand, run_strands
+from jflow.execution.strands import Strand, Woken, run_strands
 from jflow.graph import Array
 from jflow.plan import Feed, Fetch, Recv, Send, Slot
 from jflow.resources import Store
@@ -94,7 +97,25 @@ class InlineStep:
         """
         if self._program is not None:
             return list(map(np.asarray, self.compute(feeds)))
-        return self._run(feeds, lambda frame, slot: frame.host(slot, copy=True), timeout)
+        return self._run(feeds, _copied, timeout)
+
+    def start(self, feeds: Sequence[Array], timeout: float | None = None) -> Future[list[Array]]:
+        """As `run`, on a thread of its own; cancelling the future ends its waiting."""
+        outcome = _Outcome()
+        fed = [np.array(x) for x in feeds]
+
+        def run() -> None:
+            try:
+                values = self._run(fed, _copied, timeout, outcome.woken)
+            except BaseException as error:  # whatever it is, the caller is told
+                if outcome.set_running_or_notify_cancel():
+                    outcome.set_exception(error)
+            else:
+                if outcome.set_running_or_notify_cancel():
+                    outcome.set_result(values)
+
+        threading.Thread(target=run, name="jflow step", daemon=True).start()
+        return outcome
 
     def compute(self, feeds: Sequence[Any], timeout: float | None = None) -> list[jax.Array]:
         """As `run`, with JAX arrays, which may still be on their way."""
@@ -107,7 +128,11 @@ class InlineStep:
             return self._run(feeds, Frame.array, timeout)
 
     def _run(
-        self, feeds: Sequence[Any], fetch: Callable[[Frame, Slot], Any], timeout: float | None
+        self,
+        feeds: Sequence[Any],
+        fetch: Callable[[Frame, Slot], Any],
+        timeout: float | None,
+        woken: Woken | None = None,
     ) -> list[Any]:
         if self._keeps_feeds:
             # The caller may change his memory when the step is done, and others look at it then.
@@ -121,7 +146,7 @@ class InlineStep:
                 name: self._strand(work, frames, wires) for name, work in self._strands.items()
             }
             if self._may_wait:
-                run_strands(strands, self._after, timeout)
+                run_strands(strands, self._after, timeout, woken or SimpleQueue())
             else:
                 for strand in strands.values():
                     next(strand, None)
@@ -160,6 +185,22 @@ class InlineStep:
         value = wires.pop(step.edge)
         if step.slot is not None:
             frame[step.slot] = put(value, self._plans[number].device)
+
+
+class _Outcome(Future[list[Array]]):
+    """The values of a step that runs on a thread of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.woken: Woken = SimpleQueue()
+
+    def cancel(self) -> bool:
+        self.woken.put(None)
+        return super().cancel()
+
+
+def _copied(frame: Frame, slot: Slot) -> Array:
+    return frame.host(slot, copy=True)
 
 
 def _order(

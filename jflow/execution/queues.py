@@ -8,8 +8,16 @@ from typing import Any
 import numpy as np
 
 from jflow.graph import Array
-from jflow.resources import Attempt, Holder
-from jflow.resources import Close, Dequeue, DequeueMany, Enqueue, EnqueueMany, Queue
+from jflow.resources import (
+    Attempt,
+    Close,
+    Dequeue,
+    DequeueMany,
+    Enqueue,
+    EnqueueMany,
+    Holder,
+    Queue,
+)
 
 Waiting = Generator[tuple[Holder, Attempt], None, Sequence[Array]]
 
@@ -35,13 +43,29 @@ def _look(at: Callable[[Queue], Any]) -> Callable[..., Waiting]:
     return operation
 
 
-def _dequeue_many(count: Array, **attributes: Any) -> Attempt:
-    return DequeueMany(int(count), **attributes)
+def _enqueue(*components: Array, by_priority: bool = False) -> Attempt:
+    return Enqueue(_prioritized(components) if by_priority else components)
+
+
+def _enqueue_many(*components: Array, by_priority: bool = False) -> Attempt:
+    return EnqueueMany(_prioritized(components) if by_priority else components)
+
+
+def _prioritized(components: tuple[Array, ...]) -> tuple[Array, ...]:
+    """Priorities are 64-bit integers, which programs cannot always make."""
+    return (components[0].astype(np.int64), *components[1:])
+
+
+def _dequeue_many(*counts: Array, **attributes: Any) -> Attempt:
+    """The number of elements is an input or an attribute."""
+    if counts:
+        attributes["count"] = int(counts[0])
+    return DequeueMany(**attributes)
 
 
 QUEUE_OPERATIONS: Mapping[str, Callable[..., Waiting]] = {
-    "queue.enqueue": _attempt(lambda *values: Enqueue(values)),
-    "queue.enqueue_many": _attempt(lambda *values: EnqueueMany(values)),
+    "queue.enqueue": _attempt(_enqueue),
+    "queue.enqueue_many": _attempt(_enqueue_many),
     "queue.dequeue": _attempt(Dequeue),
     "queue.dequeue_many": _attempt(_dequeue_many),
     "queue.close": _attempt(Close),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Generator, Hashable, Mapping
 from queue import Empty, SimpleQueue
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from jflow.errors import CancelledError, DeadlineExceededError
 from jflow.execution.functions import Wanted
@@ -17,9 +17,15 @@ from jflow.execution.functions import Wanted
 Name = TypeVar("Name", bound=Hashable)
 Strand = Generator[Wanted, None, None]
 
+Woken = SimpleQueue[Any]
+"""Names of strands that can go on."""
+
 
 def run_strands(
-    strands: Mapping[Name, Strand], after: Mapping[Name, Collection[Name]], timeout: float | None
+    strands: Mapping[Name, Strand],
+    after: Mapping[Name, Collection[Name]],
+    timeout: float | None,
+    woken: Woken,
 ) -> None:
     """Runs strands to their end.
 
@@ -27,6 +33,7 @@ def run_strands(
       strands: the work by name.
       after: for each of them those that have to be done before it begins.
       timeout: how long to wait in seconds, None for ever.
+      woken: takes the names of strands that can go on; None stops all waiting.
 
     Raises:
       DeadlineExceededError: if the time is over; what was waited for is given up.
@@ -35,7 +42,6 @@ def run_strands(
     deadline = None if timeout is None else time.monotonic() + timeout
     missing = {name: set(after[name]) for name in strands}
     ready = [name for name, needed in missing.items() if not needed]
-    woken: SimpleQueue[Name] = SimpleQueue()
     parked: dict[Name, Wanted] = {}
     try:
         while ready or parked:
@@ -55,9 +61,7 @@ def run_strands(
             strand.close()
 
 
-def _goes_on(
-    name: Name, strand: Strand, woken: SimpleQueue[Name], parked: dict[Name, Wanted]
-) -> bool:
+def _goes_on(name: Name, strand: Strand, woken: Woken, parked: dict[Name, Wanted]) -> bool:
     """Takes a strand as far as it goes; whether it is not done but has to wait."""
     for holder, attempt in strand:
         parked[name] = (holder, attempt)
@@ -67,11 +71,14 @@ def _goes_on(
     return False
 
 
-def _next(woken: SimpleQueue[Name], deadline: float | None, timeout: float | None) -> Name:
+def _next(woken: Woken, deadline: float | None, timeout: float | None) -> Any:
     """The next strand that can go on."""
     try:
         left = None if deadline is None else max(deadline - time.monotonic(), 0)
-        return woken.get(timeout=left)
+        name = woken.get(timeout=left)
+        if name is None:
+            raise CancelledError("Step was cancelled")
+        return name
     except Empty:
         raise DeadlineExceededError(
             f"the step took longer than its {timeout} s and was cancelled"

@@ -310,12 +310,19 @@ class Graph:
             for atom in atoms
         ]
 
-    def constant(self, value: Any, dtype: Any = None, *, name: str = "constant") -> Tensor:
-        """Adds a constant. Raises TypeError or ValueError as `as_array` does."""
+    def constant(
+        self, value: Any, dtype: Any = None, *, name: str = "constant", on_host: bool = False
+    ) -> Tensor:
+        """Adds a constant, on the host if only calls there need it.
+
+        Raises:
+          TypeError, ValueError: as `as_array`.
+        """
         array = as_array(value, dtype)
         carried = np.array(carry(array))
         carried.flags.writeable = False
-        return self.add(constant_p, [], [abstract_of(array)], name=name, value=carried).outputs[0]
+        params = {"value": carried, "on_host": on_host}
+        return self.add(constant_p, [], [abstract_of(array)], name=name, **params).outputs[0]
 
     def as_tensor(self, value: Any, dtype: Any = None) -> Tensor:
         """The tensor itself, a variable's value, or a new constant.

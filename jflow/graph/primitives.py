@@ -101,7 +101,7 @@ placeholder_p = jex.Primitive("placeholder")
 """() → value: must be fed."""
 
 constant_p = jex.Primitive("constant")
-"""() → value; param `value`: the ndarray that carries it."""
+"""() → value; params `value`: the ndarray that carries it; `on_host`: where it is needed."""
 
 host_p = jex.Primitive("host")
 """*values → values, on the host.
@@ -157,8 +157,8 @@ SOURCES = ACCESSES | {placeholder_p, constant_p, host_p}
 
 def is_on_host(eqn: jex.JaxprEqn) -> bool:
     """Whether an equation is for the task itself to compute, not for XLA."""
-    of_task = eqn.primitive in (host_p, check_p)
-    return of_task or any(isinstance(x.aval, HostArray) for x in eqn.outvars)
+    of_task = eqn.primitive in (host_p, check_p) or eqn.params.get("on_host")
+    return bool(of_task) or any(isinstance(x.aval, HostArray) for x in eqn.outvars)
 
 
 def state_of(eqn: jex.JaxprEqn) -> tuple[VariableRef | ResourceRef, ...]:

@@ -13,7 +13,7 @@ from jflow.graph import Graph, HostArray, Operation, Tensor, abstract, as_array,
 from jflow.graph import control_dependencies as _after
 from jflow.graph import get_default_graph as _default_graph
 from jflow.graph.calls import call
-from jflow.graph.dims import as_shape, declared
+from jflow.graph.dims import as_shape, declared, may_be
 from jflow.graph.primitives import group_p, placeholder_p
 
 
@@ -62,6 +62,30 @@ def identity(value: Any, name: str = "Identity") -> Tensor:
         return call(graph, "identity", [tensor], [tensor.aval], name=name).outputs[0]
     same: Tensor = graph.apply(jnp.copy, (tensor,), name=name)
     return same
+
+
+def ensure_shape(x: Any, shape: Any, name: str = "EnsureShape") -> Tensor:
+    """The same tensor, of which the shape is known from here on.
+
+    Args:
+      x: a tensor, of any rank.
+      shape: its sizes, None for those that stay unknown.
+      name: name of the operation.
+
+    Raises:
+      ValueError: if the tensor cannot have that shape. The step fails with an
+        InvalidArgumentError if its value has not.
+    """
+    graph = _default_graph()
+    tensor = graph.as_tensor(x)
+    dims = as_shape(shape)
+    if not may_be(dims, tensor.shape):
+        raise ValueError(f"{tensor!r} cannot have the shape {shape}")
+    aval = abstract(dims, tensor.dtype)
+    attributes = {"shape": declared(dims)}
+    return call(graph, "ensure_shape", [tensor], [aval], name=name, attributes=attributes).outputs[
+        0
+    ]
 
 
 def group(*inputs: Any, name: str = "group_deps") -> Operation:

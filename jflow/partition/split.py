@@ -4,9 +4,9 @@ Two things tell the stages of operations apart. The *depth* of an operation is t
 crossings on a way to it: from device to device, or between XLA and the functions of the host. And
 there is what it *waits for*: the operations on the ways to it that can take as long as others let
 them wait, such as taking an element from a queue. Operations of one device, depth and set of waits
-make up a segment, one XLA program; calls on the host are steps of their own. Nothing therefore waits
-for what it does not need: a step that puts into a queue what another part of it takes out again
-cannot deadlock, and a device makes no more calls than there are crossings.
+make up a segment, one XLA program; calls on the host are steps of their own. Nothing therefore
+waits for what it does not need: a step that puts into a queue what another part of it takes out
+again cannot deadlock, and a device makes no more calls than there are crossings.
 
 Stages are numbered so that each comes behind all that it needs. If what they wait for only grows
 along a plan, they are taken in this order; else each begins as soon as those it needs are done.
@@ -121,7 +121,7 @@ def partition(
       owner: who the resources belong to that are not shared.
       max_segment_ops: from which length on to cut a segment into pieces.
     """
-    running = [op for op in ops if op.eqn.primitive is not group_p and op.eqn.primitive not in HOMES]
+    running = [op for op in ops if op.eqn.primitive not in HOMES | {group_p}]
     splitter = _Splitter(running, placement, fed, fetched)
     return splitter.plans(lower, keep, owner, max_segment_ops)
 
@@ -332,9 +332,7 @@ class _PlanBuilder:
         inputs = tuple(tensor for tensor in used if tensor not in inside)
         leaving = [t for op in ops for t in op.outputs if t in escaping]
         state: StateUse = analyse(ops, leaving)
-        segment = Segment(
-            self.device, ops, state.reads, inputs, state.writes, tuple(state.outputs)
-        )
+        segment = Segment(self.device, ops, state.reads, inputs, state.writes, tuple(state.outputs))
         self.add(
             stage,
             Run(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -24,6 +25,9 @@ class Step(Protocol):
 
     def run(self, feeds: Sequence[Array], timeout: float | None) -> list[Array]:
         """Gives the fetched values as NumPy arrays, which are the caller's own."""
+
+    def start(self, feeds: Sequence[Array], timeout: float | None) -> Future[list[Array]]:
+        """As `run`, and waits for nothing; if the future is cancelled, the step is too."""
 
     def compute(self, feeds: Sequence[Any], timeout: float | None) -> list[jax.Array]:
         """Takes JAX arrays too, and gives JAX arrays."""

@@ -6,6 +6,7 @@ import secrets
 import threading
 import weakref
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 import jax
@@ -142,6 +143,10 @@ class _RemoteStep:
     def run(self, feeds: Sequence[Array], timeout: float | None) -> list[Array]:
         client, handle = self.register()
         return client.run(handle, feeds, timeout)
+
+    def start(self, feeds: Sequence[Array], timeout: float | None) -> Future[list[Array]]:
+        client, handle = self.register()
+        return client.start(handle, feeds, timeout)
 
     def compute(self, feeds: Sequence[Any], timeout: float | None) -> list[jax.Array]:
         values = self.run([_narrowed(np.asarray(feed)) for feed in feeds], timeout)
