@@ -1,5 +1,12 @@
 """State that outlives a step: containers, and the variables, queues and accumulators in them."""
 
+from jflow.resources.accumulator import Accumulator as Accumulator
+from jflow.resources.accumulator import ApplyGradient as ApplyGradient
+from jflow.resources.accumulator import ApplySparse as ApplySparse
+from jflow.resources.accumulator import SetGlobalStep as SetGlobalStep
+from jflow.resources.accumulator import SparseAccumulator as SparseAccumulator
+from jflow.resources.accumulator import TakeGradient as TakeGradient
+from jflow.resources.accumulator_spec import AccumulatorSpec as AccumulatorSpec
 from jflow.resources.attempt import Attempt as Attempt
 from jflow.resources.attempt import Resource as Resource
 from jflow.resources.component import Component as Component
