@@ -24,7 +24,9 @@ _FIRST, _SECOND, _THIRD = (number << 3 | _MESSAGE for number in (1, 2, 3))
 BYTES, FLOATS, INTEGERS = _FIRST, _SECOND, _THIRD
 """The kinds of lists, by their tags in a Feature."""
 
-Feature = tuple[int, bytes]
+NO_LIST = 0
+
+List = tuple[int, bytes]
 """Kind and message of a list."""
 
 
@@ -32,29 +34,28 @@ class MalformedError(Exception):
     """Bytes that are no message."""
 
 
-def features_of(data: bytes, wanted: Container[bytes]) -> dict[bytes, Feature]:
-    """The lists of an Example that have a kind, by their keys.
+def features_of(data: bytes, wanted: Container[bytes]) -> dict[bytes, List]:
+    """The lists of an Example by their keys; a feature may have none.
 
     Raises:
       MalformedError: if the bytes are no Example.
     """
-    found = {}
+    found: dict[bytes, List] = {}
     try:
         for key, value in _entries(data):
             if key in wanted:
                 found[key] = _feature(value)
     except IndexError:
         raise MalformedError from None
-    return {key: feature for key, feature in found.items() if feature[0]}
+    return found
 
 
-def packed(feature: Feature) -> bytes:
+def packed(kind: int, message: bytes) -> bytes:
     """The numbers of a list one after the other: floats of 4 bytes, or varints.
 
     Raises:
-      MalformedError: if the list is no message of that kind.
+      MalformedError: if the list is no message.
     """
-    kind, message = feature
     loose = 1 << 3 | (_FIXED32 if kind == FLOATS else _VARINT)
     try:
         parts = [
@@ -67,9 +68,8 @@ def packed(feature: Feature) -> bytes:
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def strings(feature: Feature) -> list[bytes]:
+def strings(message: bytes) -> list[bytes]:
     """The strings of a list. Raises MalformedError if it is no message."""
-    message = feature[1]
     try:
         fields = _fields(message, 0, len(message))
     except IndexError:
@@ -132,9 +132,9 @@ def _entries(data: bytes) -> Iterator[tuple[bytes, bytes]]:
             yield key, value
 
 
-def _feature(message: bytes) -> Feature:
+def _feature(message: bytes) -> List:
     """The last list that is set; messages of one kind that follow each other are one."""
-    kind, value = 0, b""
+    kind, value = NO_LIST, b""
     for tag, start, end in _fields(message, 0, len(message)):
         if tag in (BYTES, FLOATS, INTEGERS):
             value = value + message[start:end] if tag == kind else message[start:end]

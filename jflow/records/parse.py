@@ -14,7 +14,7 @@ import numpy as np
 from jflow.errors import InvalidArgumentError
 from jflow.graph.host import Array
 from jflow.records import example
-from jflow.records.example import BYTES, FLOATS, INTEGERS, Feature, MalformedError
+from jflow.records.example import BYTES, FLOATS, INTEGERS, NO_LIST, MalformedError
 from jflow.records.features import Column
 
 _KINDS = {"string": BYTES, "float32": FLOATS, "int64": INTEGERS, "int32": INTEGERS}
@@ -44,9 +44,10 @@ def parse_example(
     if serialized.ndim != 1:
         raise InvalidArgumentError(f"expected string[batch], got string{list(serialized.shape)}")
     found = _find(serialized, [column[0].encode() for column in columns])
-    rest, results = iter(defaults), []
-    for (key, kind, dtype, shape), features in zip(columns, found, strict=True):
-        values = _Values(key, dtype, features)
+    rest = iter(defaults)
+    results: list[Array] = []
+    for (key, kind, dtype, shape), (kinds, messages) in zip(columns, found, strict=True):
+        values = _Values(key, dtype, kinds, messages)
         if kind == "sparse":
             results.extend(values.sparse())
         else:
@@ -72,10 +73,13 @@ def _single(kind: str, batch: Iterator[Array]) -> Sequence[Array]:
     return indices[:, 1:], values, shape[1:]
 
 
-def _find(serialized: Array, keys: list[bytes]) -> list[list[Feature | None]]:
-    """The features of each key in all Examples, None where one has no such feature."""
+def _find(serialized: Array, keys: list[bytes]) -> list[tuple[list[int], list[bytes]]]:
+    """For each key the kinds and the messages of its lists in all Examples.
+
+    The two are kept apart since tuples of both would keep the garbage collector busy.
+    """
     wanted = frozenset(keys)
-    columns: list[list[Feature | None]] = [[] for _ in keys]
+    columns: list[tuple[list[int], list[bytes]]] = [([], []) for _ in keys]
     for i, data in enumerate(serialized.tolist()):
         try:
             features = example.features_of(data, wanted)
@@ -84,8 +88,10 @@ def _find(serialized: Array, keys: list[bytes]) -> list[list[Feature | None]]:
                 f"Can't parse serialized Example {i}: its {len(data)} bytes are no "
                 f"tf.train.Example: {data[:40]!r}"
             ) from None
-        for column, key in zip(columns, keys, strict=True):
-            column.append(features.get(key))
+        for (kinds, messages), key in zip(columns, keys, strict=True):
+            kind, message = features.get(key, (NO_LIST, b""))
+            kinds.append(kind)
+            messages.append(message)
     return columns
 
 
@@ -98,14 +104,14 @@ class _Values:
       is_there: bool[batch], whether it has the feature.
     """
 
-    def __init__(self, key: str, dtype: str, features: list[Feature | None]) -> None:
-        self._key, self._dtype = key, dtype
-        self.is_there = np.array([feature is not None for feature in features], bool)
-        for i, feature in enumerate(features):
-            if feature is not None and feature[0] != _KINDS[dtype]:
-                raise self._error(i, f"expected {dtype} values, got {_KIND_NAMES[feature[0]]}")
+    def __init__(self, key: str, dtype: str, kinds: list[int], messages: list[bytes]) -> None:
+        self._key, self._dtype, self._kind = key, dtype, _KINDS[dtype]
+        of_kind = np.array(kinds, np.int64)
+        self.is_there = of_kind != NO_LIST
+        for i in np.flatnonzero(self.is_there & (of_kind != self._kind)):
+            raise self._error(i, f"expected {dtype} values, got {_KIND_NAMES[kinds[i]]}")
         read = self._read_strings if dtype == "string" else self._read_numbers
-        self.flat, self.counts = read(features)
+        self.flat, self.counts = read(messages)
 
     def fixed(self, shape: tuple[int, ...], default: Array) -> Array:
         """dtype[batch, *shape]"""
@@ -149,22 +155,24 @@ class _Values:
         shape = np.array([len(self.counts), self.counts.max(initial=0)], np.int64)
         return np.stack((rows, places), axis=1), self.flat, shape
 
-    def _read_strings(self, features: list[Feature | None]) -> tuple[Array, Array]:
-        lists = []
-        for i, feature in enumerate(features):
+    def _read_strings(self, messages: list[bytes]) -> tuple[Array, Array]:
+        items: list[bytes] = []
+        until = [0]
+        for i, message in enumerate(messages):
             try:
-                lists.append([] if feature is None else example.strings(feature))
+                items.extend(example.strings(message))
             except MalformedError:
                 raise self._error(i, "its list is damaged") from None
-        flat = np.empty(sum(map(len, lists)), object)
-        flat[:] = [item for items in lists for item in items]
-        return flat, np.array([len(items) for items in lists], np.int64)
+            until.append(len(items))
+        flat = np.empty(len(items), object)
+        flat[:] = items
+        return flat, np.diff(until)
 
-    def _read_numbers(self, features: list[Feature | None]) -> tuple[Array, Array]:
+    def _read_numbers(self, messages: list[bytes]) -> tuple[Array, Array]:
         parts = []
-        for i, feature in enumerate(features):
+        for i, message in enumerate(messages):
             try:
-                parts.append(b"" if feature is None else example.packed(feature))
+                parts.append(example.packed(self._kind, message))
             except MalformedError:
                 raise self._error(i, "its list is damaged") from None
         data = np.frombuffer(b"".join(parts), np.uint8)
