@@ -19,6 +19,10 @@ from jflow.resources.queue import Enqueue as Enqueue
 from jflow.resources.queue import EnqueueMany as EnqueueMany
 from jflow.resources.queue import Queue as Queue
 from jflow.resources.queue_spec import QueueSpec as QueueSpec
+from jflow.resources.reader import EndOfTurn as EndOfTurn
+from jflow.resources.reader import Reader as Reader
+from jflow.resources.reader import ReaderSpec as ReaderSpec
+from jflow.resources.reader import Turn as Turn
 from jflow.resources.store import Store as Store
 from jflow.resources.variable import Buffer as Buffer
 from jflow.resources.variable import Lease as Lease

@@ -35,7 +35,7 @@ class LinedAttempt(Attempt, ABC, Generic[State]):
         """Does what can be done now, and settles if that is all; returns whether it did a part."""
 
     def undo(self, state: State) -> None:
-        """Gives back what it took; it will fail."""
+        """Gives back what it took: it will fail, or nobody came to have it. May come twice."""
 
 
 class LinedResource(Resource):
@@ -84,6 +84,13 @@ class LinedResource(Resource):
         attempt.fail(error)
         settled: list[Attempt] = [attempt]
         self._go_on(settled)
+        return settled
+
+    def restore(self, attempt: Attempt) -> list[Attempt]:
+        settled: list[Attempt] = []
+        if isinstance(attempt, self._kinds) and attempt.error is None and self._end is None:
+            attempt.undo(self)
+            self._go_on(settled)
         return settled
 
     def abandon(self, error: OpError) -> list[Attempt]:

@@ -196,15 +196,24 @@ class EnqueueMany(LinedAttempt[Queue]):
 class Dequeue(LinedAttempt[Queue]):
     """Takes an element; its values are the components."""
 
-    __slots__ = ()
+    __slots__ = ("_taken",)
     line = _DEQUEUES
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._taken: list[Element] = []
 
     def advance(self, state: Queue) -> bool:
         if state.n_available:
-            self.succeed(state.take().components)
+            self._taken = [state.take()]
+            self.succeed(self._taken[0].components)
         elif state.is_closed:
             raise _insufficient(state, 1)
         return self.is_settled
+
+    def undo(self, state: Queue) -> None:
+        state.put_back(self._taken)
+        self._taken = []
 
 
 class DequeueMany(LinedAttempt[Queue]):
@@ -276,7 +285,6 @@ class DequeueMany(LinedAttempt[Queue]):
                 f"no memory for a batch of {len(self._taken)} elements of {state}, each padded to "
                 f"the size of the largest: {error}; the elements are in the queue again"
             ) from error
-        self._taken = []
         self.succeed(batches)
 
 
