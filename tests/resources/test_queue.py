@@ -377,9 +377,7 @@ def test_who_could_wait_for_ever_between_two_bounds_is_told():
     queue = make("RandomShuffleQueue", min_after_dequeue=2, capacity_bytes=8)
     batch, get = EnqueueMany(element([1, 2, 3])), Dequeue()
     assert submit(queue, get, batch) == [batch]
-    with pytest.raises(
-        errors.ResourceExhaustedError, match=r"holds 2 elements of 8 bytes.*keeps 2"
-    ):
+    with pytest.raises(errors.ResourceExhaustedError, match=r"holds 2 .* keeps 2"):
         batch.result()
 
 
