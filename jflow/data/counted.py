@@ -9,7 +9,7 @@ from typing import Any
 from jflow import errors
 from jflow.data.element import as_element
 from jflow.data.engine import grain
-from jflow.data.function import at_element
+from jflow.data.function import AtElement
 from jflow.data.stream import State
 
 _END = object()
@@ -26,7 +26,7 @@ class Counted(grain.DatasetIterator[Any]):
         self._values: collections.abc.Iterator[Any] | None = None
 
     def __next__(self) -> Any:
-        with at_element(self._step, self._given):
+        with AtElement(self._step, self._given):
             if self._values is None:
                 self._values = self._opened()
             value = next(self._values, _END)

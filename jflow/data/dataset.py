@@ -16,7 +16,7 @@ from jflow.data import element as elements
 from jflow.data import files as record_files
 from jflow.data import stage as stages
 from jflow.data.counted import Counted
-from jflow.data.element import Spec, as_element
+from jflow.data.element import TensorSpec, as_element
 from jflow.data.engine import grain
 from jflow.data.function import Call, name_of
 from jflow.data.generators import find_generator
@@ -64,11 +64,11 @@ class Dataset:
         if len(lengths) != 1 or None in lengths:
             raise errors.InvalidArgumentError(
                 "from_tensor_slices expects arrays with first axes of one length, got "
-                f"{elements.text_of(elements.spec_of(arrays))}"
+                f"{elements.spec_of(arrays)}"
             )
         spec = elements.unbatched_spec(elements.spec_of(arrays))
         rows = Slices(arrays, lengths.pop() or 0)
-        step = f"from_tensor_slices({len(rows)} x {elements.text_of(spec)})"
+        step = f"from_tensor_slices({len(rows)} x {spec})"
         return cls([step], lambda _: grain.MapDataset.source(rows), lambda: spec)
 
     @classmethod
@@ -76,7 +76,7 @@ class Dataset:
         """One element, the pytree itself."""
         only = as_element(tensors)
         spec = elements.spec_of(only)
-        step = f"from_tensors({elements.text_of(spec)})"
+        step = f"from_tensors({spec})"
         return cls([step], lambda _: grain.MapDataset.source([only]), lambda: spec)
 
     @classmethod
@@ -84,7 +84,7 @@ class Dataset:
         """The numbers of Python's `range` with the same arguments, as int64."""
         numbers = range(*bounds)
         rows = Numbers(numbers)
-        spec = Spec((), np.dtype(np.int64))
+        spec = TensorSpec((), np.dtype(np.int64))
         return cls([repr(numbers)], lambda _: grain.MapDataset.source(rows), lambda: spec)
 
     @classmethod
@@ -209,7 +209,7 @@ class Dataset:
         return self._then(
             "enumerate()",
             lambda stage: stages.mapped(stage, lambda n, element: (np.int64(n), element)),
-            lambda spec: (Spec((), np.dtype(np.int64)), spec),
+            lambda spec: (TensorSpec((), np.dtype(np.int64)), spec),
         )
 
     # Which elements, and in which order.
@@ -383,7 +383,7 @@ class Dataset:
 
     @cached_property
     def element_spec(self) -> Any:
-        """Shapes and dtypes of the elements, as a pytree of structs with `shape` and `dtype`.
+        """Shapes and dtypes of the elements, as a pytree of `TensorSpec`.
 
         A length is None where it may differ from element to element. Where user's code makes the
         elements, the first one is made to look at it.

@@ -7,15 +7,30 @@ arrays would cut the zero bytes at a string's end.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import jax
 import numpy as np
 
 from jflow import errors
-from jflow.data.engine import experimental
 
-Spec = experimental.ShapeDtypeStruct
+
+@dataclass(frozen=True, repr=False)
+class TensorSpec:
+    """What one leaf of a dataset's elements looks like.
+
+    Attributes:
+      shape: the lengths of the axes, None for one that may differ between elements.
+      dtype: NumPy's dtype, object for strings.
+    """
+
+    shape: tuple[int | None, ...]
+    dtype: np.dtype[Any]
+
+    def __repr__(self) -> str:
+        lengths = ",".join("?" if length is None else str(length) for length in self.shape)
+        return f"{self.dtype}[{lengths}]"
 
 
 def as_element(value: Any) -> Any:
@@ -45,25 +60,10 @@ def spec_of(element: Any) -> Any:
     return jax.tree.map(_leaf_spec, element)
 
 
-def _leaf_spec(leaf: Any) -> Spec:
+def _leaf_spec(leaf: Any) -> TensorSpec:
     if isinstance(leaf, str | bytes):
-        return Spec((), np.dtype(object))
-    return Spec(np.shape(leaf), leaf.dtype)
-
-
-def text_of(spec: Any) -> str:
-    """A spec in short, such as "(float32[28,28], int64[])"."""
-    return str(jax.tree.map(_Text, spec))
-
-
-class _Text:
-    """Prints one leaf of a spec without the quotes that a str would have inside a tuple."""
-
-    def __init__(self, leaf: Spec) -> None:
-        self._text = f"{leaf.dtype}[{','.join('?' if n is None else str(n) for n in leaf.shape)}]"
-
-    def __repr__(self) -> str:
-        return self._text
+        return TensorSpec((), np.dtype(object))
+    return TensorSpec(np.shape(leaf), leaf.dtype)
 
 
 def stack(elements: Sequence[Any]) -> Any:
@@ -90,21 +90,23 @@ def _check_structures(elements: Sequence[Any]) -> None:
 
 
 def _stack_leaves(leaves: Sequence[Any]) -> Any:
-    if isinstance(leaves[0], str | bytes):
-        return np.array(leaves, dtype=object)
-    first = leaves[0]
+    first = _leaf_spec(leaves[0])
     for number, leaf in enumerate(leaves):
-        if np.shape(leaf) != np.shape(first) or leaf.dtype.kind != first.dtype.kind:
+        spec = _leaf_spec(leaf)
+        if spec.shape != first.shape or spec.dtype.kind != first.dtype.kind:
             raise errors.InvalidArgumentError(
-                f"a batch needs elements of one shape and kind: element 0 of the batch is "
-                f"{_Text(_leaf_spec(first))}, element {number} is {_Text(_leaf_spec(leaf))}; "
+                "a batch needs elements of one shape and kind: element 0 of the batch is "
+                f"{first}, element {number} is {spec}; "
                 "bring them to one shape with map, or use padded_batch"
             )
+    if isinstance(leaves[0], str | bytes):
+        return np.array(leaves, dtype=object)
     return np.stack(leaves)
 
 
 def _padded(leaves: Sequence[Any], value: Any) -> Sequence[Any]:
-    if isinstance(leaves[0], str | bytes) or len({np.ndim(leaf) for leaf in leaves}) > 1:
+    strings = any(isinstance(leaf, str | bytes) for leaf in leaves)
+    if strings or len({np.ndim(leaf) for leaf in leaves}) > 1:
         return leaves
     longest = np.max([np.shape(leaf) for leaf in leaves], axis=0)
     return [
@@ -121,7 +123,7 @@ def unstack(batch: Any) -> list[Any]:
     lengths = {len(leaf) if np.ndim(leaf) else None for leaf in leaves}
     if len(lengths) != 1 or None in lengths:
         raise errors.InvalidArgumentError(
-            f"unbatch needs leaves with a first axis of one length, got {text_of(spec_of(batch))}"
+            f"unbatch needs leaves with a first axis of one length, got {spec_of(batch)}"
         )
     return [structure.unflatten(leaf) for leaf in zip(*leaves, strict=True)]
 
@@ -129,16 +131,16 @@ def unstack(batch: Any) -> list[Any]:
 def batched_spec(spec: Any, size: int | None, padded: bool = False) -> Any:
     """The spec of batches; the size is None where the last batch may be smaller."""
 
-    def batched(leaf: Spec) -> Spec:
+    def batched(leaf: TensorSpec) -> TensorSpec:
         inner = (None,) * len(leaf.shape) if padded else leaf.shape
-        return Spec((size, *inner), leaf.dtype)
+        return TensorSpec((size, *inner), leaf.dtype)
 
     return jax.tree.map(batched, spec)
 
 
 def unbatched_spec(spec: Any) -> Any:
     """The spec of the elements of batches."""
-    return jax.tree.map(lambda leaf: Spec(leaf.shape[1:], leaf.dtype), spec)
+    return jax.tree.map(lambda leaf: TensorSpec(leaf.shape[1:], leaf.dtype), spec)
 
 
 def unknown_axes(spec: Any) -> set[int]:
@@ -156,28 +158,28 @@ def common_spec(specs: Sequence[Any]) -> Any:
     if len({jax.tree.structure(spec) for spec in specs}) > 1:
         raise errors.InvalidArgumentError(
             "datasets of one structure have one spec, got "
-            + " and ".join(text_of(spec) for spec in specs)
+            + " and ".join(repr(spec) for spec in specs)
         )
     return jax.tree.map(lambda *leaves: _common_leaf(leaves), *specs)
 
 
-def _common_leaf(leaves: Sequence[Spec]) -> Spec:
+def _common_leaf(leaves: Sequence[TensorSpec]) -> TensorSpec:
     dtypes = {leaf.dtype for leaf in leaves}
     ranks = {len(leaf.shape) for leaf in leaves}
     if len(dtypes) > 1 or len(ranks) > 1:
         raise errors.InvalidArgumentError(
             "datasets with elements of one dtype and rank have one spec, got "
-            + " and ".join(repr(_Text(leaf)) for leaf in leaves)
+            + " and ".join(repr(leaf) for leaf in leaves)
         )
     lengths = zip(*(leaf.shape for leaf in leaves), strict=True)
-    return Spec(tuple(n[0] if len(set(n)) == 1 else None for n in lengths), dtypes.pop())
+    return TensorSpec(tuple(n[0] if len(set(n)) == 1 else None for n in lengths), dtypes.pop())
 
 
 def loosened(spec: Any, axes: Iterable[int]) -> Any:
     """The spec with no fixed length along the axes."""
 
-    def loosen(leaf: Spec) -> Spec:
+    def loosen(leaf: TensorSpec) -> TensorSpec:
         shape = tuple(None if axis in axes else n for axis, n in enumerate(leaf.shape))
-        return Spec(shape, leaf.dtype)
+        return TensorSpec(shape, leaf.dtype)
 
     return jax.tree.map(loosen, spec)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,17 +15,26 @@ def name_of(function: Callable[..., Any]) -> str:
     return getattr(function, "__name__", type(function).__name__)
 
 
-@contextmanager
-def at_element(step: str, number: int) -> Iterator[None]:
+class AtElement:
     """Notes on an error in a user's code which step of the pipeline and which element it was."""
-    try:
-        yield
-    except StopIteration as error:
-        # It would pass for the end of the data.
-        raise RuntimeError(f"{step} raised StopIteration at element {number}") from error
-    except Exception as error:
-        error.add_note(f"in {step} of a dataset, at element {number} (counted from 0)")
-        raise
+
+    def __init__(self, step: str, number: int) -> None:
+        self._step = step
+        self._number = number
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if isinstance(error, StopIteration):
+            # It would pass for the end of the data.
+            raise RuntimeError(
+                f"{self._step} raised StopIteration at element {self._number}"
+            ) from error
+        if isinstance(error, Exception):
+            error.add_note(
+                f"in {self._step} of a dataset, at element {self._number} (counted from 0)"
+            )
 
 
 @dataclass(frozen=True)
@@ -44,6 +52,6 @@ class Call:
     finish: Callable[[Any], Any]
 
     def __call__(self, number: int, element: Any) -> Any:
-        with at_element(self.step, number):
+        with AtElement(self.step, number):
             spread = element if type(element) is tuple else (element,)
             return self.finish(self.function(*spread))
