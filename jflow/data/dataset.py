@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, partial
 from typing import Any, TypeAlias
 
@@ -25,7 +25,8 @@ from jflow.data.iterator import DatasetIterator
 from jflow.data.position import PositionStore
 from jflow.data.rows import Numbers, Slices
 from jflow.data.stage import Epochs, Stage
-from jflow.data.stream import Iterator, Stream
+from jflow.data.stream import Iterator as StageIterator
+from jflow.data.stream import Stream
 
 Build: TypeAlias = Callable[[Epochs], Stage]
 
@@ -125,7 +126,7 @@ class Dataset:
         Raises:
           InvalidArgumentError: it is an iterator, which can be read only once.
         """
-        if iter(iterable) is iterable:
+        if isinstance(iterable, Iterator):
             raise errors.InvalidArgumentError(
                 f"from_iterable needs what can be iterated again, got {type(iterable).__name__}, "
                 "which ends after one pass; give the function that makes it to from_generator"
@@ -356,7 +357,7 @@ class Dataset:
         call = Call(f"interleave({name_of(function)})", function, _as_dataset)
 
         def build(epochs: Epochs) -> Stage:
-            def open_lane(number: int, element: Any) -> Iterator:
+            def open_lane(number: int, element: Any) -> StageIterator:
                 inner: Dataset = call(number, element)
                 return iter(stages.streamed(inner._build(epochs)))
 
@@ -400,7 +401,9 @@ class Dataset:
 
         Args:
           position: where the iterator finds its position and keeps it: after every `save_every`
-            elements, once the next one is asked for, and when it is closed.
+            elements, once the next one is asked for, and when it is closed; at the end of a `with`
+            block only if there was no error. Who asks for an element is taken to be done with those
+            before it, so one thread should do so.
           save_every: how many elements are given again at most if the process dies.
 
         Raises:
@@ -415,7 +418,7 @@ class Dataset:
     def __repr__(self) -> str:
         return f"<Dataset {' | '.join(self.steps)}>"
 
-    def _start(self) -> Iterator:
+    def _start(self) -> StageIterator:
         return iter(stages.streamed(self._build(())))
 
     def _then(
@@ -455,7 +458,8 @@ def _first(build: Build, step: str) -> Any:
 
 def _as_rows(leaf: Any) -> np.ndarray[Any, Any]:
     strings = isinstance(leaf, list) and leaf and isinstance(leaf[0], str | bytes)
-    rows = np.asarray(leaf, dtype=object if strings else None).view()
+    rows = np.asarray(leaf, dtype=object if strings else None)
+    rows = rows.astype(object) if rows.dtype.kind in "US" else rows.view()
     # A row is part of the array: a function that wrote into it would change the data.
     rows.flags.writeable = False
     return rows

@@ -7,7 +7,6 @@ the second epoch. A step keeps the epoch and works on the number within it.
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +15,8 @@ import numpy as np
 
 from jflow.data.engine import experimental, grain
 
-INFINITE = sys.maxsize
+ENDLESS = 2**62
+"""The most elements that may have numbers: nobody gets to the end, and `len` has room for it."""
 
 
 class Slices:
@@ -63,6 +63,22 @@ class Mapped(grain.MapDataset[Any]):
         if isinstance(index, slice):
             return self.slice(index)
         return self._call(index % len(self), self._parent[index])
+
+
+class Endless(grain.MapDataset[Any]):
+    """Epoch after epoch of a dataset that is not empty.
+
+    Its own length is a whole number of them, so that an epoch of it begins with one of theirs;
+    Grain's endless `repeat` ends within one.
+    """
+
+    def __len__(self) -> int:
+        return ENDLESS - ENDLESS % len(self._parent)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return self.slice(index)
+        return self._parent[index]
 
 
 class Permuted(grain.MapDataset[Any]):

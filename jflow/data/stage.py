@@ -13,7 +13,7 @@ from typing import Any
 from jflow import errors
 from jflow.data.engine import experimental, grain
 from jflow.data.parallel import Parallel
-from jflow.data.rows import INFINITE, Mapped, Permuted, folded, most_threads
+from jflow.data.rows import ENDLESS, Endless, Mapped, Permuted, folded, most_threads
 from jflow.data.stream import Concatenated, Filtered, Repeated, Sliced, Stream, Unbatched
 
 Rows = grain.MapDataset[Any]
@@ -92,9 +92,10 @@ def repeated(build: Callable[[Epochs], Stage], epochs: Epochs, count: int | None
     stage = build(epochs)
     if not isinstance(stage, grain.MapDataset):
         return Stream(lambda: Repeated(lambda n: iter(streamed(build((*epochs, n)))), count))
-    if len(stage) == INFINITE:
+    if len(stage) == 0:
         return stage
-    return stage.repeat(count)
+    endless = count is None or len(stage) * count > ENDLESS
+    return Endless(stage) if endless else stage.repeat(count)
 
 
 def zipped(stages: Sequence[Stage]) -> Stage:
@@ -109,7 +110,7 @@ def zipped(stages: Sequence[Stage]) -> Stage:
 def concatenated(stages: Sequence[Stage]) -> Stage:
     """One stage after the other."""
     rows = [stage for stage in stages if isinstance(stage, grain.MapDataset)]
-    if len(rows) < len(stages) or any(len(stage) == INFINITE for stage in rows):
+    if len(rows) < len(stages) or sum(len(stage) for stage in rows) > ENDLESS:
         return Stream(Concatenated, *(streamed(stage) for stage in stages))
     return grain.MapDataset.concatenate(rows)
 

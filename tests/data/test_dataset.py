@@ -77,6 +77,15 @@ def test_an_endless_epoch_without_elements_ends() -> None:
     assert list(Dataset.range(9).filter(lambda x: x > 9).repeat()) == []
 
 
+@pytest.mark.parametrize("size", [1, 3])
+def test_the_end_of_an_endless_dataset_is_out_of_reach(size) -> None:
+    endless = Dataset.range(2).repeat().batch(size).unbatch()
+    once = Dataset.range(2).repeat().repeat(5).concatenate(Dataset.range(9).repeat())
+    both = Dataset.zip(endless, once.take(3).concatenate(once))
+    assert as_lists(both.take(5)) == [[0, 0], [1, 1], [0, 0], [1, 0], [0, 1]]
+    assert as_lists(once.shard(4, 1).take(3).repeat(2)) == [1, 1, 1, 1, 1, 1]
+
+
 def test_tuples_are_spread_over_arguments_and_other_trees_are_not() -> None:
     pairs = Dataset.from_tensor_slices((np.arange(3), np.arange(3) * 10))
     assert as_lists(pairs.map(lambda x, y: x + y)) == [0, 11, 22]

@@ -69,13 +69,13 @@ PIPELINE = """
 import json, sys
 from jflow.data import Dataset, register_generator
 
-@register_generator("squares")
+@register_generator("tests.squares")
 def squares(n):
     for i in range(n):
         yield i * i
 
 def pipeline():
-    return Dataset.from_generator("squares", [50]).shuffle(8, seed=5).batch(4).repeat(2)
+    return Dataset.from_generator("tests.squares", [50]).shuffle(8, seed=5).batch(4).repeat(2)
 
 if __name__ == "__main__":
     with pipeline().iterator() as iterator:
@@ -94,7 +94,7 @@ def test_a_registered_generator_is_continued_in_another_process(tmp_path) -> Non
             next(iterator)
         state = iterator.get_state()
         rest = as_lists(iterator)
-    assert "from_generator(squares, [50])" in state["pipeline"]
+    assert "from_generator(tests.squares, [50])" in state["pipeline"]
     done = subprocess.run(
         [sys.executable, str(script)],
         input=json.dumps(state),
