@@ -25,8 +25,7 @@ from jflow.data.iterator import DatasetIterator
 from jflow.data.position import PositionStore
 from jflow.data.rows import Numbers, Slices
 from jflow.data.stage import Epochs, Stage
-from jflow.data.stream import Iterator as StageIterator
-from jflow.data.stream import Stream
+from jflow.data.stream import Cursor, Stream
 
 Build: TypeAlias = Callable[[Epochs], Stage]
 
@@ -357,7 +356,7 @@ class Dataset:
         call = Call(f"interleave({name_of(function)})", function, _as_dataset)
 
         def build(epochs: Epochs) -> Stage:
-            def open_lane(number: int, element: Any) -> StageIterator:
+            def open_lane(number: int, element: Any) -> Cursor:
                 inner: Dataset = call(number, element)
                 return iter(stages.streamed(inner._build(epochs)))
 
@@ -418,7 +417,7 @@ class Dataset:
     def __repr__(self) -> str:
         return f"<Dataset {' | '.join(self.steps)}>"
 
-    def _start(self) -> StageIterator:
+    def _start(self) -> Cursor:
         return iter(stages.streamed(self._build(())))
 
     def _then(

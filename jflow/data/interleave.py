@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jflow.data.engine import grain
-from jflow.data.stream import Iterator, State
+from jflow.data.stream import Cursor, State
 
 
 @dataclass
@@ -22,7 +22,7 @@ class _Lane:
 
     before: State
     number: int
-    elements: Iterator
+    elements: Cursor
 
 
 class Interleaved(grain.DatasetIterator[Any]):
@@ -30,7 +30,7 @@ class Interleaved(grain.DatasetIterator[Any]):
     when its turn comes again."""
 
     def __init__(
-        self, parent: Iterator, open_lane: Callable[[int, Any], Iterator], lanes: int, block: int
+        self, parent: Cursor, open_lane: Callable[[int, Any], Cursor], lanes: int, block: int
     ) -> None:
         super().__init__(parent)
         self._open_lane = open_lane

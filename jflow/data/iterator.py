@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from jflow import errors
 from jflow.data.position import PositionStore, packed, parsed, unpacked
-from jflow.data.stream import Iterator, State
+from jflow.data.stream import Cursor, State
 
 
 class DatasetIterator:
@@ -23,7 +23,7 @@ class DatasetIterator:
     def __init__(
         self,
         steps: Sequence[str],
-        start: Callable[[], Iterator],
+        start: Callable[[], Cursor],
         store: PositionStore | None,
         save_every: int,
     ) -> None:
@@ -32,7 +32,7 @@ class DatasetIterator:
         self._store = store
         self._save_every = save_every
         self._lock = threading.Lock()
-        self._inner: Iterator | None = None
+        self._inner: Cursor | None = None
         self._position: State | None = None  # Where to start an inner iterator.
         self._unsaved = 0
         self._closed = False
@@ -123,7 +123,7 @@ class DatasetIterator:
                 "the dataset's iterator is closed; make another with dataset.iterator()"
             )
 
-    def _opened(self) -> Iterator:
+    def _opened(self) -> Cursor:
         if self._inner is None:
             inner = self._start()
             try:

@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from jflow.data.engine import grain
-from jflow.data.stream import Iterator, State
+from jflow.data.stream import Cursor, State
 
 
 class Parallel(grain.DatasetIterator[Any]):
@@ -18,7 +18,7 @@ class Parallel(grain.DatasetIterator[Any]):
     without threads, so their number may change between saving a position and restoring it.
     """
 
-    def __init__(self, parent: Iterator, call: Callable[[Any], Any], threads: int) -> None:
+    def __init__(self, parent: Cursor, call: Callable[[Any], Any], threads: int) -> None:
         super().__init__(parent)
         self._call = call
         self._threads = threads

@@ -14,24 +14,25 @@ from jflow.data.element import unstack
 from jflow.data.engine import grain
 
 State = dict[str, Any]
-Iterator = grain.DatasetIterator[Any]
+Cursor = grain.DatasetIterator[Any]
+"""Grain's iterator: what gives elements and has a state."""
 
 
 class Stream(grain.IterDataset[Any]):
     """The dataset whose iterators are made by a function from iterators of its inputs."""
 
-    def __init__(self, start: Callable[..., Iterator], *inputs: grain.IterDataset[Any]) -> None:
+    def __init__(self, start: Callable[..., Cursor], *inputs: grain.IterDataset[Any]) -> None:
         super().__init__(inputs)
         self._start = start
 
-    def __iter__(self) -> Iterator:
+    def __iter__(self) -> Cursor:
         return self._start(*(iter(parent) for parent in self.parents))
 
 
 class Sliced(grain.DatasetIterator[Any]):
     """The elements whose numbers are in a slice, as `itertools.islice` takes them."""
 
-    def __init__(self, parent: Iterator, wanted: slice) -> None:
+    def __init__(self, parent: Cursor, wanted: slice) -> None:
         super().__init__(parent)
         self._wanted = range(*wanted.indices(sys.maxsize))
         self._read = 0
@@ -55,7 +56,7 @@ class Sliced(grain.DatasetIterator[Any]):
 class Filtered(grain.DatasetIterator[Any]):
     """The elements for which a function of number and element is true."""
 
-    def __init__(self, parent: Iterator, wanted: Callable[[int, Any], bool]) -> None:
+    def __init__(self, parent: Cursor, wanted: Callable[[int, Any], bool]) -> None:
         super().__init__(parent)
         self._wanted = wanted
         self._read = 0
@@ -78,7 +79,7 @@ class Filtered(grain.DatasetIterator[Any]):
 class Unbatched(grain.DatasetIterator[Any]):
     """The elements of batches; its position is a batch and how many of it are given."""
 
-    def __init__(self, parent: Iterator) -> None:
+    def __init__(self, parent: Cursor) -> None:
         super().__init__(parent)
         self._before = parent.get_state()
         self._batch: list[Any] = []
@@ -105,7 +106,7 @@ class Unbatched(grain.DatasetIterator[Any]):
 class Concatenated(grain.DatasetIterator[Any]):
     """The elements of one input after those of another."""
 
-    def __init__(self, *parents: Iterator) -> None:
+    def __init__(self, *parents: Cursor) -> None:
         super().__init__(parents)
         self._current = 0
 
@@ -130,12 +131,12 @@ class Concatenated(grain.DatasetIterator[Any]):
 class Repeated(grain.DatasetIterator[Any]):
     """Epochs of a dataset, which is made anew for each, so that it may know its number."""
 
-    def __init__(self, start: Callable[[int], Iterator], count: int | None) -> None:
+    def __init__(self, start: Callable[[int], Cursor], count: int | None) -> None:
         super().__init__()
         self._start = start
         self._count = count
         self._epoch = 0
-        self._inner: Iterator | None = None
+        self._inner: Cursor | None = None
 
     def __next__(self) -> Any:
         fresh = False
