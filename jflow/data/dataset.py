@@ -268,7 +268,7 @@ class Dataset:
             return stages.shuffled(stage, epochs, buffer_size, seed, not reshuffle_each_iteration)
 
         build(())
-        step = f"shuffle({buffer_size}, seed={seed}, each={reshuffle_each_iteration})"
+        step = f"shuffle({buffer_size}, seed={seed}, reshuffle={reshuffle_each_iteration})"
         return Dataset([*self.steps, step], build, lambda: self.element_spec)
 
     def repeat(self, count: int | None = None) -> Dataset:

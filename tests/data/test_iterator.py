@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import threading
+import time
 import traceback
 
 import jax.numpy as jnp
@@ -49,6 +50,31 @@ def test_an_iterator_goes_back_and_forth(chain, data) -> None:
         for number in data.draw(st.lists(st.sampled_from(range(len(states))), max_size=3)):
             iterator.set_state(states[number])
             assert as_lists(iterator) == everything[number:]
+
+
+def ramp(x):
+    return Dataset.range(int(x) * 10, int(x) * 10 + 4)
+
+
+@pytest.mark.parametrize(
+    "pipeline",
+    [
+        lambda: Dataset.range(5).interleave(ramp, cycle_length=2, block_length=3),
+        lambda: Dataset.range(3).interleave(ramp, 2).interleave(ramp, 3, 2).take(40),
+        lambda: Dataset.range(7).batch(3).unbatch().interleave(ramp, 3),
+        lambda: Dataset.range(9).filter(bool).shuffle(4).interleave(ramp, 2).repeat(2),
+        lambda: Dataset.range(9).map(abs, 3).shuffle(4).concatenate(ramp(1)).batch(2).unbatch(),
+    ],
+)
+def test_every_position_of_a_pipeline_can_be_gone_to(pipeline) -> None:
+    everything = as_lists(pipeline())
+    with pipeline().iterator() as iterator:
+        states = [iterator.get_state() for _ in iterator]
+    assert len(states) == len(everything)
+    for number, state in enumerate(states, 1):
+        with pipeline().iterator() as again:
+            again.set_state(state)
+            assert as_lists(again) == everything[number:]
 
 
 def test_threads_and_reading_ahead_are_no_part_of_a_position() -> None:
@@ -258,7 +284,12 @@ class TestEnds:
         assert ended
 
     def test_threads_share_an_iterator(self) -> None:
-        iterator = Dataset.range(2000).map(abs, num_parallel_calls=2).iterator()
+        def numbers():
+            for number in range(500):
+                time.sleep(0)  # Lets the other threads in, which a generator would not survive.
+                yield number
+
+        iterator = Dataset.from_generator(numbers).iterator()
         got: list[list[int]] = [[] for _ in range(4)]
         threads = [
             threading.Thread(target=lambda mine=mine: mine.extend(int(x) for x in iterator))
@@ -269,7 +300,7 @@ class TestEnds:
         for thread in threads:
             thread.join(60)
         iterator.close()
-        assert sorted(itertools.chain(*got)) == list(range(2000))
+        assert sorted(itertools.chain(*got)) == list(range(500))
 
 
 def brittle(x):
@@ -324,14 +355,16 @@ class TestErrors:
             with pytest.raises(RuntimeError, match="raised StopIteration at element 0"):
                 list(dataset)
 
-    def test_a_generator_that_fails(self) -> None:
+    @pytest.mark.parametrize("threads", [None, 3])
+    def test_a_generator_that_fails(self, threads) -> None:
         def numbers():
             yield 1
             raise KeyError("no such file")
 
-        dataset = Dataset.from_generator(numbers)
-        with pytest.raises(KeyError) as caught:
-            list(dataset)
+        with Dataset.from_generator(numbers).map(abs, threads).iterator() as iterator:
+            assert next(iterator) == 1
+            with pytest.raises(KeyError) as caught:
+                next(iterator)
         assert "in from_generator(numbers, []) of a dataset, at element 1" in "".join(
             traceback.format_exception(caught.value)
         )
