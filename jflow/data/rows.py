@@ -18,6 +18,9 @@ from jflow.data.engine import experimental, grain
 ENDLESS = 2**62
 """The most elements that may have numbers: nobody gets to the end, and `len` has room for it."""
 
+_WHOLE_ORDERS = 2**16
+"""Up to this length an order is made as a whole: number by number is quick only above it."""
+
 
 class Slices:
     """The rows of a pytree of arrays."""
@@ -100,14 +103,25 @@ class Permuted(grain.MapDataset[Any]):
             return self.slice(index)
         epoch, number = divmod(index, len(self))
         seed = folded(self._seed, () if self._fixed else (*self._epochs, epoch))
-        other = experimental.index_shuffle(number, max_index=len(self) - 1, seed=seed, rounds=4)
-        return self._parent[epoch * len(self) + other]
+        return self._parent[epoch * len(self) + _permuted(number, len(self), seed)]
+
+
+def _permuted(number: int, length: int, seed: int) -> int:
+    if length <= _WHOLE_ORDERS:
+        return int(order(length, seed)[number])
+    return int(experimental.index_shuffle(number, max_index=length - 1, seed=seed, rounds=4))
 
 
 @functools.lru_cache
 def folded(seed: int, epochs: tuple[int, ...]) -> int:
-    """The seed of one epoch, below 2**31 as Grain's shuffles add to it within 32 bits."""
-    return int(np.random.SeedSequence((seed, *epochs)).generate_state(1)[0]) >> 1
+    """The seed of one epoch, of 32 bits."""
+    return int(np.random.SeedSequence((seed, *epochs)).generate_state(1)[0])
+
+
+@functools.lru_cache(maxsize=16)
+def order(length: int, seed: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """The numbers below a length in an order that is the same with every version of NumPy."""
+    return np.argsort(np.random.Philox(key=seed).random_raw(length), kind="stable")
 
 
 def most_threads(rows: grain.MapDataset[Any]) -> int:

@@ -11,9 +11,10 @@ from functools import partial
 from typing import Any
 
 from jflow import errors
+from jflow.data.element import unstack
 from jflow.data.engine import experimental, grain
 from jflow.data.parallel import Parallel
-from jflow.data.rows import ENDLESS, Endless, Mapped, Permuted, folded, most_threads
+from jflow.data.rows import ENDLESS, Endless, Mapped, Permuted, folded, most_threads, order
 from jflow.data.stream import Concatenated, Filtered, Repeated, Sliced, Stream, Unbatched
 
 Rows = grain.MapDataset[Any]
@@ -67,7 +68,7 @@ def batched(
 
 def unbatched(stage: Stage) -> Stage:
     """The elements of batches."""
-    return Stream(Unbatched, streamed(stage))
+    return Stream(partial(Unbatched, unstack=unstack), streamed(stage))
 
 
 def shuffled(
@@ -82,9 +83,13 @@ def shuffled(
             "here they come as a stream; give shuffle a buffer_size, or shuffle before "
             "filter, interleave, unbatch, prefetch and repeat()"
         )
-    return experimental.WindowShuffleIterDataset(
-        streamed(stage), window_size=buffer_size, seed=folded(seed, () if fixed else epochs)
-    )
+
+    def mixed(number: int, window: list[Any]) -> list[Any]:
+        window_seed = folded(seed, (*(() if fixed else epochs), number))
+        return [window[index] for index in order(len(window), window_seed)]
+
+    windows = streamed(stage).batch(buffer_size, batch_fn=list).map_with_index(mixed)
+    return Stream(partial(Unbatched, unstack=list), windows)
 
 
 def repeated(build: Callable[[Epochs], Stage], epochs: Epochs, count: int | None) -> Stage:

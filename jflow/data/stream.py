@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from jflow.data.element import unstack
 from jflow.data.engine import grain
 
 State = dict[str, Any]
@@ -77,10 +76,12 @@ class Filtered(grain.DatasetIterator[Any]):
 
 
 class Unbatched(grain.DatasetIterator[Any]):
-    """The elements of batches; its position is a batch and how many of it are given."""
+    """The elements of batches, as a function takes these apart; its position is a batch and how
+    many of it are given."""
 
-    def __init__(self, parent: Cursor) -> None:
+    def __init__(self, parent: Cursor, unstack: Callable[[Any], list[Any]]) -> None:
         super().__init__(parent)
+        self._unstack = unstack
         self._before = parent.get_state()
         self._batch: list[Any] = []
         self._given = 0
@@ -88,7 +89,7 @@ class Unbatched(grain.DatasetIterator[Any]):
     def __next__(self) -> Any:
         while self._given == len(self._batch):
             self._before = self._parent.get_state()
-            self._batch, self._given = unstack(next(self._parent)), 0
+            self._batch, self._given = self._unstack(next(self._parent)), 0
         self._given += 1
         return self._batch[self._given - 1]
 
@@ -100,7 +101,7 @@ class Unbatched(grain.DatasetIterator[Any]):
     def set_state(self, state: State) -> None:
         self._before, self._given = state["parent"], state["given"]
         self._parent.set_state(self._before)
-        self._batch = unstack(next(self._parent)) if self._given else []
+        self._batch = self._unstack(next(self._parent)) if self._given else []
 
 
 class Concatenated(grain.DatasetIterator[Any]):

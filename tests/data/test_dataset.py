@@ -68,6 +68,14 @@ class TestShuffle:
         assert len({tuple(order) for order in epochs}) == 6
 
 
+def test_many_rows_are_shuffled_in_full() -> None:
+    many = 2**16 + 1
+    shuffled = as_lists(Dataset.range(many).shuffle(seed=3))
+    assert sorted(shuffled) == list(range(many))
+    late = [number for number, x in enumerate(shuffled) if x < many // 2]
+    assert abs(np.mean(late) / many - 0.5) < 0.01
+
+
 def test_a_stream_is_not_shuffled_in_full() -> None:
     with pytest.raises(errors.InvalidArgumentError, match="buffer_size"):
         Dataset.range(4).filter(bool).shuffle()
