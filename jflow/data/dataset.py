@@ -151,8 +151,9 @@ class Dataset:
         Args:
           files: a list, kept in its order, or a pattern such as "logs/*.txt", whose matches are
             sorted.
-          kind: "text" for lines without their ends, "tfrecord", "fixed", "parquet", or
-            "array_record", whose records can be had by number and so shuffled in full.
+          kind: "text" for lines without their ends, "tfrecord", "fixed", "parquet" for rows as
+            serialized Examples, or "array_record", whose records can be had by number and so
+            shuffled in full.
           **options: those of the kind's reader in `jflow.records`, such as `record_bytes`.
 
         Raises:

@@ -109,7 +109,13 @@ class Permuted(grain.MapDataset[Any]):
 def _permuted(number: int, length: int, seed: int) -> int:
     if length <= _WHOLE_ORDERS:
         return int(order(length, seed)[number])
-    return int(experimental.index_shuffle(number, max_index=length - 1, seed=seed, rounds=4))
+    # Grain's order of 4**k + 1 numbers has one twice and one never; in the order of one number more
+    # the number that is too large is passed over.
+    last = length if (length - 1).bit_count() == 1 else length - 1
+    other = length
+    while other >= length:
+        other = number = experimental.index_shuffle(number, max_index=last, seed=seed, rounds=4)
+    return int(other)
 
 
 @functools.lru_cache

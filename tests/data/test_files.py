@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow
 import pytest
 from array_record.python.array_record_module import ArrayRecordWriter
 from hypothesis import given
 from hypothesis import strategies as st
+from pyarrow import parquet
 
 from jflow import errors
 from jflow.data import Dataset
@@ -86,3 +88,16 @@ def test_array_records_are_shuffled_in_full(tmp_path) -> None:
     shuffled = list(dataset.shuffle(seed=1))
     assert shuffled != values
     assert sorted(shuffled) == values
+
+
+def test_rows_of_parquet_are_examples(tmp_path) -> None:
+    path = tmp_path / "digits.parquet"
+    parquet.write_table(pyarrow.table({"label": [3, 1, 2]}), path)
+    dataset = Dataset.from_files(path, "parquet")
+    with dataset.iterator() as iterator:
+        next(iterator)
+        state = iterator.get_state()
+    with dataset.iterator() as iterator:
+        iterator.set_state(state)
+        assert list(iterator) == list(dataset)[1:]
+    assert all(b"label" in row for row in dataset)
