@@ -68,8 +68,8 @@ class TestShuffle:
         assert len({tuple(order) for order in epochs}) == 6
 
 
-@pytest.mark.parametrize("many", [2**16 + 1, 70_000])
-def test_many_rows_are_shuffled_in_full(many) -> None:
+def test_many_rows_are_shuffled_in_full() -> None:
+    many = 2**16 + 1
     shuffled = as_lists(Dataset.range(many).shuffle(seed=3))
     assert sorted(shuffled) == list(range(many))
     late = [number for number, x in enumerate(shuffled) if x < many // 2]
