@@ -91,6 +91,9 @@ def test_the_end_of_an_endless_dataset_is_out_of_reach(size) -> None:
     once = Dataset.range(2).repeat().repeat(5).concatenate(Dataset.range(9).repeat())
     both = Dataset.zip(endless, once.take(3).concatenate(once))
     assert as_lists(both.take(5)) == [[0, 0], [1, 1], [0, 0], [1, 0], [0, 1]]
+    assert as_lists(endless.concatenate(endless).take(2)) == [0, 1]
+    twos = Dataset.range(2).repeat()
+    assert as_lists(twos.concatenate(twos).take(3)) == [0, 1, 0]
     assert as_lists(once.shard(4, 1).take(3).repeat(2)) == [1, 1, 1, 1, 1, 1]
 
 

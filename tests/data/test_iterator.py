@@ -278,7 +278,8 @@ class TestEnds:
             finally:
                 ended.append(True)
 
-        with Dataset.from_generator(numbers).batch(2).iterator() as iterator:
+        held = numbers()  # As a traceback may hold it.
+        with Dataset.from_generator(lambda: held).batch(2).iterator() as iterator:
             next(iterator)
             assert not ended
         assert ended
