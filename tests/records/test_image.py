@@ -96,9 +96,11 @@ def test_a_bomb_is_refused_before_it_is_decompressed(monkeypatch):
     data = _saved(Image.new("1", (4000, 4000)), "PNG")
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 4000 * 4000 - 1)
     # Pillow itself only warns of an image that is less than twice too large.
-    with warnings.catch_warnings(action="ignore"):
-        with pytest.raises(InvalidArgumentError, match="4000 x 4000 pixels"):
-            _call("decode_image", data)
+    with (
+        warnings.catch_warnings(action="ignore"),
+        pytest.raises(InvalidArgumentError, match="4000 x 4000 pixels"),
+    ):
+        _call("decode_image", data)
     with pytest.raises(InvalidArgumentError, match="16000000 pixels"):
         _call("decode_image", data)
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
