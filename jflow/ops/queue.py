@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import jax
 import numpy as np
 
 from jflow.errors import OutOfRangeError
-from jflow.graph import Operation, Tensor, as_array, carry, restore
+from jflow.graph import Operation, Tensor, as_array, carry, restore, string
 from jflow.graph.dims import may_be, unknown_dim
 from jflow.graph.dtypes import abstract
 from jflow.graph.primitives import placeholder_p
@@ -18,6 +19,8 @@ from jflow.ops.resource import Handle
 from jflow.resources import QueueSpec
 
 _INT32 = np.dtype(np.int32)
+_INT64 = np.dtype(np.int64)
+_OPTIONAL = ("capacity_bytes", "seed")
 
 
 class QueueBase(Handle):
@@ -37,7 +40,7 @@ class QueueBase(Handle):
         structure: Structure,
         shared_name: str | None,
         name: str,
-        bounds: dict[str, Any],
+        bounds: dict[str, int | None],
         *,
         by_priority: bool = False,
     ) -> None:
@@ -47,7 +50,7 @@ class QueueBase(Handle):
             kind,
             components=tuple(part.component for part in structure.parts),
             names=structure.names,
-            **bounds,
+            **{what: _integer(value, what) for what, value in bounds.items()},
         )
         super().__init__("queue", self._spec.to_attributes(), shared_name, name)
         self._live = LiveSteps(self._keeper, self._graph)
@@ -197,9 +200,10 @@ class QueueBase(Handle):
 
     def _put(self, function: str, vals: Any, name: str) -> Operation:
         batch = function.endswith("_many")
-        tensors = []
+        tensors: list[Tensor] = []
         for part, value in zip(self._structure.parts, self._structure.flatten(vals), strict=True):
-            tensor = self._tensor(value, part.dtype)
+            is_priority = self._by_priority and not tensors
+            tensor = self._tensor(value, _widened(value) if is_priority else part.dtype)
             _check_shape(self, part, tensor.shape, batch)
             tensors.append(tensor)
         attributes = {"by_priority": True} if self._by_priority else {}
@@ -213,13 +217,13 @@ class QueueBase(Handle):
             )
         counts = []
         if getattr(n, "to_tensor", None) is not None:
-            counts = [self._graph.as_tensor(n)]
-        elif n < 0:
-            raise ValueError(f"cannot dequeue {n} elements from {self!r}")
+            counts = [_checked_count(self._graph.as_tensor(n))]
         else:
-            attributes["count"] = int(n)
+            attributes["count"] = _integer(n, "how many elements to dequeue")
+            if n < 0:
+                raise ValueError(f"cannot dequeue {n} elements from {self!r}")
         is_exact = not counts and not attributes.get("up_to") and n > 0
-        size = int(n) if is_exact else unknown_dim()
+        size = attributes["count"] if is_exact else unknown_dim()
         avals = [part.aval(size) for part in self._structure.parts]
         op = self._call("queue.dequeue_many", counts, avals, name, attributes=attributes)
         return self._structure.unflatten(op.outputs)
@@ -231,7 +235,7 @@ class QueueBase(Handle):
         """The arrays that carry an element, or a batch of them."""
         arrays = []
         for part, leaf in zip(self._structure.parts, self._structure.flatten(value), strict=True):
-            array = as_array(leaf, part.dtype)
+            array = as_array(leaf, part.dtype, on_host=True)
             _check_shape(self, part, array.shape, n_batch_dims > 0)
             arrays.append(carry(array))
         return arrays
@@ -267,6 +271,30 @@ class QueueBase(Handle):
 
     def _build_get(self) -> tuple[Operation, list[Tensor]]:
         return self._structure.flatten(self.dequeue())[0].op, []
+
+
+def _integer(value: Any, what: str) -> Any:
+    """A number of the user's, of Python or NumPy, if it is an integer; None stays."""
+    if isinstance(value, int | np.integer) and not isinstance(value, bool):
+        return int(value)
+    if value is None and what in _OPTIONAL:
+        return None
+    raise TypeError(f"{what} is an integer, got {value!r:.80}")
+
+
+def _checked_count(count: Tensor) -> Tensor:
+    """Refuses what cannot say how many elements to dequeue."""
+    is_integer = count.dtype != string and jax.dtypes.issubdtype(count.dtype, np.integer)
+    if not is_integer or not may_be((), count.shape):
+        raise TypeError(f"how many elements to dequeue is an integer scalar, got {count!r}")
+    return count
+
+
+def _widened(value: Any) -> Any:
+    """The dtype to ask of a priority: that of a tensor of integers, which the host widens."""
+    dtype = value.dtype if getattr(value, "to_tensor", None) is not None else None
+    is_number = isinstance(dtype, np.dtype) and jax.dtypes.issubdtype(dtype, np.integer)
+    return dtype if is_number and np.can_cast(dtype, _INT64) else _INT64
 
 
 def _check_shape(queue: QueueBase, part: Part, shape: Any, is_batch: bool) -> None:
