@@ -164,3 +164,41 @@ def test_names_of_a_priority_queue_include_the_priority_s(backend: Backend) -> N
     with session(backend) as sess:
         sess.run(queue.enqueue({"value": 5, "priority": 1}))
         assert sess.run(queue.dequeue()) == {"priority": 1, "value": 5}
+
+
+def test_priorities_have_64_bits_though_programs_have_32(backend: Backend) -> None:
+    queue = tf.PriorityQueue(10, [tf.int32], [()])
+    with tf.device(backend.devices[0]):
+        near = queue.dequeue()[0]
+    with tf.device(backend.devices[1]):
+        far = tf.identity(near)
+    with session(backend) as sess:
+        for priority in (2**62 + 1, -(2**63), 2**40):
+            sess.run(queue.enqueue([priority, 0]))
+        assert sess.run(far) == -(2**63)
+        assert sess.run(far) == 2**40
+        assert sess.run([near, far]) == [2**62 + 1, 2**62 + 1]
+        assert sess.run(far, {near: 2**50}) == 2**50
+
+
+@pytest.mark.parametrize("dtype", [tf.int8, tf.uint32, tf.int32], ids=lambda dtype: dtype.__name__)
+def test_any_integers_are_priorities(backend: Backend, dtype: object) -> None:
+    queue = tf.PriorityQueue(10)
+    numbers = tf.placeholder(dtype, (None,))
+    with session(backend) as sess:
+        sess.run(queue.enqueue_many(numbers * 1), {numbers: [5, 0, 100]})
+        assert sess.run(queue.dequeue_many(3)).tolist() == [0, 5, 100]
+
+
+@pytest.mark.parametrize("priority", [1.5, "1", None, 2**63, -(2**63) - 1])
+def test_a_priority_is_an_integer(priority: object) -> None:
+    queue = tf.PriorityQueue(10)
+    with pytest.raises((TypeError, OverflowError)):
+        queue.enqueue(priority)
+
+
+@pytest.mark.parametrize("dtype", [tf.float32, tf.bool, tf.string], ids=str)
+def test_a_tensor_of_priorities_is_of_integers(dtype: object) -> None:
+    queue = tf.PriorityQueue(10)
+    with pytest.raises(TypeError, match="takes int64, got"):
+        queue.enqueue(tf.placeholder(dtype, ()))

@@ -12,7 +12,16 @@ import pytest
 
 import jflow as tf
 from tests.clusters import Backend
-from tests.queues.helpers import PATIENCE_S, Driver, got, integers, row, session, started, wait_until
+from tests.queues.helpers import (
+    PATIENCE_S,
+    Driver,
+    got,
+    integers,
+    row,
+    session,
+    started,
+    wait_until,
+)
 
 WAITING = Path(__file__).parents[1] / "programs" / "waiting.py"
 
@@ -264,7 +273,7 @@ def test_many_threads_and_sessions_hand_over_everything_once(backend: Backend) -
         for producer in producers:
             got(producer)
         taken = [got(consumer) for consumer in consumers]
-        assert sorted(sum(taken, [])) == [*range(n_threads * n_each)]
+        assert sorted(number for each in taken for number in each) == [*range(n_threads * n_each)]
         for each in taken:
             for first in range(n_threads):
                 of_one = [number for number in each if number // n_each == first]
