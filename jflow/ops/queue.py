@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from jflow.errors import OutOfRangeError
-from jflow.graph import Tensor, as_array, carry, restore
+from jflow.graph import Tensor, as_array, carry, restore, string
 from jflow.graph.dims import may_be, unknown_dim
 from jflow.graph.dtypes import abstract
 from jflow.graph.primitives import placeholder_p
@@ -21,6 +21,8 @@ from jflow.ops.streams import MAX_AHEAD_BYTES, QueueReader, QueueWriter
 from jflow.resources import QueueSpec
 
 _INT32 = np.dtype(np.int32)
+_INT64 = np.dtype(np.int64)
+_OPTIONAL = ("capacity_bytes", "seed")
 
 
 class QueueBase(Handle):
@@ -40,7 +42,7 @@ class QueueBase(Handle):
         structure: Structure,
         shared_name: str | None,
         name: str,
-        bounds: dict[str, Any],
+        bounds: dict[str, int | None],
         *,
         by_priority: bool = False,
     ) -> None:
@@ -50,7 +52,7 @@ class QueueBase(Handle):
             kind,
             components=tuple(part.component for part in structure.parts),
             names=structure.names,
-            **bounds,
+            **{what: _integer(value, what) for what, value in bounds.items()},
         )
         super().__init__("queue", self._spec.to_attributes(), shared_name, name)
         self._live = LiveSteps(self._keeper, self._graph)
@@ -246,9 +248,10 @@ class QueueBase(Handle):
     def _put(self, function: str, vals: Any, name: str) -> Any:
         """Adds an enqueue; gives the operation in graph code."""
         batch = function.endswith("_many")
-        tensors = []
+        tensors: list[Tensor] = []
         for part, value in zip(self._structure.parts, self._structure.flatten(vals), strict=True):
-            tensor = self._operand(value, part.dtype)
+            is_priority = self._by_priority and not tensors
+            tensor = self._operand(value, _widened(value) if is_priority else part.dtype)
             _check_shape(self, part, tensor.shape, batch)
             tensors.append(tensor)
         attributes = {"by_priority": True} if self._by_priority else {}
@@ -268,13 +271,13 @@ class QueueBase(Handle):
             )
         counts = []
         if getattr(n, "to_tensor", None) is not None or isinstance(n, jax.core.Tracer):
-            counts = [self._operand(n, n.dtype)]
-        elif n < 0:
-            raise ValueError(f"cannot dequeue {n} elements from {self!r}")
+            counts = [_checked_count(self._operand(n, n.dtype))]
         else:
-            attributes["count"] = int(n)
+            attributes["count"] = _integer(n, "how many elements to dequeue")
+            if n < 0:
+                raise ValueError(f"cannot dequeue {n} elements from {self!r}")
         is_exact = not counts and not attributes.get("up_to") and n > 0
-        size = int(n) if is_exact else unknown_dim()
+        size = attributes["count"] if is_exact else unknown_dim()
         avals = [part.aval(size) for part in self._structure.parts]
         taken = self._act("queue.dequeue_many", counts, avals, name, attributes)
         outputs: Sequence[Any] = taken.outputs
@@ -292,7 +295,7 @@ class QueueBase(Handle):
         """The arrays that carry an element, or a batch of them."""
         arrays = []
         for part, leaf in zip(self._structure.parts, self._structure.flatten(value), strict=True):
-            array = as_array(leaf, part.dtype)
+            array = as_array(leaf, part.dtype, on_host=True)
             _check_shape(self, part, array.shape, n_batch_dims > 0)
             arrays.append(carry(array))
         return arrays
@@ -323,6 +326,30 @@ class QueueBase(Handle):
 
     def _taking_one(self) -> tuple[Any, list[Tensor]]:
         return self._take_one("dequeue")[0].op, []
+
+
+def _integer(value: Any, what: str) -> Any:
+    """A number of the user's, of Python or NumPy, if it is an integer; None stays."""
+    if isinstance(value, int | np.integer) and not isinstance(value, bool):
+        return int(value)
+    if value is None and what in _OPTIONAL:
+        return None
+    raise TypeError(f"{what} is an integer, got {value!r:.80}")
+
+
+def _checked_count(count: Tensor) -> Tensor:
+    """Refuses what cannot say how many elements to dequeue."""
+    is_integer = count.dtype != string and jax.dtypes.issubdtype(count.dtype, np.integer)
+    if not is_integer or not may_be((), count.shape):
+        raise TypeError(f"how many elements to dequeue is an integer scalar, got {count!r}")
+    return count
+
+
+def _widened(value: Any) -> Any:
+    """The dtype to ask of a priority: that of a tensor of integers, which the host widens."""
+    dtype: Any = value.dtype if getattr(value, "to_tensor", None) is not None else None
+    is_number = isinstance(dtype, np.dtype) and jax.dtypes.issubdtype(dtype, np.integer)
+    return dtype if is_number and np.can_cast(dtype, _INT64) else _INT64
 
 
 def _check_shape(queue: QueueBase, part: Part, shape: Any, is_batch: bool) -> None:

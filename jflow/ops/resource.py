@@ -53,7 +53,8 @@ class Handle:
     def __init__(
         self, kind: str, definition: dict[str, Any], shared_name: str | None, name: str
     ) -> None:
-        if shared_name is not None and (not shared_name or shared_name.startswith("_")):
+        is_text = isinstance(shared_name, str)
+        if shared_name is not None and not (is_text and shared_name and shared_name[0] != "_"):
             raise InvalidArgumentError(
                 f'a shared name is text that does not start with "_", got {shared_name!r}'
             )
