@@ -53,11 +53,14 @@ from jflow.ops import assign as assign
 from jflow.ops import assign_add as assign_add
 from jflow.ops import assign_sub as assign_sub
 from jflow.ops import constant as constant
+from jflow.ops import count_up_to as count_up_to
 from jflow.ops import ensure_shape as ensure_shape
 from jflow.ops import global_variables as global_variables
 from jflow.ops import global_variables_initializer as global_variables_initializer
 from jflow.ops import group as group
 from jflow.ops import identity as identity
+from jflow.ops import local_variables as local_variables
+from jflow.ops import local_variables_initializer as local_variables_initializer
 from jflow.ops import no_op as no_op
 from jflow.ops import placeholder as placeholder
 from jflow.ops import scatter_add as scatter_add

@@ -13,6 +13,7 @@ import numpy as np
 
 from jflow.errors import InvalidArgumentError
 from jflow.execution.queues import QUEUE_OPERATIONS
+from jflow.execution.rows import ROW_FUNCTIONS
 from jflow.graph import Array
 from jflow.graph.dims import may_be
 from jflow.resources import Attempt, Holder
@@ -52,6 +53,7 @@ _FUNCTIONS: Mapping[str, HostFunction] = {
     "identity": _identity,
     "check_indices": _check_indices,
     "ensure_shape": _ensure_shape,
+    **ROW_FUNCTIONS,
 }
 
 _OPERATIONS: Mapping[str, HostOperation] = {**QUEUE_OPERATIONS}

@@ -26,10 +26,7 @@ def count_up_to(ref: Variable, limit: int, name: str = "CountUpTo") -> Tensor:
       TypeError: if it is no such variable.
       OutOfRangeError: in the step, if it has reached the limit; it stays as it is.
     """
-    if not isinstance(ref, Variable) or ref.is_live:
-        raise TypeError(f"expected a variable of graph code to count with, got {ref!r}")
-    if ref.shape != () or not jnp.issubdtype(ref.dtype, jnp.integer):
-        raise TypeError(f"expected a scalar variable of integers to count with, got {ref!r}")
+    _check(ref)
     # The read and the update are of one segment, and so of one turn.
     before = ref.read_value()
     with control_dependencies([before]):
@@ -44,6 +41,14 @@ def count_up_to(ref: Variable, limit: int, name: str = "CountUpTo") -> Tensor:
             attributes={"variable": ref.name, "limit": limit},
         )
     return op.outputs[0]
+
+
+def _check(ref: Any) -> None:
+    is_graphs = isinstance(ref, Variable) and not ref.is_live
+    if not (is_graphs and ref.shape == () and jnp.issubdtype(ref.dtype, jnp.integer)):
+        raise TypeError(
+            f"expected a scalar integer variable of graph code to count with, got {ref!r}"
+        )
 
 
 def _next(value: Any, limit: Any) -> Any:

@@ -12,7 +12,7 @@ from jflow.errors import InvalidArgumentError
 from jflow.graph import HostArray, Tensor, abstract, control_dependencies
 from jflow.graph import get_default_graph as _default_graph
 from jflow.graph.calls import call
-from jflow.graph.dims import declared, is_known, unknown_dim
+from jflow.graph.dims import is_known, unknown_dim
 from jflow.ops.queues import RandomShuffleQueue
 
 
@@ -37,19 +37,18 @@ def check_rows(value: Any) -> Tensor:
     return rows
 
 
-def shuffle_rows(rows: Tensor, seed: int | None = None) -> Tensor:
+def shuffle_rows(rows: Tensor, shape: Sequence[int], seed: int | None = None) -> Tensor:
     """The rows of a tensor, in another order in each step.
 
     Args:
-      rows: T[n, ...], the shape of a row being known.
+      rows: T[n, *shape].
+      shape: of a row.
       seed: what the orders depend on; None for chance.
 
     Returns:
-      T[n, ...].
+      T[n, *shape].
     """
-    queue = RandomShuffleQueue(
-        -1, 0, [rows.dtype], [declared(rows.shape[1:])], seed=seed, name="shuffle_rows"
-    )
+    queue = RandomShuffleQueue(-1, 0, [rows.dtype], [shape], seed=seed, name="shuffle_rows")
     with control_dependencies([queue.enqueue_many([rows])]):
         shuffled: Tensor = queue.dequeue_many(queue.size())
     return shuffled

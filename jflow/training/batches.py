@@ -15,7 +15,7 @@ from jflow.ops.queue import QueueBase
 from jflow.training.queue_runner import QueueRunner, add_queue_runner
 from jflow.training.sources import Sources
 
-# ruff: noqa: PLR0913 - the arguments are TensorFlow's
+# ruff: noqa: PLR0913, PLR0917 - the arguments are TensorFlow's
 
 
 def batch(
@@ -273,6 +273,11 @@ def _batches(
 
 
 def _checked_keep(keep_input: Any, sources: Sources) -> Any:
+    if keep_input is False:
+        raise ValueError(
+            "keep_input=False leaves everything out; if it came of `tensor == value`, which tells "
+            "whether they are one object, compare them by jflow.numpy.equal"
+        )
     keep = get_default_graph().as_tensor(keep_input)
     if keep.dtype != bool:
         raise TypeError(f"keep_input is of booleans, got {keep!r}")

@@ -63,12 +63,12 @@ def _state_variables(initial: Any, variables: Sequence[Variable]) -> Any:
     """Variables for an optimizer's state: what is one variable's is with it, and named after it."""
 
     def make(path: tuple[Any, ...], value: Tensor) -> Variable:
-        owner = variables[0]
         *way, last = path
-        if isinstance(last, jax.tree_util.SequenceKey) and last.idx < len(variables):
-            owner, way = variables[last.idx], way
-        slot = jax.tree_util.keystr(tuple(way or path), simple=True, separator="_")
+        index = getattr(last, "idx", -1)
+        is_own = 0 <= index < len(variables) and value.shape == variables[index].shape
+        owner = variables[index] if is_own else variables[0]
+        name = jax.tree_util.keystr(tuple(way) if is_own else path, simple=True, separator="_")
         with name_scope(f"{owner.op.name}/"), colocate_with(owner, ignore_existing=True):
-            return Variable(value, trainable=False, name=slot)
+            return Variable(value, trainable=False, name=name or "state")
 
     return jax.tree_util.tree_map_with_path(make, initial)

@@ -16,7 +16,7 @@ from jflow.graph import (
     name_scope,
     string,
 )
-from jflow.graph.dims import declared
+from jflow.graph.dims import as_shape, declared, is_known, may_be
 from jflow.ops import (
     LOCAL_VARIABLES,
     FIFOQueue,
@@ -55,11 +55,14 @@ def limit_epochs(tensor: Any, num_epochs: int | None = None, name: str | None = 
         epochs = Variable(
             np.int32(0), trainable=False, name="epochs", collections=[LOCAL_VARIABLES]
         )
-        with control_dependencies([count_up_to(epochs, num_epochs)]):
+        # What cannot be computed is no epoch.
+        with control_dependencies([value]):
+            counted = count_up_to(epochs, num_epochs)
+        with control_dependencies([counted]):
             return identity(value)
 
 
-def input_producer(  # noqa: PLR0913 - TensorFlow's signature
+def input_producer(  # noqa: PLR0913, PLR0917 - the arguments are TensorFlow's
     input_tensor: Any,
     element_shape: Sequence[int] | None = None,
     num_epochs: int | None = None,
@@ -93,9 +96,9 @@ def input_producer(  # noqa: PLR0913 - TensorFlow's signature
     with name_scope(name or "input_producer"):
         rows = check_rows(input_tensor)
         shape = _row_shape(rows, element_shape)
-        if shuffle:
-            rows = shuffle_rows(rows, seed)
         rows = limit_epochs(rows, num_epochs)
+        if shuffle:
+            rows = shuffle_rows(rows, shape, seed)
         queue = FIFOQueue(capacity, [rows.dtype], [shape], shared_name=shared_name)
         add_queue_runner(QueueRunner(queue, [queue.enqueue_many([rows])], cancel_op=cancel_op))
         return queue
@@ -183,27 +186,22 @@ def slice_input_producer(
         tensors = [get_default_graph().as_tensor(tensor) for tensor in tensor_list]
         if not tensors:
             raise ValueError("slice_input_producer needs at least one tensor")
-        counts = {(tensor.shape or (None,))[0] for tensor in tensors}
-        if len(counts) > 1 or not isinstance(*counts, int):
+        n_rows: Any = (tensors[0].shape or (None,))[0]
+        if not is_known(n_rows) or any((x.shape or (None,))[0] != n_rows for x in tensors):
             raise ValueError(f"expected tensors of one known number of rows, got {tensors}")
-        queue = range_input_producer(*counts, num_epochs, shuffle, seed, capacity, shared_name)
+        queue = range_input_producer(n_rows, num_epochs, shuffle, seed, capacity, shared_name)
         row = queue.dequeue()
         return [take_row(tensor, row) for tensor in tensors]
 
 
 def _row_shape(rows: Tensor, wanted: Sequence[int] | None) -> tuple[int, ...]:
     """The shape of a row, by the tensor's own and by what its user knows."""
-    if rows.shape == ():
-        raise ValueError(f"expected a tensor of rows, got the scalar {rows!r}")
-    found = [None] * len(wanted or ()) if rows.shape is None else declared(rows.shape[1:])
-    known = found if wanted is None else wanted
-    fits = len(known) == len(found) and all(
-        size is not None and other in (None, size)
-        for size, other in zip(known, found, strict=True)
-    )
-    if not fits or (rows.shape is None and wanted is None):
+    found = None if rows.shape is None else declared(rows.shape[1:])
+    shape = found if wanted is None else declared(as_shape(wanted))
+    known = [size for size in shape or () if size is not None]
+    if shape is None or len(known) < len(shape) or not may_be(found, shape):
         raise ValueError(
-            f"a row of {rows!r} has no known shape, or another one than element_shape={wanted}; "
-            "pass an element_shape of known sizes that fits"
+            f"the sizes of a row of {rows!r} are not all known, or are not those of "
+            f"element_shape={wanted}; pass an element_shape that says and fits them"
         )
     return tuple(known)

@@ -13,7 +13,7 @@ from jflow.graph.dims import as_shape, declared
 from jflow.ops import keep_rows
 from jflow.ops.queue import QueueBase
 
-Shape = tuple[int | None, ...]
+Shape = tuple[int | None, ...] | None
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Sources:
     Attributes:
       tree: the structure of an element.
       tensors: for each source, the tensors of its element.
-      shapes: of an element's tensors; None for sizes that differ or are not known.
+      shapes: of an element's tensors; None for sizes, or shapes, that differ or are not known.
       enqueue_many: whether the tensors are batches already, whose rows are the elements.
       n_threads: how many threads each source has.
     """
@@ -48,22 +48,22 @@ class Sources:
           ValueError: if there is no tensor, the structures differ, or a rank is not known.
           TypeError: if the dtypes differ.
         """
-        trees = [jax.tree.structure(element) for element in elements]
-        if not trees or not trees[0].num_leaves:
+        if not elements or not jax.tree.leaves(elements[0]):
             raise ValueError(f"expected at least one tensor to make batches of, got {elements!r}")
-        if any(tree != trees[0] for tree in trees):
+        trees = [jax.tree.structure(element) for element in elements]
+        if len(set(trees)) > 1:
             raise ValueError(f"expected elements of one structure, got {trees}")
         as_tensor = get_default_graph().as_tensor
         tensors = [[as_tensor(leaf) for leaf in jax.tree.leaves(element)] for element in elements]
-        dtypes = [[tensor.dtype for tensor in element] for element in tensors]
-        if any(each != dtypes[0] for each in dtypes):
-            raise TypeError(f"expected elements of the same dtypes, got {dtypes}")
+        columns = [*zip(*tensors, strict=True)]
+        if any(len({tensor.dtype for tensor in column}) > 1 for column in columns):
+            raise TypeError(f"expected elements of the same dtypes, got {tensors}")
         if shapes is None:
-            columns = zip(*tensors, strict=True)
-            shapes = [_common_shape(column, enqueue_many) for column in columns]
-        elif len(shapes) != len(dtypes[0]):
-            raise ValueError(f"expected a shape for each of {len(dtypes[0])} tensors, got {shapes}")
-        sizes = [declared(as_shape(shape)) or () for shape in shapes]
+            sizes = [_common_shape(column, enqueue_many) for column in columns]
+        else:
+            sizes = [declared(as_shape(shape)) for shape in shapes]
+        if len(sizes) != len(columns):
+            raise ValueError(f"expected a shape for each of {len(columns)} tensors, got {shapes}")
         return cls(trees[0], tensors, sizes, enqueue_many, n_threads)
 
     @property
@@ -77,7 +77,7 @@ class Sources:
 
     def check_sizes(self, *cures: str) -> None:
         """Raises ValueError if elements differ in size; `cures` say what else to do about it."""
-        if any(size is None for shape in self.shapes for size in shape):
+        if any(shape is None or None in shape for shape in self.shapes):
             raise ValueError(
                 f"elements of the shapes {[*self.shapes]} cannot be stacked to batches; pass "
                 + " or ".join(("shapes= of known sizes", *cures))
@@ -112,7 +112,5 @@ def _common_shape(tensors: Sequence[Tensor], is_batch: bool) -> Shape:
             f"expected {'batches' if is_batch else 'tensors'} of one known rank, got "
             f"{', '.join(map(repr, tensors))}; pass shapes="
         )
-    shape = tuple(
-        sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*known, strict=True)
-    )
+    shape = tuple(sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*known, strict=True))
     return shape[1:] if is_batch else shape
