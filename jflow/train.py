@@ -5,6 +5,7 @@ from jflow.server import Server as Server
 from jflow.training import Coordinator as Coordinator
 from jflow.training import LooperThread as LooperThread
 from jflow.training import QueueRunner as QueueRunner
+from jflow.training import SyncReplicasOptimizer as SyncReplicasOptimizer
 from jflow.training import add_queue_runner as add_queue_runner
 from jflow.training import batch as batch
 from jflow.training import batch_join as batch_join

@@ -40,20 +40,22 @@ def apply_optimizer(
       variables: the variables.
       name: scope for the operations.
     """
-    graph = variables[0].graph
-    with name_scope(name), colocate_with(variables[0], ignore_existing=True):
-        initial = [variable.initial_value for variable in variables]
-        with control_dependencies(None):
-            state = _state_variables(graph.apply(optimizer.init, (initial,)), variables)
+
+    def apply(fun: Any, *args: Any) -> Any:
+        with colocate_with(variables[0], ignore_existing=True):
+            return variables[0].graph.apply(fun, args)
+
+    def update(grads: Any, state: Any, params: Any) -> tuple[Any, Any]:
+        updates, state = optimizer.update(grads, state, params)
+        return jax.tree.map(lambda p, u: (p + u).astype(p.dtype), params, updates), state
+
+    with name_scope(name), control_dependencies(None):
+        initial = apply(optimizer.init, [variable.initial_value for variable in variables])
+        state = _state_variables(initial, variables)
         with control_dependencies(grads):
             params = [variable.read_value() for variable in variables]
             old_state = jax.tree.map(lambda slot: slot.read_value(), state)
-
-        def update(grads: Any, state: Any, params: Any) -> tuple[Any, Any]:
-            updates, state = optimizer.update(grads, state, params)
-            return jax.tree.map(lambda p, u: (p + u).astype(p.dtype), params, updates), state
-
-        new = graph.apply(update, (list(grads), old_state, params))
+        new = apply(update, list(grads), old_state, params)
         slots = [*variables, *jax.tree.leaves(state)]
         values = jax.tree.leaves(new)
         return group(*(slot.assign(x) for slot, x in zip(slots, values, strict=True)))
