@@ -1,5 +1,7 @@
 """What users build graphs with: constants, placeholders, variables and JAX's own functions."""
 
+from jflow.ops.accumulators import ConditionalAccumulator as ConditionalAccumulator
+from jflow.ops.accumulators import SparseConditionalAccumulator as SparseConditionalAccumulator
 from jflow.ops.arrays import constant as constant
 from jflow.ops.arrays import ensure_shape as ensure_shape
 from jflow.ops.arrays import group as group
@@ -7,12 +9,37 @@ from jflow.ops.arrays import identity as identity
 from jflow.ops.arrays import no_op as no_op
 from jflow.ops.arrays import placeholder as placeholder
 from jflow.ops.counting import count_up_to as count_up_to
+from jflow.ops.decoding import SparseTensor as SparseTensor
+from jflow.ops.decoding import as_string as as_string
+from jflow.ops.decoding import cast as cast
+from jflow.ops.decoding import decode_csv as decode_csv
+from jflow.ops.decoding import decode_image as decode_image
+from jflow.ops.decoding import decode_jpeg as decode_jpeg
+from jflow.ops.decoding import decode_png as decode_png
+from jflow.ops.decoding import decode_raw as decode_raw
+from jflow.ops.decoding import encode_jpeg as encode_jpeg
+from jflow.ops.decoding import encode_png as encode_png
+from jflow.ops.decoding import parse_example as parse_example
+from jflow.ops.decoding import parse_single_example as parse_single_example
+from jflow.ops.decoding import string_join as string_join
+from jflow.ops.decoding import string_split as string_split
+from jflow.ops.decoding import string_strip as string_strip
+from jflow.ops.decoding import string_to_number as string_to_number
+from jflow.ops.decoding import substr as substr
 from jflow.ops.lifted import Lifted as Lifted
 from jflow.ops.queue import QueueBase as QueueBase
 from jflow.ops.queues import FIFOQueue as FIFOQueue
 from jflow.ops.queues import PaddingFIFOQueue as PaddingFIFOQueue
 from jflow.ops.queues import PriorityQueue as PriorityQueue
 from jflow.ops.queues import RandomShuffleQueue as RandomShuffleQueue
+from jflow.ops.readers import ArrayRecordReader as ArrayRecordReader
+from jflow.ops.readers import FixedLengthRecordReader as FixedLengthRecordReader
+from jflow.ops.readers import IdentityReader as IdentityReader
+from jflow.ops.readers import ParquetReader as ParquetReader
+from jflow.ops.readers import ReaderBase as ReaderBase
+from jflow.ops.readers import TextLineReader as TextLineReader
+from jflow.ops.readers import TFRecordReader as TFRecordReader
+from jflow.ops.readers import WholeFileReader as WholeFileReader
 from jflow.ops.rows import check_rows as check_rows
 from jflow.ops.rows import keep_rows as keep_rows
 from jflow.ops.rows import shuffle_rows as shuffle_rows

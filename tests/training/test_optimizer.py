@@ -39,9 +39,7 @@ def test_it_does_what_optax_does(name: str) -> None:
     optimizer = OPTIMIZERS[name]
     start = [np.array([1.0, -2.0], np.float32), np.float32(3.0)]
     rng = np.random.default_rng(0)
-    steps = [
-        [rng.normal(size=2).astype(np.float32), np.float32(rng.normal())] for _ in range(5)
-    ]
+    steps = [[rng.normal(size=2).astype(np.float32), np.float32(rng.normal())] for _ in range(5)]
     variables = [tf.Variable(value, name=name) for value, name in zip(start, "wb", strict=True)]
     grads = [tf.placeholder("float32", value.shape) for value in start]
     train = apply_optimizer(optimizer, grads, variables, "train")
