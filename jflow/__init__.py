@@ -66,6 +66,7 @@ from jflow.ops import assign_add as assign_add
 from jflow.ops import assign_sub as assign_sub
 from jflow.ops import cast as cast
 from jflow.ops import constant as constant
+from jflow.ops import count_up_to as count_up_to
 from jflow.ops import decode_csv as decode_csv
 from jflow.ops import decode_image as decode_image
 from jflow.ops import decode_jpeg as decode_jpeg
@@ -78,6 +79,8 @@ from jflow.ops import global_variables as global_variables
 from jflow.ops import global_variables_initializer as global_variables_initializer
 from jflow.ops import group as group
 from jflow.ops import identity as identity
+from jflow.ops import local_variables as local_variables
+from jflow.ops import local_variables_initializer as local_variables_initializer
 from jflow.ops import no_op as no_op
 from jflow.ops import parse_example as parse_example
 from jflow.ops import parse_single_example as parse_single_example
