@@ -15,6 +15,7 @@ import grpc
 from jflow.cluster import ClusterSpec, Device, Task
 from jflow.errors import (
     AbortedError,
+    CancelledError,
     InternalError,
     OpError,
     UnauthenticatedError,
@@ -178,7 +179,10 @@ class _Link:
         self.welcome = welcome_from_proto(reply.welcome)
 
     async def call(self, envelope: pb.Envelope, tensors: Sequence[Array] = ()) -> Received:
-        """Sends a request and waits for its reply; cancelling the wait cancels the call."""
+        """Sends a request and waits for its reply; cancelling the wait cancels the call.
+
+        A reply that is on its way already is given all the same.
+        """
         key = envelope.id = next(self._ids)
         future: asyncio.Future[Received] = asyncio.get_running_loop().create_future()
         self._pending[key] = future
@@ -189,10 +193,30 @@ class _Link:
         try:
             return await future
         except asyncio.CancelledError:
+            if not future.cancelled():
+                return future.result()
             self._background.start(self._cancel(key, sending))
-            raise
+            return await self._reply_after_all(key)
         finally:
             self._pending.pop(key, None)
+
+    async def _reply_after_all(self, key: int) -> Received:
+        """What became of a call that was cancelled; it may have been done before it was known.
+
+        It may be an element that was taken from a queue, which must not be lost.
+        """
+        loop = asyncio.get_running_loop()
+        late: asyncio.Future[Received] = loop.create_future()
+        self._pending[key] = late
+        grace = loop.call_later(settings.GRACE_S, late.cancel)
+        while not late.done():
+            with suppress(asyncio.CancelledError):  # it was told once, and that is enough
+                await asyncio.wait([late])
+        grace.cancel()
+        try:
+            return late.result()
+        except CancelledError:
+            raise asyncio.CancelledError from None
 
     async def _cancel(self, key: int, sending: asyncio.Future[None]) -> None:
         """Cancels a call at the other end, once it is there."""
