@@ -191,32 +191,12 @@ class _Link:
         sending = begin(self._send(envelope, tensors))
         sending.add_done_callback(partial(_fail, future))
         try:
-            return await future
+            return await asyncio.shield(future)
         except asyncio.CancelledError:
-            if not future.cancelled():
-                return future.result()
             self._background.start(self._cancel(key, sending))
-            return await self._reply_after_all(key)
+            return await _reply_after_all(future)
         finally:
             self._pending.pop(key, None)
-
-    async def _reply_after_all(self, key: int) -> Received:
-        """What became of a call that was cancelled; it may have been done before it was known.
-
-        It may be an element that was taken from a queue, which must not be lost.
-        """
-        loop = asyncio.get_running_loop()
-        late: asyncio.Future[Received] = loop.create_future()
-        self._pending[key] = late
-        grace = loop.call_later(settings.GRACE_S, late.cancel)
-        while not late.done():
-            with suppress(asyncio.CancelledError):  # it was told once, and that is enough
-                await asyncio.wait([late])
-        grace.cancel()
-        try:
-            return late.result()
-        except CancelledError:
-            raise asyncio.CancelledError from None
 
     async def _cancel(self, key: int, sending: asyncio.Future[None]) -> None:
         """Cancels a call at the other end, once it is there."""
@@ -273,6 +253,22 @@ class _Link:
 
     def _gone(self, cause: object) -> OpError:
         return rpc_error(cause, f"{self._task} cannot be reached", str(self._task))
+
+
+async def _reply_after_all(reply: asyncio.Future[Received]) -> Received:
+    """What became of a call that was cancelled; it may have been done before it was known.
+
+    It may be an element that was taken from a queue, which must not be lost.
+    """
+    grace = asyncio.get_running_loop().call_later(settings.GRACE_S, reply.cancel)
+    while not reply.done():
+        with suppress(asyncio.CancelledError):  # it was told once, and that is enough
+            await asyncio.wait([reply])
+    grace.cancel()
+    try:
+        return reply.result()
+    except CancelledError:
+        raise asyncio.CancelledError from None
 
 
 def _fail(future: asyncio.Future[Received], sending: asyncio.Future[None]) -> None:
