@@ -11,14 +11,18 @@ from typing import Any
 import jax
 
 from jflow.errors import InvalidArgumentError
-from jflow.execution.functions import HostFunction, HostOperation, host_function, host_operation
+from jflow.execution.functions import HostFunction, host_function, host_operation
+from jflow.execution.waiting import Operation
 from jflow.lowering import Executable
 from jflow.plan import Call, Plan, Program, ResourceSpec, Run, Step
 
 
 @dataclass
 class Pace:
-    """How long the last dispatch of a program took, in seconds; for ever before the first one."""
+    """How long a program's last dispatch, or a function's last call, took in seconds.
+
+    For ever before the first one.
+    """
 
     last_s: float = math.inf
 
@@ -40,12 +44,13 @@ class BoundRun:
 
 @dataclass(frozen=True)
 class BoundCall:
-    """A `Call` step of a function, with the constants that it takes last and its attributes."""
+    """A `Call` step of a function, with the constants that it takes last, attributes and pace."""
 
     step: Call
     function: HostFunction
     constants: tuple[Any, ...]
     attributes: dict[str, Any]
+    pace: Pace
 
 
 @dataclass(frozen=True)
@@ -53,10 +58,15 @@ class BoundOperation:
     """A `Call` step of an operation, likewise, with the resources that it works on."""
 
     step: Call
-    operation: HostOperation
+    operation: Operation
     constants: tuple[Any, ...]
     attributes: dict[str, Any]
     resources: tuple[ResourceSpec, ...]
+
+    @property
+    def reads_files(self) -> bool:
+        """Whether it may keep whoever goes on with it waiting for a disk."""
+        return self.resources[0].kind == "reader"
 
 
 BoundStep = Step | BoundRun | BoundCall | BoundOperation
@@ -121,6 +131,6 @@ def _bound_call(step: Call, plan: Plan, constants: tuple[Any, ...]) -> BoundStep
         raise InvalidArgumentError(f"attributes of {step.function!r} are no JSON object")
     function = None if step.resources else host_function(step.function)
     if function is not None:
-        return BoundCall(step, function, constants, attributes)
+        return BoundCall(step, function, constants, attributes, Pace())
     resources = tuple(plan.resources[number] for number in step.resources)
     return BoundOperation(step, host_operation(step.function), constants, attributes, resources)
