@@ -57,7 +57,9 @@ def check(calls: Iterable[Call]) -> Findings:
         for e in delivered
         if e in puts and puts[e].outcome == FAIL
     ]
-    violations += [f"a get of {g.n} brought {len(g.elements)}" for g in gets if len(g.elements) > g.n]
+    violations += [
+        f"a get of {g.n} brought {len(g.elements)}" for g in gets if len(g.elements) > g.n
+    ]
 
     passed = _Passed(puts, gets)
     lost = {e: passed.at(e) for e in acknowledged if e not in delivered}
@@ -84,8 +86,8 @@ class _Passed:
         came_out = {element: get.ended for get in gets for element in get.elements}
         order = sorted((e for e in came_out if e in puts), key=lambda e: puts[e].invoked)
         self._invoked = [puts[e].invoked for e in order]
-        first_first = accumulate((came_out[e] for e in reversed(order)), min)
-        self._earliest = [*reversed([*first_first]), NEVER]
+        last_first = accumulate((came_out[e] for e in reversed(order)), min, initial=NEVER)
+        self._earliest = [*last_first][::-1]
 
     def at(self, element: Element) -> float:
         """When something that was put after it had come out; infinity if nothing has."""

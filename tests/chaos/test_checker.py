@@ -137,7 +137,9 @@ def test_no_fault_is_found_where_there_is_none(seed: int) -> None:
 @given(st.integers(0, 2**32), st.data())
 def test_an_element_that_vanishes_is_found(seed: int, data: st.DataObject) -> None:
     calls = [call for call in simulated(seed) if (call.kind, call.outcome) != ("get", OPEN)]
-    known = {e for call in calls if call.kind == "put" and call.outcome == OK for e in call.elements}
+    known = {
+        e for call in calls if call.kind == "put" and call.outcome == OK for e in call.elements
+    }
     out = {e for call in calls if call.kind == "get" for e in call.elements}
     # Without the killed gets nothing is excused; what they took with them is lost now.
     assert {violation.split()[0] for violation in check(calls).violations} >= {
