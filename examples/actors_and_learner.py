@@ -13,10 +13,11 @@ So any of them may die, and one that is started in its place goes on from there.
 from __future__ import annotations
 
 import argparse
-import os
+import signal
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from typing import Any
 
 import gymnasium
@@ -41,13 +42,8 @@ def make_queue() -> jflow.RandomShuffleQueue:
 
     Episodes differ in length but their steps do not, so the elements are steps.
     """
-    dtypes = {
-        "actor": jflow.int32,
-        "seen": jflow.float32,
-        "action": jflow.int32,
-        "to_come": jflow.float32,
-    }
-    shapes = {"actor": (), "seen": (4,), "action": (), "to_come": ()}
+    dtypes = dict(actor=jflow.int32, seen=jflow.float32, action=jflow.int32, to_come=jflow.float32)
+    shapes = dict(actor=(), seen=(4,), action=(), to_come=())
     return jflow.RandomShuffleQueue(4 * BATCH, BATCH, dtypes, shapes=shapes, shared_name="steps")
 
 
@@ -81,6 +77,10 @@ def make_state() -> Any:
 
 def values(variables: Any) -> Any:
     return jax.tree.map(lambda variable: variable.value(), variables)
+
+
+def assign(variables: Any, new: Any) -> None:
+    jax.tree.map(lambda variable, value: variable.assign(value), variables, new)
 
 
 # An actor -----------------------------------------------------------------------------------------
@@ -145,12 +145,10 @@ def learn(target: str) -> None:
 
         @jflow.function
         def train(batch: Any) -> None:
-            now = values({"weights": state["weights"], "adam": state["adam"]})
-            slopes = jax.grad(loss)(now["weights"], batch)
-            updates, adam = OPTIMIZER.update(slopes, now["adam"])
-            # All of it is one step: an actor never finds half of an update.
-            new = {"weights": optax.apply_updates(now["weights"], updates), "adam": adam}
-            jax.tree.map(lambda variable, value: variable.assign(value), {**state, **new}, new)
+            weights, adam = values(state["weights"]), values(state["adam"])
+            updates, adam = OPTIMIZER.update(jax.grad(loss)(weights, batch), adam)
+            assign(state["weights"], optax.apply_updates(weights, updates))
+            assign(state["adam"], adam)
             state["n_updates"].assign_add(1)
             state["n_learnt"].assign_add(jnp.bincount(batch["actor"], length=N_ACTORS))
 
@@ -173,52 +171,57 @@ def loss(weights: Any, batch: Any) -> Any:
 
 
 def supervise(n_updates: int, with_kills: bool) -> None:
-    """Starts a cluster and the processes on it, and starts anew what has died."""
+    """Starts a cluster and the processes on it, and replaces those that are killed."""
     begun = time.monotonic()
     kills = {n_updates // 3: "actor 0", n_updates * 2 // 3: "learner"} if with_kills else {}
-    with jflow.LocalCluster(ps=1, workers=N_ACTORS + 1) as cluster:
+    with jflow.LocalCluster(ps=1, workers=N_ACTORS + 1) as cluster, ExitStack() as stack:
         roles = {f"actor {i}": cluster.target("worker", i) for i in range(N_ACTORS)}
         roles["learner"] = cluster.target("worker", N_ACTORS)
         processes = {role: start(role, target) for role, target in roles.items()}
-        with jflow.connect(cluster.target("ps", 0)):
-            state, shown = make_state(), 0
-            while (n_done := int(state["n_updates"].value())) < n_updates:
-                if kills and n_done >= min(kills):
-                    role = kills.pop(min(kills))
-                    print(f"the {role} is killed")
-                    processes[role].kill()
-                for role, process in processes.items():
-                    if process.poll() is not None:
-                        print(f"the {role} is gone; another one takes its place")
-                        processes[role] = start(role, roles[role])
-                if n_done >= shown:
-                    report(time.monotonic() - begun, state)
-                    shown = n_done + n_updates // 15
-                time.sleep(0.1)
-            for process in processes.values():
-                process.kill()
-                process.wait()
-            report(time.monotonic() - begun, state)
-            account(state, cluster.target("ps", 0))
+        stack.callback(lambda: [process.kill() for process in processes.values()])
+        stack.enter_context(jflow.connect(cluster.target("ps", 0)))
+        state, shown = make_state(), 0
+        while (n_done := int(state["n_updates"].value())) < n_updates:
+            if kills and n_done >= min(kills):
+                processes[kills.pop(min(kills))].kill()
+            for role, process in processes.items():
+                if process.poll() == -signal.SIGKILL:
+                    print(f"{role} was killed; another one takes its place")
+                    processes[role] = start(role, roles[role])
+                elif process.poll() is not None:
+                    raise RuntimeError(f"{role} has failed; its words are above")
+            if n_done >= shown:
+                report(time.monotonic() - begun, state)
+                shown = n_done + n_updates // 15
+            time.sleep(0.1)
+        for process in processes.values():
+            process.kill()
+            process.wait()
+        report(time.monotonic() - begun, state)
+        account(state, cluster.target("ps", 0))
 
 
 def start(role: str, target: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, __file__, "--role", role, "--target", target]
-    return subprocess.Popen(command, stdin=subprocess.PIPE)
+    return subprocess.Popen([sys.executable, __file__, "--role", role, "--target", target])
 
 
 def report(seconds: float, state: Any) -> None:
     n_done, mean_return = state["n_updates"].value(), state["mean_return"].value()
-    print(f"{seconds:4.0f} s, {int(n_done):5} updates, mean return {float(mean_return.mean()):5.1f}")
+    print(
+        f"{seconds:4.0f} s, {int(n_done):5} updates, mean return {float(mean_return.mean()):5.1f}"
+    )
 
 
 def account(state: Any, target: str) -> None:
-    """What was put has been learnt or still waits: at most a batch is lost with a learner."""
+    """What was put has been learnt or still waits, but for what a killed learner had in hand."""
     n_put, n_learnt = np.asarray(state["n_put"].value()), np.asarray(state["n_learnt"].value())
-    print(f"steps acknowledged of each actor: {n_put.tolist()}, learnt: {n_learnt.tolist()}")
     with jflow.Graph().as_default(), jflow.Session(target) as session:
-        n_waiting = int(session.run(make_queue().size()))
-    print(f"{n_put.sum()} acknowledged, {n_learnt.sum()} learnt and {n_waiting} in the queue")
+        n_waiting = session.run(make_queue().size())
+    print(f"steps of each actor: {n_put} acknowledged, {n_learnt} learnt from")
+    print(
+        f"{n_put.sum()} acknowledged = {n_learnt.sum()} learnt from + {n_waiting} in the queue + "
+        f"{n_put.sum() - n_learnt.sum() - n_waiting} in the hands of a learner that was killed"
+    )
 
 
 def main() -> None:
