@@ -5,7 +5,7 @@ BIN = $(VENV)/bin
 TESTS ?= tests
 MATRIX ?= python3.11 python3.13
 
-.PHONY: demo test test-matrix lint check format protos bench clean help
+.PHONY: demo test test-matrix lint check chaos format protos bench clean help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -24,6 +24,9 @@ lint: $(VENV)/.dev $(VENV)/.protos ## style, types and the order of the rooms
 
 check: $(VENV)/.dev ## the tests
 	$(BIN)/python -m pytest -n 2 --dist loadfile $(TESTS)
+
+chaos: $(VENV)/.dev ## two minutes of killed producers and consumers
+	$(BIN)/python -m tests.chaos
 
 test-matrix: $(MATRIX:%=test-on-%) ## the tests on the oldest and the newest Python, each with its newest JAX
 
