@@ -43,11 +43,17 @@ from jflow.graph import name_scope as name_scope
 from jflow.graph import reset_default_graph as reset_default_graph
 from jflow.graph import string as string
 from jflow.graph import variable_scope as variable_scope
+from jflow.ops import FIFOQueue as FIFOQueue
+from jflow.ops import PaddingFIFOQueue as PaddingFIFOQueue
+from jflow.ops import PriorityQueue as PriorityQueue
+from jflow.ops import QueueBase as QueueBase
+from jflow.ops import RandomShuffleQueue as RandomShuffleQueue
 from jflow.ops import Variable as Variable
 from jflow.ops import assign as assign
 from jflow.ops import assign_add as assign_add
 from jflow.ops import assign_sub as assign_sub
 from jflow.ops import constant as constant
+from jflow.ops import ensure_shape as ensure_shape
 from jflow.ops import global_variables as global_variables
 from jflow.ops import global_variables_initializer as global_variables_initializer
 from jflow.ops import group as group

@@ -1,6 +1,7 @@
 """Running plans on the devices of this process: frames, turns on variables, host functions."""
 
 from jflow.execution.bound import BoundCall as BoundCall
+from jflow.execution.bound import BoundOperation as BoundOperation
 from jflow.execution.bound import BoundPlan as BoundPlan
 from jflow.execution.bound import BoundRun as BoundRun
 from jflow.execution.bound import bind as bind

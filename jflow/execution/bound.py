@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,9 +10,10 @@ from typing import Any
 
 import jax
 
-from jflow.execution.functions import HostFunction, host_function
+from jflow.errors import InvalidArgumentError
+from jflow.execution.functions import HostFunction, HostOperation, host_function, host_operation
 from jflow.lowering import Executable
-from jflow.plan import Call, Plan, Program, Run, Step
+from jflow.plan import Call, Plan, Program, ResourceSpec, Run, Step
 
 
 @dataclass
@@ -38,14 +40,26 @@ class BoundRun:
 
 @dataclass(frozen=True)
 class BoundCall:
-    """A `Call` step with its function and the constants that it takes last."""
+    """A `Call` step of a function, with the constants that it takes last and its attributes."""
 
     step: Call
     function: HostFunction
     constants: tuple[Any, ...]
+    attributes: dict[str, Any]
 
 
-BoundStep = Step | BoundRun | BoundCall
+@dataclass(frozen=True)
+class BoundOperation:
+    """A `Call` step of an operation, likewise, with the resources that it works on."""
+
+    step: Call
+    operation: HostOperation
+    constants: tuple[Any, ...]
+    attributes: dict[str, Any]
+    resources: tuple[ResourceSpec, ...]
+
+
+BoundStep = Step | BoundRun | BoundCall | BoundOperation
 
 
 @dataclass(frozen=True)
@@ -57,9 +71,14 @@ class BoundPlan:
     stages: tuple[tuple[BoundStep, ...], ...]
 
     @property
-    def writes_state(self) -> bool:
-        """Whether it sets variables, which may go on when its last step has been taken."""
-        return any(isinstance(step, Run) and step.writes for step in self.plan.steps)
+    def keeps_feeds(self) -> bool:
+        """Whether what it is fed may be looked at when its last step has been taken.
+
+        An update of variables may go on then, and a queue keeps what it is given.
+        """
+        return bool(self.plan.resources) or any(
+            isinstance(step, Run) and step.writes for step in self.plan.steps
+        )
 
 
 def bind(
@@ -82,8 +101,7 @@ def bind(
 
     def bound(step: Step) -> BoundStep:
         if isinstance(step, Call):
-            constants = tuple(constant(digest) for digest in step.constants)
-            return BoundCall(step, host_function(step.function), constants)
+            return _bound_call(step, plan, tuple(constant(digest) for digest in step.constants))
         if not isinstance(step, Run):
             return step
         if step.program is None:
@@ -92,3 +110,17 @@ def bind(
         return BoundRun(step, executable(step.program), constants, Pace())
 
     return BoundPlan(plan, device, tuple(tuple(map(bound, stage)) for stage in plan.stages))
+
+
+def _bound_call(step: Call, plan: Plan, constants: tuple[Any, ...]) -> BoundStep:
+    try:
+        attributes = json.loads(step.attributes)
+    except ValueError as error:
+        raise InvalidArgumentError(f"attributes of {step.function!r}: {error}") from None
+    if not isinstance(attributes, dict):
+        raise InvalidArgumentError(f"attributes of {step.function!r} are no JSON object")
+    function = None if step.resources else host_function(step.function)
+    if function is not None:
+        return BoundCall(step, function, constants, attributes)
+    resources = tuple(plan.resources[number] for number in step.resources)
+    return BoundOperation(step, host_operation(step.function), constants, attributes, resources)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jflow.execution.bound import BoundCall, BoundPlan, BoundRun
+from jflow.execution.bound import BoundCall, BoundOperation, BoundPlan, BoundRun
+from jflow.execution.functions import Wanted
 from jflow.execution.loan import lent
 from jflow.graph import is_host
 from jflow.plan import Slot
@@ -86,11 +87,28 @@ class Frame:
             lease.release()
 
     def call(self, bound: BoundCall) -> None:
-        """Calls a function of host tensors."""
-        inputs = [self._slots[slot] for slot in bound.step.inputs]
-        results = bound.function(*inputs, *bound.constants)
+        """Calls a function of the host."""
+        inputs = [self._argument(slot) for slot in bound.step.inputs]
+        results = bound.function(*inputs, *bound.constants, **bound.attributes)
         for slot, value in zip(bound.step.outputs, results, strict=True):
             self._slots[slot] = value
+
+    def perform(self, bound: BoundOperation) -> Generator[Wanted, None, None]:
+        """Performs an operation on resources; yields what it has to wait for.
+
+        Raises:
+          OpError: as the operation does.
+        """
+        held = [self._store.resources.get(self._plan.device, spec) for spec in bound.resources]
+        inputs = [self._argument(slot) for slot in bound.step.inputs]
+        results = yield from bound.operation(held, [*inputs, *bound.constants], **bound.attributes)
+        for slot, value in zip(bound.step.outputs, results, strict=True):
+            self._slots[slot] = value
+
+    def _argument(self, slot: Slot) -> np.ndarray[Any, Any]:
+        """A slot's value as functions of the host take it, who may keep it: it does not change."""
+        value = self._slots[slot]
+        return np.asarray(value) if is_host(value) else self.host(slot, copy=True)
 
     def take_turn(self, bound: BoundRun) -> None:
         """Runs a program between reading variables and setting them, as one atomic turn.

@@ -1,16 +1,30 @@
-"""The functions of host tensors, by the names that plans call them by."""
+"""The functions that plans call on the host of a task, by name.
+
+A *function* computes at once. An *operation* works on resources and may have to wait: it is a
+generator that yields what it waits for and is resumed when that has settled, so that the same one
+serves a thread and an event loop.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 
 import numpy as np
 
 from jflow.errors import InvalidArgumentError
+from jflow.execution.queues import QUEUE_OPERATIONS
 from jflow.graph import Array
+from jflow.graph.dims import may_be
+from jflow.resources import Attempt, Holder
 
 HostFunction = Callable[..., Sequence[Array]]
-"""Takes arrays on the host and gives such arrays; neither may be changed afterwards."""
+"""Takes arrays on the host, attributes by name, and gives arrays; none may be changed later."""
+
+Wanted = tuple[Holder, Attempt]
+"""An attempt that an operation waits for, and where to submit it."""
+
+HostOperation = Callable[..., Generator[Wanted, None, Sequence[Array]]]
+"""Takes its resources and its arrays as two sequences, and attributes by name."""
 
 
 def _identity(value: Array) -> Sequence[Array]:
@@ -28,21 +42,36 @@ def _check_indices(report: Array, variable: Array) -> Sequence[Array]:
     return ()
 
 
+def _ensure_shape(value: Array, *, shape: list[int | None]) -> Sequence[Array]:
+    if not may_be(shape, value.shape):
+        raise InvalidArgumentError(f"expected a value of shape {shape}, got {[*value.shape]}")
+    return (value,)
+
+
 _FUNCTIONS: Mapping[str, HostFunction] = {
     "identity": _identity,
     "check_indices": _check_indices,
+    "ensure_shape": _ensure_shape,
 }
 
+_OPERATIONS: Mapping[str, HostOperation] = {**QUEUE_OPERATIONS}
 
-def host_function(name: str) -> HostFunction:
-    """The function of that name.
+
+def host_function(name: str) -> HostFunction | None:
+    """The function of that name, or None."""
+    return _FUNCTIONS.get(name)
+
+
+def host_operation(name: str) -> HostOperation:
+    """The operation of that name.
 
     Raises:
       InvalidArgumentError: if there is none.
     """
-    function = _FUNCTIONS.get(name)
-    if function is None:
+    operation = _OPERATIONS.get(name)
+    if operation is None:
         raise InvalidArgumentError(
-            f"a plan calls {name!r}; the functions of host tensors are {sorted(_FUNCTIONS)}"
+            f"a plan calls {name!r}; the functions of the host are "
+            f"{sorted([*_FUNCTIONS, *_OPERATIONS])}"
         )
-    return function
+    return operation

@@ -2,62 +2,80 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future
+from queue import SimpleQueue
 from typing import Any
 
 import jax
 import numpy as np
 
-from jflow.execution.bound import BoundCall, BoundPlan, BoundRun, BoundStep
+from jflow.execution.bound import BoundCall, BoundOperation, BoundPlan, BoundRun
 from jflow.execution.devices import put
 from jflow.execution.frame import Frame
+from jflow.execution.strands import Strand, Woken, run_strands
 from jflow.graph import Array
 from jflow.plan import Feed, Fetch, Recv, Send, Slot
 from jflow.resources import Store
+
+_Work = tuple[int, BoundRun | BoundCall | BoundOperation | Send | Recv]
+"""A step and the number of the plan that it is of."""
+
+_Name = tuple[int, int]
+"""A strand of work: the numbers of its plan and stage."""
+
+_ALL: _Name = (0, 0)
 
 
 class InlineStep:
     """All plans of a step, to be run together in the caller's thread.
 
-    No thread has to wait: what a stage receives was sent by stages before it. Devices still work
-    side by side, for JAX computes in the background.
+    Plans never wait for each other: what a stage receives was sent by stages before it. Devices
+    still work side by side, for JAX computes in the background. Only operations on resources may
+    have to wait, for what other threads do.
 
     Args:
       plans: one for each device.
       n_fetches: how many values the step gives back.
-      store: the variables.
+      store: the state.
     """
 
     def __init__(self, plans: Sequence[BoundPlan], n_fetches: int, store: Store) -> None:
         self._plans = plans
         self._n_fetches = n_fetches
         self._store = store
-        self._writes_state = any(bound.writes_state for bound in plans)
+        self._keeps_feeds = any(bound.keeps_feeds for bound in plans)
+        self._may_wait = any(bound.plan.resources for bound in plans)
         # Sorted out here, so that a step does nothing but its work.
         self._feeds: list[tuple[int, Feed]] = []
-        self._work: list[tuple[int, BoundRun | BoundCall | Send | Recv]] = []
         self._fetches: list[tuple[int, Fetch]] = []
+        self._strands: dict[_Name, list[_Work]] = {}
+        in_a_row = not any(bound.plan.after for bound in plans)
         for stage in range(max((len(bound.stages) for bound in plans), default=0)):
             for number, bound in enumerate(plans):
-                for step in bound.stages[stage] if stage < len(bound.stages) else ():
-                    self._add(number, step)
+                work = self._strands.setdefault(_ALL if in_a_row else (number, stage), [])
+                if stage < len(bound.stages):
+                    self._sort(number, bound, stage, work)
+        self._after = {_ALL: set()} if in_a_row else _order(plans, self._strands)
         lone = self._lone_program()
         self._program = lone.executable if lone else None
         self._constants = lone.constants if lone else ()
 
-    def _add(self, number: int, step: BoundStep) -> None:
-        match step:
-            case Feed():
-                self._feeds.append((number, step))
-            case Fetch():
-                self._fetches.append((number, step))
-            case BoundRun() | BoundCall() | Send() | Recv():
-                self._work.append((number, step))
+    def _sort(self, number: int, bound: BoundPlan, stage: int, work: list[_Work]) -> None:
+        for step in bound.stages[stage]:
+            match step:
+                case Feed():
+                    self._feeds.append((number, step))
+                case Fetch():
+                    self._fetches.append((number, step))
+                case BoundRun() | BoundCall() | BoundOperation() | Send() | Recv():
+                    work.append((number, step))
 
     def _lone_program(self) -> BoundRun | None:
         """The step's program, if running it on what is fed and fetching its results is all."""
-        match self._work:
-            case [(_, BoundRun() as run)] if run.executable and not run.uses_variables:
+        match [*self._strands.values()]:
+            case [[(_, BoundRun() as run)]] if run.executable and not run.uses_variables:
                 fed = tuple(feed.slot for _, feed in self._feeds)
                 in_order = [feed.index for _, feed in self._feeds] == list(range(len(fed)))
                 fetched = sorted((fetch.index, fetch.slot) for _, fetch in self._fetches)
@@ -67,43 +85,71 @@ class InlineStep:
         return None
 
     def run(self, feeds: Sequence[Array], timeout: float | None = None) -> list[Array]:
-        """Runs the step and returns the fetched values; no timeout can interrupt it.
+        """Runs the step and returns the fetched values.
+
+        Args:
+          feeds: the fed values.
+          timeout: how long to wait for resources, in seconds; programs are not interrupted.
 
         Raises:
+          DeadlineExceededError: if the time is over.
           OpError: as the steps do.
         """
         if self._program is not None:
             return list(map(np.asarray, self.compute(feeds)))
-        return self._run(feeds, lambda frame, slot: frame.host(slot, copy=True))
+        return self._run(feeds, _copied, timeout)
+
+    def start(self, feeds: Sequence[Array], timeout: float | None = None) -> Future[list[Array]]:
+        """As `run`, on a thread of its own; cancelling the future ends its waiting."""
+        outcome = _Outcome()
+        fed = [np.array(x) for x in feeds]
+
+        def run() -> None:
+            try:
+                values = self._run(fed, _copied, timeout, outcome.woken)
+            except BaseException as error:  # whatever it is, the caller is told
+                if outcome.set_running_or_notify_cancel():
+                    outcome.set_exception(error)
+            else:
+                if outcome.set_running_or_notify_cancel():
+                    outcome.set_result(values)
+
+        threading.Thread(target=run, name="jflow step", daemon=True).start()
+        return outcome
 
     def compute(self, feeds: Sequence[Any], timeout: float | None = None) -> list[jax.Array]:
         """As `run`, with JAX arrays, which may still be on their way."""
         if self._program is None:
-            return self._run(feeds, Frame.array)
+            return self._run(feeds, Frame.array, timeout)
         try:
             return self._program(*feeds, *self._constants)
         except (TypeError, ValueError):
             # More may be fed than needed, and JAX does not move an array that is elsewhere.
-            return self._run(feeds, Frame.array)
+            return self._run(feeds, Frame.array, timeout)
 
-    def _run(self, feeds: Sequence[Any], fetch: Callable[[Frame, Slot], Any]) -> list[Any]:
-        if self._writes_state:
-            # JAX may use the caller's memory until an update is done, which nobody waits for.
+    def _run(
+        self,
+        feeds: Sequence[Any],
+        fetch: Callable[[Frame, Slot], Any],
+        timeout: float | None,
+        woken: Woken | None = None,
+    ) -> list[Any]:
+        if self._keeps_feeds:
+            # The caller may change his memory when the step is done, and others look at it then.
             feeds = [np.array(x) if isinstance(x, np.ndarray) else x for x in feeds]
         frames = [Frame(bound, self._store) for bound in self._plans]
         try:
             for number, feed in self._feeds:
                 frames[number][feed.slot] = self._fed(feeds[feed.index], number)
             wires: dict[int, Any] = {}
-            for number, step in self._work:
-                if isinstance(step, BoundRun):
-                    frames[number].take_turn(step)
-                elif isinstance(step, BoundCall):
-                    frames[number].call(step)
-                elif isinstance(step, Send):
-                    wires[step.edge] = None if step.slot is None else frames[number][step.slot]
-                else:
-                    self._receive(step, number, frames[number], wires)
+            strands = {
+                name: self._strand(work, frames, wires) for name, work in self._strands.items()
+            }
+            if self._may_wait:
+                run_strands(strands, self._after, timeout, woken or SimpleQueue())
+            else:
+                for strand in strands.values():
+                    next(strand, None)
             # Read last, so that no device waits for another one's results.
             values: list[Any] = [None] * self._n_fetches
             for number, wanted in self._fetches:
@@ -112,6 +158,21 @@ class InlineStep:
         finally:
             for frame in frames:
                 frame.close()
+
+    def _strand(
+        self, work: Sequence[_Work], frames: Sequence[Frame], wires: dict[int, Any]
+    ) -> Strand:
+        for number, step in work:
+            if isinstance(step, BoundRun):
+                frames[number].take_turn(step)
+            elif isinstance(step, BoundOperation):
+                yield from frames[number].perform(step)
+            elif isinstance(step, BoundCall):
+                frames[number].call(step)
+            elif isinstance(step, Send):
+                wires[step.edge] = None if step.slot is None else frames[number][step.slot]
+            else:
+                self._receive(step, number, frames[number], wires)
 
     def _fed(self, value: Any, number: int) -> Any:
         """A fed value as the device takes it: JAX itself moves only what is not an array of its."""
@@ -124,3 +185,37 @@ class InlineStep:
         value = wires.pop(step.edge)
         if step.slot is not None:
             frame[step.slot] = put(value, self._plans[number].device)
+
+
+class _Outcome(Future[list[Array]]):
+    """The values of a step that runs on a thread of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.woken: Woken = SimpleQueue()
+
+    def cancel(self) -> bool:
+        self.woken.put(None)
+        return super().cancel()
+
+
+def _copied(frame: Frame, slot: Slot) -> Array:
+    return frame.host(slot, copy=True)
+
+
+def _order(
+    plans: Sequence[BoundPlan], strands: Mapping[_Name, Collection[_Work]]
+) -> dict[_Name, set[_Name]]:
+    """For each strand those before it: in its own plan, and those that send what it receives."""
+    senders = {
+        step.edge: name
+        for name, work in strands.items()
+        for _, step in work
+        if isinstance(step, Send)
+    }
+    order: dict[_Name, set[_Name]] = {}
+    for (number, stage), work in strands.items():
+        after = plans[number].plan.after
+        own = {(number, one) for one in after[stage]} if stage < len(after) else set()
+        order[number, stage] = own | {senders[s.edge] for _, s in work if isinstance(s, Recv)}
+    return order

@@ -18,7 +18,7 @@ from jax.api_util import shaped_abstractify
 
 from jflow.cluster import Device, DeviceSpec
 from jflow.functions.concrete import Concrete
-from jflow.graph import Graph, Operation, VariableRef, live, request, tracing
+from jflow.graph import Graph, Operation, Tensor, VariableRef, live, request, tracing
 from jflow.graph.equations import shape_of
 from jflow.graph.flatten import flatten
 from jflow.graph.primitives import EFFECTS, initialize_p
@@ -130,6 +130,22 @@ class Connection:
     def _placer(self) -> Placer:
         # Graphs come and go with functions, so nothing is kept of one for another.
         return Placer(self._config.allow_soft_placement, self._config.log_device_placement)
+
+    def step(
+        self,
+        graph: Graph,
+        target: Operation,
+        fetches: Sequence[Tensor],
+        fed: Sequence[Tensor],
+    ) -> Step:
+        """Makes an operation of a graph ready to run.
+
+        Raises:
+          RuntimeError: if the connection was closed.
+        """
+        if self._is_closed:
+            raise RuntimeError(f"{self!r} is closed; connect again")
+        return self.register(graph, StepKey((target,), tuple(fetches), tuple(fed)))
 
     def calls_of(self, function: Any) -> dict[Any, Any]:
         """What a function remembers about its calls here, for as long as both are there."""

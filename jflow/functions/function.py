@@ -21,7 +21,7 @@ from jflow.functions.connection import Connection, current
 from jflow.graph import Graph, Operation, Tensor, VariableRef, internals, tracing
 from jflow.graph.equations import shape_of
 from jflow.graph.flatten import flatten
-from jflow.graph.host import refuse_strings
+from jflow.graph.host import refuse_host
 from jflow.graph.internals import ConcreteArray
 from jflow.graph.primitives import ACCESSES
 from jflow.graph.tracing import Static
@@ -222,7 +222,7 @@ class Function:
                     "them with functools.partial"
                 )
             if isinstance(leaf, Tensor):
-                refuse_strings(leaf, self)
+                refuse_host(leaf, self)
 
     def _argument(self, path: tuple[Any, ...], **style: Any) -> str:
         """The name of an argument that a leaf belongs to, and the way to the leaf in it."""

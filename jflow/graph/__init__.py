@@ -17,6 +17,7 @@ from jflow.graph.host import HostArray as HostArray
 from jflow.graph.host import is_host as is_host
 from jflow.graph.host import string as string
 from jflow.graph.order import StateOrder as StateOrder
+from jflow.graph.primitives import ResourceRef as ResourceRef
 from jflow.graph.primitives import VariableRef as VariableRef
 from jflow.graph.scope import colocate_with as colocate_with
 from jflow.graph.scope import container as container

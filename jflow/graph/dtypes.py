@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -99,10 +100,10 @@ def as_array(value: Any, dtype: Any = None) -> Any:
     return array.astype(wanted, copy=False) if own == wanted else _cast(array, wanted)
 
 
-def abstract(shape: tuple[int, ...], dtype: Dtype) -> AbstractValue:
-    """The abstract value of arrays of a shape and dtype."""
-    if isinstance(dtype, HostDtype):
-        return HostArray(tuple(shape), dtype)
+def abstract(shape: Sequence[Any] | None, dtype: Dtype) -> AbstractValue:
+    """The abstract value of arrays of a dtype and shape; of any rank if the shape is None."""
+    if shape is None or isinstance(dtype, HostDtype):
+        return HostArray(None if shape is None else tuple(shape), dtype)
     return jax.core.ShapedArray(tuple(shape), dtype)
 
 

@@ -22,9 +22,16 @@ from jflow.cluster import DeviceSpec
 from jflow.graph import equations, internals, origin, request, stack, tracing
 from jflow.graph.carrier import carry
 from jflow.graph.dtypes import AbstractValue, Dtype, abstract_of, as_array
-from jflow.graph.host import refuse_strings
+from jflow.graph.host import refuse_host
 from jflow.graph.order import StateOrder
-from jflow.graph.primitives import ACCESSES, VariableRef, constant_p, variable_p
+from jflow.graph.primitives import (
+    ResourceRef,
+    VariableRef,
+    constant_p,
+    resource_p,
+    state_of,
+    variable_p,
+)
 from jflow.graph.settle import settle
 from jflow.graph.symbolic import Symbolic
 
@@ -61,9 +68,9 @@ class Tensor(Symbolic):
         return aval
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """Size of each dimension."""
-        return tuple(self.aval.shape)
+    def shape(self) -> Any:
+        """Size of each dimension, a symbol where it is not known; None if not even the rank is."""
+        return self.aval.shape
 
     @property
     def dtype(self) -> Dtype:
@@ -72,7 +79,9 @@ class Tensor(Symbolic):
 
     @property
     def ndim(self) -> int:
-        """Number of dimensions."""
+        """Number of dimensions. Raises ValueError if it is not known."""
+        if self.shape is None:
+            raise ValueError(f"the rank of {self!r} is not known; use jflow.ensure_shape")
         return len(self.shape)
 
     @property
@@ -187,7 +196,7 @@ class Graph:
         self._lock = threading.RLock()
         self._operations: dict[str, Operation] = {}
         self._tensors: dict[jex.Var, Tensor] = {}
-        self._variables: dict[VariableRef, Operation] = {}
+        self._homes: dict[VariableRef | ResourceRef, Operation] = {}
         self._names: dict[str, int] = {}
         self._collections: dict[str, list[Any]] = {}
         self._finalized = False
@@ -243,7 +252,7 @@ class Graph:
                 )
             if isinstance(leaf, Symbolic | np.ndarray | jax.Array):
                 tensors.append(self.as_tensor(leaf))
-                refuse_strings(tensors[-1], name)
+                refuse_host(tensors[-1], name)
                 keys.append(tensors[-1].aval)
             else:
                 keys.append(tracing.Static.of(leaf))
@@ -301,12 +310,19 @@ class Graph:
             for atom in atoms
         ]
 
-    def constant(self, value: Any, dtype: Any = None, *, name: str = "constant") -> Tensor:
-        """Adds a constant. Raises TypeError or ValueError as `as_array` does."""
+    def constant(
+        self, value: Any, dtype: Any = None, *, name: str = "constant", on_host: bool = False
+    ) -> Tensor:
+        """Adds a constant, on the host if only calls there need it.
+
+        Raises:
+          TypeError, ValueError: as `as_array`.
+        """
         array = as_array(value, dtype)
         carried = np.array(carry(array))
         carried.flags.writeable = False
-        return self.add(constant_p, [], [abstract_of(array)], name=name, value=carried).outputs[0]
+        params = {"value": carried, "on_host": on_host}
+        return self.add(constant_p, [], [abstract_of(array)], name=name, **params).outputs[0]
 
     def as_tensor(self, value: Any, dtype: Any = None) -> Tensor:
         """The tensor itself, a variable's value, or a new constant.
@@ -345,33 +361,34 @@ class Graph:
         # Not under the lock: this may call the user's device functions.
         settle(op, self._operations)
         with self._lock:
-            if primitive in ACCESSES:
-                self._take_in(params["variable"])
+            for ref in state_of(eqn):
+                self._take_in(ref)
             self._operations[op.name] = op
             for tensor in op.outputs:
                 self._tensors[tensor.var] = tensor
         return op
 
-    # Variables --------------------------------------------------------------------------------
+    # State ------------------------------------------------------------------------------------
 
-    def variable(self, ref: VariableRef) -> Operation:
-        """The operation that says where a variable lives."""
-        return self._variables[ref]
+    def home(self, ref: VariableRef | ResourceRef) -> Operation:
+        """The operation that says where a variable or resource lives."""
+        return self._homes[ref]
 
-    def declare(self, ref: VariableRef, op: Operation) -> None:
-        """Says that `op` stands for a variable."""
-        self._variables[ref] = op
+    def declare(self, ref: VariableRef | ResourceRef, op: Operation) -> None:
+        """Says that `op` stands for a variable or resource."""
+        self._homes[ref] = op
 
-    def _take_in(self, ref: VariableRef) -> None:
-        if ref in self._variables:
+    def _take_in(self, ref: VariableRef | ResourceRef) -> None:
+        if ref in self._homes:
             return
         if isinstance(ref.keeper, Graph):
             raise ValueError(f"{ref} belongs to another graph than the one being built")
         name = self._unique(ref.name)
+        primitive = variable_p if isinstance(ref, VariableRef) else resource_p
         with request.asking_for_nothing(), request.asking_for(ref.spec):
-            eqn = jex.new_jaxpr_eqn([], [], variable_p, {}, jex.no_effects)
+            eqn = jex.new_jaxpr_eqn([], [], primitive, {}, jex.no_effects)
         op = Operation(self, name, eqn, (), (), origin.user_place())
-        self._operations[op.name] = self._variables[ref] = op
+        self._operations[op.name] = self._homes[ref] = op
 
     def access(self, primitive: jex.Primitive, args: tuple[Any, ...], params: Any) -> Any:
         """What JAX gets that asks for a variable's value outside of a trace: an error."""

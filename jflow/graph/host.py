@@ -1,8 +1,8 @@
 """Host tensors: values that stay in a task's own memory and never reach XLA.
 
-Strings are what there is of them. In feeds, slots and fetches a tensor of strings is a NumPy array
-of `bytes` objects; text is UTF-8. In one piece it is the length of each string as a little-endian
-u64, then the strings.
+These are strings, and numbers whose rank nobody knows before they are there. In feeds, slots and
+fetches a tensor of strings is a NumPy array of `bytes` objects; text is UTF-8. In one piece it is
+the length of each string as a little-endian u64, then the strings.
 """
 
 from __future__ import annotations
@@ -39,14 +39,20 @@ string = HostDtype("string")
 
 @dataclass(frozen=True)
 class HostArray(jax.core.AbstractValue):
-    """The abstract value of a host tensor, as `jax.core.ShapedArray` is that of an array."""
+    """The abstract value of a host tensor, as `jax.core.ShapedArray` is that of an array.
 
-    shape: tuple[int, ...]
-    dtype: HostDtype = string
+    Attributes:
+      shape: size of each dimension, a symbol where it is not known; None if not even the rank is.
+      dtype: `string`, or the dtype of numbers of unknown rank.
+    """
+
+    shape: tuple[Any, ...] | None
+    dtype: Any = string
 
     def str_short(self, short_dtypes: Any = False, mesh_axis_types: Any = False) -> str:
         """How JAX prints it in an equation."""
-        return f"{self.dtype.name}[{','.join(map(str, self.shape))}]"
+        sizes = "?" if self.shape is None else ",".join(map(str, self.shape))
+        return f"{self.dtype.name}[{sizes}]"
 
 
 def is_host(value: Any) -> bool:
@@ -54,13 +60,19 @@ def is_host(value: Any) -> bool:
     return isinstance(value, np.ndarray) and value.dtype == object
 
 
-def refuse_strings(tensor: Any, fun: object) -> None:
+def refuse_host(tensor: Any, fun: object) -> None:
     """Raises TypeError if a tensor that a function of JAX is given is a host tensor."""
-    if isinstance(tensor.aval, HostArray):
+    if not isinstance(tensor.aval, HostArray):
+        return
+    if tensor.dtype == string:
         raise TypeError(
             f"{fun} computes with numbers; {tensor!r} holds strings, "
             "which stay in the memory of a task and never reach XLA"
         )
+    raise TypeError(
+        f"{fun} cannot be traced for {tensor!r}, of which not even the rank is known; "
+        "use jflow.ensure_shape, or give the queue or placeholder that it comes from a shape"
+    )
 
 
 def as_strings(value: Any) -> Array:

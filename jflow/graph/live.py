@@ -7,16 +7,33 @@ other end keeps. In a block of graph code inside of it, variables are the graph'
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
-from jflow.graph.graph import graphs
+from jflow.graph.graph import Graph, graphs
 from jflow.graph.primitives import Keeper, VariableRef
 
 
+class Runnable(Protocol):
+    """A part of a graph, ready to run."""
+
+    def run(self, feeds: Sequence[Any], timeout: float | None) -> list[Any]:
+        """Takes arrays, and gives arrays; `timeout` in seconds, None for ever."""
+
+    def start(self, feeds: Sequence[Any], timeout: float | None) -> Future[list[Any]]:
+        """As `run`, and waits for nothing; what is cancelled is given up."""
+
+
 class LiveKeeper(Keeper, Protocol):
-    """Keeps live variables."""
+    """Keeps live variables and resources.
+
+    Attributes:
+      timeout: longest time for a step in seconds, None for ever.
+    """
+
+    timeout: float | None
 
     def create(self, ref: VariableRef, initial: Any) -> VariableRef:
         """Gives the variable its first value, unless it has one.
@@ -30,6 +47,17 @@ class LiveKeeper(Keeper, Protocol):
 
         Raises:
           InvalidArgumentError: if it exists with another shape or dtype.
+        """
+
+    def step(
+        self, graph: Graph, target: Any, fetches: Sequence[Any], fed: Sequence[Any]
+    ) -> Runnable:
+        """Makes a part of a graph ready to run.
+
+        Args:
+          graph: what to run a part of.
+          target: an operation to run.
+          fetches, fed: tensors whose values it gives, and takes.
         """
 
     def unnamed(self) -> str:

@@ -59,6 +59,32 @@ class VariableRef:
 
 
 @dataclass(frozen=True)
+class ResourceRef:
+    """A queue or another resource as equations name it.
+
+    Attributes:
+      kind: what it is, such as "queue"; resources of different kinds may have one name.
+      name: its name inside the container.
+      container: the container that holds it, "" for the default one.
+      definition: how to make it, as JSON; those who share it must agree.
+      is_shared: whether everybody has it by its name; else each session has its own.
+      spec: the device that was asked for.
+      keeper: who it belongs to.
+    """
+
+    kind: str
+    name: str
+    container: str
+    definition: str
+    is_shared: bool
+    spec: DeviceSpec = field(default_factory=DeviceSpec)
+    keeper: Keeper | None = field(default=None, repr=False)
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name!r} (container {self.container!r})"
+
+
+@dataclass(frozen=True)
 class WriteEffect(jex.Effect):
     """Marks an equation that sets a variable; says what and where, for JAX puts it into errors."""
 
@@ -75,10 +101,15 @@ placeholder_p = jex.Primitive("placeholder")
 """() → value: must be fed."""
 
 constant_p = jex.Primitive("constant")
-"""() → value; param `value`: the ndarray that carries it."""
+"""() → value; params `value`: the ndarray that carries it; `on_host`: where it is needed."""
 
 host_p = jex.Primitive("host")
-"""*values → value, on the host; param `function`: name of a function that the worker knows."""
+"""*values → values, on the host.
+
+Params: `function`, by its name, which the worker knows; `attributes`, its other arguments as JSON;
+`resources`, what it works on; `may_wait`, whether it can take as long as others let it wait.
+"""
+host_p.multiple_results = True
 
 group_p = jex.Primitive("group")
 """() → (): has control inputs only."""
@@ -87,6 +118,13 @@ group_p.multiple_results = True
 variable_p = jex.Primitive("variable")
 """() → (); param `variable`. Its device is where the variable lives."""
 variable_p.multiple_results = True
+
+resource_p = jex.Primitive("resource")
+"""() → (). Its device is where a queue or another resource lives."""
+resource_p.multiple_results = True
+
+HOMES = frozenset({variable_p, resource_p})
+"""The primitives that stand for lasting state, and are nothing to run."""
 
 read_p = jex.Primitive("read")
 """() → value; param `variable`."""
@@ -119,8 +157,23 @@ SOURCES = ACCESSES | {placeholder_p, constant_p, host_p}
 
 def is_on_host(eqn: jex.JaxprEqn) -> bool:
     """Whether an equation is for the task itself to compute, not for XLA."""
-    of_task = eqn.primitive in (host_p, check_p)
-    return of_task or any(isinstance(x.aval, HostArray) for x in eqn.outvars)
+    of_task = eqn.primitive in (host_p, check_p) or eqn.params.get("on_host")
+    return bool(of_task) or any(isinstance(x.aval, HostArray) for x in eqn.outvars)
+
+
+def state_of(eqn: jex.JaxprEqn) -> tuple[VariableRef | ResourceRef, ...]:
+    """The variables and resources that an equation uses; it runs where the first one is."""
+    if eqn.primitive in ACCESSES:
+        return (eqn.params["variable"],)
+    if eqn.primitive is host_p:
+        resources: tuple[ResourceRef, ...] = eqn.params["resources"]
+        return resources
+    return ()
+
+
+def may_wait(eqn: jex.JaxprEqn) -> bool:
+    """Whether an equation can take as long as others let it wait."""
+    return eqn.primitive is host_p and bool(eqn.params["may_wait"])
 
 
 def _read_aval(*, variable: VariableRef) -> jax.core.ShapedArray:

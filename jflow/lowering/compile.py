@@ -12,6 +12,7 @@ import jax.extend.core as jex
 
 from jflow.errors import InvalidArgumentError, OpError
 from jflow.graph import internals
+from jflow.lowering.export import export, export_platform
 
 _CUSTOM_CALL = re.compile(r'stablehlo\.custom_call @(?:"([^"]*)"|([\w.$-]+))')
 
@@ -23,6 +24,10 @@ def prepare(
     jaxpr: jex.ClosedJaxpr, device: jax.Device, donated: tuple[int, ...]
 ) -> Callable[[], Executable]:
     """What compiles a program of this process; any thread may call it."""
+    if _is_dynamic(jaxpr.in_avals):
+        # JAX compiles for symbols only what it has exported.
+        data = export(jaxpr, export_platform(device)).tobytes()
+        return lambda: compile_exported(data, device, donated)
     jitted = _jitted(jex.jaxpr_as_fun(jaxpr), device, donated)
     lowered = jitted.lower(*_shapes(jaxpr.in_avals))
 
@@ -52,6 +57,9 @@ def compile_exported(data: bytes, device: jax.Device, donated: tuple[int, ...]) 
         exported = jax.export.deserialize(bytearray(data))
         _check_custom_calls(exported.mlir_module())
         jitted = _jitted(exported.call, device, donated)
+        if _is_dynamic(exported.in_avals):
+            # Compiled again for each size that comes along; JAX checks the types of arguments.
+            return jitted  # type: ignore[no-any-return]
         # Compiled, it refuses arguments of other types, which also come from somebody else.
         executable: Executable = jitted.lower(*_shapes(exported.in_avals)).compile()
         return executable
@@ -87,6 +95,11 @@ def _jitted(fun: Callable[..., Any], device: jax.Device, donated: tuple[int, ...
         in_shardings=here,
         out_shardings=here,
     )
+
+
+def _is_dynamic(avals: Sequence[Any]) -> bool:
+    """Whether a program takes arrays of sizes that are not known before it runs."""
+    return any(jax.export.is_symbolic_dim(dim) for aval in avals for dim in aval.shape)
 
 
 def _shapes(avals: Sequence[Any]) -> list[jax.ShapeDtypeStruct]:

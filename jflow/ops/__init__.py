@@ -1,11 +1,17 @@
 """What users build graphs with: constants, placeholders, variables and JAX's own functions."""
 
 from jflow.ops.arrays import constant as constant
+from jflow.ops.arrays import ensure_shape as ensure_shape
 from jflow.ops.arrays import group as group
 from jflow.ops.arrays import identity as identity
 from jflow.ops.arrays import no_op as no_op
 from jflow.ops.arrays import placeholder as placeholder
 from jflow.ops.lifted import Lifted as Lifted
+from jflow.ops.queue import QueueBase as QueueBase
+from jflow.ops.queues import FIFOQueue as FIFOQueue
+from jflow.ops.queues import PaddingFIFOQueue as PaddingFIFOQueue
+from jflow.ops.queues import PriorityQueue as PriorityQueue
+from jflow.ops.queues import RandomShuffleQueue as RandomShuffleQueue
 from jflow.ops.scatter import scatter_add as scatter_add
 from jflow.ops.scatter import scatter_div as scatter_div
 from jflow.ops.scatter import scatter_max as scatter_max

@@ -12,7 +12,9 @@ import numpy as np
 from jflow.graph import Graph, HostArray, Operation, Tensor, abstract, as_array, as_dtype
 from jflow.graph import control_dependencies as _after
 from jflow.graph import get_default_graph as _default_graph
-from jflow.graph.primitives import group_p, host_p, placeholder_p
+from jflow.graph.calls import call
+from jflow.graph.dims import as_shape, declared, may_be
+from jflow.graph.primitives import group_p, placeholder_p
 
 
 def constant(value: Any, dtype: Any = None, shape: Any = None, name: str = "Const") -> Tensor:
@@ -40,13 +42,15 @@ def placeholder(dtype: Any, shape: Any = None, name: str = "Placeholder") -> Ten
 
     Args:
       dtype: of the values.
-      shape: of the values.
+      shape: of the values, None for each size that is not known; programs are compiled again for
+        each size that is fed. Without a shape only operations of the host (queues, decoders) and
+        `ensure_shape` take the tensor.
       name: name of the operation.
 
     Raises:
-      ValueError: if a dimension is unknown: XLA compiles for fixed shapes.
+      TypeError: if it is no shape or dtype.
     """
-    aval = abstract(_static_shape(shape), as_dtype(dtype))
+    aval = abstract(as_shape(shape), as_dtype(dtype))
     return _default_graph().add(placeholder_p, [], [aval], name=name).outputs[0]
 
 
@@ -55,10 +59,33 @@ def identity(value: Any, name: str = "Identity") -> Tensor:
     graph = _default_graph()
     tensor = graph.as_tensor(value)
     if isinstance(tensor.aval, HostArray):
-        op = graph.add(host_p, [tensor.var], [tensor.aval], name=name, function="identity")
-        return op.outputs[0]
+        return call(graph, "identity", [tensor], [tensor.aval], name=name).outputs[0]
     same: Tensor = graph.apply(jnp.copy, (tensor,), name=name)
     return same
+
+
+def ensure_shape(x: Any, shape: Any, name: str = "EnsureShape") -> Tensor:
+    """The same tensor, of which the shape is known from here on.
+
+    Args:
+      x: a tensor, of any rank.
+      shape: its sizes, None for those that stay unknown.
+      name: name of the operation.
+
+    Raises:
+      ValueError: if the tensor cannot have that shape. The step fails with an
+        InvalidArgumentError if its value has not.
+    """
+    graph = _default_graph()
+    tensor = graph.as_tensor(x)
+    dims = as_shape(shape)
+    if not may_be(dims, tensor.shape):
+        raise ValueError(f"{tensor!r} cannot have the shape {shape}")
+    aval = abstract(dims, tensor.dtype)
+    attributes = {"shape": declared(dims)}
+    return call(graph, "ensure_shape", [tensor], [aval], name=name, attributes=attributes).outputs[
+        0
+    ]
 
 
 def group(*inputs: Any, name: str = "group_deps") -> Operation:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from jflow.cluster import Device, DeviceSpec
 from jflow.errors import InvalidArgumentError
 from jflow.graph import Operation
-from jflow.graph.primitives import ACCESSES, variable_p
+from jflow.graph.primitives import HOMES, state_of
 
 _FIELDS = tuple(field.name for field in fields(DeviceSpec))
 
@@ -18,7 +18,7 @@ Homes = Mapping[Operation, Device]
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """Operations that run on one device. Operations on variables stand for the variable.
+    """Operations that run on one device. Operations on state stand for what they work on.
 
     Attributes:
       members: in the graph's order.
@@ -27,9 +27,9 @@ class Group:
     members: tuple[Operation, ...]
 
     @property
-    def has_variable(self) -> bool:
-        """Whether one of them is a variable, so that the group needs a lasting home."""
-        return any(op.eqn.primitive is variable_p for op in self.members)
+    def has_state(self) -> bool:
+        """Whether one of them is a variable or resource, so that the group needs a lasting home."""
+        return any(op.eqn.primitive in HOMES for op in self.members)
 
     def request(self, needed: Collection[Operation], homes: Homes, soft: bool) -> DeviceSpec:
         """What all members ask for together.
@@ -65,11 +65,9 @@ class Group:
 
 
 def anchor(op: Operation) -> Operation:
-    """The operation that says where another one runs: its variable's, else itself."""
-    if op.eqn.primitive not in ACCESSES:
-        return op
-    owner: Operation = op.graph.variable(op.eqn.params["variable"])
-    return owner
+    """The operation that says where another one runs: its variable's or resource's, else itself."""
+    used = state_of(op.eqn)
+    return op.graph.home(used[0]) if used else op
 
 
 def groups(ops: Iterable[Operation]) -> dict[Operation, Group]:
@@ -88,8 +86,11 @@ def groups(ops: Iterable[Operation]) -> dict[Operation, Group]:
     order: dict[Operation, int] = {}
     for number, op in enumerate(ops):
         order[op] = number
-        for name in op.colocated_with:
-            parents[root(anchor(op))] = root(anchor(op.graph.get_operation_by_name(name)))
+        # What uses several resources runs where all of them are.
+        others = [op.graph.home(ref) for ref in state_of(op.eqn)[1:]]
+        others.extend(anchor(op.graph.get_operation_by_name(name)) for name in op.colocated_with)
+        for other in others:
+            parents[root(anchor(op))] = root(other)
     members: dict[Operation, list[Operation]] = {}
     for op in sorted(parents, key=order.__getitem__):
         members.setdefault(root(op), []).append(op)
@@ -119,5 +120,5 @@ def _conflict(op: Operation, other: Operation, field: str, homes: Homes) -> Inva
 
 
 def _story(op: Operation, homes: Homes) -> str:
-    verb = "is a variable that lives on" if op in homes else "asks for"
+    verb = "is state that lives on" if op in homes else "asks for"
     return f"{op.name!r} (made at {op.origin}), which {verb} {str(_asked(op, homes))!r}"

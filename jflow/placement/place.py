@@ -96,9 +96,7 @@ class _Chooser:
     def device(self, op: Operation, group: Group) -> Device:
         """The device of a group, for the sake of one operation in it."""
         spec = group.request(self.needed, self.homes, self.soft)
-        task = self._task(
-            spec, self.inventory.home if group.has_variable else self.inventory.master
-        )
+        task = self._task(spec, self.inventory.home if group.has_state else self.inventory.master)
         if task is None:
             raise _no_device(op, group, spec, self.inventory.tasks)
         devices = self.inventory.devices(task)

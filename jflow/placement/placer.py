@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from jflow.cluster import Device
 from jflow.graph import Operation
-from jflow.graph.primitives import variable_p
+from jflow.graph.primitives import HOMES
 from jflow.placement.group import anchor
 from jflow.placement.place import Inventory, Placement, place
 
@@ -15,7 +15,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class Placer:
-    """Places steps so that a variable stays where the first of them put it.
+    """Places steps so that state stays where the first of them put it.
 
     Args:
       soft: whether a device type or index that is not there is dropped.
@@ -33,7 +33,7 @@ class Placer:
         placement = place(ops, inventory, soft=self._soft, homes=self._homes)
         for op, device in placement.items():
             owner = anchor(op)
-            if owner.eqn.primitive is variable_p:
+            if owner.eqn.primitive in HOMES:
                 self._homes[owner] = device
             if self._log and self._logged.get(op) != device:
                 self._logged[op] = device

@@ -6,6 +6,7 @@ from jflow.plan.plan import Fetch as Fetch
 from jflow.plan.plan import Plan as Plan
 from jflow.plan.plan import Program as Program
 from jflow.plan.plan import Recv as Recv
+from jflow.plan.plan import ResourceSpec as ResourceSpec
 from jflow.plan.plan import Run as Run
 from jflow.plan.plan import Send as Send
 from jflow.plan.plan import Slot as Slot

@@ -39,6 +39,27 @@ class VariableSpec:
 
 
 @dataclass(frozen=True)
+class ResourceSpec:
+    """A queue or another resource as a plan uses it.
+
+    Attributes:
+      kind: what it is, such as "queue"; it has a name among those of its kind.
+      container, name: where it is.
+      owner: the session that it belongs to; "" if it is shared by its name.
+      definition: how to make it, as JSON.
+    """
+
+    kind: str
+    container: str
+    name: str
+    owner: str
+    definition: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name!r} (container {self.container!r})"
+
+
+@dataclass(frozen=True)
 class Feed:
     """Takes the step's fed value number `index`."""
 
@@ -100,18 +121,22 @@ class Run:
 
 @dataclass(frozen=True)
 class Call:
-    """Calls a function of host tensors (strings), which stay in the memory of the task.
+    """Calls a function that computes with values in the memory of the task.
 
     Attributes:
       function: its name; the worker knows it.
       inputs, outputs: slots.
       constants: digests of arrays that the function takes as its last arguments.
+      resources: numbers of the resources that it works on; it may have to wait for them.
+      attributes: its named arguments, as a JSON object.
     """
 
     function: str
     inputs: tuple[Slot, ...] = ()
     outputs: tuple[Slot, ...] = ()
     constants: tuple[str, ...] = ()
+    resources: tuple[int, ...] = ()
+    attributes: str = "{}"
 
 
 @dataclass(frozen=True)
@@ -142,13 +167,18 @@ class Plan:
       device: where.
       n_slots: size of the frame.
       variables: the variables it uses; steps refer to them by position.
+      resources: the resources that it uses, likewise.
       stages: steps by stage. Steps of stage s need only what stages before s sent, on any device.
+      after: for each stage the numbers of those that have to be done before it. Empty if they can
+        be taken one after the other; else one may have to wait while others must go on.
     """
 
     device: Device
     n_slots: int
     variables: tuple[VariableSpec, ...]
     stages: tuple[tuple[Step, ...], ...]
+    resources: tuple[ResourceSpec, ...] = ()
+    after: tuple[tuple[int, ...], ...] = ()
 
     @property
     def steps(self) -> tuple[Step, ...]:

@@ -10,6 +10,7 @@ import jax
 from jflow.cluster import Device, Task
 from jflow.errors import FailedPreconditionError, InvalidArgumentError
 from jflow.plan import VariableKey, VariableSpec
+from jflow.resources.holder import Holders
 from jflow.resources.variable import Buffer, Variable
 
 _Place = tuple[Device, str]
@@ -25,12 +26,14 @@ class Store:
 
     Attributes:
       lock: held by whoever uses a variable, from reading its buffer to setting the next one.
+      resources: queues and what else there is besides variables.
     """
 
     def __init__(self, task: Task) -> None:
         self._task = task
         self._containers: dict[str, dict[_Place, Variable]] = {}
         self.lock = threading.Lock()
+        self.resources = Holders(task)
 
     def get(self, device: Device, spec: VariableSpec) -> Variable:
         """The variable, which must be initialized.
@@ -68,12 +71,15 @@ class Store:
 
     def clear(self, containers: Iterable[str]) -> None:
         """Frees everything in the named containers; unknown names are no error."""
+        containers = list(containers)
+        self.resources.clear(containers)
         with self.lock:
             for container in containers:
                 self._containers.pop(self._normal(container), None)
 
     def clear_all(self) -> None:
         """Frees everything."""
+        self.resources.clear_all()
         with self.lock:
             self._containers.clear()
 

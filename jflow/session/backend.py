@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -25,6 +26,9 @@ class Step(Protocol):
     def run(self, feeds: Sequence[Array], timeout: float | None) -> list[Array]:
         """Gives the fetched values as NumPy arrays, which are the caller's own."""
 
+    def start(self, feeds: Sequence[Array], timeout: float | None) -> Future[list[Array]]:
+        """As `run`, and waits for nothing; if the future is cancelled, the step is too."""
+
     def compute(self, feeds: Sequence[Any], timeout: float | None) -> list[jax.Array]:
         """Takes JAX arrays too, and gives JAX arrays."""
 
@@ -40,6 +44,10 @@ class DeviceInfo:
 
 class Backend(Protocol):
     """Runs steps, in this process or on a cluster."""
+
+    @property
+    def owner(self) -> str:
+        """A name that no other session has, for resources that it does not share."""
 
     def inventory(self) -> Inventory:
         """The devices there are."""
@@ -88,7 +96,15 @@ def register_step(graph: Graph, key: StepKey, backend: Backend, placer: Placer) 
       InvalidArgumentError: as `place_step`.
     """
     placement = place_step(graph, key, backend, placer)
-    plans = partition(list(placement), placement, key.fed, key.fetches, backend.lower, backend.keep)
+    plans = partition(
+        list(placement),
+        placement,
+        key.fed,
+        key.fetches,
+        backend.lower,
+        backend.keep,
+        backend.owner,
+    )
     return backend.register(plans, len(key.fetches))
 
 

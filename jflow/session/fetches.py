@@ -10,6 +10,7 @@ import numpy as np
 
 from jflow.graph import Graph, Operation, Symbolic, Tensor, as_array, carry, restore
 from jflow.graph.carrier import carrier_of
+from jflow.graph.dims import may_be
 
 Array = np.ndarray[Any, Any]
 
@@ -146,7 +147,7 @@ def _fed(tensor: Tensor, value: Any) -> Array:
         array = as_array(value, tensor.dtype)
     except (TypeError, ValueError, OverflowError) as error:
         raise TypeError(f"cannot feed {tensor!r}: {error}") from None
-    if array.shape != tensor.shape:
+    if not may_be(tensor.shape, array.shape):
         raise ValueError(
             f"Cannot feed value of shape {array.shape} for tensor {tensor.name!r}, "
             f"which has shape {tensor.shape} (made at {tensor.op.origin})"

@@ -30,6 +30,8 @@ class LocalBackend:
         self._prepared: dict[str, Callable[[], Executable]] = {}
         self._constants: dict[str, Array] = {}
 
+    owner = "local"
+
     def inventory(self) -> Inventory:
         return Inventory(LOCAL_TASK, (LOCAL_TASK,), lambda _: tuple(self._devices))
 

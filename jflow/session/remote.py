@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
 import weakref
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 import jax
@@ -33,6 +35,7 @@ class RemoteBackend:
     """
 
     def __init__(self, target: str, config: ConfigProto) -> None:
+        self.owner = secrets.token_hex(8)
         self._target = target
         self._timeout = config.connect_timeout_in_ms / 1000
         self._lock = threading.Lock()
@@ -140,6 +143,10 @@ class _RemoteStep:
     def run(self, feeds: Sequence[Array], timeout: float | None) -> list[Array]:
         client, handle = self.register()
         return client.run(handle, feeds, timeout)
+
+    def start(self, feeds: Sequence[Array], timeout: float | None) -> Future[list[Array]]:
+        client, handle = self.register()
+        return client.start(handle, feeds, timeout)
 
     def compute(self, feeds: Sequence[Any], timeout: float | None) -> list[jax.Array]:
         values = self.run([_narrowed(np.asarray(feed)) for feed in feeds], timeout)

@@ -6,9 +6,11 @@ import itertools
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, Protocol
 
 import grpc
 
@@ -25,10 +27,18 @@ from jflow.wire.v1 import service_pb2 as pb
 
 _LOG = logging.getLogger(__name__)
 _NOTICE_AFTER_S = 10.0
+_GRACE_S = 0.25
+"""How long to wait for the answer to a call that was cancelled because its time was over."""
 
 _Reply = tuple[pb.Envelope, list[Array]]
-_Answers = SimpleQueue[_Reply | OpError]
-"""Where the answer to one call comes; what comes after the first one is not looked at."""
+_Answer = _Reply | OpError
+
+
+class _Answers(Protocol):
+    """Where the answer to one call comes; what comes after the first one is not looked at."""
+
+    def put(self, answer: _Answer, /) -> None:
+        """Takes an answer, on any thread."""
 
 
 class MasterClient:
@@ -103,12 +113,19 @@ class MasterClient:
         Raises:
           DeadlineExceededError: if it takes longer than `timeout` seconds; it is cancelled then.
         """
-        body = pb.RunStep(
-            handle=handle,
-            timeout_ms=0 if timeout is None else max(int(timeout * 1000), 1),
-        )
-        _, values = self._call(pb.Envelope(run_step=body), feeds, timeout)
+        _, values = self._call(_run_step(handle, timeout), feeds, timeout)
         return values
+
+    def start(
+        self, handle: int, feeds: Sequence[Array], timeout: float | None
+    ) -> Future[list[Array]]:
+        """As `run`, and waits for nothing; cancelling the future cancels the step.
+
+        The server watches the time.
+        """
+        outcome = _Outcome(self._cancel)
+        outcome.key = self._begin(_run_step(handle, timeout), feeds, outcome)
+        return outcome
 
     def release(self, handle: int) -> None:
         """See `MasterSession.release`. Waits for nothing, so that any thread may call it."""
@@ -140,32 +157,51 @@ class MasterClient:
     def _call(
         self, envelope: pb.Envelope, tensors: Sequence[Array], timeout: float | None
     ) -> _Reply:
-        key = envelope.id = next(self._ids)
-        if envelope.WhichOneof("body") != "hello":
-            envelope.incarnation = self.welcome.incarnation
-        answers: _Answers = SimpleQueue()
-        with self._lock:
-            if self._end is not None:
-                raise _again(self._end)
-            self._pending[key] = answers
+        answers: SimpleQueue[_Answer] = SimpleQueue()
+        key = self._begin(envelope, tensors, answers)
         try:
-            self._send(key, envelope, tensors)
             answer = answers.get(timeout=timeout)
         except Empty:
-            self._cancel(key)
-            raise DeadlineExceededError(
-                f"the call took longer than its {timeout} s and was cancelled"
-            ) from None
-        except BaseException as error:
+            answer = self._answer_after_all(key, answers, timeout)
+        except BaseException:
             # Ctrl-C, above all: the step stops and the session stays usable.
-            if not isinstance(error, OpError):
-                self._cancel(key)
+            self._cancel(key)
             raise
         finally:
             self._pending.pop(key, None)
         if isinstance(answer, OpError):
             raise answer
         return answer
+
+    def _begin(self, envelope: pb.Envelope, tensors: Sequence[Array], answers: _Answers) -> int:
+        """Sends a call; returns what it is known by."""
+        key = envelope.id = next(self._ids)
+        if envelope.WhichOneof("body") != "hello":
+            envelope.incarnation = self.welcome.incarnation
+        with self._lock:
+            if self._end is not None:
+                raise _again(self._end)
+            self._pending[key] = answers
+        try:
+            self._send(key, envelope, tensors)
+        except BaseException:
+            self._pending.pop(key, None)
+            raise
+        return key
+
+    def _answer_after_all(
+        self, key: int, answers: SimpleQueue[_Answer], timeout: float | None
+    ) -> _Answer:
+        """The answer to a call whose time is over, if it was on its way already.
+
+        It may be an element that was taken from a queue, which must not be lost.
+        """
+        self._cancel(key)
+        with suppress(Empty):
+            answer = answers.get(timeout=_GRACE_S)
+            if not isinstance(answer, CancelledError):
+                return answer
+        return DeadlineExceededError(f"the call took longer than its {timeout} s and was cancelled")
 
     def _cancel(self, key: int) -> None:
         self._send(key, pb.Envelope(cancel=pb.Cancel(id=key)), ())
@@ -219,7 +255,7 @@ class MasterClient:
         return True
 
     def _receive(self, envelope: pb.Envelope, tensors: list[Array]) -> None:
-        answers = self._pending.get(envelope.id)
+        answers = self._pending.pop(envelope.id, None)
         if answers is not None:
             failed = envelope.status.code
             answers.put(error_of(envelope.status) if failed else (envelope, tensors))
@@ -239,6 +275,34 @@ class MasterClient:
             f"waited {timeout:.0f} s for the server at {self._address}, but nobody answers there; "
             "start it or check the address"
         )
+
+
+class _Outcome(Future[list[Array]]):
+    """The values of a step that nobody waits for on a thread."""
+
+    def __init__(self, stop: Callable[[int], None]) -> None:
+        super().__init__()
+        self._stop = stop
+        self.key = 0
+
+    def put(self, answer: _Answer) -> None:
+        if not self.set_running_or_notify_cancel():
+            return
+        if isinstance(answer, OpError):
+            self.set_exception(answer)
+        else:
+            self.set_result(answer[1])
+
+    def cancel(self) -> bool:
+        is_cancelled = super().cancel()
+        if is_cancelled:
+            self._stop(self.key)
+        return is_cancelled
+
+
+def _run_step(handle: int, timeout: float | None) -> pb.Envelope:
+    milliseconds = 0 if timeout is None else max(int(timeout * 1000), 1)
+    return pb.Envelope(run_step=pb.RunStep(handle=handle, timeout_ms=milliseconds))
 
 
 def _again(error: OpError) -> OpError:

@@ -18,6 +18,7 @@ from jflow.plan import (
     Plan,
     Program,
     Recv,
+    ResourceSpec,
     Run,
     Send,
     Step,
@@ -149,12 +150,18 @@ def error_of(status: pb_tensor.Status) -> OpError:
 def plan_to_proto(plan: Plan) -> pb_plan.Plan:
     """A plan as a message."""
     message = pb_plan.Plan(device=str(plan.device), n_slots=plan.n_slots)
-    for spec in plan.variables:
+    for variable in plan.variables:
+        key = variable.key
         message.variables.add(
-            container=spec.key.container, name=spec.key.name, dtype=spec.dtype, shape=spec.shape
+            container=key.container, name=key.name, dtype=variable.dtype, shape=variable.shape
         )
+    for spec in plan.resources:
+        message.resources.add(**vars(spec))
     for stage in plan.stages:
         message.stages.add(steps=[_step_to_proto(step) for step in stage])
+    message.unordered = bool(plan.after)
+    for sent, after in zip(message.stages, plan.after, strict=False):
+        sent.after.extend(after)
     return message
 
 
@@ -183,7 +190,14 @@ def _plan(message: pb_plan.Plan) -> Plan:
         raise InvalidArgumentError(
             f"the plan for {message.device} has {message.n_slots} slots; the limit is {_MAX_SLOTS}"
         )
-    plan = Plan(Device.parse(message.device), message.n_slots, variables, stages)
+    resources = tuple(
+        ResourceSpec(r.kind, r.container, r.name, r.owner, r.definition) for r in message.resources
+    )
+    after = tuple(tuple(stage.after) for stage in message.stages) if message.unordered else ()
+    if any(one >= i for i, needed in enumerate(after) for one in needed):
+        raise InvalidArgumentError(f"a stage of the plan for {message.device} is before itself")
+    device = Device.parse(message.device)
+    plan = Plan(device, message.n_slots, variables, stages, resources, after)
     for step in plan.steps:
         _check_step(step, plan)
     return plan
@@ -209,6 +223,8 @@ def _step_to_proto(step: Step) -> pb_plan.Step:
                 inputs=step.inputs,
                 outputs=step.outputs,
                 constants=step.constants,
+                resources=step.resources,
+                attributes=step.attributes,
             )
             return pb_plan.Step(call=call)
 
@@ -248,7 +264,12 @@ def _step_from_proto(message: pb_plan.Step) -> Step:
         case "call":
             call = message.call
             return Call(
-                call.function, tuple(call.inputs), tuple(call.outputs), tuple(call.constants)
+                call.function,
+                tuple(call.inputs),
+                tuple(call.outputs),
+                tuple(call.constants),
+                tuple(call.resources),
+                call.attributes,
             )
         case _:
             raise InvalidArgumentError("a plan has a step of no known kind")
@@ -282,6 +303,8 @@ def _check_step(step: Step, plan: Plan) -> None:
         used = (*step.reads, *step.writes, *(variable for variable, _ in held))
     elif isinstance(step, Call):
         slots, used = (*step.inputs, *step.outputs), ()
+        if any(resource >= len(plan.resources) for resource in step.resources):
+            raise InvalidArgumentError(f"{plan.device} has no such resource: {step}")
     else:
         slots, used = (() if step.slot is None else (step.slot,)), ()
     if any(slot >= plan.n_slots for slot in slots) or any(v >= len(plan.variables) for v in used):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -13,12 +14,12 @@ import jax
 import jax.numpy as jnp
 
 from jflow.cluster import Task
-from jflow.errors import InternalError, InvalidArgumentError, OpError
-from jflow.execution.bound import BoundCall, BoundPlan, BoundRun
+from jflow.errors import CancelledError, InternalError, InvalidArgumentError, OpError
+from jflow.execution.bound import BoundCall, BoundOperation, BoundPlan, BoundRun, BoundStep
 from jflow.execution.devices import put
 from jflow.execution.frame import Frame
 from jflow.plan import Feed, Fetch, Recv, Send, Slot
-from jflow.resources import Store
+from jflow.resources import Attempt, Holder, Store
 from jflow.wire import Array, begin
 from jflow.worker.rendezvous import Rendezvous
 
@@ -102,32 +103,52 @@ class _Part:
         self._frame = Frame(bound, around.store)
         self._sends: list[asyncio.Future[None]] = []
         self._fetches: dict[int, Slot] = {}
-        self._waiter: asyncio.Future[Any] | None = None
+        self._waiters: set[asyncio.Future[Any]] = set()
 
     async def run(self) -> dict[int, Array]:
-        for stage in self._bound.stages:
-            for action in stage:
-                # What need not wait is no coroutine of its own: most actions are done at once.
-                match action:
-                    case BoundRun():
-                        if action.pace.last_s > QUICK_S or not self._try_turn(action):
-                            await self._in_thread(self._timed_turn, action)
-                    case BoundCall():
-                        await self._call(action)
-                    case Recv():
-                        await self._receive(action)
-                    case Feed():
-                        self._frame[action.slot] = self._fed[action.index]
-                    case Fetch():
-                        # Read at the end, so that later stages need not wait for this device.
-                        self._fetches[action.index] = action.slot
-                    case Send():
-                        self._begin_send(action)
+        if self._bound.plan.after:
+            await self._take_as_they_come(self._bound.plan.after)
+        else:
+            for stage in self._bound.stages:
+                await self._take(stage)
         if len(self._sends) == 1:
             await self._sends[0]
         elif self._sends:
             await all_of(self._sends)
         return await self._fetched()
+
+    async def _take_as_they_come(self, after: Sequence[Collection[int]]) -> None:
+        """Takes each stage as soon as those that it needs are done."""
+        done = [asyncio.Event() for _ in after]
+
+        async def take(number: int) -> None:
+            for needed in after[number]:
+                await done[needed].wait()
+            await self._take(self._bound.stages[number])
+            done[number].set()
+
+        await all_of(take(number) for number in range(len(after)))
+
+    async def _take(self, stage: Sequence[BoundStep]) -> None:
+        for action in stage:
+            # What need not wait is no coroutine of its own: most actions are done at once.
+            match action:
+                case BoundRun():
+                    if action.pace.last_s > QUICK_S or not self._try_turn(action):
+                        await self._in_thread(self._timed_turn, action)
+                case BoundCall():
+                    await self._call(action)
+                case BoundOperation():
+                    await self._perform(action)
+                case Recv():
+                    await self._receive(action)
+                case Feed():
+                    self._frame[action.slot] = self._fed[action.index]
+                case Fetch():
+                    # Read at the end, so that later stages need not wait for this device.
+                    self._fetches[action.index] = action.slot
+                case Send():
+                    self._begin_send(action)
 
     async def _fetched(self) -> dict[int, Array]:
         values = {}
@@ -140,6 +161,23 @@ class _Part:
         for slot in action.step.inputs:
             await self._ready(slot)
         self._frame.call(action)
+
+    async def _perform(self, action: BoundOperation) -> None:
+        for slot in action.step.inputs:
+            await self._ready(slot)
+        for holder, attempt in self._frame.perform(action):
+            await self._settled(holder, attempt)
+
+    async def _settled(self, holder: Holder, attempt: Attempt) -> None:
+        """Waits until an attempt has settled; gives it up if this part need not go on."""
+        waiter: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        if holder.submit(attempt, _Waker(waiter)):
+            return
+        try:
+            await self._wait(waiter)
+        except BaseException:
+            holder.withdraw(attempt, CancelledError("Step was cancelled"))
+            raise
 
     def close(self) -> None:
         for send in self._sends:
@@ -168,17 +206,22 @@ class _Part:
         action.pace.last_s = time.perf_counter() - begun
 
     async def _receive(self, action: Recv) -> None:
-        waiter = self._waiter = asyncio.get_running_loop().create_future()
+        waiter: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         kept = self._around.rendezvous.take(self._step, action.edge, waiter)
-        if kept is None:
+        value = await self._wait(waiter) if kept is None else kept.value
+        if action.slot is not None:
+            self._frame[action.slot] = put(value, self._bound.device)
+
+    async def _wait(self, waiter: asyncio.Future[Any]) -> Any:
+        """Waits for what others do, unless what they need of this part is lost."""
+        self._waiters.add(waiter)
+        try:
             for send in self._sends:
                 if send.done():
                     self._sent(send)
-            value = await waiter
-        else:
-            value = kept.value
-        if action.slot is not None:
-            self._frame[action.slot] = put(value, self._bound.device)
+            return await waiter
+        finally:
+            self._waiters.discard(waiter)
 
     def _begin_send(self, action: Send) -> None:
         if action.target.task == self._around.task:
@@ -191,8 +234,11 @@ class _Part:
     def _sent(self, send: asyncio.Future[None]) -> None:
         """A part that waits for others must not wait on when what it sends them is lost."""
         error = None if send.cancelled() else send.exception()
-        if error is not None and self._waiter is not None and not self._waiter.done():
-            self._waiter.set_exception(error)
+        if error is None:
+            return
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_exception(error)
 
     def _own_value(self, slot: Slot | None) -> Any:
         """A slot's value that stays as it is when this part has ended and others go on."""
@@ -214,6 +260,24 @@ class _Part:
         value = self._frame[slot]
         if isinstance(value, jax.Array) and not _is_ready(value):
             await self._in_thread(value.block_until_ready)
+
+
+class _Waker:
+    """Ends a wait on an event loop; any thread may call it, and the wait may be over already."""
+
+    def __init__(self, waiter: asyncio.Future[Any]) -> None:
+        self._waiter = waiter
+        self._thread = threading.get_ident()
+
+    def __call__(self, _: Attempt) -> None:
+        if threading.get_ident() == self._thread:
+            self._wake()
+        else:
+            self._waiter.get_loop().call_soon_threadsafe(self._wake)
+
+    def _wake(self) -> None:
+        if not self._waiter.done():
+            self._waiter.set_result(None)
 
 
 def _is_ready(array: jax.Array) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -58,6 +59,8 @@ class Worker:
         self._devices = devices
         self._handles = itertools.count(1)
         self._parts: dict[int, _Parts] = {}
+        # How many registered parts use the resources of a session.
+        self._owners: Counter[str] = Counter()
         self._constants = ConstantCache()
         self._around = Surroundings(task, Store(task), Rendezvous(), transport, threads)
         self.programs = ProgramCache()
@@ -97,12 +100,21 @@ class Worker:
         except _DroppedError as dropped:
             return Registered(0, (dropped.digest,))
         handle = next(self._handles)
+        self._owners.update(_owners(plans))
         self._parts[handle] = _Parts(tuple(bound), feed_indices(plans), fetch_indices(plans))
         return Registered(handle)
 
     def release(self, handle: int) -> None:
-        """Forgets registered parts."""
-        self._parts.pop(handle, None)
+        """Forgets registered parts, and what only a session had that has no other parts here."""
+        parts = self._parts.pop(handle, None)
+        if parts is None:
+            return
+        owners = _owners([bound.plan for bound in parts.plans])
+        self._owners.subtract(owners)
+        for owner in owners:
+            if not self._owners[owner]:
+                del self._owners[owner]
+                self.store.resources.end(owner)
 
     async def run(self, step: int, handle: int, feeds: Sequence[Array]) -> list[Array]:
         """Runs registered parts as one task's share of a step.
@@ -181,6 +193,11 @@ class Worker:
             program.donated,
             lambda: _sent(artifacts, program.digest)().tobytes(),
         )
+
+
+def _owners(plans: Sequence[Plan]) -> set[str]:
+    """The sessions that have resources of their own in plans."""
+    return {spec.owner for plan in plans for spec in plan.resources if spec.owner}
 
 
 class _DroppedError(Exception):

@@ -75,16 +75,20 @@ class Run(_message.Message):
     def __init__(self, program: _Optional[_Union[Program, _Mapping]] = ..., reads: _Optional[_Iterable[int]] = ..., inputs: _Optional[_Iterable[int]] = ..., writes: _Optional[_Iterable[int]] = ..., outputs: _Optional[_Iterable[int]] = ..., before: _Optional[_Iterable[_Union[Held, _Mapping]]] = ..., after: _Optional[_Iterable[_Union[Held, _Mapping]]] = ..., initializes: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Call(_message.Message):
-    __slots__ = ("function", "inputs", "outputs", "constants")
+    __slots__ = ("function", "inputs", "outputs", "constants", "resources", "attributes")
     FUNCTION_FIELD_NUMBER: _ClassVar[int]
     INPUTS_FIELD_NUMBER: _ClassVar[int]
     OUTPUTS_FIELD_NUMBER: _ClassVar[int]
     CONSTANTS_FIELD_NUMBER: _ClassVar[int]
+    RESOURCES_FIELD_NUMBER: _ClassVar[int]
+    ATTRIBUTES_FIELD_NUMBER: _ClassVar[int]
     function: str
     inputs: _containers.RepeatedScalarFieldContainer[int]
     outputs: _containers.RepeatedScalarFieldContainer[int]
     constants: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, function: _Optional[str] = ..., inputs: _Optional[_Iterable[int]] = ..., outputs: _Optional[_Iterable[int]] = ..., constants: _Optional[_Iterable[str]] = ...) -> None: ...
+    resources: _containers.RepeatedScalarFieldContainer[int]
+    attributes: str
+    def __init__(self, function: _Optional[str] = ..., inputs: _Optional[_Iterable[int]] = ..., outputs: _Optional[_Iterable[int]] = ..., constants: _Optional[_Iterable[str]] = ..., resources: _Optional[_Iterable[int]] = ..., attributes: _Optional[str] = ...) -> None: ...
 
 class Send(_message.Message):
     __slots__ = ("edge", "target", "slot")
@@ -120,20 +124,40 @@ class Step(_message.Message):
     call: Call
     def __init__(self, feed: _Optional[_Union[Feed, _Mapping]] = ..., recv: _Optional[_Union[Recv, _Mapping]] = ..., run: _Optional[_Union[Run, _Mapping]] = ..., send: _Optional[_Union[Send, _Mapping]] = ..., fetch: _Optional[_Union[Fetch, _Mapping]] = ..., call: _Optional[_Union[Call, _Mapping]] = ...) -> None: ...
 
+class ResourceSpec(_message.Message):
+    __slots__ = ("kind", "container", "name", "owner", "definition")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    CONTAINER_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    DEFINITION_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    container: str
+    name: str
+    owner: str
+    definition: str
+    def __init__(self, kind: _Optional[str] = ..., container: _Optional[str] = ..., name: _Optional[str] = ..., owner: _Optional[str] = ..., definition: _Optional[str] = ...) -> None: ...
+
 class Stage(_message.Message):
-    __slots__ = ("steps",)
+    __slots__ = ("steps", "after")
     STEPS_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
     steps: _containers.RepeatedCompositeFieldContainer[Step]
-    def __init__(self, steps: _Optional[_Iterable[_Union[Step, _Mapping]]] = ...) -> None: ...
+    after: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, steps: _Optional[_Iterable[_Union[Step, _Mapping]]] = ..., after: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Plan(_message.Message):
-    __slots__ = ("device", "n_slots", "variables", "stages")
+    __slots__ = ("device", "n_slots", "variables", "stages", "resources", "unordered")
     DEVICE_FIELD_NUMBER: _ClassVar[int]
     N_SLOTS_FIELD_NUMBER: _ClassVar[int]
     VARIABLES_FIELD_NUMBER: _ClassVar[int]
     STAGES_FIELD_NUMBER: _ClassVar[int]
+    RESOURCES_FIELD_NUMBER: _ClassVar[int]
+    UNORDERED_FIELD_NUMBER: _ClassVar[int]
     device: str
     n_slots: int
     variables: _containers.RepeatedCompositeFieldContainer[VariableSpec]
     stages: _containers.RepeatedCompositeFieldContainer[Stage]
-    def __init__(self, device: _Optional[str] = ..., n_slots: _Optional[int] = ..., variables: _Optional[_Iterable[_Union[VariableSpec, _Mapping]]] = ..., stages: _Optional[_Iterable[_Union[Stage, _Mapping]]] = ...) -> None: ...
+    resources: _containers.RepeatedCompositeFieldContainer[ResourceSpec]
+    unordered: bool
+    def __init__(self, device: _Optional[str] = ..., n_slots: _Optional[int] = ..., variables: _Optional[_Iterable[_Union[VariableSpec, _Mapping]]] = ..., stages: _Optional[_Iterable[_Union[Stage, _Mapping]]] = ..., resources: _Optional[_Iterable[_Union[ResourceSpec, _Mapping]]] = ..., unordered: bool = ...) -> None: ...

@@ -1,0 +1,85 @@
+"""Work of one thread that may have to wait in several places at once.
+
+A *strand* is a generator that yields what it has to wait for. The thread takes every strand as far
+as it goes, and then sleeps until what one of them waits for has settled.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Generator, Hashable, Mapping
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
+
+from jflow.errors import CancelledError, DeadlineExceededError
+from jflow.execution.functions import Wanted
+
+Name = TypeVar("Name", bound=Hashable)
+Strand = Generator[Wanted, None, None]
+
+Woken = SimpleQueue[Any]
+"""Names of strands that can go on."""
+
+
+def run_strands(
+    strands: Mapping[Name, Strand],
+    after: Mapping[Name, Collection[Name]],
+    timeout: float | None,
+    woken: Woken,
+) -> None:
+    """Runs strands to their end.
+
+    Args:
+      strands: the work by name.
+      after: for each of them those that have to be done before it begins.
+      timeout: how long to wait in seconds, None for ever.
+      woken: takes the names of strands that can go on; None stops all waiting.
+
+    Raises:
+      DeadlineExceededError: if the time is over; what was waited for is given up.
+      OpError: the first one that a strand raises; likewise.
+    """
+    deadline = None if timeout is None else time.monotonic() + timeout
+    missing = {name: set(after[name]) for name in strands}
+    ready = [name for name, needed in missing.items() if not needed]
+    parked: dict[Name, Wanted] = {}
+    try:
+        while ready or parked:
+            name = ready.pop() if ready else _next(woken, deadline, timeout)
+            parked.pop(name, None)
+            if _goes_on(name, strands[name], woken, parked):
+                continue
+            for other, needed in missing.items():
+                if name in needed:
+                    needed.discard(name)
+                    if not needed:
+                        ready.append(other)
+    finally:
+        for holder, attempt in parked.values():
+            holder.withdraw(attempt, CancelledError("Step was cancelled"))
+        for strand in strands.values():
+            strand.close()
+
+
+def _goes_on(name: Name, strand: Strand, woken: Woken, parked: dict[Name, Wanted]) -> bool:
+    """Takes a strand as far as it goes; whether it is not done but has to wait."""
+    for holder, attempt in strand:
+        parked[name] = (holder, attempt)
+        if not holder.submit(attempt, lambda _: woken.put(name)):
+            return True
+        del parked[name]
+    return False
+
+
+def _next(woken: Woken, deadline: float | None, timeout: float | None) -> Any:
+    """The next strand that can go on."""
+    try:
+        left = None if deadline is None else max(deadline - time.monotonic(), 0)
+        name = woken.get(timeout=left)
+        if name is None:
+            raise CancelledError("Step was cancelled")
+        return name
+    except Empty:
+        raise DeadlineExceededError(
+            f"the step took longer than its {timeout} s and was cancelled"
+        ) from None

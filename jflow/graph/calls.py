@@ -1,0 +1,46 @@
+"""Operations that run on the host of a task: calls of functions that every worker knows by name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from jflow.graph.dtypes import AbstractValue
+from jflow.graph.graph import Graph, Operation, Tensor
+from jflow.graph.primitives import ResourceRef, host_p
+
+
+def call(
+    graph: Graph,
+    function: str,
+    inputs: Sequence[Tensor],
+    outputs: Sequence[AbstractValue],
+    *,
+    name: str,
+    resources: Sequence[ResourceRef] = (),
+    may_wait: bool = False,
+    attributes: dict[str, Any] | None = None,
+) -> Operation:
+    """Adds a call of a host function under the current scopes.
+
+    Args:
+      graph: where.
+      function: its name, see `jflow.execution.functions`.
+      inputs: tensors of that graph.
+      outputs: abstract values of what it gives.
+      name: name for the operation.
+      resources: what it works on; it runs where the first one is.
+      may_wait: whether it can take as long as others let it wait.
+      attributes: its other arguments, as JSON knows them.
+    """
+    return graph.add(
+        host_p,
+        [tensor.var for tensor in inputs],
+        outputs,
+        name=name,
+        function=function,
+        attributes=json.dumps(attributes or {}, sort_keys=True),
+        resources=tuple(resources),
+        may_wait=may_wait,
+    )

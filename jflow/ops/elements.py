@@ -1,0 +1,160 @@
+"""What a queue's elements look like to its user: any structure of components."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+from jflow.graph import Dtype, as_dtype, is_switched_off
+from jflow.graph.carrier import carrier_of
+from jflow.graph.dims import as_shape, declared
+from jflow.graph.dtypes import AbstractValue, abstract
+from jflow.graph.host import HostArray
+from jflow.resources import Component
+
+_LEAF: Any = jax.tree.structure(0)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A component of elements.
+
+    Attributes:
+      dtype: of its values.
+      shape: of its values, None where a size is not known; None if not even the rank is.
+    """
+
+    dtype: Dtype
+    shape: tuple[int | None, ...] | None
+
+    @property
+    def component(self) -> Component:
+        """The component as the queue has it: the arrays that carry the values."""
+        carrier = carrier_of(self.dtype)
+        if carrier is None:
+            return Component(self.dtype.name, self.shape)
+        sizes = tuple(1 if dim is None else dim for dim in self.shape or ())
+        carried = jax.eval_shape(carrier.unwrap, jax.ShapeDtypeStruct(sizes, self.dtype))
+        added = carried.shape[len(sizes) :]
+        return Component(carried.dtype.name, None if self.shape is None else (*self.shape, *added))
+
+    def aval(self, *batch: Any) -> AbstractValue:
+        """The abstract value of an element's part, or of a batch of some size of them."""
+        shape = as_shape(self.shape)
+        if shape is not None:
+            shape = (*batch, *shape)
+        # Numbers that programs cannot take are still there to be fetched.
+        on_host = is_switched_off(self.dtype)
+        return HostArray(shape, self.dtype) if on_host else abstract(shape, self.dtype)
+
+
+class Structure:
+    """How an element is made of components: one value, a sequence, a dict, or any other pytree.
+
+    Args:
+      dtypes: a dtype, a sequence of them, or any pytree of them.
+      shapes: a shape for each dtype in the same structure; None if none is known.
+      names: names for a sequence of components, which makes elements dicts.
+
+    Attributes:
+      parts: the components in their order.
+      names: what they are called; without names they are told apart by their order.
+
+    Raises:
+      TypeError: if a dtype or shape is none.
+      ValueError: if the structures differ, or 64-bit types are off.
+    """
+
+    def __init__(self, dtypes: Any, shapes: Any = None, names: Sequence[str] | None = None) -> None:
+        self._tree: Any = None
+        self._is_named = names is not None
+        if _is_flat(dtypes):
+            leaves = [*dtypes]
+            sizes = _in_sequence(shapes, len(leaves))
+            self.names = _checked_names(names or (), len(leaves))
+        elif names is not None:
+            raise ValueError(f"names are for a sequence of dtypes, got {dtypes!r:.80}")
+        else:
+            leaves, self._tree = jax.tree.flatten(dtypes)
+            sizes = _in_tree(shapes, self._tree)
+            paths, _ = jax.tree_util.tree_flatten_with_path(dtypes)
+            named = (jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in paths)
+            self.names = tuple(filter(None, named))
+        if not leaves:
+            raise ValueError(f"expected at least one dtype, got {dtypes!r}")
+        self.parts = [
+            Part(as_dtype(dtype), declared(as_shape(shape)))
+            for dtype, shape in zip(leaves, sizes, strict=True)
+        ]
+
+    def flatten(self, value: Any) -> list[Any]:
+        """The components of an element, or of a batch of them.
+
+        Raises:
+          ValueError: if the value has another structure.
+        """
+        n_parts = len(self.parts)
+        if self._is_named:
+            if not isinstance(value, dict) or value.keys() != set(self.names):
+                got = sorted(value) if isinstance(value, dict) else type(value).__name__
+                raise ValueError(f"expected a dict of {[*self.names]}, got {got}")
+            return [value[name] for name in self.names]
+        if self._tree is not None:
+            try:
+                leaves: list[Any] = self._tree.flatten_up_to(value)
+                return leaves
+            except (ValueError, TypeError) as error:
+                raise ValueError(f"expected an element like {self._tree}: {error}") from None
+        if isinstance(value, list | tuple) and len(value) == n_parts:
+            return [*value]
+        if n_parts == 1:
+            return [value]
+        raise ValueError(f"expected a sequence of {n_parts} components, got {value!r:.80}")
+
+    def unflatten(self, components: Sequence[Any]) -> Any:
+        """The element that components make up."""
+        if self._is_named:
+            return dict(zip(self.names, components, strict=True))
+        if self._tree is not None:
+            return jax.tree.unflatten(self._tree, components)
+        return components[0] if len(components) == 1 else [*components]
+
+
+def _is_flat(dtypes: Any) -> bool:
+    return isinstance(dtypes, list | tuple) and all(jax.tree.structure(x) == _LEAF for x in dtypes)
+
+
+def _is_shape(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(x is None or isinstance(x, int) for x in value)
+
+
+def _in_sequence(shapes: Any, n_parts: int) -> Sequence[Any]:
+    """A shape for each component of a sequence."""
+    if shapes is None:
+        return [None] * n_parts
+    if n_parts == 1 and _is_shape(shapes) and [*shapes] != [None]:
+        return [shapes]
+    if not isinstance(shapes, list | tuple) or len(shapes) != n_parts:
+        raise ValueError(f"expected {n_parts} shapes, one for each dtype, got {shapes!r:.80}")
+    return shapes
+
+
+def _in_tree(shapes: Any, tree: Any) -> Sequence[Any]:
+    """A shape for each leaf of a tree of dtypes."""
+    if shapes is None:
+        return [None] * tree.num_leaves
+    if tree == _LEAF:
+        return [shapes] if _is_shape(shapes) else _in_sequence(shapes, 1)
+    try:
+        return tree.flatten_up_to(shapes)  # type: ignore[no-any-return]
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"expected shapes in the structure of the dtypes: {error}") from None
+
+
+def _checked_names(names: Sequence[str], n_parts: int) -> tuple[str, ...]:
+    if names and len(set(names)) != n_parts:
+        raise ValueError(f"expected {n_parts} different names, one for each dtype, got {names!r}")
+    return tuple(names)

@@ -1,0 +1,281 @@
+"""Queues in graph code and, inside `jflow.connect`, in plain Python."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from jflow.errors import OutOfRangeError
+from jflow.graph import Operation, Tensor, as_array, carry, restore
+from jflow.graph.dims import may_be, unknown_dim
+from jflow.graph.dtypes import abstract
+from jflow.graph.primitives import placeholder_p
+from jflow.ops.elements import Part, Structure
+from jflow.ops.live_steps import LiveSteps
+from jflow.ops.resource import Handle
+from jflow.resources import QueueSpec
+
+_INT32 = np.dtype(np.int32)
+
+
+class QueueBase(Handle):
+    """A queue of elements, each made of one component or more.
+
+    `dtypes` is a dtype, a sequence of them or any pytree of them, and `shapes` a shape for each in
+    the same structure; `names` make the elements of a sequence dicts. What is enqueued has the
+    structure of `dtypes`, and what is dequeued comes in it.
+
+    Attempts are served in the order in which they come: one that has to wait holds up those of its
+    direction behind it.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        structure: Structure,
+        shared_name: str | None,
+        name: str,
+        bounds: dict[str, Any],
+        *,
+        by_priority: bool = False,
+    ) -> None:
+        self._structure = structure
+        self._by_priority = by_priority
+        self._spec = QueueSpec(
+            kind,
+            components=tuple(part.component for part in structure.parts),
+            names=structure.names,
+            **bounds,
+        )
+        super().__init__("queue", self._spec.to_attributes(), shared_name, name)
+        self._live = LiveSteps(self._keeper, self._graph)
+
+    @property
+    def dtypes(self) -> list[Any]:
+        """The dtypes of the components."""
+        return [part.dtype for part in self._structure.parts]
+
+    @property
+    def shapes(self) -> list[tuple[int | None, ...] | None]:
+        """The shapes of the components; None where a size, or the whole shape, is not known."""
+        return [part.shape for part in self._structure.parts]
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the components; an empty list if they have none."""
+        return [*self._structure.names]
+
+    # Operations -------------------------------------------------------------------------------
+
+    def enqueue(self, vals: Any, name: str | None = None) -> Operation:
+        """An operation that adds an element; it waits while the queue is full.
+
+        Raises:
+          ValueError, TypeError: if the element has another structure, dtype or shape.
+        """
+        return self._put("queue.enqueue", vals, name or f"{self._op.name}_enqueue")
+
+    def enqueue_many(self, vals: Any, name: str | None = None) -> Operation:
+        """An operation that adds the rows of a batch one by one, each as soon as there is room.
+
+        Raises:
+          ValueError, TypeError: if the batch has another structure, dtype or shape.
+        """
+        return self._put("queue.enqueue_many", vals, name or f"{self._op.name}_enqueue_many")
+
+    def dequeue(self, name: str | None = None) -> Any:
+        """Tensors of an element, in the structure of the dtypes; it waits until there is one."""
+        avals = [part.aval() for part in self._structure.parts]
+        op = self._call("queue.dequeue", [], avals, name or f"{self._op.name}_Dequeue")
+        return self._structure.unflatten(op.outputs)
+
+    def dequeue_many(self, n: Any, name: str | None = None) -> Any:
+        """Tensors of a batch of `n` elements, stacked along a new first dimension.
+
+        It takes elements as they come until it has `n`, and gives them back if it has to give up.
+
+        Args:
+          n: a number or a tensor of one.
+          name: name of the operation.
+
+        Raises:
+          ValueError: if `n` is negative, or the queue has no shapes.
+        """
+        return self._take(n, name or f"{self._op.name}_DequeueMany")
+
+    def dequeue_up_to(self, n: Any, name: str | None = None) -> Any:
+        """As `dequeue_many`, but once the queue is closed fewer will do, one at least."""
+        return self._take(n, name or f"{self._op.name}_DequeueUpTo", up_to=True)
+
+    def size(self, name: str | None = None) -> Tensor:
+        """How many elements it holds, as an int32 scalar."""
+        return self._ask("queue.size", _INT32, name or f"{self._op.name}_Size")
+
+    def is_closed(self, name: str | None = None) -> Tensor:
+        """Whether it is closed, as a boolean scalar."""
+        return self._ask("queue.is_closed", np.dtype(bool), name or f"{self._op.name}_is_closed")
+
+    def close(self, cancel_pending_enqueues: bool = False, name: str | None = None) -> Operation:
+        """An operation that closes the queue: nothing can be added, what is there can be taken.
+
+        Args:
+          cancel_pending_enqueues: whether enqueues that wait fail; else it waits for them.
+          name: name of the operation.
+        """
+        name = name or f"{self._op.name}_Close"
+        attributes = {"cancel_pending_enqueues": bool(cancel_pending_enqueues)}
+        return self._call("queue.close", [], [], name, attributes=attributes)
+
+    # Plain Python -----------------------------------------------------------------------------
+
+    def put(self, element: Any, timeout: float | None = None) -> None:
+        """Adds an element to a live queue and returns when it is in.
+
+        Args:
+          element: NumPy or JAX arrays, numbers, text or bytes, in the structure of the dtypes.
+          timeout: longest time to wait for room, in seconds; None for the connection's.
+
+        Raises:
+          ValueError, TypeError: if the element has another structure, dtype or shape.
+          CancelledError: if the queue is closed.
+          DeadlineExceededError: if the time is over; the element is not in then.
+        """
+        self._live.run("put", self._building(self.enqueue), self._arrays(element), timeout)
+
+    def put_many(self, batch: Any, timeout: float | None = None) -> None:
+        """Adds the rows of a batch, one by one as there is room. Raises as `put`."""
+        arrays = self._arrays(batch, 1)
+        self._live.run("put_many", self._building(self.enqueue_many, 1), arrays, timeout)
+
+    def get(self, timeout: float | None = None) -> Any:
+        """Takes an element of a live queue: NumPy arrays in the structure of the dtypes.
+
+        Args:
+          timeout: longest time to wait for one, in seconds; None for the connection's.
+
+        Raises:
+          OutOfRangeError: if the queue is closed and empty.
+          DeadlineExceededError: if the time is over; nothing is taken then.
+        """
+        return self._element(self._live.run("get", self._build_get, (), timeout))
+
+    def get_many(self, n: int, timeout: float | None = None) -> Any:
+        """Takes a batch of `n` elements, stacked. Raises as `get`."""
+        return self._element(self._live.run(f"get {n}", self._taking(n), (), timeout))
+
+    def get_up_to(self, n: int, minimum: int = 1, timeout: float | None = None) -> Any:
+        """Takes a batch of what is there: up to `n` elements, waiting until there are `minimum`.
+
+        Raises:
+          OutOfRangeError: if the queue is closed and empty.
+          DeadlineExceededError: if the time is over; nothing is taken then.
+        """
+        taking = self._taking(n, minimum=minimum, up_to=True)
+        return self._element(self._live.run(f"get {minimum} to {n}", taking, (), timeout))
+
+    async def put_async(self, element: Any, timeout: float | None = None) -> None:
+        """As `put`, for an event loop; if it is cancelled, the element is not in."""
+        arrays = self._arrays(element)
+        await self._live.start("put", self._building(self.enqueue), arrays, timeout)
+
+    async def get_async(self, timeout: float | None = None) -> Any:
+        """As `get`, for an event loop; if it is cancelled, nothing is taken."""
+        return self._element(await self._live.start("get", self._build_get, (), timeout))
+
+    def __iter__(self) -> Iterator[Any]:
+        """Takes one element after the other until the queue is closed and empty."""
+        while True:
+            try:
+                element = self.get()
+            except OutOfRangeError:
+                return
+            yield element
+
+    # Helpers ----------------------------------------------------------------------------------
+
+    def _put(self, function: str, vals: Any, name: str) -> Operation:
+        batch = function.endswith("_many")
+        tensors = []
+        for part, value in zip(self._structure.parts, self._structure.flatten(vals), strict=True):
+            tensor = self._tensor(value, part.dtype)
+            _check_shape(self, part, tensor.shape, batch)
+            tensors.append(tensor)
+        attributes = {"by_priority": True} if self._by_priority else {}
+        return self._call(function, tensors, [], name, attributes=attributes)
+
+    def _take(self, n: Any, name: str, **attributes: Any) -> Any:
+        if not self._spec.is_batchable:
+            raise ValueError(
+                f"{self!r} has components whose shapes are not known, so its elements cannot be "
+                "stacked; give it shapes, or use a PaddingFIFOQueue"
+            )
+        counts = []
+        if getattr(n, "to_tensor", None) is not None:
+            counts = [self._graph.as_tensor(n)]
+        elif n < 0:
+            raise ValueError(f"cannot dequeue {n} elements from {self!r}")
+        else:
+            attributes["count"] = int(n)
+        is_exact = not counts and not attributes.get("up_to") and n > 0
+        size = int(n) if is_exact else unknown_dim()
+        avals = [part.aval(size) for part in self._structure.parts]
+        op = self._call("queue.dequeue_many", counts, avals, name, attributes=attributes)
+        return self._structure.unflatten(op.outputs)
+
+    def _ask(self, function: str, dtype: Any, name: str) -> Tensor:
+        return self._call(function, [], [abstract((), dtype)], name, may_wait=False).outputs[0]
+
+    def _arrays(self, value: Any, n_batch_dims: int = 0) -> list[Any]:
+        """The arrays that carry an element, or a batch of them."""
+        arrays = []
+        for part, leaf in zip(self._structure.parts, self._structure.flatten(value), strict=True):
+            array = as_array(leaf, part.dtype)
+            _check_shape(self, part, array.shape, n_batch_dims > 0)
+            arrays.append(carry(array))
+        return arrays
+
+    def _element(self, arrays: Sequence[Any]) -> Any:
+        """The element that arrays carry."""
+        dtypes = [part.dtype for part in self._structure.parts]
+        return self._structure.unflatten(
+            [restore(array, dtype) for array, dtype in zip(arrays, dtypes, strict=True)]
+        )
+
+    def _building(self, enqueue: Any, n_batch_dims: int = 0) -> Any:
+        """What makes the step of an enqueue of arrays that are fed."""
+
+        def build() -> tuple[Operation, list[Tensor]]:
+            batch = [unknown_dim()] * n_batch_dims
+            fed = [
+                self._graph.add(placeholder_p, [], [part.aval(*batch)], name="put").outputs[0]
+                for part in self._structure.parts
+            ]
+            return enqueue(self._structure.unflatten(fed)), fed
+
+        return build
+
+    def _taking(self, n: int, **attributes: Any) -> Any:
+        """What makes the step of a dequeue of several elements."""
+
+        def build() -> tuple[Operation, list[Tensor]]:
+            taken = self._take(n, "get_many", **attributes)
+            return self._structure.flatten(taken)[0].op, []
+
+        return build
+
+    def _build_get(self) -> tuple[Operation, list[Tensor]]:
+        return self._structure.flatten(self.dequeue())[0].op, []
+
+
+def _check_shape(queue: QueueBase, part: Part, shape: Any, is_batch: bool) -> None:
+    """Refuses what cannot be a value of a component, as far as that is known."""
+    if shape is None or part.shape is None:
+        return
+    wanted = (None, *part.shape) if is_batch else part.shape
+    if not may_be(wanted, shape):
+        raise ValueError(
+            f"expected {'a batch' if is_batch else 'an element'} of shape {wanted} for {queue!r}, "
+            f"got {tuple(shape)}"
+        )

@@ -1,0 +1,114 @@
+"""Handles of resources: what queues, accumulators and readers have in common."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from jflow.errors import InvalidArgumentError
+from jflow.graph import Graph, Operation, ResourceRef, Tensor, live
+from jflow.graph import get_default_graph as _default_graph
+from jflow.graph.calls import call
+from jflow.graph.dtypes import AbstractValue
+from jflow.graph.primitives import resource_p
+
+
+class Handle:
+    """A resource as its user has it.
+
+    In graph code it is part of the graph. Inside `jflow.connect` it is *live*: its methods for
+    plain Python work at once. With a shared name it lives in the container of its block, on the
+    device of its block, and everybody there shares it; without one each session has its own, which
+    goes with the session.
+
+    Args:
+      kind: what it is.
+      definition: how to make it.
+      shared_name: its name in the container, or None.
+      name: name of the operation that stands for it.
+
+    Raises:
+      InvalidArgumentError: if the shared name starts with "_".
+    """
+
+    def __init__(
+        self, kind: str, definition: dict[str, Any], shared_name: str | None, name: str
+    ) -> None:
+        if shared_name is not None and (not shared_name or shared_name.startswith("_")):
+            raise InvalidArgumentError(
+                f'a shared name is text that does not start with "_", got {shared_name!r}'
+            )
+        self._keeper = live.current()
+        self._graph = _default_graph() if self._keeper is None else Graph()
+        container = _default_graph().scopes.container
+        with self._graph.scopes.replaced(control_inputs=()):
+            self._op = self._graph.add(resource_p, [], [], name=name)
+        private = self._op.name if self._keeper is None else self._keeper.unnamed()
+        self._ref = ResourceRef(
+            kind,
+            shared_name or private,
+            container,
+            json.dumps(definition, sort_keys=True),
+            shared_name is not None,
+            self._op.spec,
+            self._graph,
+        )
+        self._graph.declare(self._ref, self._op)
+
+    @property
+    def name(self) -> str:
+        """Its name: the shared one, or that of its operation."""
+        return self._ref.name if self._ref.is_shared else self._op.name
+
+    @property
+    def op(self) -> Operation:
+        """The operation that stands for it."""
+        return self._op
+
+    @property
+    def graph(self) -> Graph:
+        """The graph it belongs to; a live one has one of its own."""
+        return self._graph
+
+    @property
+    def is_live(self) -> bool:
+        """Whether plain Python can use it without a session."""
+        return self._keeper is not None
+
+    def _call(
+        self,
+        function: str,
+        inputs: Sequence[Tensor],
+        outputs: Sequence[AbstractValue],
+        name: str,
+        *,
+        attributes: dict[str, Any] | None = None,
+        may_wait: bool = True,
+        others: Sequence[ResourceRef] = (),
+    ) -> Operation:
+        """Adds an operation on it; `others` are resources that it uses besides."""
+        with self._graph.as_default():
+            return call(
+                self._graph,
+                function,
+                inputs,
+                outputs,
+                name=name,
+                resources=(self._ref, *others),
+                may_wait=may_wait,
+                attributes=attributes,
+            )
+
+    def _tensor(self, value: Any, dtype: Any) -> Tensor:
+        """A value as an input of an operation on it. Raises TypeError if its dtype is another."""
+        if getattr(value, "to_tensor", None) is None:
+            return self._graph.constant(value, dtype, on_host=True)
+        tensor = self._graph.as_tensor(value)
+        if tensor.dtype != dtype:
+            raise TypeError(f"{self!r} takes {dtype.name}, got {tensor!r}")
+        return tensor
+
+    def __repr__(self) -> str:
+        kind = "live " if self.is_live else ""
+        return f"<jflow.{type(self).__name__} {kind}{self.name!r}>"

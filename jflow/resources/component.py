@@ -1,0 +1,139 @@
+"""What one component of a queue's elements may be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from jflow.errors import InvalidArgumentError
+from jflow.graph import NUMBERS, string
+from jflow.resources.attributes import Attributes
+
+Array = np.ndarray[Any, Any]
+Shape = tuple[int | None, ...] | None
+"""The sizes of an array, None where any will do; None if the rank may be any as well."""
+
+
+@dataclass(frozen=True)
+class Component:
+    """A component of a queue's elements.
+
+    Attributes:
+      dtype: name of its dtype, such as "float32"; "string" for object arrays of bytes.
+      shape: what its shape must match.
+
+    Raises:
+      InvalidArgumentError: if there is no such dtype or shape.
+    """
+
+    dtype: str
+    shape: Shape
+
+    def __post_init__(self) -> None:
+        if self.dtype != string.name and self.dtype not in NUMBERS:
+            raise InvalidArgumentError(
+                f"{self.dtype!r} is not a dtype of tensors; there are {string.name}, "
+                + ", ".join(NUMBERS)
+            )
+        if any(size is not None and size < 0 for size in self.shape or ()):
+            raise InvalidArgumentError(f"expected sizes of 0 or more, got {shape_text(self.shape)}")
+
+    @property
+    def is_string(self) -> bool:
+        """Whether arrays of this component hold bytes objects."""
+        return self.dtype == string.name
+
+    @property
+    def is_static(self) -> bool:
+        """Whether all arrays of this component have one shape."""
+        return self.shape is not None and None not in self.shape
+
+    @cached_property
+    def numpy_dtype(self) -> np.dtype[Any]:
+        """The dtype of its arrays."""
+        return np.dtype(object) if self.is_string else NUMBERS[self.dtype]
+
+    def check(self, array: Array, index: int) -> None:
+        """Refuses what is no value of this component, which is number `index`.
+
+        Raises:
+          InvalidArgumentError: if dtype or shape is wrong.
+        """
+        self._check(array, index, self.shape)
+
+    def check_batch(self, array: Array, index: int) -> None:
+        """Refuses what is no batch of values of this component, stacked along a first dimension.
+
+        Raises:
+          InvalidArgumentError: if dtype or shape is wrong.
+        """
+        if self.shape is not None:
+            self._check(array, index, (None, *self.shape))
+        elif array.ndim > 0:
+            self._check(array, index, None)
+        else:
+            raise InvalidArgumentError(
+                f"{_mismatch(index, (None,), ())}; elements are the slices of a batch along its "
+                "first dimension"
+            )
+
+    def to_attributes(self) -> dict[str, Any]:
+        """This as a record of plain values."""
+        return {"dtype": self.dtype, "shape": None if self.shape is None else [*self.shape]}
+
+    @classmethod
+    def from_attributes(cls, record: object) -> Component:
+        """What `to_attributes` described. Raises InvalidArgumentError if it did not."""
+        found = Attributes(record, "component of a queue", ("dtype", "shape"))
+        return cls(found.text("dtype"), found.shape("shape"))
+
+    def _check(self, array: Array, index: int, shape: Shape) -> None:
+        if array.dtype != self.numpy_dtype:
+            raise InvalidArgumentError(
+                f"Type mismatch in tuple component {index}. Expected {self.dtype}, "
+                f"got {type_text(array)}"
+            )
+        if array.shape != shape and not is_compatible(array.shape, shape):
+            raise InvalidArgumentError(_mismatch(index, shape, array.shape))
+
+
+def is_compatible(shape: tuple[int, ...], wanted: Shape) -> bool:
+    """Whether an array of this shape is wanted."""
+    if wanted is None:
+        return True
+    return len(shape) == len(wanted) and all(
+        size is None or size == n for n, size in zip(shape, wanted, strict=True)
+    )
+
+
+def shape_text(shape: Shape) -> str:
+    """A shape for messages, such as "[2,?]"."""
+    if shape is None:
+        return "any shape"
+    return f"[{','.join('?' if size is None else str(size) for size in shape)}]"
+
+
+def shapes_text(shapes: Iterable[Shape]) -> str:
+    """Shapes for messages."""
+    return f"[{', '.join(map(shape_text, shapes))}]"
+
+
+def type_text(array: Array) -> str:
+    """The name of an array's dtype."""
+    return string.name if array.dtype == object else array.dtype.name
+
+
+def n_bytes_of(array: Array) -> int:
+    """How much memory an array takes, with its strings."""
+    return array.nbytes + sum(map(len, array.flat)) if array.dtype == object else array.nbytes
+
+
+def _mismatch(index: int, expected: Shape, got: tuple[int, ...]) -> str:
+    return (
+        f"Shape mismatch in tuple component {index}. Expected {shape_text(expected)}, "
+        f"got {shape_text(got)}"
+    )

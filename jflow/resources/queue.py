@@ -1,0 +1,342 @@
+"""Queues, and what steps want of them.
+
+The rules are TensorFlow's, with one exception: a dequeue that is given up loses nothing, what it
+had taken goes back to where it came from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from jflow.errors import (
+    CancelledError,
+    InvalidArgumentError,
+    OutOfRangeError,
+    ResourceExhaustedError,
+)
+from jflow.resources.batch import row_bytes, row_of, stack
+from jflow.resources.component import Array, n_bytes_of
+from jflow.resources.elements import Element, Elements, Heap, Line, Pool
+from jflow.resources.line import LinedAttempt, LinedResource
+from jflow.resources.queue_spec import PRIORITY, SHUFFLE, QueueSpec
+
+_N_LINES = 2
+_ENQUEUES, _DEQUEUES = range(_N_LINES)
+
+
+class Queue(LinedResource):
+    """Elements that steps hand to each other.
+
+    Enqueues stand in one line, and closing among them; dequeues stand in another.
+
+    Args:
+      spec: what it is made as.
+      name: what messages call it.
+      choose: chance, for a shuffle queue; gives one of 0, 1, ..., n - 1 for n.
+
+    Attributes:
+      size_bytes: the memory that its elements take.
+      is_closed: whether nothing can be added any more.
+    """
+
+    def __init__(self, spec: QueueSpec, name: str, choose: Callable[[int], int]) -> None:
+        super().__init__(QueueAttempt, _N_LINES)
+        self.spec = spec
+        self.name = name
+        self.size_bytes = 0
+        self.is_closed = False
+        self._elements = _elements(spec.kind, choose)
+
+    def __str__(self) -> str:
+        return f"{self.spec.kind} {self.name!r}"
+
+    @property
+    def size(self) -> int:
+        """How many elements it holds; a waiting dequeue has taken its own out already."""
+        return len(self._elements)
+
+    @property
+    def n_available(self) -> int:
+        """How many elements can be taken now."""
+        return self.size if self.is_closed else max(0, self.size - self.spec.min_after_dequeue)
+
+    def has_room(self, n_bytes: int) -> bool:
+        """Whether an element may enter now."""
+        capacity = self.spec.capacity
+        return (capacity < 0 or self.size < capacity) and self._has_bytes(n_bytes)
+
+    def check_bytes(self, n_bytes: int) -> None:
+        """Refuses an element that no dequeue can ever make room for.
+
+        Raises:
+          ResourceExhaustedError: if it has to wait for more memory, and those who take elements
+            have to wait for more elements.
+        """
+        if not self._has_bytes(n_bytes) and self.size <= self.spec.min_after_dequeue:
+            raise ResourceExhaustedError(
+                f"{self} has no room for an element of {n_bytes} bytes: it holds {self.size} "
+                f"elements of {self.size_bytes} bytes, may hold {self.spec.capacity_bytes} bytes, "
+                f"and keeps {self.spec.min_after_dequeue} elements while it is open; make it "
+                "with a larger capacity_bytes or a smaller min_after_dequeue"
+            )
+
+    def put(self, element: Element) -> None:
+        """Adds an element."""
+        self._elements.put(element)
+        self.size_bytes += element.n_bytes
+
+    def take(self) -> Element:
+        """Removes the next element; one must be available."""
+        element = self._elements.take()
+        self.size_bytes -= element.n_bytes
+        return element
+
+    def put_back(self, elements: Sequence[Element]) -> None:
+        """Gives elements back that were taken, in that order."""
+        self._elements.put_back(elements)
+        self.size_bytes += sum(element.n_bytes for element in elements)
+
+    def clear(self) -> None:
+        while self.size:
+            self.take()
+
+    def _has_bytes(self, n_bytes: int) -> bool:
+        capacity = self.spec.capacity_bytes
+        return capacity is None or self.size_bytes + n_bytes <= capacity
+
+
+class QueueAttempt(LinedAttempt[Queue]):
+    """Something that a step wants of a queue."""
+
+    __slots__ = ()
+
+
+class Enqueue(QueueAttempt):
+    """Adds an element, which the queue then keeps.
+
+    Args:
+      components: its arrays, which nobody may change any more.
+    """
+
+    __slots__ = ("_element",)
+    line = _ENQUEUES
+
+    def __init__(self, components: tuple[Array, ...]) -> None:
+        super().__init__()
+        self._element = Element(components, sum(map(n_bytes_of, components)))
+
+    def start(self, state: Queue) -> None:
+        _check_number(self._element.components, state)
+        for i, component in enumerate(state.spec.components):
+            component.check(self._element.components[i], i)
+        _check_size(self._element.n_bytes, state)
+
+    def advance(self, state: Queue) -> bool:
+        if state.is_closed:
+            raise _closed(state)
+        if state.has_room(self._element.n_bytes):
+            state.put(self._element)
+            self.succeed()
+        else:
+            state.check_bytes(self._element.n_bytes)
+        return self.is_settled
+
+
+class EnqueueMany(QueueAttempt):
+    """Adds the rows of a batch one by one, each as soon as there is room.
+
+    Rows are copied as they enter.
+
+    Args:
+      components: arrays with one row for each element.
+    """
+
+    __slots__ = ("_batches", "_n_entered", "_row_bytes")
+    line = _ENQUEUES
+
+    def __init__(self, components: tuple[Array, ...]) -> None:
+        super().__init__()
+        self._batches = components
+        self._row_bytes: list[int] = []
+        self._n_entered = 0
+
+    def start(self, state: Queue) -> None:
+        _check_number(self._batches, state)
+        for i, component in enumerate(state.spec.components):
+            component.check_batch(self._batches[i], i)
+        n_rows = len(self._batches[0])
+        for i, batch in enumerate(self._batches):
+            if len(batch) != n_rows:
+                raise InvalidArgumentError(
+                    f"All components of a batch for {state} must have the same size in their first "
+                    f"dimension. Component {i} has {len(batch)}, and should have {n_rows}"
+                )
+        self._row_bytes = [*map(sum, zip(*map(row_bytes, self._batches), strict=True))]
+        for n_bytes in set(self._row_bytes):
+            _check_size(n_bytes, state)
+        if n_rows == 0:
+            self.succeed()
+
+    def advance(self, state: Queue) -> bool:
+        before = self._n_entered
+        while self._n_entered < len(self._row_bytes):
+            n_bytes = self._row_bytes[self._n_entered]
+            if state.is_closed:
+                raise _closed(state, f"; {self._n_entered} of {len(self._row_bytes)} had entered")
+            if not state.has_room(n_bytes):
+                state.check_bytes(n_bytes)
+                return self._n_entered > before
+            row = tuple(row_of(batch, self._n_entered) for batch in self._batches)
+            state.put(Element(row, n_bytes))
+            self._n_entered += 1
+        self.succeed()
+        return True
+
+
+class Dequeue(QueueAttempt):
+    """Takes an element; its values are the components."""
+
+    __slots__ = ()
+    line = _DEQUEUES
+
+    def advance(self, state: Queue) -> bool:
+        if state.n_available:
+            self.succeed(state.take().components)
+        elif state.is_closed:
+            raise _insufficient(state, 1)
+        return self.is_settled
+
+
+class DequeueMany(QueueAttempt):
+    """Takes elements as they come until it has enough; its values are the components, stacked.
+
+    Args:
+      count: how many elements to take.
+      up_to: whether fewer will do, but one at least, once the queue is closed.
+      minimum: how many will do if no more are there at once; None if only `count` will do.
+    """
+
+    __slots__ = ("_count", "_minimum", "_taken", "_up_to")
+    line = _DEQUEUES
+
+    def __init__(self, count: int, up_to: bool = False, minimum: int | None = None) -> None:
+        super().__init__()
+        self._count = count
+        self._up_to = up_to
+        self._minimum = count if minimum is None else minimum
+        self._taken: list[Element] = []
+
+    def start(self, state: Queue) -> None:
+        if self._count < 0:
+            raise InvalidArgumentError(
+                f"cannot dequeue {self._count} elements from {state}; expected 0 or more"
+            )
+        if not min(1, self._count) <= self._minimum <= self._count:
+            raise InvalidArgumentError(
+                f"cannot dequeue at least {self._minimum} of {self._count} elements from {state}; "
+                f"expected a minimum of 1 to {self._count}"
+            )
+        if not state.spec.is_batchable:
+            raise InvalidArgumentError(
+                f"{state} needs components of fully defined shapes to dequeue more than one "
+                "element at a time; dequeue single ones, or give the queue its shapes"
+            )
+        if self._count == 0:
+            self._finish(state)
+
+    def advance(self, state: Queue) -> bool:
+        if state.is_closed:
+            self._check_enough(state)
+        n_new = min(state.n_available, self._count - len(self._taken))
+        self._taken += [state.take() for _ in range(n_new)]
+        # With fewer than `count` it is over only when a round has brought nothing more.
+        if len(self._taken) == self._count or (not n_new and self._has_enough(state)):
+            self._finish(state)
+        return n_new > 0
+
+    def undo(self, state: Queue) -> None:
+        state.put_back(self._taken)
+        self._taken = []
+
+    def _has_enough(self, state: Queue) -> bool:
+        wanted = min(1, self._count) if self._up_to and state.is_closed else self._minimum
+        return len(self._taken) + state.n_available >= wanted
+
+    def _check_enough(self, state: Queue) -> None:
+        if not self._has_enough(state):
+            raise _insufficient(state, self._count - len(self._taken))
+
+    def _finish(self, state: Queue) -> None:
+        columns = zip(*(element.components for element in self._taken), strict=True)
+        rows = [*columns] or [()] * len(state.spec.components)
+        try:
+            batches = tuple(map(stack, rows, state.spec.components))
+        except (MemoryError, ValueError) as error:  # the latter if the size is no size_t
+            raise ResourceExhaustedError(
+                f"no memory for a batch of {len(self._taken)} elements of {state}, each padded to "
+                f"the size of the largest: {error}; the elements are in the queue again"
+            ) from error
+        self._taken = []
+        self.succeed(batches)
+
+
+class Close(QueueAttempt):
+    """Closes the queue, once the enqueues before it are done or, if it cancels them, now.
+
+    Args:
+      cancel_pending_enqueues: whether enqueues that wait fail.
+    """
+
+    __slots__ = ("_cancels",)
+    line = _ENQUEUES
+
+    def __init__(self, cancel_pending_enqueues: bool = False) -> None:
+        super().__init__()
+        self._cancels = cancel_pending_enqueues
+
+    def start(self, state: Queue) -> None:
+        if self._cancels:
+            state.is_closed = True
+            self.succeed()
+
+    def advance(self, state: Queue) -> bool:
+        if state.is_closed:
+            raise CancelledError(f"{state} is already closed")
+        state.is_closed = True
+        self.succeed()
+        return True
+
+
+def _elements(kind: str, choose: Callable[[int], int]) -> Elements:
+    if kind == SHUFFLE:
+        return Pool(choose)
+    return Heap() if kind == PRIORITY else Line()
+
+
+def _check_number(components: tuple[Array, ...], queue: Queue) -> None:
+    expected = len(queue.spec.components)
+    if len(components) != expected:
+        raise InvalidArgumentError(
+            f"Wrong number of components in tuple for {queue}. Expected {expected}, "
+            f"got {len(components)}"
+        )
+
+
+def _check_size(n_bytes: int, queue: Queue) -> None:
+    capacity = queue.spec.capacity_bytes
+    if capacity is not None and n_bytes > capacity:
+        raise ResourceExhaustedError(
+            f"an element of {n_bytes} bytes can never enter {queue}, which may hold {capacity} "
+            "bytes; make the queue with a larger capacity_bytes, or the element smaller"
+        )
+
+
+def _closed(queue: Queue, progress: str = "") -> CancelledError:
+    return CancelledError(f"Enqueue operation was cancelled: {queue} is closed{progress}")
+
+
+def _insufficient(queue: Queue, n_missing: int) -> OutOfRangeError:
+    return OutOfRangeError(
+        f"{queue} is closed and has insufficient elements (requested {n_missing}, "
+        f"current size {queue.size})"
+    )
