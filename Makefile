@@ -37,8 +37,9 @@ format: $(VENV)/.dev ## puts the code into its standard form
 protos: $(VENV)/.protos ## writes jflow/wire/v1 from protos/
 	$(VENV)/protos/bin/python tools/generate_protos.py
 
-bench: $(VENV)/.dev $(VENV)/.tensorflow $(VENV)/.reverb ## measures jflow beside its peers; writes bench/README.md
-	$(BIN)/python -m bench --tensorflow $(VENV)/tensorflow/bin/python --reverb $(VENV)/reverb/bin/python
+bench: $(VENV)/.dev $(VENV)/.tensorflow $(VENV)/.reverb ## measures jflow beside its peers (ONLY=queues: that group); writes bench/README.md
+	$(BIN)/python -m bench --tensorflow $(VENV)/tensorflow/bin/python \
+	  --reverb $(VENV)/reverb/bin/python $(if $(ONLY),--only $(ONLY))
 
 clean: ## removes the environment and what tools left behind
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
