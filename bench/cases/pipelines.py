@@ -28,7 +28,7 @@ from jflow.records import TFRecordWriter, encode_example
 WIDTH, RATE = 512, 0.01
 FEATURES = {
     "x": tf.FixedLenFeature([N_FEATURES], tf.float32),
-    "label": tf.FixedLenFeature([], tf.int64),
+    "label": tf.FixedLenFeature([], tf.int32),
 }
 Pipeline = Callable[[Any], Any]
 
