@@ -11,7 +11,8 @@ from typing import Any
 import jax
 
 from jflow.errors import InvalidArgumentError
-from jflow.execution.functions import HostFunction, HostOperation, host_function, host_operation
+from jflow.execution.functions import HostFunction, host_function, host_operation
+from jflow.execution.waiting import Operation
 from jflow.lowering import Executable
 from jflow.plan import Call, Plan, Program, ResourceSpec, Run, Step
 
@@ -53,7 +54,7 @@ class BoundOperation:
     """A `Call` step of an operation, likewise, with the resources that it works on."""
 
     step: Call
-    operation: HostOperation
+    operation: Operation
     constants: tuple[Any, ...]
     attributes: dict[str, Any]
     resources: tuple[ResourceSpec, ...]

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jflow.execution.bound import BoundCall, BoundOperation, BoundPlan, BoundRun
-from jflow.execution.functions import Wanted
 from jflow.execution.loan import lent
+from jflow.execution.waiting import Wanted
 from jflow.graph import is_host
 from jflow.plan import Slot
 from jflow.resources import Lease, Store, Variable

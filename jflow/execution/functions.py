@@ -1,30 +1,25 @@
 """The functions that plans call on the host of a task, by name.
 
-A *function* computes at once. An *operation* works on resources and may have to wait: it is a
-generator that yields what it waits for and is resumed when that has settled, so that the same one
-serves a thread and an event loop.
+A *function* computes at once. An *operation* works on resources and may have to wait.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from jflow.errors import InvalidArgumentError
+from jflow.execution.accumulators import ACCUMULATOR_OPERATIONS
 from jflow.execution.queues import QUEUE_OPERATIONS
+from jflow.execution.readers import READER_OPERATIONS
+from jflow.execution.waiting import Operation
 from jflow.graph import Array
 from jflow.graph.dims import may_be
-from jflow.resources import Attempt, Holder
+from jflow.records import DECODERS
 
 HostFunction = Callable[..., Sequence[Array]]
 """Takes arrays on the host, attributes by name, and gives arrays; none may be changed later."""
-
-Wanted = tuple[Holder, Attempt]
-"""An attempt that an operation waits for, and where to submit it."""
-
-HostOperation = Callable[..., Generator[Wanted, None, Sequence[Array]]]
-"""Takes its resources and its arrays as two sequences, and attributes by name."""
 
 
 def _identity(value: Array) -> Sequence[Array]:
@@ -52,9 +47,14 @@ _FUNCTIONS: Mapping[str, HostFunction] = {
     "identity": _identity,
     "check_indices": _check_indices,
     "ensure_shape": _ensure_shape,
+    **DECODERS,
 }
 
-_OPERATIONS: Mapping[str, HostOperation] = {**QUEUE_OPERATIONS}
+_OPERATIONS: Mapping[str, Operation] = {
+    **QUEUE_OPERATIONS,
+    **ACCUMULATOR_OPERATIONS,
+    **READER_OPERATIONS,
+}
 
 
 def host_function(name: str) -> HostFunction | None:
@@ -62,7 +62,7 @@ def host_function(name: str) -> HostFunction | None:
     return _FUNCTIONS.get(name)
 
 
-def host_operation(name: str) -> HostOperation:
+def host_operation(name: str) -> Operation:
     """The operation of that name.
 
     Raises:

@@ -12,7 +12,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 from jflow.errors import CancelledError, DeadlineExceededError
-from jflow.execution.functions import Wanted
+from jflow.execution.waiting import Wanted
 
 Name = TypeVar("Name", bound=Hashable)
 Strand = Generator[Wanted, None, None]

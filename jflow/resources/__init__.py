@@ -1,5 +1,12 @@
 """State that outlives a step: containers, and the variables, queues and accumulators in them."""
 
+from jflow.resources.accumulator import Accumulator as Accumulator
+from jflow.resources.accumulator import ApplyGradient as ApplyGradient
+from jflow.resources.accumulator import ApplySparse as ApplySparse
+from jflow.resources.accumulator import SetGlobalStep as SetGlobalStep
+from jflow.resources.accumulator import SparseAccumulator as SparseAccumulator
+from jflow.resources.accumulator import TakeGradient as TakeGradient
+from jflow.resources.accumulator_spec import AccumulatorSpec as AccumulatorSpec
 from jflow.resources.attempt import Attempt as Attempt
 from jflow.resources.attempt import Resource as Resource
 from jflow.resources.component import Component as Component
@@ -12,6 +19,10 @@ from jflow.resources.queue import Enqueue as Enqueue
 from jflow.resources.queue import EnqueueMany as EnqueueMany
 from jflow.resources.queue import Queue as Queue
 from jflow.resources.queue_spec import QueueSpec as QueueSpec
+from jflow.resources.reader import EndOfTurn as EndOfTurn
+from jflow.resources.reader import Reader as Reader
+from jflow.resources.reader import ReaderSpec as ReaderSpec
+from jflow.resources.reader import Turn as Turn
 from jflow.resources.store import Store as Store
 from jflow.resources.variable import Buffer as Buffer
 from jflow.resources.variable import Lease as Lease

@@ -72,6 +72,14 @@ class Resource(ABC):
           had settled already.
         """
 
+    def restore(self, attempt: Attempt) -> list[Attempt]:
+        """Takes back what an attempt brought that has settled, for nobody came to have it.
+
+        Returns:
+          All attempts that this settled, in order.
+        """
+        return []
+
     @abstractmethod
     def abandon(self, error: OpError) -> list[Attempt]:
         """Empties the resource for ever: what waits, and what comes later, fails with `error`.

@@ -47,6 +47,11 @@ class Attributes:
         value = self._record[key]
         return value if isinstance(value, list) else self._refuse(f"a list as {key}", value)
 
+    def mapping(self, key: str) -> dict[str, Any]:
+        """An attribute that is a record of its own."""
+        value = self._record[key]
+        return value if isinstance(value, dict) else self._refuse(f"a record as {key}", value)
+
     def texts(self, key: str) -> tuple[str, ...]:
         """An attribute that is a list of text."""
         values = self.items(key)

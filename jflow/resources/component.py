@@ -1,4 +1,4 @@
-"""What one component of a queue's elements may be."""
+"""What arrays a resource takes."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ Shape = tuple[int | None, ...] | None
 
 @dataclass(frozen=True)
 class Component:
-    """A component of a queue's elements.
+    """The dtype and shape of arrays, such as one component of a queue's elements.
 
     Attributes:
-      dtype: name of its dtype, such as "float32"; "string" for object arrays of bytes.
-      shape: what its shape must match.
+      dtype: name of their dtype, such as "float32"; "string" for object arrays of bytes.
+      shape: what their shapes must match.
 
     Raises:
       InvalidArgumentError: if there is no such dtype or shape.
@@ -57,29 +57,26 @@ class Component:
         """The dtype of its arrays."""
         return np.dtype(object) if self.is_string else NUMBERS[self.dtype]
 
-    def check(self, array: Array, index: int) -> None:
-        """Refuses what is no value of this component, which is number `index`.
+    @cached_property
+    def batch(self) -> Component:
+        """Such arrays stacked along a new first dimension."""
+        return Component(self.dtype, None if self.shape is None else (None, *self.shape))
 
-        Raises:
-          InvalidArgumentError: if dtype or shape is wrong.
-        """
-        self._check(array, index, self.shape)
+    def fits(self, array: Array) -> bool:
+        """Whether an array is such a one."""
+        if array.dtype != self.numpy_dtype:
+            return False
+        return array.shape == self.shape or is_compatible(array.shape, self.shape)
 
-    def check_batch(self, array: Array, index: int) -> None:
-        """Refuses what is no batch of values of this component, stacked along a first dimension.
-
-        Raises:
-          InvalidArgumentError: if dtype or shape is wrong.
-        """
-        if self.shape is not None:
-            self._check(array, index, (None, *self.shape))
-        elif array.ndim > 0:
-            self._check(array, index, None)
+    def mismatch(self, array: Array, where: str, resource: object) -> InvalidArgumentError:
+        """The error for an array that does not fit, found at `where` on its way to a resource."""
+        if array.dtype != self.numpy_dtype:
+            what, expected, got = "Type", self.dtype, type_text(array)
         else:
-            raise InvalidArgumentError(
-                f"{_mismatch(index, (None,), ())}; elements are the slices of a batch along its "
-                "first dimension"
-            )
+            what, expected, got = "Shape", shape_text(self.shape), shape_text(array.shape)
+        return InvalidArgumentError(
+            f"{what} mismatch in {where}. Expected {expected}, got {got} ({resource})"
+        )
 
     def to_attributes(self) -> dict[str, Any]:
         """This as a record of plain values."""
@@ -90,15 +87,6 @@ class Component:
         """What `to_attributes` described. Raises InvalidArgumentError if it did not."""
         found = Attributes(record, "component of a queue", ("dtype", "shape"))
         return cls(found.text("dtype"), found.shape("shape"))
-
-    def _check(self, array: Array, index: int, shape: Shape) -> None:
-        if array.dtype != self.numpy_dtype:
-            raise InvalidArgumentError(
-                f"Type mismatch in tuple component {index}. Expected {self.dtype}, "
-                f"got {type_text(array)}"
-            )
-        if array.shape != shape and not is_compatible(array.shape, shape):
-            raise InvalidArgumentError(_mismatch(index, shape, array.shape))
 
 
 def is_compatible(shape: tuple[int, ...], wanted: Shape) -> bool:
@@ -130,10 +118,3 @@ def type_text(array: Array) -> str:
 def n_bytes_of(array: Array) -> int:
     """How much memory an array takes, with its strings."""
     return array.nbytes + sum(map(len, array.flat)) if array.dtype == object else array.nbytes
-
-
-def _mismatch(index: int, expected: Shape, got: tuple[int, ...]) -> str:
-    return (
-        f"Shape mismatch in tuple component {index}. Expected {shape_text(expected)}, "
-        f"got {shape_text(got)}"
-    )

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from jflow.cluster import Device, Task
 from jflow.errors import CancelledError, OpError
 from jflow.plan import ResourceSpec
+from jflow.records import Roots
 from jflow.resources.attempt import Attempt, Resource
 from jflow.resources.kinds import check_same, make
 
@@ -43,6 +44,12 @@ class Holder:
             settled = self._resource.withdraw(attempt, error)
         self._tell(settled, attempt)
 
+    def restore(self, attempt: Attempt) -> None:
+        """Takes back what an attempt brought that nobody came to have."""
+        with self._lock:
+            settled = self._resource.restore(attempt)
+        self._tell(settled, attempt)
+
     def abandon(self, error: OpError) -> None:
         """Fails all that wait, and all that comes later."""
         with self._lock:
@@ -72,10 +79,12 @@ class Holders:
 
     Args:
       task: whose they are; errors name it.
+      roots: where they may read files.
     """
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: Task, roots: Roots) -> None:
         self._task = task
+        self._roots = roots
         self._lock = threading.Lock()
         self._rooms: dict[_Room, dict[_Key, Holder]] = {}
 
@@ -93,7 +102,7 @@ class Holders:
                 holders = self._rooms.setdefault(room, {})
                 holder = holders.get(key)
                 if holder is None:
-                    holder = holders[key] = Holder(make(spec), spec.definition)
+                    holder = holders[key] = Holder(make(spec, self._roots), spec.definition)
         if holder.definition != spec.definition:
             holder.look(lambda resource: check_same(resource, spec))
         return holder

@@ -10,9 +10,13 @@ from typing import Any
 
 from jflow.errors import InvalidArgumentError
 from jflow.plan import ResourceSpec
+from jflow.records import Roots, open_records
+from jflow.resources.accumulator import Accumulator, SparseAccumulator
+from jflow.resources.accumulator_spec import AccumulatorSpec
 from jflow.resources.attempt import Resource
 from jflow.resources.queue import Queue
 from jflow.resources.queue_spec import QueueSpec
+from jflow.resources.reader import Reader, ReaderSpec
 
 
 @dataclass(frozen=True)
@@ -21,27 +25,47 @@ class Kind:
 
     Attributes:
       parse: a definition from what JSON made of it; raises InvalidArgumentError.
-      make: a resource of a definition, and its name for messages.
+      make: a resource of a definition, its name for messages, and where files may be read.
     """
 
     parse: Callable[[Any], Any]
-    make: Callable[[Any, str], Resource]
+    make: Callable[[Any, str, Roots], Resource]
 
 
-def _queue(spec: QueueSpec, name: str) -> Resource:
+def _queue(spec: QueueSpec, name: str, _: Roots) -> Resource:
     return Queue(spec, name, random.Random(spec.seed).randrange)
 
 
-_KINDS: Mapping[str, Kind] = {"queue": Kind(QueueSpec.from_attributes, _queue)}
+def _accumulator(spec: AccumulatorSpec, name: str, _: Roots) -> Resource:
+    return SparseAccumulator(spec, name) if spec.is_sparse else Accumulator(spec, name)
 
 
-def make(spec: ResourceSpec) -> Resource:
+def _reader(spec: ReaderSpec, name: str, roots: Roots) -> Resource:
+    return Reader(
+        spec,
+        name,
+        lambda work, position: open_records(spec.kind, work, spec.options, roots, position),
+    )
+
+
+_KINDS: Mapping[str, Kind] = {
+    "queue": Kind(QueueSpec.from_attributes, _queue),
+    "accumulator": Kind(AccumulatorSpec.from_attributes, _accumulator),
+    "reader": Kind(ReaderSpec.from_attributes, _reader),
+}
+
+
+def make(spec: ResourceSpec, roots: Roots) -> Resource:
     """The resource that a plan describes.
+
+    Args:
+      spec: the description.
+      roots: where it may read files.
 
     Raises:
       InvalidArgumentError: if it describes none.
     """
-    return _kind(spec).make(_definition(spec), spec.name)
+    return _kind(spec).make(_definition(spec), spec.name, roots)
 
 
 def check_same(found: Any, spec: ResourceSpec) -> None:

@@ -35,7 +35,7 @@ class LinedAttempt(Attempt, ABC, Generic[State]):
         """Does what can be done now, and settles if that is all; returns whether it did a part."""
 
     def undo(self, state: State) -> None:
-        """Gives back what it took; it will fail."""
+        """Gives back what it took: it will fail, or nobody came to have it. May come twice."""
 
 
 class LinedResource(Resource):
@@ -44,14 +44,15 @@ class LinedResource(Resource):
     At rest nobody who is first in a line can go on.
 
     Args:
-      kind: the class of its attempts.
-      n_lines: how many lines there are.
+      kinds: the classes of its attempts.
     """
 
-    def __init__(self, kind: type[Any], n_lines: int) -> None:
-        self._kind = kind
+    def __init__(self, *kinds: type[LinedAttempt[Any]]) -> None:
+        self._kinds = kinds
         # Not dicts, which take longer and longer to find their first key as the first ones leave.
-        self._lines = tuple(OrderedDict[LinedAttempt[Any], None]() for _ in range(n_lines))
+        self._lines = tuple(
+            OrderedDict[LinedAttempt[Any], None]() for _ in {kind.line for kind in kinds}
+        )
         self._end: OpError | None = None
 
     @abstractmethod
@@ -66,7 +67,7 @@ class LinedResource(Resource):
     def submit(self, attempt: Attempt) -> list[Attempt]:
         if attempt.is_settled:
             return []
-        if not isinstance(attempt, self._kind):
+        if not isinstance(attempt, self._kinds):
             attempt.fail(InvalidArgumentError(f"{self} takes no {type(attempt).__name__}"))
         elif self._end is not None:
             attempt.fail(self._end)
@@ -77,12 +78,19 @@ class LinedResource(Resource):
     def withdraw(self, attempt: Attempt, error: OpError) -> list[Attempt]:
         if attempt.is_settled:
             return []
-        if isinstance(attempt, self._kind) and attempt in self._lines[attempt.line]:
+        if isinstance(attempt, self._kinds) and attempt in self._lines[attempt.line]:
             del self._lines[attempt.line][attempt]
             attempt.undo(self)
         attempt.fail(error)
         settled: list[Attempt] = [attempt]
         self._go_on(settled)
+        return settled
+
+    def restore(self, attempt: Attempt) -> list[Attempt]:
+        settled: list[Attempt] = []
+        if isinstance(attempt, self._kinds) and attempt.error is None and self._end is None:
+            attempt.undo(self)
+            self._go_on(settled)
         return settled
 
     def abandon(self, error: OpError) -> list[Attempt]:

@@ -20,8 +20,7 @@ from jflow.resources.elements import Element, Elements, Heap, Line, Pool
 from jflow.resources.line import LinedAttempt, LinedResource
 from jflow.resources.queue_spec import PRIORITY, SHUFFLE, QueueSpec
 
-_N_LINES = 2
-_ENQUEUES, _DEQUEUES = range(_N_LINES)
+_ENQUEUES, _DEQUEUES = range(2)
 
 
 class Queue(LinedResource):
@@ -40,7 +39,7 @@ class Queue(LinedResource):
     """
 
     def __init__(self, spec: QueueSpec, name: str, choose: Callable[[int], int]) -> None:
-        super().__init__(QueueAttempt, _N_LINES)
+        super().__init__(Enqueue, EnqueueMany, Dequeue, DequeueMany, Close)
         self.spec = spec
         self.name = name
         self.size_bytes = 0
@@ -105,13 +104,7 @@ class Queue(LinedResource):
         return capacity is None or self.size_bytes + n_bytes <= capacity
 
 
-class QueueAttempt(LinedAttempt[Queue]):
-    """Something that a step wants of a queue."""
-
-    __slots__ = ()
-
-
-class Enqueue(QueueAttempt):
+class Enqueue(LinedAttempt[Queue]):
     """Adds an element, which the queue then keeps.
 
     Args:
@@ -128,7 +121,9 @@ class Enqueue(QueueAttempt):
     def start(self, state: Queue) -> None:
         _check_number(self._element.components, state)
         for i, component in enumerate(state.spec.components):
-            component.check(self._element.components[i], i)
+            array = self._element.components[i]
+            if not component.fits(array):
+                raise component.mismatch(array, f"tuple component {i}", state)
         _check_size(self._element.n_bytes, state)
 
     def advance(self, state: Queue) -> bool:
@@ -142,7 +137,7 @@ class Enqueue(QueueAttempt):
         return self.is_settled
 
 
-class EnqueueMany(QueueAttempt):
+class EnqueueMany(LinedAttempt[Queue]):
     """Adds the rows of a batch one by one, each as soon as there is room.
 
     Rows are copied as they enter.
@@ -163,18 +158,14 @@ class EnqueueMany(QueueAttempt):
     def start(self, state: Queue) -> None:
         _check_number(self._batches, state)
         for i, component in enumerate(state.spec.components):
-            component.check_batch(self._batches[i], i)
-        n_rows = len(self._batches[0])
-        for i, batch in enumerate(self._batches):
-            if len(batch) != n_rows:
-                raise InvalidArgumentError(
-                    f"All components of a batch for {state} must have the same size in their first "
-                    f"dimension. Component {i} has {len(batch)}, and should have {n_rows}"
-                )
+            batch = self._batches[i]
+            if batch.ndim == 0 or not component.batch.fits(batch):
+                raise component.batch.mismatch(batch, f"tuple component {i}", state)
+        self._check_n_rows()
         self._row_bytes = [*map(sum, zip(*map(row_bytes, self._batches), strict=True))]
         for n_bytes in set(self._row_bytes):
             _check_size(n_bytes, state)
-        if n_rows == 0:
+        if not self._row_bytes:
             self.succeed()
 
     def advance(self, state: Queue) -> bool:
@@ -192,22 +183,40 @@ class EnqueueMany(QueueAttempt):
         self.succeed()
         return True
 
+    def _check_n_rows(self) -> None:
+        n_rows = len(self._batches[0])
+        for i, batch in enumerate(self._batches):
+            if len(batch) != n_rows:
+                raise InvalidArgumentError(
+                    "All components of a batch must have the same size in their first dimension. "
+                    f"Component {i} has {len(batch)}, and should have {n_rows}"
+                )
 
-class Dequeue(QueueAttempt):
+
+class Dequeue(LinedAttempt[Queue]):
     """Takes an element; its values are the components."""
 
-    __slots__ = ()
+    __slots__ = ("_taken",)
     line = _DEQUEUES
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._taken: list[Element] = []
 
     def advance(self, state: Queue) -> bool:
         if state.n_available:
-            self.succeed(state.take().components)
+            self._taken = [state.take()]
+            self.succeed(self._taken[0].components)
         elif state.is_closed:
             raise _insufficient(state, 1)
         return self.is_settled
 
+    def undo(self, state: Queue) -> None:
+        state.put_back(self._taken)
+        self._taken = []
 
-class DequeueMany(QueueAttempt):
+
+class DequeueMany(LinedAttempt[Queue]):
     """Takes elements as they come until it has enough; its values are the components, stacked.
 
     Args:
@@ -276,11 +285,10 @@ class DequeueMany(QueueAttempt):
                 f"no memory for a batch of {len(self._taken)} elements of {state}, each padded to "
                 f"the size of the largest: {error}; the elements are in the queue again"
             ) from error
-        self._taken = []
         self.succeed(batches)
 
 
-class Close(QueueAttempt):
+class Close(LinedAttempt[Queue]):
     """Closes the queue, once the enqueues before it are done or, if it cancels them, now.
 
     Args:

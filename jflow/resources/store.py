@@ -10,6 +10,7 @@ import jax
 from jflow.cluster import Device, Task
 from jflow.errors import FailedPreconditionError, InvalidArgumentError
 from jflow.plan import VariableKey, VariableSpec
+from jflow.records import Roots
 from jflow.resources.holder import Holders
 from jflow.resources.variable import Buffer, Variable
 
@@ -23,17 +24,18 @@ class Store:
 
     Args:
       task: the task whose state this is; errors name it.
+      roots: where its readers may read files; nowhere if None.
 
     Attributes:
       lock: held by whoever uses a variable, from reading its buffer to setting the next one.
       resources: queues and what else there is besides variables.
     """
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: Task, roots: Roots | None = None) -> None:
         self._task = task
         self._containers: dict[str, dict[_Place, Variable]] = {}
         self.lock = threading.Lock()
-        self.resources = Holders(task)
+        self.resources = Holders(task, roots or Roots(()))
 
     def get(self, device: Device, spec: VariableSpec) -> Variable:
         """The variable, which must be initialized.

@@ -16,6 +16,7 @@ from jflow.lowering import Executable
 from jflow.partition import Partition, Segment
 from jflow.placement import Inventory
 from jflow.plan import Plan, Program
+from jflow.records import Roots
 from jflow.resources import Store
 from jflow.session.backend import Array, DeviceInfo, Step
 
@@ -25,7 +26,7 @@ class LocalBackend:
 
     def __init__(self) -> None:
         self._devices = local_devices(LOCAL_TASK)
-        self._store = Store(LOCAL_TASK)
+        self._store = Store(LOCAL_TASK, Roots.anywhere())
         self._names = itertools.count()
         self._prepared: dict[str, Callable[[], Executable]] = {}
         self._constants: dict[str, Array] = {}

@@ -19,6 +19,7 @@ from jflow.errors import AbortedError, InvalidArgumentError
 from jflow.execution.bound import BoundPlan, bind
 from jflow.lowering import Executable, ProgramCache
 from jflow.plan import Plan, Program, feed_indices, fetch_indices
+from jflow.records import Roots
 from jflow.resources import Store
 from jflow.wire import Array, Artifacts, Registered
 from jflow.worker.constants import ConstantCache
@@ -43,6 +44,7 @@ class Worker:
       devices: this process's devices by name.
       transport: how to reach other tasks.
       threads: where to compile, and to wait until devices are done.
+      roots: where readers may read files; nowhere if None.
 
     Attributes:
       store: the state of the task.
@@ -55,6 +57,7 @@ class Worker:
         devices: Mapping[Device, jax.Device],
         transport: Transport,
         threads: ThreadPoolExecutor,
+        roots: Roots | None = None,
     ) -> None:
         self._devices = devices
         self._handles = itertools.count(1)
@@ -62,7 +65,7 @@ class Worker:
         # How many registered parts use the resources of a session.
         self._owners: Counter[str] = Counter()
         self._constants = ConstantCache()
-        self._around = Surroundings(task, Store(task), Rendezvous(), transport, threads)
+        self._around = Surroundings(task, Store(task, roots), Rendezvous(), transport, threads)
         self.programs = ProgramCache()
 
     @property

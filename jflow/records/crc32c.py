@@ -1,0 +1,58 @@
+"""The checksum CRC-32C of Castagnoli, and how TFRecord files mask it.
+
+The package google-crc32c does it in hardware. Where it is not installed NumPy does: a CRC is
+linear, so that of a block is the XOR of what each byte adds, which a table knows by the byte and
+its distance to the end of the block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+
+_POLYNOMIAL = 0x82F63B78
+_BLOCK = 1024
+_ONES = 0xFFFFFFFF
+_MASK = 0xA282EAD8
+
+
+@cache
+def _table() -> np.ndarray[tuple[int, int], np.dtype[np.uint32]]:
+    """u32[block, 256]: what a byte with `i` bytes behind it adds to the CRC."""
+    table = np.empty((_BLOCK, 256), np.uint32)
+    table[0] = np.arange(256)
+    for _ in range(8):
+        table[0] = (table[0] >> 1) ^ (table[0] & 1) * np.uint32(_POLYNOMIAL)
+    for i in range(1, _BLOCK):
+        table[i] = (table[i - 1] >> 8) ^ table[0][table[i - 1] & 0xFF]
+    return table
+
+
+def checksum_by_numpy(data: bytes) -> int:
+    """The CRC-32C of bytes, without google-crc32c."""
+    table, crc = _table(), _ONES
+    array = np.frombuffer(data, np.uint8)
+    for start in range(0, len(data), _BLOCK):
+        # The CRC so far is the same as four bytes that the next four are changed by.
+        block = array[start : start + _BLOCK].copy()
+        head = np.frombuffer(crc.to_bytes(4, "little"), np.uint8)[: len(block)]
+        block[: len(head)] ^= head
+        added = table[np.arange(len(block) - 1, -1, -1), block]
+        crc = (crc >> (8 * len(head))) ^ int(np.bitwise_xor.reduce(added))
+    return crc ^ _ONES
+
+
+try:
+    from google_crc32c.cext import value as _checksum  # type: ignore[attr-defined]
+except ImportError:
+    _checksum = checksum_by_numpy
+
+checksum: Callable[[bytes], int] = _checksum
+"""The CRC-32C of bytes."""
+
+
+def masked(crc: int) -> int:
+    """The CRC as files keep it, so that one of data that holds CRCs stays a good one."""
+    return (((crc >> 15) | (crc << 17)) + _MASK) & _ONES

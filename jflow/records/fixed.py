@@ -1,0 +1,94 @@
+"""Records that all have the same length."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jflow.errors import InvalidArgumentError
+from jflow.records.reader import Records, count_of, text_of
+from jflow.records.roots import Roots
+from jflow.records.stream import Stream
+
+
+class FixedLengthRecords(Records):
+    """Each `record_bytes` bytes between header and footer are a record; the key is `file:index`.
+
+    Where records follow each other without a hop, the bytes between header and footer must be a
+    multiple of `record_bytes`. With a hop, what is too short for a record at the end is left out.
+
+    Args:
+      name: the file.
+      roots: opens it.
+      position: index of the first record to read, from 0.
+      record_bytes: length of a record.
+      header_bytes: length of what comes before the first record.
+      footer_bytes: length of what comes after the last one.
+      hop_bytes: from the start of one record to that of the next; 0 for `record_bytes`.
+      encoding: "", or "ZLIB" for a file that is compressed as a whole.
+
+    Raises:
+      InvalidArgumentError: if the file's length does not fit; of a compressed file the length is
+        known only at its end, and the error comes there.
+    """
+
+    def __init__(
+        self,
+        name: bytes,
+        roots: Roots,
+        position: Any = None,
+        *,
+        record_bytes: int,
+        header_bytes: int = 0,
+        footer_bytes: int = 0,
+        hop_bytes: int = 0,
+        encoding: str = "",
+    ) -> None:
+        self._name = name
+        self._length = count_of(record_bytes, name, "record_bytes", 1)
+        self._header = count_of(header_bytes, name, "header_bytes")
+        self._footer = count_of(footer_bytes, name, "footer_bytes")
+        self._hop = count_of(hop_bytes, name, "hop_bytes") or self._length
+        self._index = count_of(0 if position is None else position, name, "position")
+        if encoding not in ("", "ZLIB"):
+            raise InvalidArgumentError(
+                f"{text_of(name)}: there is no encoding {encoding!r}; there are '' and 'ZLIB'"
+            )
+        self._stream = Stream(name, roots, encoding)
+        if (size := self._stream.left()) is not None:
+            try:
+                self._check(size)
+            except InvalidArgumentError:
+                self.close()
+                raise
+
+    @property
+    def position(self) -> int:
+        """Index of the next record."""
+        return self._index
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._stream.close()
+
+    def _append_to(self, keys: list[bytes], values: list[bytes], n: int) -> None:
+        stream, length = self._stream, self._length
+        needed = length + self._footer
+        while len(values) < n:
+            start = self._header + self._index * self._hop
+            if stream.offset != start and not stream.advance(start):
+                return self._check(stream.offset)
+            if len(stream.data) - stream.at < needed and (have := stream.fill(needed)) < needed:
+                return self._check(start + have)
+            values.append(stream.data[stream.at : stream.at + length])
+            keys.append(b"%b:%d" % (self._name, self._index))
+            self._index += 1
+        return None
+
+    def _check(self, size: int) -> None:
+        """Refuses a file of that many bytes if they cannot be header, records and footer."""
+        body = size - self._header - self._footer
+        if body < 0 or (self._hop == self._length and body % self._length):
+            raise InvalidArgumentError(
+                f"{text_of(self._name)} has {size} bytes; without a header of {self._header} and "
+                f"a footer of {self._footer} that is no multiple of record_bytes={self._length}"
+            )

@@ -1,0 +1,216 @@
+"""Examples become arrays, a batch at a time.
+
+Python looks at each Example once to find its lists; what is in the lists of one key is decoded for
+the whole batch together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from jflow.errors import InvalidArgumentError
+from jflow.graph.host import Array
+from jflow.records import example
+from jflow.records.example import BYTES, FLOATS, INTEGERS, NO_LIST, MalformedError
+from jflow.records.features import Column
+
+_KINDS = {"string": BYTES, "float32": FLOATS, "int64": INTEGERS, "int32": INTEGERS}
+_KIND_NAMES = {BYTES: "string", FLOATS: "float32", INTEGERS: "int64"}
+
+
+def parse_example(
+    serialized: Array, *defaults: Array, columns: Sequence[Column]
+) -> Sequence[Array]:
+    """The features of a batch of Examples.
+
+    Args:
+      serialized: string[batch], the Examples.
+      defaults: for each column that is not sparse what stands for missing values; empty if there
+        is nothing.
+      columns: [key, kind, dtype, shape] of each feature, as `as_columns` makes them.
+
+    Returns:
+      For each column in turn: "fixed" gives dtype[batch, *shape]; "sequence" gives
+      dtype[batch, longest, *shape]; "sparse" gives i64[n, 2], dtype[n] and i64[2], which are
+      indices, values and shape.
+
+    Raises:
+      InvalidArgumentError: if bytes are no Example, or a feature is missing or is not as declared;
+        the message says which Example and key.
+    """
+    if serialized.ndim != 1:
+        raise InvalidArgumentError(f"expected string[batch], got string{list(serialized.shape)}")
+    found = _find(serialized, [column[0].encode() for column in columns])
+    rest = iter(defaults)
+    results: list[Array] = []
+    for (key, kind, dtype, shape), (kinds, messages) in zip(columns, found, strict=True):
+        values = _Values(key, dtype, kinds, messages)
+        if kind == "sparse":
+            results.extend(values.sparse())
+        else:
+            make = values.fixed if kind == "fixed" else values.sequence
+            results.append(make(tuple(shape), next(rest)))
+    return results
+
+
+def parse_single_example(
+    serialized: Array, *defaults: Array, columns: Sequence[Column]
+) -> Sequence[Array]:
+    """The features of one Example, string[]; as `parse_example` without the batch's dimension."""
+    if serialized.ndim != 0:
+        raise InvalidArgumentError(f"expected string[], got string{list(serialized.shape)}")
+    batch = iter(parse_example(serialized.reshape(1), *defaults, columns=columns))
+    return [array for column in columns for array in _single(column[1], batch)]
+
+
+def _single(kind: str, batch: Iterator[Array]) -> Sequence[Array]:
+    if kind != "sparse":
+        return (next(batch)[0],)
+    indices, values, shape = next(batch), next(batch), next(batch)
+    return indices[:, 1:], values, shape[1:]
+
+
+def _find(serialized: Array, keys: list[bytes]) -> list[tuple[list[int], list[bytes]]]:
+    """For each key the kinds and the messages of its lists in all Examples.
+
+    The two are kept apart since tuples of both would keep the garbage collector busy.
+    """
+    wanted = frozenset(keys)
+    columns: list[tuple[list[int], list[bytes]]] = [([], []) for _ in keys]
+    for i, data in enumerate(serialized.tolist()):
+        try:
+            features = example.features_of(data, wanted)
+        except MalformedError:
+            raise InvalidArgumentError(
+                f"Can't parse serialized Example {i}: its {len(data)} bytes are no "
+                f"tf.train.Example: {data[:40]!r}"
+            ) from None
+        for (kinds, messages), key in zip(columns, keys, strict=True):
+            kind, message = features.get(key, (NO_LIST, b""))
+            kinds.append(kind)
+            messages.append(message)
+    return columns
+
+
+class _Values:
+    """The values of one feature in all Examples of a batch.
+
+    Attributes:
+      flat: the values one after the other.
+      counts: i64[batch], how many of them each Example has.
+      is_there: bool[batch], whether it has the feature.
+    """
+
+    def __init__(self, key: str, dtype: str, kinds: list[int], messages: list[bytes]) -> None:
+        self._key, self._dtype, self._kind = key, dtype, _KINDS[dtype]
+        of_kind = np.array(kinds, np.int64)
+        self.is_there = of_kind != NO_LIST
+        for i in np.flatnonzero(self.is_there & (of_kind != self._kind)):
+            raise self._error(i, f"expected {dtype} values, got {_KIND_NAMES[kinds[i]]}")
+        read = self._read_strings if dtype == "string" else self._read_numbers
+        self.flat, self.counts = read(messages)
+
+    def fixed(self, shape: tuple[int, ...], default: Array) -> Array:
+        """dtype[batch, *shape]"""
+        size = math.prod(shape)
+        wrong = np.flatnonzero(self.is_there & (self.counts != size))
+        if len(wrong):
+            raise self._error(
+                wrong[0], f"expected {size} values of shape {list(shape)}, got {self._count(wrong)}"
+            )
+        missing = np.flatnonzero(~self.is_there)
+        if not len(missing):
+            return self.flat.reshape(-1, *shape)
+        if default.size != size:
+            raise self._error(missing[0], "it is required and not there, and has no default value")
+        result = np.empty((len(self.counts), size), self.flat.dtype)
+        result[self.is_there] = self.flat.reshape(-1, size)
+        result[missing] = default.reshape(-1)
+        return result.reshape(-1, *shape)
+
+    def sequence(self, shape: tuple[int, ...], default: Array) -> Array:
+        """dtype[batch, longest, *shape]"""
+        size = math.prod(shape)
+        wrong = np.flatnonzero(self.counts % max(size, 1))
+        if len(wrong):
+            raise self._error(
+                wrong[0],
+                f"expected a multiple of {size} values, as elements have shape {list(shape)}, "
+                f"got {self._count(wrong)}",
+            )
+        longest = int(self.counts.max(initial=0))
+        padding = default.item() if default.size else b"" if self._dtype == "string" else 0
+        result = np.full((len(self.counts), longest), padding, self.flat.dtype)
+        result[np.arange(longest) < self.counts[:, None]] = self.flat
+        return result.reshape(len(self.counts), longest // max(size, 1), *shape)
+
+    def sparse(self) -> tuple[Array, Array, Array]:
+        """Indices i64[n, 2], values dtype[n] and shape i64[2]"""
+        rows = np.repeat(np.arange(len(self.counts)), self.counts)
+        starts = np.cumsum(self.counts) - self.counts
+        places = np.arange(len(rows)) - np.repeat(starts, self.counts)
+        shape = np.array([len(self.counts), self.counts.max(initial=0)], np.int64)
+        return np.stack((rows, places), axis=1), self.flat, shape
+
+    def _read_strings(self, messages: list[bytes]) -> tuple[Array, Array]:
+        items: list[bytes] = []
+        until = [0]
+        for i, message in enumerate(messages):
+            try:
+                items.extend(example.strings(message))
+            except MalformedError:
+                raise self._error(i, "its list is damaged") from None
+            until.append(len(items))
+        flat = np.empty(len(items), object)
+        flat[:] = items
+        return flat, np.diff(until)
+
+    def _read_numbers(self, messages: list[bytes]) -> tuple[Array, Array]:
+        parts = []
+        for i, message in enumerate(messages):
+            try:
+                parts.append(example.packed(self._kind, message))
+            except MalformedError:
+                raise self._error(i, "its list is damaged") from None
+        data = np.frombuffer(b"".join(parts), np.uint8)
+        sizes = np.array([len(part) for part in parts], np.int64)
+        if self._dtype == "float32":
+            self._refuse(sizes % 4 != 0, "its list is damaged")
+            return data.view("<f4").astype(np.float32, copy=False), sizes // 4
+        return self._read_integers(data, sizes)
+
+    def _read_integers(self, data: Array, sizes: Array) -> tuple[Array, Array]:
+        ends = np.cumsum(sizes)
+        is_last = data < 128
+        if len(data):
+            self._refuse((sizes > 0) & ~is_last[ends - 1], "its list is damaged")
+        until = np.concatenate(([0], np.cumsum(is_last)))
+        counts = until[ends] - until[ends - sizes]
+        try:
+            flat = example.varints(data)
+        except MalformedError:
+            raise InvalidArgumentError(
+                f"Key: {self._key}.  Can't parse serialized Example: its list is damaged"
+            ) from None
+        narrow = flat.astype(self._dtype, copy=False)
+        is_lost = np.flatnonzero(narrow != flat)
+        if len(is_lost):
+            i = np.searchsorted(np.cumsum(counts), is_lost[0], side="right")
+            raise self._error(i, f"{flat[is_lost[0]]} does not fit {self._dtype}")
+        return narrow, counts
+
+    def _refuse(self, is_wrong: Array, reason: str) -> None:
+        wrong = np.flatnonzero(is_wrong)
+        if len(wrong):
+            raise self._error(wrong[0], reason)
+
+    def _count(self, wrong: Array) -> int:
+        return int(self.counts[wrong[0]])
+
+    def _error(self, index: int | np.intp, reason: str) -> InvalidArgumentError:
+        return InvalidArgumentError(
+            f"Key: {self._key}.  Can't parse serialized Example {index}: {reason}"
+        )

@@ -1,0 +1,166 @@
+"""The bytes of a file from front to back, decompressed, in blocks.
+
+Readers look into the block at hand without a call, and ask for more only at its end.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from typing import BinaryIO
+
+from jflow.errors import DataLossError, InvalidArgumentError, UnknownError
+from jflow.records.reader import text_of
+from jflow.records.roots import Roots
+
+_BLOCK_BYTES = 256 * 1024
+WINDOW_BITS = {"GZIP": 31, "ZLIB": 15}
+"""What zlib calls `wbits`, by the name of the format around its data."""
+
+COMPRESSIONS = ("", *WINDOW_BITS)
+
+
+class Stream:
+    """Bytes of a file, some of them at hand.
+
+    Args:
+      name: the file.
+      roots: opens it.
+      compression: "", "GZIP" or "ZLIB".
+      start: where to begin, as an offset in what decompression gives.
+
+    Attributes:
+      data: the bytes at hand.
+      at: index in `data` of the first byte that was not taken yet; the reader moves it.
+
+    Raises:
+      DataLossError: if the file ends before `start`.
+      InvalidArgumentError: if there is no such compression.
+      OpError: as for `Roots.open`.
+    """
+
+    def __init__(self, name: bytes, roots: Roots, compression: str = "", start: int = 0) -> None:
+        if compression not in COMPRESSIONS:
+            raise InvalidArgumentError(
+                f"there is no compression {compression!r}; there are {COMPRESSIONS}"
+            )
+        self.data, self.at = b"", 0
+        self._name, self._start = text_of(name), 0
+        file = roots.open(name)
+        self._source = _Inflated(file, compression) if compression else _Plain(file)
+        if start and not self.advance(start):
+            self.close()
+            raise DataLossError(
+                f"{self._name} has only {self.offset} bytes; reading was to go on at {start}"
+            )
+
+    @property
+    def offset(self) -> int:
+        """How many bytes were taken since the start of the file."""
+        return self._start + self.at
+
+    def fill(self, n: int) -> int:
+        """Gets at least `n` bytes at hand, fewer only if the file ends.
+
+        Returns:
+          How many are at hand.
+
+        Raises:
+          DataLossError: if the compressed file is damaged.
+          UnknownError: if the file cannot be read.
+        """
+        have = len(self.data) - self.at
+        if have >= n:
+            return have
+        parts = [self.data[self.at :]]
+        while have < n and (part := self._read(max(n - have, _BLOCK_BYTES))):
+            parts.append(part)
+            have += len(part)
+        if len(parts) > 1:
+            self.data, self._start, self.at = b"".join(parts), self.offset, 0
+        return have
+
+    def advance(self, offset: int) -> bool:
+        """Takes all that comes before an offset ahead; False if the file ends before it."""
+        beyond = offset - self._start - len(self.data)
+        if beyond > 0:
+            self._start += len(self.data) + self._source.skip(beyond)
+            self.data, self.at = b"", 0
+        while self.offset < offset and (have := self.fill(1)):
+            self.at += min(have, offset - self.offset)
+        return self.offset == offset
+
+    def left(self) -> int | None:
+        """How many bytes were not taken yet, None if only decompressing can tell."""
+        rest = self._source.left()
+        return None if rest is None else rest + len(self.data) - self.at
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._source.file.close()
+
+    def _read(self, n: int) -> bytes:
+        try:
+            return self._source.read(n)
+        except OSError as error:
+            raise UnknownError(f"{self._name} cannot be read: {error.strerror}") from error
+        except (zlib.error, EOFError) as error:
+            raise DataLossError(f"{self._name} is damaged compressed data: {error}") from error
+
+
+class _Plain:
+    """The bytes as they are, as many as there were when the file was opened."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file = file
+        self._left = os.fstat(file.fileno()).st_size
+
+    def read(self, n: int) -> bytes:
+        data = self.file.read(min(n, self._left))
+        # A file that got shorter has ended, and promises no more.
+        self._left = self._left - len(data) if data else 0
+        return data
+
+    def left(self) -> int | None:
+        return self._left
+
+    def skip(self, n: int) -> int:
+        """Skips `n` bytes or what is left, and says how many these are."""
+        skipped = min(n, self._left)
+        self._left -= skipped
+        self.file.seek(skipped, os.SEEK_CUR)
+        return skipped
+
+
+class _Inflated:
+    """What the compressed streams in a file give, one after the other."""
+
+    def __init__(self, file: BinaryIO, compression: str) -> None:
+        self.file = file
+        self._bits = WINDOW_BITS[compression]
+        self._inflate = zlib.decompressobj(self._bits)
+        self._compressed = b""
+        self._is_inside = False
+
+    def read(self, _: int) -> bytes:
+        """The next bytes, at most one block however little they were before."""
+        while True:
+            compressed = self._compressed or self.file.read(_BLOCK_BYTES)
+            if not compressed and not self._is_inside:
+                return b""
+            data = self._inflate.decompress(compressed, _BLOCK_BYTES)
+            self._compressed, self._is_inside = self._inflate.unconsumed_tail, True
+            if self._inflate.eof:
+                self._compressed, self._is_inside = self._inflate.unused_data, False
+                self._inflate = zlib.decompressobj(self._bits)
+            elif not data and not compressed:
+                raise EOFError("it ends too early")
+            if data:
+                return data
+
+    def left(self) -> int | None:
+        return None
+
+    def skip(self, _: int) -> int:
+        """Skips nothing: what is skipped has to be decompressed all the same."""
+        return 0

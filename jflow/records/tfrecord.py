@@ -1,0 +1,163 @@
+"""TFRecord files: each record with its length and two checksums.
+
+    u64 length | u32 masked CRC-32C of the length | data | u32 masked CRC-32C of the data
+
+All numbers are little-endian; the whole file may be compressed.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from types import TracebackType
+from typing import Any, BinaryIO, Self
+
+from jflow.errors import DataLossError, InvalidArgumentError, ResourceExhaustedError
+from jflow.records.crc32c import checksum, masked
+from jflow.records.reader import MAX_RECORD_BYTES, Records, count_of, text_of
+from jflow.records.roots import Roots
+from jflow.records.stream import COMPRESSIONS, WINDOW_BITS, Stream
+
+_LENGTH = struct.Struct("<Q")
+_HEADER = struct.Struct("<QI")
+_CHECKSUM = struct.Struct("<I")
+_AROUND_BYTES = _HEADER.size + _CHECKSUM.size
+
+
+class TFRecords(Records):
+    """The records of a TFRecord file; the key is `file:offset`.
+
+    Offsets are those of the record's header, in what decompression gives.
+
+    Args:
+      name: the file.
+      roots: opens it.
+      position: offset of the first record to read.
+      compression: "", "GZIP" or "ZLIB".
+      max_record_bytes: what a record may have at most.
+    """
+
+    def __init__(
+        self,
+        name: bytes,
+        roots: Roots,
+        position: Any = None,
+        *,
+        compression: str = "",
+        max_record_bytes: int = MAX_RECORD_BYTES,
+    ) -> None:
+        self._name = name
+        self._max = count_of(max_record_bytes, name, "max_record_bytes", 1)
+        start = count_of(0 if position is None else position, name, "position")
+        self._stream = Stream(name, roots, compression, start)
+
+    @property
+    def position(self) -> int:
+        """Offset of the next record."""
+        return self._stream.offset
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._stream.close()
+
+    def _append_to(self, keys: list[bytes], values: list[bytes], n: int) -> None:
+        stream, name = self._stream, self._name
+        while len(values) < n:
+            if len(stream.data) - stream.at < _HEADER.size:
+                have = stream.fill(_HEADER.size)
+                if have == 0:
+                    return
+                if have < _HEADER.size:
+                    raise self._lost(f"the file ends {have} bytes into the header")
+            length, length_checksum = _HEADER.unpack_from(stream.data, stream.at)
+            begin = stream.at + _HEADER.size
+            if masked(checksum(stream.data[stream.at : stream.at + 8])) != length_checksum:
+                raise self._lost("the checksum of its length is wrong")
+            if len(stream.data) < begin + length + _CHECKSUM.size:
+                self._fill(length)
+                begin = stream.at + _HEADER.size
+            data, end = stream.data, begin + length
+            value = data[begin:end]
+            if masked(checksum(value)) != _CHECKSUM.unpack_from(data, end)[0]:
+                raise self._lost("the checksum of its data is wrong")
+            keys.append(b"%b:%d" % (name, stream.offset))
+            values.append(value)
+            stream.at = end + _CHECKSUM.size
+
+    def _fill(self, length: int) -> None:
+        """Gets a record of that length at hand, none that is not all there or too long."""
+        needed = length + _AROUND_BYTES
+        left = self._stream.left()
+        if left is None or left >= needed:
+            if length > self._max:
+                raise ResourceExhaustedError(
+                    f"the record at offset {self.position} of {text_of(self._name)} has {length} "
+                    f"bytes, more than max_record_bytes={self._max}"
+                )
+            left = self._stream.fill(needed)
+        if left < needed:
+            raise self._lost(f"it needs {needed} bytes and only {left} are left")
+
+    def _lost(self, reason: str) -> DataLossError:
+        return DataLossError(
+            f"the record at offset {self.position} of {text_of(self._name)} is damaged or cut "
+            f"off: {reason}"
+        )
+
+
+class TFRecordWriter:
+    """Writes records to a new TFRecord file, as a context manager or until `close`.
+
+    Args:
+      path: the file, which is replaced if it exists.
+      compression: "", "GZIP" or "ZLIB".
+
+    Raises:
+      InvalidArgumentError: if there is no such compression.
+      OSError: if the file cannot be written.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], compression: str = "") -> None:
+        if compression not in COMPRESSIONS:
+            raise InvalidArgumentError(
+                f"there is no compression {compression!r}; there are {COMPRESSIONS}"
+            )
+        bits = WINDOW_BITS.get(compression)
+        self._compress = None if bits is None else zlib.compressobj(wbits=bits)
+        self._file: BinaryIO = open(path, "wb")  # noqa: SIM115 - `close` closes it
+
+    def write(self, record: bytes) -> None:
+        """Appends a record."""
+        length = _LENGTH.pack(len(record))
+        self._write(length + _CHECKSUM.pack(masked(checksum(length))))
+        self._write(record)
+        self._write(_CHECKSUM.pack(masked(checksum(record))))
+
+    def flush(self) -> None:
+        """Hands what was written so far to the operating system."""
+        if self._compress is not None:
+            self._file.write(self._compress.flush(zlib.Z_SYNC_FLUSH))
+        self._file.flush()
+
+    def close(self) -> None:
+        """Ends the file."""
+        if self._file.closed:
+            return
+        if self._compress is not None:
+            self._file.write(self._compress.flush())
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _write(self, data: bytes) -> None:
+        self._file.write(data if self._compress is None else self._compress.compress(data))
