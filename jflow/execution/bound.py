@@ -19,7 +19,10 @@ from jflow.plan import Call, Plan, Program, ResourceSpec, Run, Step
 
 @dataclass
 class Pace:
-    """How long the last dispatch of a program took, in seconds; for ever before the first one."""
+    """How long a program's last dispatch, or a function's last call, took in seconds.
+
+    For ever before the first one.
+    """
 
     last_s: float = math.inf
 
@@ -41,12 +44,13 @@ class BoundRun:
 
 @dataclass(frozen=True)
 class BoundCall:
-    """A `Call` step of a function, with the constants that it takes last and its attributes."""
+    """A `Call` step of a function, with the constants that it takes last, attributes and pace."""
 
     step: Call
     function: HostFunction
     constants: tuple[Any, ...]
     attributes: dict[str, Any]
+    pace: Pace
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,11 @@ class BoundOperation:
     constants: tuple[Any, ...]
     attributes: dict[str, Any]
     resources: tuple[ResourceSpec, ...]
+
+    @property
+    def reads_files(self) -> bool:
+        """Whether it may keep whoever goes on with it waiting for a disk."""
+        return self.resources[0].kind == "reader"
 
 
 BoundStep = Step | BoundRun | BoundCall | BoundOperation
@@ -122,6 +131,6 @@ def _bound_call(step: Call, plan: Plan, constants: tuple[Any, ...]) -> BoundStep
         raise InvalidArgumentError(f"attributes of {step.function!r} are no JSON object")
     function = None if step.resources else host_function(step.function)
     if function is not None:
-        return BoundCall(step, function, constants, attributes)
+        return BoundCall(step, function, constants, attributes, Pace())
     resources = tuple(plan.resources[number] for number in step.resources)
     return BoundOperation(step, host_operation(step.function), constants, attributes, resources)

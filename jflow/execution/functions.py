@@ -14,7 +14,7 @@ from jflow.execution.accumulators import ACCUMULATOR_OPERATIONS
 from jflow.execution.queues import QUEUE_OPERATIONS
 from jflow.execution.readers import READER_OPERATIONS
 from jflow.execution.waiting import Operation
-from jflow.graph import Array
+from jflow.graph import NUMBERS, Array
 from jflow.graph.dims import may_be
 from jflow.records import DECODERS
 
@@ -37,6 +37,10 @@ def _check_indices(report: Array, variable: Array) -> Sequence[Array]:
     return ()
 
 
+def _cast(value: Array, *, dtype: str) -> Sequence[Array]:
+    return (value.astype(NUMBERS[dtype]),)
+
+
 def _ensure_shape(value: Array, *, shape: list[int | None]) -> Sequence[Array]:
     if not may_be(shape, value.shape):
         raise InvalidArgumentError(f"expected a value of shape {shape}, got {[*value.shape]}")
@@ -46,6 +50,7 @@ def _ensure_shape(value: Array, *, shape: list[int | None]) -> Sequence[Array]:
 _FUNCTIONS: Mapping[str, HostFunction] = {
     "identity": _identity,
     "check_indices": _check_indices,
+    "cast": _cast,
     "ensure_shape": _ensure_shape,
     **DECODERS,
 }

@@ -107,6 +107,13 @@ def abstract(shape: Sequence[Any] | None, dtype: Dtype) -> AbstractValue:
     return jax.core.ShapedArray(tuple(shape), dtype)
 
 
+def host_abstract(shape: Sequence[Any] | None, dtype: Dtype) -> AbstractValue:
+    """As `abstract`, for values of the host, which may be of 64 bits though programs take none."""
+    if not is_switched_off(dtype):
+        return abstract(shape, dtype)
+    return HostArray(None if shape is None else tuple(shape), dtype)
+
+
 def abstract_of(array: Any) -> AbstractValue:
     """The abstract value of what `as_array` gave."""
     return abstract(array.shape, string if is_host(array) else array.dtype)

@@ -8,11 +8,10 @@ from typing import Any
 
 import jax
 
-from jflow.graph import Dtype, as_dtype, is_switched_off
+from jflow.graph import Dtype, as_dtype
 from jflow.graph.carrier import carrier_of
 from jflow.graph.dims import as_shape, declared
-from jflow.graph.dtypes import AbstractValue, abstract
-from jflow.graph.host import HostArray
+from jflow.graph.dtypes import AbstractValue, host_abstract
 from jflow.resources import Component
 
 _LEAF: Any = jax.tree.structure(0)
@@ -44,11 +43,7 @@ class Part:
     def aval(self, *batch: Any) -> AbstractValue:
         """The abstract value of an element's part, or of a batch of some size of them."""
         shape = as_shape(self.shape)
-        if shape is not None:
-            shape = (*batch, *shape)
-        # Numbers that programs cannot take are still there to be fetched.
-        on_host = is_switched_off(self.dtype)
-        return HostArray(shape, self.dtype) if on_host else abstract(shape, self.dtype)
+        return host_abstract(None if shape is None else (*batch, *shape), self.dtype)
 
 
 class Structure:

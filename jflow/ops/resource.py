@@ -67,6 +67,11 @@ class Handle:
         return self._op
 
     @property
+    def ref(self) -> ResourceRef:
+        """What equations call it."""
+        return self._ref
+
+    @property
     def graph(self) -> Graph:
         """The graph it belongs to; a live one has one of its own."""
         return self._graph

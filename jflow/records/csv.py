@@ -139,11 +139,11 @@ def _column(
     if any(is_missing):
         result[is_missing] = default.item()
     here = np.flatnonzero(~np.array(is_missing, bool))
-    present = [texts[i] for i in here]
+    present = [texts[i] for i in here.tolist()]
     try:
         result[here] = present if is_host(default) else parse_numbers(present, default.dtype)
     except NotANumberError as error:
-        i = here[error.index]
+        i = int(here[error.index])
         raise InvalidArgumentError(
             f"Field {index} in record {i} is not a valid {type_name(default)}: "
             f"{texts[i][:80].decode(errors='backslashreplace')}"

@@ -10,7 +10,7 @@ piece, where a message object would make each of them a Python object first.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -105,13 +105,23 @@ def encode_example(features: Mapping[str, Any]) -> bytes:
     Raises:
       InvalidArgumentError: if a value is none of these, or an integer is out of range.
     """
+    return encode_lists(_as_list(key, value) for key, value in sorted(features.items()))
+
+
+def encode_lists(lists: Iterable[tuple[str, int, Sequence[Any]]]) -> bytes:
+    """The bytes of the Example with lists of these keys, kinds and values.
+
+    Raises:
+      InvalidArgumentError: if a value is not of the kind, or an integer is out of range.
+    """
     entries = []
-    for key, value in sorted(features.items()):
-        kind, values = _encoded_list(key, value)
-        feature = _message(kind, values)
-        entries.append(
-            _message(_FIRST, _message(_FIRST, key.encode()) + _message(_SECOND, feature))
-        )
+    for key, kind, values in lists:
+        try:
+            feature = _message(kind, _ENCODERS[kind](values))
+        except (TypeError, AttributeError, ValueError, OverflowError) as error:
+            raise InvalidArgumentError(f"feature {key!r}: {error}: {values!r:.80}") from error
+        entry = _message(_FIRST, key.encode()) + _message(_SECOND, feature)
+        entries.append(_message(_FIRST, entry))
     return _message(_FIRST, b"".join(entries))
 
 
@@ -191,6 +201,8 @@ def _message(tag: int, data: bytes) -> bytes:
 
 
 def _as_varint(value: int) -> bytes:
+    if value < 128:
+        return b"%c" % value
     data = bytearray()
     while value > 127:
         data.append(value & 127 | 128)
@@ -199,19 +211,41 @@ def _as_varint(value: int) -> bytes:
     return bytes(data)
 
 
-def _encoded_list(key: str, value: Any) -> tuple[int, bytes]:
+def _as_list(key: str, value: Any) -> tuple[str, int, Sequence[Any]]:
     array = np.asarray(value)
-    if array.dtype.kind in "OSU":
+    kind = array.dtype.kind
+    if kind in "OSU":
         try:
-            items = as_strings(value).reshape(-1).tolist()
+            return key, BYTES, as_strings(value).reshape(-1).tolist()
         except TypeError as error:
             raise InvalidArgumentError(f"feature {key!r}: {error}") from error
-        return BYTES, b"".join(_message(_FIRST, item) for item in items)
-    if array.dtype.kind in "biu" and array.max(initial=0) < 1 << 63:
-        integers = array.astype(np.int64).reshape(-1).view(np.uint64).tolist()
-        return INTEGERS, _message(_FIRST, b"".join(map(_as_varint, integers)))
+    if kind in "biu":
+        return key, INTEGERS, array.reshape(-1).tolist()
     if np.can_cast(array.dtype, np.float64):
-        return FLOATS, _message(_FIRST, array.astype("<f4").tobytes())
+        return key, FLOATS, array.reshape(-1).tolist()
     raise InvalidArgumentError(
         f"feature {key!r}: expected numbers, text or bytes, got {array.dtype}: {value!r:.80}"
     )
+
+
+def _encode_bytes(values: Sequence[bytes | str]) -> bytes:
+    items = (x.encode() if isinstance(x, str) else x for x in values)
+    return b"".join([_message(_FIRST, item) for item in items])
+
+
+def _encode_floats(values: Sequence[float]) -> bytes:
+    with np.errstate(over="ignore"):
+        return _message(_FIRST, np.array(values, "<f4").tobytes())
+
+
+def _encode_integers(values: Sequence[int]) -> bytes:
+    # Packed as an array they are checked for their range; negative ones are as if unsigned.
+    unsigned = np.array(values, np.int64).view(np.uint64).tolist()
+    return _message(_FIRST, b"".join(map(_as_varint, unsigned)))
+
+
+_ENCODERS: Mapping[int, Callable[[Sequence[Any]], bytes]] = {
+    BYTES: _encode_bytes,
+    FLOATS: _encode_floats,
+    INTEGERS: _encode_integers,
+}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +22,7 @@ class NotANumberError(Exception):
         self.index = index
 
 
-def parse_numbers(texts: Sequence[bytes], dtype: np.dtype[np.generic]) -> Array:
+def parse_numbers(texts: Sequence[bytes], dtype: np.dtype[Any]) -> Array:
     """dtype[n], what the texts say in decimal notation; spaces around it do not matter.
 
     A float beyond the range of its dtype is infinite; an integer may not be beyond it.

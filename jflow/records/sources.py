@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from jflow.errors import InvalidArgumentError
+from jflow.records.arrayrecord import ArrayRecords
 from jflow.records.fixed import FixedLengthRecords
+from jflow.records.parquet import ParquetRecords
 from jflow.records.reader import Records, text_of
 from jflow.records.roots import Roots
 from jflow.records.text import TextLineRecords
@@ -15,8 +17,10 @@ from jflow.records.tfrecord import TFRecords
 from jflow.records.whole import IdentityRecords, WholeFileRecords
 
 _KINDS: Mapping[str, Callable[..., Records]] = {
+    "ArrayRecordReader": ArrayRecords,
     "FixedLengthRecordReader": FixedLengthRecords,
     "IdentityReader": IdentityRecords,
+    "ParquetReader": ParquetRecords,
     "TFRecordReader": TFRecords,
     "TextLineReader": TextLineRecords,
     "WholeFileReader": WholeFileRecords,
@@ -37,6 +41,7 @@ def open_records(
 
     Raises:
       InvalidArgumentError: if there is no such kind or option, or one has no possible value.
+      UnimplementedError: if the kind needs a package that is not installed.
       OpError: as for `Roots.open`.
     """
     if kind not in _KINDS:

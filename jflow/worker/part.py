@@ -5,7 +5,15 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Collection,
+    Generator,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -18,6 +26,7 @@ from jflow.errors import CancelledError, InternalError, InvalidArgumentError, Op
 from jflow.execution.bound import BoundCall, BoundOperation, BoundPlan, BoundRun, BoundStep
 from jflow.execution.devices import put
 from jflow.execution.frame import Frame
+from jflow.execution.waiting import Wanted
 from jflow.plan import Feed, Fetch, Recv, Send, Slot
 from jflow.resources import Attempt, Holder, Store
 from jflow.wire import Array, begin
@@ -160,13 +169,39 @@ class _Part:
     async def _call(self, action: BoundCall) -> None:
         for slot in action.step.inputs:
             await self._ready(slot)
+        if action.pace.last_s > QUICK_S:
+            await self._in_thread(self._timed_call, action)
+        else:
+            self._timed_call(action)
+
+    def _timed_call(self, action: BoundCall) -> None:
+        begun = time.perf_counter()
         self._frame.call(action)
+        action.pace.last_s = time.perf_counter() - begun
 
     async def _perform(self, action: BoundOperation) -> None:
         for slot in action.step.inputs:
             await self._ready(slot)
-        for holder, attempt in self._frame.perform(action):
-            await self._settled(holder, attempt)
+        work = self._frame.perform(action)
+        try:
+            while (wanted := await self._go_on(action, work)) is not None:
+                await self._settled(*wanted)
+        finally:
+            work.close()
+
+    async def _go_on(
+        self, action: BoundOperation, work: Generator[Wanted, None, None]
+    ) -> Wanted | None:
+        """Takes an operation to where it waits for something; None at its end."""
+        if not action.reads_files:
+            return next(work, None)
+        loop = asyncio.get_running_loop()
+        going = loop.run_in_executor(self._around.threads, next, work, None)
+        try:
+            return await asyncio.shield(going)
+        except asyncio.CancelledError:
+            await asyncio.wait([going])  # it cannot be closed before
+            raise
 
     async def _settled(self, holder: Holder, attempt: Attempt) -> None:
         """Waits until an attempt has settled; gives it up if this part need not go on."""

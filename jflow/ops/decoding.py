@@ -1,0 +1,314 @@
+"""Operations on strings, and from strings to numbers; they run on the host of a task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from jflow.graph import Dtype, Graph, HostArray, Tensor, as_dtype, string
+from jflow.graph import get_default_graph as _default_graph
+from jflow.graph.calls import call
+from jflow.graph.dims import unknown_dim
+from jflow.graph.dtypes import AbstractValue, abstract, host_abstract
+from jflow.graph.host import HostDtype
+from jflow.records import Feature, VarLenFeature, as_columns
+
+_INT64 = np.dtype(np.int64)
+_WIDE = {kind: np.dtype(kind) for kind in ("int64", "uint64", "float64", "complex128")}
+
+
+class SparseTensor(NamedTuple):
+    """A tensor of which only some elements are there.
+
+    Attributes:
+      indices: i64[n, rank], where they are, on the host.
+      values: dtype[n], the elements.
+      dense_shape: i64[rank], the shape of the whole, on the host.
+    """
+
+    indices: Tensor
+    values: Tensor
+    dense_shape: Tensor
+
+
+def cast(x: Any, dtype: Any, name: str = "Cast") -> Tensor:
+    """The same numbers in another dtype; also of tensors on the host.
+
+    Raises:
+      TypeError: if they are strings.
+    """
+    graph = _default_graph()
+    tensor = graph.as_tensor(x)
+    wanted = as_dtype(dtype)
+    if string in (tensor.dtype, wanted):
+        raise TypeError(
+            f"cast is for numbers, got {tensor!r} and {wanted.name}; "
+            "use string_to_number or as_string"
+        )
+    if not isinstance(tensor.aval, HostArray):
+        cast_: Tensor = graph.apply(lambda value: jnp.asarray(value, wanted), (tensor,), name=name)
+        return cast_
+    return _call("cast", [tensor], [abstract(tensor.shape, wanted)], name, dtype=wanted.name)[0]
+
+
+def decode_csv(
+    records: Any,
+    record_defaults: Sequence[Any],
+    field_delim: str = ",",
+    use_quote_delim: bool = True,
+    name: str = "DecodeCSV",
+    na_value: str = "",
+    select_cols: Sequence[int] | None = None,
+) -> list[Tensor]:
+    """The columns of records of comma-separated values, as RFC 4180 has them.
+
+    Args:
+      records: string[...], a record each.
+      record_defaults: for each column the value of an empty field, which also says the dtype; a
+        dtype alone, or an empty list or array, where the field must not be empty.
+      field_delim: what is between fields, one byte.
+      use_quote_delim: whether fields may be in double quotes.
+      name: name of the operation.
+      na_value: another text that means that there is no value.
+      select_cols: the columns to give, in ascending order; all if None.
+
+    Returns:
+      A tensor of the records' shape for each column. The step fails with an InvalidArgumentError
+      that names record, column and value where one cannot be read.
+    """
+    graph = _default_graph()
+    lines = _strings(graph, records)
+    defaults = [_default(graph, value) for value in record_defaults]
+    attributes: dict[str, Any] = {
+        "field_delim": field_delim,
+        "use_quote_delim": use_quote_delim,
+        "na_value": na_value,
+    }
+    if select_cols is not None:
+        attributes["select_cols"] = [int(column) for column in select_cols]
+    avals = [abstract(lines.shape, default.dtype) for default in defaults]
+    return [*_call("decode_csv", [lines, *defaults], avals, name, **attributes)]
+
+
+def decode_raw(
+    input_bytes: Any, out_type: Any, little_endian: bool = True, name: str = "DecodeRaw"
+) -> Tensor:
+    """The numbers that the bytes of strings of one length are: out_type[..., n].
+
+    Raises:
+      TypeError: if `out_type` is no dtype of numbers.
+    """
+    strings = _strings(_default_graph(), input_bytes)
+    dtype = _number(out_type)
+    shape = None if strings.shape is None else (*strings.shape, unknown_dim())
+    attributes = {"out_type": dtype.name, "little_endian": little_endian}
+    return _call("decode_raw", [strings], [host_abstract(shape, dtype)], name, **attributes)[0]
+
+
+def string_split(
+    source: Any, delimiter: str = " ", skip_empty: bool = True, name: str = "StringSplit"
+) -> SparseTensor:
+    """The parts of each of a vector of strings, as the rows of a sparse matrix.
+
+    Args:
+      source: string[n].
+      delimiter: each of its bytes separates; "" makes each byte a part.
+      skip_empty: whether empty parts are left out.
+      name: name of the operation.
+    """
+    strings = _strings(_default_graph(), source)
+    attributes = {"delimiter": delimiter, "skip_empty": skip_empty}
+    return SparseTensor(*_call("string_split", [strings], _sparse(string), name, **attributes))
+
+
+def string_to_number(
+    string_tensor: Any, out_type: Any = "float32", name: str = "StringToNumber"
+) -> Tensor:
+    """The numbers that strings say in decimal notation."""
+    strings = _strings(_default_graph(), string_tensor)
+    dtype = _number(out_type)
+    aval = host_abstract(strings.shape, dtype)
+    return _call("string_to_number", [strings], [aval], name, out_type=dtype.name)[0]
+
+
+def string_join(inputs: Sequence[Any], separator: str = "", name: str = "StringJoin") -> Tensor:
+    """The strings of several tensors of one shape, or scalars, joined element by element."""
+    graph = _default_graph()
+    strings = [_strings(graph, value) for value in inputs]
+    shape = next((tensor.shape for tensor in strings if tensor.shape != ()), ())
+    return _call("string_join", strings, [abstract(shape, string)], name, separator=separator)[0]
+
+
+def string_strip(input: Any, name: str = "StringStrip") -> Tensor:  # noqa: A002 - TensorFlow's name
+    """Strings without white space at their ends."""
+    strings = _strings(_default_graph(), input)
+    return _call("string_strip", [strings], [strings.aval], name)[0]
+
+
+def substr(input: Any, pos: Any, len: Any, name: str = "Substr", unit: str = "BYTE") -> Tensor:  # noqa: A002
+    """Parts of strings.
+
+    Args:
+      input: string[...].
+      pos, len: where a part begins, from the end if negative, and how long it is.
+      name: name of the operation.
+      unit: what is counted, "BYTE" or "UTF8_CHAR".
+    """
+    graph = _default_graph()
+    strings = _strings(graph, input)
+    places = [_on_host(graph, value) for value in (pos, len)]
+    return _call("substr", [strings, *places], [strings.aval], name, unit=unit)[0]
+
+
+def as_string(input: Any, name: str = "AsString") -> Tensor:  # noqa: A002 - TensorFlow's name
+    """Numbers and booleans as text."""
+    tensor = _on_host(_default_graph(), input)
+    return _call("as_string", [tensor], [abstract(tensor.shape, string)], name)[0]
+
+
+def decode_image(contents: Any, channels: int = 0, name: str = "DecodeImage") -> Tensor:
+    """u8[height, width, channels], the image in the bytes of a file. Needs `jflow[image]`.
+
+    Args:
+      contents: string[], a BMP, GIF, JPEG, PNG or WebP file.
+      channels: 1, 3 or 4; 0 for what the file has.
+      name: name of the operation.
+    """
+    return _decode("decode_image", contents, channels, name)
+
+
+def decode_jpeg(contents: Any, channels: int = 0, name: str = "DecodeJpeg") -> Tensor:
+    """As `decode_image`, of a JPEG file."""
+    return _decode("decode_jpeg", contents, channels, name)
+
+
+def decode_png(contents: Any, channels: int = 0, name: str = "DecodePng") -> Tensor:
+    """As `decode_image`, of a PNG file."""
+    return _decode("decode_png", contents, channels, name)
+
+
+def encode_jpeg(image: Any, quality: int = 95, name: str = "EncodeJpeg") -> Tensor:
+    """string[], a JPEG file of u8[height, width, 1 or 3]. Needs `jflow[image]`."""
+    tensor = _on_host(_default_graph(), image)
+    return _call("encode_jpeg", [tensor], [abstract((), string)], name, quality=quality)[0]
+
+
+def encode_png(image: Any, name: str = "EncodePng") -> Tensor:
+    """string[], a PNG file of u8[height, width, 1 to 4]. Needs `jflow[image]`."""
+    tensor = _on_host(_default_graph(), image)
+    return _call("encode_png", [tensor], [abstract((), string)], name)[0]
+
+
+def parse_example(
+    serialized: Any, features: Mapping[str, Feature], name: str = "ParseExample"
+) -> dict[str, Any]:
+    """The features of a batch of serialized Examples.
+
+    Args:
+      serialized: string[batch].
+      features: what to read, by the keys of the Examples.
+      name: name of the operation.
+
+    Returns:
+      A tensor for each key, dtype[batch, *shape], or a `SparseTensor` for a `VarLenFeature`. Those
+      of int64 stay on the host while JAX's 64-bit types are off: declare them as int32, or `cast`.
+
+    Raises:
+      InvalidArgumentError: if a feature is of another dtype, or a default value does not fit.
+    """
+    return _parse("parse_example", serialized, features, name)
+
+
+def parse_single_example(
+    serialized: Any, features: Mapping[str, Feature], name: str = "ParseSingleExample"
+) -> dict[str, Any]:
+    """As `parse_example`, for one Example, string[], and without the dimension of the batch."""
+    return _parse("parse_single_example", serialized, features, name)
+
+
+def _parse(
+    function: str, serialized: Any, features: Mapping[str, Feature], name: str
+) -> dict[str, Any]:
+    graph = _default_graph()
+    strings = _strings(graph, serialized)
+    defaults, columns = as_columns(features)
+    constants = [graph.constant(default, on_host=True) for default in defaults]
+    batch = () if function == "parse_single_example" else strings.shape or (unknown_dim(),)
+    avals: list[AbstractValue] = []
+    for feature, (_, kind, dtype, shape) in zip(features.values(), columns, strict=True):
+        element = string if dtype == string.name else np.dtype(dtype)
+        if isinstance(feature, VarLenFeature):
+            avals.extend(_sparse(element, 2 if batch else 1))
+        else:
+            length = (unknown_dim(),) if kind == "sequence" else ()
+            avals.append(host_abstract((*batch, *length, *shape), element))
+    outputs = iter(_call(function, [strings, *constants], avals, name, columns=columns))
+    return {
+        key: SparseTensor(next(outputs), next(outputs), next(outputs))
+        if isinstance(feature, VarLenFeature)
+        else next(outputs)
+        for key, feature in features.items()
+    }
+
+
+def _decode(function: str, contents: Any, channels: int, name: str) -> Tensor:
+    strings = _strings(_default_graph(), contents)
+    shape = (unknown_dim("h"), unknown_dim("w"), channels or unknown_dim("c"))
+    aval = abstract(shape, np.dtype(np.uint8))
+    return _call(function, [strings], [aval], name, channels=channels)[0]
+
+
+def _sparse(dtype: Dtype, rank: int = 2) -> list[AbstractValue]:
+    """The abstract values of a sparse tensor."""
+    n_values = unknown_dim()
+    return [
+        host_abstract((n_values, rank), _INT64),
+        host_abstract((n_values,), dtype),
+        host_abstract((rank,), _INT64),
+    ]
+
+
+def _call(
+    function: str,
+    inputs: Sequence[Tensor],
+    avals: Sequence[AbstractValue],
+    name: str,
+    **attributes: Any,
+) -> tuple[Tensor, ...]:
+    graph = inputs[0].graph
+    return call(graph, function, inputs, avals, name=name, attributes=attributes).outputs
+
+
+def _on_host(graph: Graph, value: Any) -> Tensor:
+    """A tensor, or a constant that stays on the host."""
+    if getattr(value, "to_tensor", None) is None:
+        return graph.constant(value, on_host=True)
+    return graph.as_tensor(value)
+
+
+def _strings(graph: Graph, value: Any) -> Tensor:
+    tensor = _on_host(graph, value)
+    if tensor.dtype != string:
+        raise TypeError(f"expected strings, got {tensor!r}")
+    return tensor
+
+
+def _number(dtype: Any) -> np.dtype[Any]:
+    """A dtype of numbers; one of 64 bits too, for it is on the host."""
+    wide = _WIDE.get(np.dtype(dtype).name) if dtype is not string else None
+    found = wide or as_dtype(dtype)
+    if not isinstance(found, np.dtype):
+        raise TypeError(f"expected a dtype of numbers, got {dtype!r}")
+    return found
+
+
+def _default(graph: Graph, value: Any) -> Tensor:
+    """The default of a column: a value, or an empty array where there is none."""
+    if not isinstance(value, type | np.dtype | HostDtype):
+        return _on_host(graph, value)
+    dtype = as_dtype(value)
+    required = np.empty(0, object if dtype is string else dtype)
+    return graph.constant(required, dtype, on_host=True)

@@ -1,0 +1,228 @@
+"""Readers: operations that take the names of files from a queue and give their records."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from jflow.graph import Operation, Tensor, string
+from jflow.graph.dims import unknown_dim
+from jflow.graph.dtypes import abstract, host_abstract
+from jflow.ops.queue import QueueBase
+from jflow.ops.resource import Handle
+from jflow.resources import ReaderSpec
+
+_INT64 = np.dtype(np.int64)
+
+
+class ReaderBase(Handle):
+    """Reads the records of one work item, usually a file, after the other.
+
+    Work items come from a queue of strings on the same device. Where reading has come to is kept
+    in the container if the reader has a shared name, so that sessions read on where others ended.
+    Files are read by the task that the reader is on: in this process any file that it may read, on
+    a server those below its data roots.
+
+    Args:
+      kind: the kind of records.
+      options: keyword arguments of that kind.
+      shared_name: its name in the container; without one each session has its own.
+      name: name of the operation that stands for it.
+    """
+
+    def __init__(
+        self, kind: str, options: dict[str, Any], shared_name: str | None, name: str
+    ) -> None:
+        given = {key: value for key, value in options.items() if value is not None}
+        definition = ReaderSpec(kind, given).to_attributes()
+        super().__init__("reader", definition, shared_name, name)
+
+    def read(self, queue: QueueBase, name: str | None = None) -> tuple[Tensor, Tensor]:
+        """Key and value of the next record, both strings.
+
+        It takes a work item from the queue if none is begun, and waits for one if need be. When the
+        queue is closed and empty the step fails with an OutOfRangeError.
+
+        Raises:
+          TypeError, ValueError: if it is no queue of single strings.
+        """
+        avals = [abstract((), string)] * 2
+        name = name or f"{self._op.name}_Read"
+        return self._read("reader.read", queue, [], avals, name, {})
+
+    def read_up_to(
+        self, queue: QueueBase, num_records: Any, name: str | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Keys and values, string[n], of up to `num_records` records of one work item."""
+        size = unknown_dim()
+        avals = [abstract((size,), string)] * 2
+        name = name or f"{self._op.name}_ReadUpTo"
+        if getattr(num_records, "to_tensor", None) is not None:
+            counts = [self._graph.as_tensor(num_records)]
+            return self._read("reader.read_up_to", queue, counts, avals, name, {})
+        if num_records <= 0:
+            raise ValueError(f"expected a positive number of records, got {num_records}")
+        attributes = {"count": int(num_records)}
+        return self._read("reader.read_up_to", queue, [], avals, name, attributes)
+
+    def reset(self, name: str | None = None) -> Operation:
+        """An operation that forgets the work item and the counts; the queue stays as it is."""
+        return self._call("reader.reset", [], [], name or f"{self._op.name}_Reset")
+
+    def num_records_produced(self, name: str | None = None) -> Tensor:
+        """How many records it has read, as an int64 scalar on the host."""
+        return self._count("reader.n_records", name or f"{self._op.name}_NumRecordsProduced")
+
+    def num_work_units_completed(self, name: str | None = None) -> Tensor:
+        """How many work items it has read and seen to end, as an int64 scalar on the host."""
+        name = name or f"{self._op.name}_NumWorkUnitsCompleted"
+        return self._count("reader.n_work_units", name)
+
+    def serialize_state(self, name: str | None = None) -> Tensor:
+        """Where reading has come to, as a string; only of kinds whose items have no inside."""
+        name = name or f"{self._op.name}_SerializeState"
+        return self._call("reader.serialize", [], [abstract((), string)], name).outputs[0]
+
+    def restore_state(self, state: Any, name: str | None = None) -> Operation:
+        """An operation that goes on where `state` was taken."""
+        name = name or f"{self._op.name}_RestoreState"
+        return self._call("reader.restore", [self._tensor(state, string)], [], name)
+
+    def _read(
+        self,
+        function: str,
+        queue: QueueBase,
+        counts: Sequence[Tensor],
+        avals: Sequence[Any],
+        name: str,
+        attributes: dict[str, Any],
+    ) -> tuple[Tensor, Tensor]:
+        if not isinstance(queue, QueueBase):
+            raise TypeError(f"{self!r} takes its work from a queue, got {queue!r}")
+        if queue.dtypes != [string]:
+            raise ValueError(
+                f"{self!r} takes its work from a queue of single strings, got {queue!r} of "
+                f"{[dtype.name for dtype in queue.dtypes]}"
+            )
+        op = self._call(function, counts, avals, name, attributes=attributes, others=[queue.ref])
+        keys, values = op.outputs
+        return keys, values
+
+    def _count(self, function: str, name: str) -> Tensor:
+        aval = host_abstract((), _INT64)
+        return self._call(function, [], [aval], name, may_wait=False).outputs[0]
+
+
+class TextLineReader(ReaderBase):
+    """Reads lines of text, without their ends; keys are "file:line", counted from 1.
+
+    Args:
+      skip_header_lines: how many lines to leave out at the beginning of each file.
+      name, shared_name: as for `ReaderBase`.
+      max_line_bytes: longer lines are an error; 16 MiB if None.
+    """
+
+    def __init__(
+        self,
+        skip_header_lines: int | None = None,
+        name: str = "TextLineReader",
+        *,
+        shared_name: str | None = None,
+        max_line_bytes: int | None = None,
+    ) -> None:
+        options = {"skip_header_lines": skip_header_lines, "max_line_bytes": max_line_bytes}
+        super().__init__("TextLineReader", options, shared_name, name)
+
+
+class FixedLengthRecordReader(ReaderBase):
+    """Reads records of one length; keys are "file:record", counted from 0.
+
+    Args:
+      record_bytes: the length of a record.
+      header_bytes, footer_bytes: what to leave out at the beginning and end of each file.
+      hop_bytes: how far it is from one record to the next; the length of a record if None.
+      name, shared_name: as for `ReaderBase`.
+      encoding: "ZLIB" if files are compressed.
+    """
+
+    def __init__(
+        self,
+        record_bytes: int,
+        header_bytes: int | None = None,
+        footer_bytes: int | None = None,
+        hop_bytes: int | None = None,
+        name: str = "FixedLengthRecordReader",
+        encoding: str | None = None,
+        *,
+        shared_name: str | None = None,
+    ) -> None:
+        options = {
+            "record_bytes": record_bytes,
+            "header_bytes": header_bytes,
+            "footer_bytes": footer_bytes,
+            "hop_bytes": hop_bytes,
+            "encoding": encoding,
+        }
+        super().__init__("FixedLengthRecordReader", options, shared_name, name)
+
+
+class TFRecordReader(ReaderBase):
+    """Reads files of TFRecords, whose checksums are verified; keys are "file:offset".
+
+    Args:
+      name, shared_name: as for `ReaderBase`.
+      compression: "GZIP" or "ZLIB" if files are compressed.
+    """
+
+    def __init__(
+        self,
+        name: str = "TFRecordReader",
+        *,
+        shared_name: str | None = None,
+        compression: str | None = None,
+    ) -> None:
+        super().__init__("TFRecordReader", {"compression": compression}, shared_name, name)
+
+
+class WholeFileReader(ReaderBase):
+    """Reads each file as one record; keys are the files' names."""
+
+    def __init__(self, name: str = "WholeFileReader", *, shared_name: str | None = None) -> None:
+        super().__init__("WholeFileReader", {}, shared_name, name)
+
+
+class IdentityReader(ReaderBase):
+    """Gives each work item as key and value, and opens nothing."""
+
+    def __init__(self, name: str = "IdentityReader", *, shared_name: str | None = None) -> None:
+        super().__init__("IdentityReader", {}, shared_name, name)
+
+
+class ArrayRecordReader(ReaderBase):
+    """Reads ArrayRecord files; keys are "file:record", counted from 0. Needs `jflow[data]`."""
+
+    def __init__(self, name: str = "ArrayRecordReader", *, shared_name: str | None = None) -> None:
+        super().__init__("ArrayRecordReader", {}, shared_name, name)
+
+
+class ParquetReader(ReaderBase):
+    """Reads the rows of Parquet files as serialized Examples, for `parse_example`.
+
+    Keys are "file:row", counted from 0. Needs `jflow[data]`.
+
+    Args:
+      columns: which columns to read; all if None.
+      name, shared_name: as for `ReaderBase`.
+    """
+
+    def __init__(
+        self,
+        columns: Sequence[str] | None = None,
+        name: str = "ParquetReader",
+        *,
+        shared_name: str | None = None,
+    ) -> None:
+        options = {"columns": None if columns is None else [*columns]}
+        super().__init__("ParquetReader", options, shared_name, name)

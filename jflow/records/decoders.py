@@ -1,0 +1,30 @@
+"""The decoders by name. Each takes and gives arrays; attributes are keyword arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from jflow.graph.host import Array
+from jflow.records.csv import decode_csv
+from jflow.records.image import decode_image, decode_jpeg, decode_png, encode_jpeg, encode_png
+from jflow.records.parse import parse_example, parse_single_example
+from jflow.records.raw import decode_raw
+from jflow.records.strings import (
+    as_string,
+    string_join,
+    string_split,
+    string_strip,
+    string_to_number,
+    substr,
+)
+
+DECODERS: Mapping[str, Callable[..., Sequence[Array]]] = {
+    function.__name__: function
+    for function in (
+        *(decode_csv, decode_raw, parse_example, parse_single_example),
+        *(decode_image, decode_jpeg, decode_png, encode_jpeg, encode_png),
+        *(as_string, string_join, string_split, string_strip, string_to_number, substr),
+    )
+}
+"""Functions of arrays, fit to be called by name; arrays in the results may share memory with the
+arguments."""
