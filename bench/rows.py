@@ -101,6 +101,7 @@ QUEUES = Group(
         Row("item through a server", "item through Reverb"),
         Row("100 MB through a queue", "100 MB fed and fetched", 1 / 0.6),
         Alone("memory of a server with a queue of 64 MB", 1.1 * 64e6, "B"),
+        Alone("memory of a server with a queue of 256 MB", 1.1 * 256e6, "B"),
         Row("echo beside 5000 parked dequeues, median", "echo on an idle server, median"),
         Alone("echo beside 5000 parked dequeues, median", 25e-3),
         Alone("echo beside 5000 parked dequeues, 99 of 100", 25e-3),

@@ -23,9 +23,9 @@ from bench.timing import alternate, drain, tell
 
 N_BYTES = 100_000_000
 N_ROUNDS = 5
-BOUND = 64_000_000
+BOUNDS_MB = (64, 256)
 UNBOUNDED = 1 << 40
-SLOWER, WATCHED_S = 10, 8.0
+SLOWER, WATCHED_S = 10, 6.0
 
 
 def scalar(session: tf.Session, where: str, n: int) -> None:
@@ -110,11 +110,13 @@ def relayed() -> Iterator[Iterator[np.ndarray]]:
 
 def items(target: str) -> float:
     """Items from a producer through a server to this process; gives the seconds of one."""
-    with tf.connect(target), producer(target, UNBOUNDED), relayed() as raw:
-        streams = {
-            "item through a server": iter(items_queue(UNBOUNDED)),
-            "item through a raw relay": raw,
-        }
+    with (
+        tf.connect(target),
+        producer(target, UNBOUNDED),
+        items_queue(UNBOUNDED).reader() as reader,
+        relayed() as raw,
+    ):
+        streams = {"item through a server": reader, "item through a raw relay": raw}
         taken: dict[str, list[float]] = {name: [] for name in streams}
         for _ in range(N_ROUNDS):
             for name, stream in streams.items():
@@ -124,22 +126,23 @@ def items(target: str) -> float:
     return times["item through a server"]
 
 
-def bounded(cluster: tf.LocalCluster, item_s: float) -> None:
+def bounded(cluster: tf.LocalCluster, bound_mb: int, item_s: float) -> None:
     """Bytes that a server takes at most while its queue is filled ten times faster than emptied."""
     target, pid = cluster.target("worker", 0), cluster.pid("worker", 0)
+    bound = bound_mb * 1_000_000
     with tf.connect(target):
-        queue = items_queue(BOUND)
+        queue = items_queue(bound)
         queue.put(ITEM)
         queue.get()  # what every first call leaves behind does not count
         before = memory.resident(pid)
         memory.begin_peak(pid)
-        with producer(target, BOUND):
+        with producer(target, bound):
             ends = time.perf_counter() + WATCHED_S
             while time.perf_counter() < ends:
                 queue.get()
                 time.sleep(SLOWER * item_s)
             taken = memory.peak(pid) - before
-    tell({"memory of a server with a queue of 64 MB": taken})
+    tell({f"memory of a server with a queue of {bound_mb} MB": taken})
 
 
 def main() -> None:
@@ -153,8 +156,9 @@ def main() -> None:
         with tf.Graph().as_default(), tf.Session(target) as session:
             tensors(session)
         item_s = items(target)
-    with tf.LocalCluster(ps=0, workers=1) as cluster:
-        bounded(cluster, item_s)
+    for bound_mb in BOUNDS_MB:
+        with tf.LocalCluster(ps=0, workers=1) as cluster:
+            bounded(cluster, bound_mb, item_s)
 
 
 if __name__ == "__main__":
