@@ -110,11 +110,17 @@ from jflow.session import RunOptions as RunOptions
 from jflow.session import Session as Session
 
 if TYPE_CHECKING:
+    from jflow import data as data
     from jflow import train as train
     from jflow.launch import LocalCluster as LocalCluster
 
-# gRPC takes as long to import as the rest of jflow: these come when they are asked for.
-_LATER = {"train": ("jflow.train", None), "LocalCluster": ("jflow.launch", "LocalCluster")}
+# These come when they are asked for: gRPC takes as long to import as the rest of jflow, and Grain
+# need not be installed.
+_LATER = {
+    "data": ("jflow.data", None),
+    "train": ("jflow.train", None),
+    "LocalCluster": ("jflow.launch", "LocalCluster"),
+}
 
 
 def __getattr__(name: str) -> Any:
