@@ -99,7 +99,8 @@ class Sources:
             tensors = keep_rows(tensors, keep, single=not is_batch)
             is_batch = True
         element = jax.tree.unflatten(self.tree, tensors)
-        return queue.enqueue_many(element) if is_batch else queue.enqueue(element)
+        op: Operation = queue.enqueue_many(element) if is_batch else queue.enqueue(element)
+        return op
 
 
 def _common_shape(tensors: Sequence[Tensor], is_batch: bool) -> Shape:

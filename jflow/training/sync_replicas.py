@@ -239,7 +239,9 @@ def _accumulator(grad: Tensor, variable: Variable) -> ConditionalAccumulator:
 
 def _enqueue_tokens(tokens: FIFOQueue, n: int, step: Tensor) -> Operation:
     with colocate_with(tokens.op, ignore_existing=True):
-        return tokens.enqueue_many([get_default_graph().apply(jnp.full, ((n,), step))])
+        many = get_default_graph().apply(jnp.full, ((n,), step))
+        op: Operation = tokens.enqueue_many([many])
+        return op
 
 
 def _chief_init_op(
