@@ -239,8 +239,8 @@ def _accumulator(grad: Tensor, variable: Variable) -> ConditionalAccumulator:
 
 def _enqueue_tokens(tokens: FIFOQueue, n: int, step: Tensor) -> Operation:
     with colocate_with(tokens.op, ignore_existing=True):
-        many = get_default_graph().apply(jnp.full, ((n,), step))
-        op: Operation = tokens.enqueue_many([many])
+        steps = get_default_graph().apply(jnp.full, ((n,), step))
+        op: Operation = tokens.enqueue_many([steps])
         return op
 
 
