@@ -292,7 +292,7 @@ def _checked_count(count: Tensor) -> Tensor:
 
 def _widened(value: Any) -> Any:
     """The dtype to ask of a priority: that of a tensor of integers, which the host widens."""
-    dtype = value.dtype if getattr(value, "to_tensor", None) is not None else None
+    dtype: Any = value.dtype if getattr(value, "to_tensor", None) is not None else None
     is_number = isinstance(dtype, np.dtype) and jax.dtypes.issubdtype(dtype, np.integer)
     return dtype if is_number and np.can_cast(dtype, _INT64) else _INT64
 
