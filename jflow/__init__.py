@@ -43,22 +43,47 @@ from jflow.graph import name_scope as name_scope
 from jflow.graph import reset_default_graph as reset_default_graph
 from jflow.graph import string as string
 from jflow.graph import variable_scope as variable_scope
+from jflow.ops import ArrayRecordReader as ArrayRecordReader
+from jflow.ops import ConditionalAccumulator as ConditionalAccumulator
 from jflow.ops import FIFOQueue as FIFOQueue
+from jflow.ops import FixedLengthRecordReader as FixedLengthRecordReader
+from jflow.ops import IdentityReader as IdentityReader
 from jflow.ops import PaddingFIFOQueue as PaddingFIFOQueue
+from jflow.ops import ParquetReader as ParquetReader
 from jflow.ops import PriorityQueue as PriorityQueue
 from jflow.ops import QueueBase as QueueBase
 from jflow.ops import RandomShuffleQueue as RandomShuffleQueue
+from jflow.ops import ReaderBase as ReaderBase
+from jflow.ops import SparseConditionalAccumulator as SparseConditionalAccumulator
+from jflow.ops import SparseTensor as SparseTensor
+from jflow.ops import TextLineReader as TextLineReader
+from jflow.ops import TFRecordReader as TFRecordReader
 from jflow.ops import Variable as Variable
+from jflow.ops import WholeFileReader as WholeFileReader
+from jflow.ops import as_string as as_string
 from jflow.ops import assign as assign
 from jflow.ops import assign_add as assign_add
 from jflow.ops import assign_sub as assign_sub
+from jflow.ops import cast as cast
 from jflow.ops import constant as constant
+from jflow.ops import count_up_to as count_up_to
+from jflow.ops import decode_csv as decode_csv
+from jflow.ops import decode_image as decode_image
+from jflow.ops import decode_jpeg as decode_jpeg
+from jflow.ops import decode_png as decode_png
+from jflow.ops import decode_raw as decode_raw
+from jflow.ops import encode_jpeg as encode_jpeg
+from jflow.ops import encode_png as encode_png
 from jflow.ops import ensure_shape as ensure_shape
 from jflow.ops import global_variables as global_variables
 from jflow.ops import global_variables_initializer as global_variables_initializer
 from jflow.ops import group as group
 from jflow.ops import identity as identity
+from jflow.ops import local_variables as local_variables
+from jflow.ops import local_variables_initializer as local_variables_initializer
 from jflow.ops import no_op as no_op
+from jflow.ops import parse_example as parse_example
+from jflow.ops import parse_single_example as parse_single_example
 from jflow.ops import placeholder as placeholder
 from jflow.ops import scatter_add as scatter_add
 from jflow.ops import scatter_div as scatter_div
@@ -70,18 +95,32 @@ from jflow.ops import scatter_nd_sub as scatter_nd_sub
 from jflow.ops import scatter_nd_update as scatter_nd_update
 from jflow.ops import scatter_sub as scatter_sub
 from jflow.ops import scatter_update as scatter_update
+from jflow.ops import string_join as string_join
+from jflow.ops import string_split as string_split
+from jflow.ops import string_strip as string_strip
+from jflow.ops import string_to_number as string_to_number
+from jflow.ops import substr as substr
 from jflow.ops import trainable_variables as trainable_variables
 from jflow.ops import variables_initializer as variables_initializer
+from jflow.records import FixedLenFeature as FixedLenFeature
+from jflow.records import FixedLenSequenceFeature as FixedLenSequenceFeature
+from jflow.records import VarLenFeature as VarLenFeature
 from jflow.session import ConfigProto as ConfigProto
 from jflow.session import RunOptions as RunOptions
 from jflow.session import Session as Session
 
 if TYPE_CHECKING:
+    from jflow import data as data
     from jflow import train as train
     from jflow.launch import LocalCluster as LocalCluster
 
-# gRPC takes as long to import as the rest of jflow: these come when they are asked for.
-_LATER = {"train": ("jflow.train", None), "LocalCluster": ("jflow.launch", "LocalCluster")}
+# These come when they are asked for: gRPC takes as long to import as the rest of jflow, and Grain
+# need not be installed.
+_LATER = {
+    "data": ("jflow.data", None),
+    "train": ("jflow.train", None),
+    "LocalCluster": ("jflow.launch", "LocalCluster"),
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -48,6 +48,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     server.add_argument("--job", help="which job this task belongs to")
     server.add_argument("--index", type=int, help="which task of the job this is")
+    server.add_argument(
+        "--data-root",
+        action="append",
+        metavar="DIR",
+        help="where readers may read files; may be given several times (else JFLOW_DATA_ROOTS)",
+    )
     server.set_defaults(run=_server)
     return parser
 
@@ -60,7 +66,7 @@ def _server(options: argparse.Namespace) -> None:
     cluster = json.loads(options.cluster) if options.cluster else read_tf_config().cluster
     if not cluster:
         raise ValueError("no cluster: give --cluster, or set TF_CONFIG")
-    with Server(cluster, options.job, options.index) as server:
+    with Server(cluster, options.job, options.index, data_roots=options.data_root) as server:
         signal.signal(signal.SIGTERM, _interrupt)
         print(f"{server!r} is ready", flush=True)
         try:

@@ -13,6 +13,7 @@ from jflow.errors import InvalidArgumentError
 from jflow.execution.accumulators import ACCUMULATOR_OPERATIONS
 from jflow.execution.queues import QUEUE_OPERATIONS
 from jflow.execution.readers import READER_OPERATIONS
+from jflow.execution.rows import ROW_FUNCTIONS
 from jflow.execution.waiting import Operation
 from jflow.graph import NUMBERS, Array
 from jflow.graph.dims import may_be
@@ -52,6 +53,7 @@ _FUNCTIONS: Mapping[str, HostFunction] = {
     "check_indices": _check_indices,
     "cast": _cast,
     "ensure_shape": _ensure_shape,
+    **ROW_FUNCTIONS,
     **DECODERS,
 }
 

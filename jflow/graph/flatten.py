@@ -19,7 +19,7 @@ import jax.extend.core as jex
 
 from jflow.graph import equations, internals, origin, request
 from jflow.graph.equations import Atom
-from jflow.graph.primitives import ACCESSES, WRITES, VariableRef, WriteEffect, read_p
+from jflow.graph.primitives import ACCESSES, WRITES, VariableRef, WriteEffect, read_p, state_of
 from jflow.graph.request import Request
 
 _CALLS = {
@@ -57,7 +57,7 @@ def flatten(closed: jex.ClosedJaxpr, *, keep_rules: bool = False) -> jex.ClosedJ
 
 
 def _is_nested(eqn: jex.JaxprEqn) -> bool:
-    if eqn.primitive in ACCESSES:
+    if state_of(eqn):
         return False  # the body of an update is part of the update
     return bool(_bodies(eqn)) and bool(_uses_state(eqn) or _asked_inside(eqn))
 
@@ -68,9 +68,7 @@ def _bodies(eqn: jex.JaxprEqn) -> list[jex.Jaxpr]:
 
 def _uses_state(eqn: jex.JaxprEqn) -> bool:
     return any(
-        inner.primitive in ACCESSES or _uses_state(inner)
-        for body in _bodies(eqn)
-        for inner in body.eqns
+        bool(state_of(inner)) or _uses_state(inner) for body in _bodies(eqn) for inner in body.eqns
     )
 
 

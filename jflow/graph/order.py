@@ -1,4 +1,4 @@
-"""The order in which operations use a variable."""
+"""The order in which operations use variables and resources."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from typing import Generic, Protocol, TypeVar
 
 import jax.extend.core as jex
 
-from jflow.graph.primitives import ACCESSES, EFFECTS, WRITES, VariableRef
+from jflow.graph.primitives import EFFECTS, WRITES, ResourceRef, VariableRef, host_p, state_of
+
+_Ref = VariableRef | ResourceRef
 
 
 class HasEquation(Protocol):
@@ -21,7 +23,7 @@ O = TypeVar("O", bound=HasEquation)  # noqa: E741 - an operation
 
 
 class StateOrder(Generic[O]):
-    """Keeps accesses to one variable in their order: reads between writes may change places.
+    """Keeps uses of one variable or resource in their order; reads of a variable may change places.
 
     Attributes:
       effects: the operations so far that run although nobody may need their results.
@@ -29,23 +31,32 @@ class StateOrder(Generic[O]):
 
     def __init__(self) -> None:
         self.effects: list[O] = []
-        self._last_write: dict[VariableRef, O] = {}
-        self._reads: dict[VariableRef, list[O]] = {}
+        self._last_change: dict[_Ref, O] = {}
+        self._reads: dict[_Ref, list[O]] = {}
 
     def before(self, eqn: jex.JaxprEqn) -> list[O]:
         """The operations that must run before the one of an equation."""
-        if eqn.primitive not in ACCESSES:
-            return []
-        ref = eqn.params["variable"]
-        last = [self._last_write[ref]] if ref in self._last_write else []
-        return [*last, *self._reads.get(ref, ())] if eqn.primitive in WRITES else last
+        found: list[O] = []
+        for ref in state_of(eqn):
+            if ref in self._last_change:
+                found.append(self._last_change[ref])
+            if _changes(eqn):
+                found.extend(self._reads.get(ref, ()))
+        return found
 
     def add(self, op: O) -> None:
         """Notes the operation of the next equation."""
-        if op.eqn.primitive in EFFECTS:
+        used = state_of(op.eqn)
+        if op.eqn.primitive in EFFECTS or (used and op.eqn.primitive is host_p):
             self.effects.append(op)
-        if op.eqn.primitive in WRITES:
-            self._last_write[op.eqn.params["variable"]] = op
-            self._reads.pop(op.eqn.params["variable"], None)
-        elif op.eqn.primitive in ACCESSES:
-            self._reads.setdefault(op.eqn.params["variable"], []).append(op)
+        for ref in used:
+            if _changes(op.eqn):
+                self._last_change[ref] = op
+                self._reads.pop(ref, None)
+            else:
+                self._reads.setdefault(ref, []).append(op)
+
+
+def _changes(eqn: jex.JaxprEqn) -> bool:
+    """Whether what comes after it may find another state."""
+    return eqn.primitive in WRITES or eqn.primitive is host_p

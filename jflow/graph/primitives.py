@@ -86,9 +86,12 @@ class ResourceRef:
 
 @dataclass(frozen=True)
 class WriteEffect(jex.Effect):
-    """Marks an equation that sets a variable; says what and where, for JAX puts it into errors."""
+    """Marks an equation that sets a variable, or works on a resource.
 
-    variable: VariableRef
+    It says what and where, for JAX puts it into errors.
+    """
+
+    variable: VariableRef | ResourceRef
     line: str
 
     def __str__(self) -> str:
@@ -107,7 +110,8 @@ host_p = jex.Primitive("host")
 """*values → values, on the host.
 
 Params: `function`, by its name, which the worker knows; `attributes`, its other arguments as JSON;
-`resources`, what it works on; `may_wait`, whether it can take as long as others let it wait.
+`resources`, what it works on; `may_wait`, whether it can take as long as others let it wait. In a
+traced function also `outputs`, the abstract values that it gives, and `line`.
 """
 host_p.multiple_results = True
 
@@ -191,35 +195,57 @@ def _check_aval(*_: Any, variable: VariableRef, line: str = "") -> tuple[Any, se
     return (), _write_aval(variable=variable, line=line)[1]
 
 
+def _host_aval(
+    *_: Any,
+    resources: tuple[ResourceRef, ...],
+    outputs: tuple[Any, ...] = (),
+    line: str = "",
+    **__: Any,
+) -> tuple[tuple[Any, ...], set[WriteEffect]]:
+    return outputs, {WriteEffect(resource, line) for resource in resources}
+
+
 def _make_bindable(primitive: jex.Primitive) -> None:
     def access(*args: Any, variable: VariableRef, line: str = "", **params: Any) -> Any:
         assert variable.keeper is not None
         return variable.keeper.access(primitive, args, {"variable": variable, **params})
 
-    def refuse_batch(
-        _: Any, __: Any, *, variable: VariableRef, line: str = "", **___: Any
-    ) -> NoReturn:
+    primitive.def_impl(access)
+    _refuse_elsewhere(primitive)
+
+
+def _refuse_elsewhere(primitive: jex.Primitive) -> None:
+    """Has JAX refuse to map or compile what uses state."""
+
+    def refuse_batch(_: Any, __: Any, *, line: str = "", **params: Any) -> NoReturn:
         raise TypeError(
-            f"a write to {variable} inside jax.vmap has a value for each of the mapped examples, "
-            f"the variable holds one (at {line}); return the "
+            f"a write to {_used(params)} inside jax.vmap has a value for each of the mapped "
+            f"examples, where one is meant (at {line}); return the "
             "values from the mapped function and write once outside of it"
         )
 
-    def refuse_lowering(_: Any, *__: Any, variable: VariableRef, **___: Any) -> NoReturn:
+    def refuse_lowering(_: Any, *__: Any, **params: Any) -> NoReturn:
         raise TypeError(
-            f"{variable} is used in a function that jax.jit compiles by itself, where jflow has "
-            "no say; decorate the outermost function with jflow.function, or pass the variable's "
-            "value() as an argument"
+            f"{_used(params)} is used in a function that jax.jit compiles by itself, where jflow "
+            "has no say; decorate the outermost function with jflow.function, or pass the value "
+            "as an argument"
         )
 
-    primitive.def_impl(access)
     batching.primitive_batchers[primitive] = refuse_batch
     mlir.register_lowering(primitive, refuse_lowering)
+
+
+def _used(params: dict[str, Any]) -> VariableRef | ResourceRef:
+    """The first variable or resource that an equation with these parameters uses."""
+    found: VariableRef | ResourceRef = params.get("variable") or params["resources"][0]
+    return found
 
 
 read_p.def_abstract_eval(_read_aval)
 check_p.def_effectful_abstract_eval(_check_aval)
 for _primitive in WRITES:
     _primitive.def_effectful_abstract_eval(_write_aval)
+host_p.def_effectful_abstract_eval(_host_aval)
+_refuse_elsewhere(host_p)
 for _primitive in ACCESSES:
     _make_bindable(_primitive)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from types import TracebackType
@@ -26,17 +28,26 @@ class LocalCluster:
       ps: number of tasks of the job "ps".
       workers: number of tasks of the job "worker".
       timeout: longest time for all of them to start, in seconds.
+      data_roots: directories below which their readers may read files; those of JFLOW_DATA_ROOTS
+        if None.
 
     Raises:
       UnavailableError: if a process ends while it starts.
       DeadlineExceededError: if they take longer than the timeout.
     """
 
-    def __init__(self, ps: int = 1, workers: int = 2, *, timeout: float = 60.0) -> None:
+    def __init__(
+        self,
+        ps: int = 1,
+        workers: int = 2,
+        *,
+        timeout: float = 60.0,
+        data_roots: Sequence[str | os.PathLike[str]] | None = None,
+    ) -> None:
         tasks = [Task("ps", i) for i in range(ps)] + [Task("worker", i) for i in range(workers)]
         if not tasks:
             raise ValueError("a cluster needs at least one task")
-        self._children = {task: _Child(task) for task in tasks}
+        self._children = {task: _Child(task, data_roots) for task in tasks}
         watchdog = threading.Timer(timeout, self._kill_all)
         watchdog.start()
         try:
@@ -118,13 +129,18 @@ class LocalCluster:
 class _Child:
     """A server process; it ends when its standard input does."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: Task, data_roots: Sequence[str | os.PathLike[str]] | None) -> None:
         self.task = task
+        environment = os.environ.copy()
+        if data_roots is not None:
+            roots = (os.fspath(path) for path in data_roots)
+            environment["JFLOW_DATA_ROOTS"] = os.pathsep.join(roots)
         self.process = subprocess.Popen(
             [sys.executable, "-m", "jflow.launch.child", task.job, str(task.index)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            env=environment,
             # Ctrl-C in a terminal is for the program that started the cluster.
             start_new_session=True,
         )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 from jflow.graph import Graph, Operation, Tensor, live
@@ -45,14 +45,12 @@ class LiveSteps:
         step, limit = self._step(key, build)
         return step.run(feeds, limit if timeout is None else timeout)
 
-    async def start(
+    def start(
         self, key: str, build: Build, feeds: Sequence[Any], timeout: float | None = None
-    ) -> list[Any]:
-        """As `run`, and lets the event loop go on meanwhile; being cancelled gives it up."""
+    ) -> Future[list[Any]]:
+        """As `run`, and waits for nothing; cancelling the future gives the operation up."""
         step, limit = self._step(key, build)
-        future = step.start(feeds, limit if timeout is None else timeout)
-        values: list[Any] = await asyncio.wrap_future(future)
-        return values
+        return step.start(feeds, limit if timeout is None else timeout)
 
     def _step(self, key: str, build: Build) -> tuple[live.Runnable, float | None]:
         if self._keeper is None:

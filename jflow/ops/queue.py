@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -9,13 +10,14 @@ import jax
 import numpy as np
 
 from jflow.errors import OutOfRangeError
-from jflow.graph import Operation, Tensor, as_array, carry, restore, string
+from jflow.graph import Tensor, as_array, carry, restore, string
 from jflow.graph.dims import may_be, unknown_dim
 from jflow.graph.dtypes import abstract
 from jflow.graph.primitives import placeholder_p
 from jflow.ops.elements import Part, Structure
-from jflow.ops.live_steps import LiveSteps
+from jflow.ops.live_steps import Build, LiveSteps
 from jflow.ops.resource import Handle
+from jflow.ops.streams import MAX_AHEAD_BYTES, QueueReader, QueueWriter
 from jflow.resources import QueueSpec
 
 _INT32 = np.dtype(np.int32)
@@ -72,27 +74,34 @@ class QueueBase(Handle):
 
     # Operations -------------------------------------------------------------------------------
 
-    def enqueue(self, vals: Any, name: str | None = None) -> Operation:
+    def enqueue(self, vals: Any, name: str | None = None) -> Any:
         """An operation that adds an element; it waits while the queue is full.
+
+        Of a live queue it is done at once, as by `put`, or as part of the `jflow.function` that it
+        is in; that goes for all operations of a queue.
 
         Raises:
           ValueError, TypeError: if the element has another structure, dtype or shape.
         """
+        if self._acts_at_once:
+            return self.put(vals)
         return self._put("queue.enqueue", vals, name or f"{self._op.name}_enqueue")
 
-    def enqueue_many(self, vals: Any, name: str | None = None) -> Operation:
+    def enqueue_many(self, vals: Any, name: str | None = None) -> Any:
         """An operation that adds the rows of a batch one by one, each as soon as there is room.
 
         Raises:
           ValueError, TypeError: if the batch has another structure, dtype or shape.
         """
+        if self._acts_at_once:
+            return self.put_many(vals)
         return self._put("queue.enqueue_many", vals, name or f"{self._op.name}_enqueue_many")
 
     def dequeue(self, name: str | None = None) -> Any:
         """Tensors of an element, in the structure of the dtypes; it waits until there is one."""
-        avals = [part.aval() for part in self._structure.parts]
-        op = self._call("queue.dequeue", [], avals, name or f"{self._op.name}_Dequeue")
-        return self._structure.unflatten(op.outputs)
+        if self._acts_at_once:
+            return self.get()
+        return self._structure.unflatten(self._take_one(name or f"{self._op.name}_Dequeue"))
 
     def dequeue_many(self, n: Any, name: str | None = None) -> Any:
         """Tensors of a batch of `n` elements, stacked along a new first dimension.
@@ -106,30 +115,43 @@ class QueueBase(Handle):
         Raises:
           ValueError: if `n` is negative, or the queue has no shapes.
         """
-        return self._take(n, name or f"{self._op.name}_DequeueMany")
+        if self._acts_at_once:
+            return self.get_many(n)
+        return self._structure.unflatten(self._take(n, name or f"{self._op.name}_DequeueMany"))
 
     def dequeue_up_to(self, n: Any, name: str | None = None) -> Any:
         """As `dequeue_many`, but once the queue is closed fewer will do, one at least."""
-        return self._take(n, name or f"{self._op.name}_DequeueUpTo", up_to=True)
+        if self._acts_at_once:
+            return self.get_up_to(n, minimum=n)
+        name = name or f"{self._op.name}_DequeueUpTo"
+        return self._structure.unflatten(self._take(n, name, up_to=True))
 
-    def size(self, name: str | None = None) -> Tensor:
+    def size(self, name: str | None = None) -> Any:
         """How many elements it holds, as an int32 scalar."""
         return self._ask("queue.size", _INT32, name or f"{self._op.name}_Size")
 
-    def is_closed(self, name: str | None = None) -> Tensor:
+    def is_closed(self, name: str | None = None) -> Any:
         """Whether it is closed, as a boolean scalar."""
         return self._ask("queue.is_closed", np.dtype(bool), name or f"{self._op.name}_is_closed")
 
-    def close(self, cancel_pending_enqueues: bool = False, name: str | None = None) -> Operation:
+    def close(self, cancel_pending_enqueues: bool = False, name: str | None = None) -> Any:
         """An operation that closes the queue: nothing can be added, what is there can be taken.
 
         Args:
           cancel_pending_enqueues: whether enqueues that wait fail; else it waits for them.
           name: name of the operation.
         """
-        name = name or f"{self._op.name}_Close"
-        attributes = {"cancel_pending_enqueues": bool(cancel_pending_enqueues)}
-        return self._call("queue.close", [], [], name, attributes=attributes)
+        cancels = bool(cancel_pending_enqueues)
+
+        def build() -> tuple[Any, list[Tensor]]:
+            attributes = {"cancel_pending_enqueues": cancels}
+            title = name or f"{self._op.name}_Close"
+            return self._act("queue.close", [], [], title, attributes), []
+
+        if not self._acts_at_once:
+            return build()[0]
+        self._live.run(f"close {cancels}", build, ())
+        return None
 
     # Plain Python -----------------------------------------------------------------------------
 
@@ -145,12 +167,12 @@ class QueueBase(Handle):
           CancelledError: if the queue is closed.
           DeadlineExceededError: if the time is over; the element is not in then.
         """
-        self._live.run("put", self._building(self.enqueue), self._arrays(element), timeout)
+        self._live.run("put", self._putting("queue.enqueue"), self._arrays(element), timeout)
 
     def put_many(self, batch: Any, timeout: float | None = None) -> None:
         """Adds the rows of a batch, one by one as there is room. Raises as `put`."""
         arrays = self._arrays(batch, 1)
-        self._live.run("put_many", self._building(self.enqueue_many, 1), arrays, timeout)
+        self._live.run("put_many", self._putting("queue.enqueue_many", 1), arrays, timeout)
 
     def get(self, timeout: float | None = None) -> Any:
         """Takes an element of a live queue: NumPy arrays in the structure of the dtypes.
@@ -162,7 +184,7 @@ class QueueBase(Handle):
           OutOfRangeError: if the queue is closed and empty.
           DeadlineExceededError: if the time is over; nothing is taken then.
         """
-        return self._element(self._live.run("get", self._build_get, (), timeout))
+        return self._element(self._live.run("get", self._taking_one, (), timeout))
 
     def get_many(self, n: int, timeout: float | None = None) -> Any:
         """Takes a batch of `n` elements, stacked. Raises as `get`."""
@@ -181,11 +203,36 @@ class QueueBase(Handle):
     async def put_async(self, element: Any, timeout: float | None = None) -> None:
         """As `put`, for an event loop; if it is cancelled, the element is not in."""
         arrays = self._arrays(element)
-        await self._live.start("put", self._building(self.enqueue), arrays, timeout)
+        started = self._live.start("put", self._putting("queue.enqueue"), arrays, timeout)
+        await asyncio.wrap_future(started)
 
     async def get_async(self, timeout: float | None = None) -> Any:
-        """As `get`, for an event loop; if it is cancelled, nothing is taken."""
-        return self._element(await self._live.start("get", self._build_get, (), timeout))
+        """As `get`, for an event loop; if it is cancelled while it waits, nothing is taken."""
+        started = self._live.start("get", self._taking_one, (), timeout)
+        arrays: list[Any] = await asyncio.wrap_future(started)
+        return self._element(arrays)
+
+    def writer(self, max_ahead_bytes: int = MAX_AHEAD_BYTES) -> QueueWriter:
+        """What puts many elements without a round trip for each; to be used as a block.
+
+        Args:
+          max_ahead_bytes: how much may be on its way before `put` waits.
+        """
+        put_many = self._putting("queue.enqueue_many", 1)
+        return QueueWriter(
+            self._arrays,
+            lambda batch: self._live.run("put_many", put_many, batch),
+            max_ahead_bytes,
+        )
+
+    def reader(self, ahead: int = 64) -> QueueReader:
+        """What takes elements ahead of their use, up to `ahead` at a time; an iterator and a block.
+
+        Where none may be lost, iterate the queue itself.
+        """
+        taking = self._taking(ahead, minimum=1, up_to=True)
+        key = f"get 1 to {ahead}"
+        return QueueReader(lambda: self._live.start(key, taking, ()), self._element)
 
     def __iter__(self) -> Iterator[Any]:
         """Takes one element after the other until the queue is closed and empty."""
@@ -198,26 +245,33 @@ class QueueBase(Handle):
 
     # Helpers ----------------------------------------------------------------------------------
 
-    def _put(self, function: str, vals: Any, name: str) -> Operation:
+    def _put(self, function: str, vals: Any, name: str) -> Any:
+        """Adds an enqueue; gives the operation in graph code."""
         batch = function.endswith("_many")
         tensors: list[Tensor] = []
         for part, value in zip(self._structure.parts, self._structure.flatten(vals), strict=True):
             is_priority = self._by_priority and not tensors
-            tensor = self._tensor(value, _widened(value) if is_priority else part.dtype)
+            tensor = self._operand(value, _widened(value) if is_priority else part.dtype)
             _check_shape(self, part, tensor.shape, batch)
             tensors.append(tensor)
         attributes = {"by_priority": True} if self._by_priority else {}
-        return self._call(function, tensors, [], name, attributes=attributes)
+        added = self._act(function, tensors, [], name, attributes)
+        return None if self._is_traced else added
 
-    def _take(self, n: Any, name: str, **attributes: Any) -> Any:
+    def _take_one(self, name: str) -> Sequence[Any]:
+        avals = [part.aval() for part in self._structure.parts]
+        taken: Sequence[Any] = self._act("queue.dequeue", [], avals, name).outputs
+        return taken
+
+    def _take(self, n: Any, name: str, **attributes: Any) -> Sequence[Any]:
         if not self._spec.is_batchable:
             raise ValueError(
                 f"{self!r} has components whose shapes are not known, so its elements cannot be "
                 "stacked; give it shapes, or use a PaddingFIFOQueue"
             )
         counts = []
-        if getattr(n, "to_tensor", None) is not None:
-            counts = [_checked_count(self._graph.as_tensor(n))]
+        if getattr(n, "to_tensor", None) is not None or isinstance(n, jax.core.Tracer):
+            counts = [_checked_count(self._operand(n, n.dtype))]
         else:
             attributes["count"] = _integer(n, "how many elements to dequeue")
             if n < 0:
@@ -225,11 +279,17 @@ class QueueBase(Handle):
         is_exact = not counts and not attributes.get("up_to") and n > 0
         size = attributes["count"] if is_exact else unknown_dim()
         avals = [part.aval(size) for part in self._structure.parts]
-        op = self._call("queue.dequeue_many", counts, avals, name, attributes=attributes)
-        return self._structure.unflatten(op.outputs)
+        taken = self._act("queue.dequeue_many", counts, avals, name, attributes)
+        outputs: Sequence[Any] = taken.outputs
+        return outputs
 
-    def _ask(self, function: str, dtype: Any, name: str) -> Tensor:
-        return self._call(function, [], [abstract((), dtype)], name, may_wait=False).outputs[0]
+    def _ask(self, function: str, dtype: Any, name: str) -> Any:
+        def build() -> tuple[Any, list[Tensor]]:
+            return self._act(function, [], [abstract((), dtype)], name), []
+
+        if not self._acts_at_once:
+            return build()[0].outputs[0]
+        return self._live.run(function, build, ())[0][()]
 
     def _arrays(self, value: Any, n_batch_dims: int = 0) -> list[Any]:
         """The arrays that carry an element, or a batch of them."""
@@ -247,30 +307,25 @@ class QueueBase(Handle):
             [restore(array, dtype) for array, dtype in zip(arrays, dtypes, strict=True)]
         )
 
-    def _building(self, enqueue: Any, n_batch_dims: int = 0) -> Any:
+    def _putting(self, function: str, n_batch_dims: int = 0) -> Build:
         """What makes the step of an enqueue of arrays that are fed."""
 
-        def build() -> tuple[Operation, list[Tensor]]:
+        def build() -> tuple[Any, list[Tensor]]:
             batch = [unknown_dim()] * n_batch_dims
             fed = [
                 self._graph.add(placeholder_p, [], [part.aval(*batch)], name="put").outputs[0]
                 for part in self._structure.parts
             ]
-            return enqueue(self._structure.unflatten(fed)), fed
+            return self._put(function, self._structure.unflatten(fed), "enqueue"), fed
 
         return build
 
-    def _taking(self, n: int, **attributes: Any) -> Any:
+    def _taking(self, n: int, **attributes: Any) -> Build:
         """What makes the step of a dequeue of several elements."""
+        return lambda: (self._take(n, "dequeue_many", **attributes)[0].op, [])
 
-        def build() -> tuple[Operation, list[Tensor]]:
-            taken = self._take(n, "get_many", **attributes)
-            return self._structure.flatten(taken)[0].op, []
-
-        return build
-
-    def _build_get(self) -> tuple[Operation, list[Tensor]]:
-        return self._structure.flatten(self.dequeue())[0].op, []
+    def _taking_one(self) -> tuple[Any, list[Tensor]]:
+        return self._take_one("dequeue")[0].op, []
 
 
 def _integer(value: Any, what: str) -> Any:

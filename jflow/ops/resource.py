@@ -4,14 +4,32 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
+
+import jax
 
 from jflow.errors import InvalidArgumentError
-from jflow.graph import Graph, Operation, ResourceRef, Tensor, live
+from jflow.graph import (
+    Graph,
+    HostArray,
+    Operation,
+    ResourceRef,
+    Tensor,
+    internals,
+    live,
+    origin,
+    string,
+)
 from jflow.graph import get_default_graph as _default_graph
 from jflow.graph.calls import call
 from jflow.graph.dtypes import AbstractValue
-from jflow.graph.primitives import resource_p
+from jflow.graph.primitives import host_p, resource_p
+
+
+class _Bound(NamedTuple):
+    """An operation in a function that JAX traces."""
+
+    outputs: tuple[Any, ...]
 
 
 class Handle:
@@ -53,7 +71,7 @@ class Handle:
             json.dumps(definition, sort_keys=True),
             shared_name is not None,
             self._op.spec,
-            self._graph,
+            self._graph if self._keeper is None else self._keeper,
         )
         self._graph.declare(self._ref, self._op)
 
@@ -93,7 +111,12 @@ class Handle:
         may_wait: bool = True,
         others: Sequence[ResourceRef] = (),
     ) -> Operation:
-        """Adds an operation on it; `others` are resources that it uses besides."""
+        """Adds an operation on it to its graph.
+
+        Args:
+          function, inputs, outputs, name, attributes, may_wait: as for `call`.
+          others: resources that it uses besides.
+        """
         with self._graph.as_default():
             return call(
                 self._graph,
@@ -114,6 +137,59 @@ class Handle:
         if tensor.dtype != dtype:
             raise TypeError(f"{self!r} takes {dtype.name}, got {tensor!r}")
         return tensor
+
+    @property
+    def _is_traced(self) -> bool:
+        """Whether it is used by a function that JAX traces."""
+        return self.is_live and internals.is_tracing()
+
+    @property
+    def _acts_at_once(self) -> bool:
+        """Whether its methods do what they say, and are no operations of a graph or function."""
+        return self.is_live and not internals.is_tracing()
+
+    def _operand(self, value: Any, dtype: Any) -> Any:
+        """As `_tensor`, or what JAX takes where it traces."""
+        if not self._is_traced:
+            return self._tensor(value, dtype)
+        found = value.dtype if isinstance(value, jax.Array) else dtype
+        if found != dtype:
+            raise TypeError(f"{self!r} takes {dtype.name}, got {value!r}")
+        if dtype == string:
+            raise TypeError(f"{self!r} takes strings, which a function that JAX traces has not")
+        return jax.numpy.asarray(value, dtype)
+
+    def _act(
+        self,
+        function: str,
+        inputs: Sequence[Any],
+        outputs: Sequence[AbstractValue],
+        name: str,
+        attributes: dict[str, Any] | None = None,
+    ) -> Any:
+        """As `_call`, or adds it to the function that JAX is tracing.
+
+        Returns:
+          Something with the `outputs`: the operation in graph code.
+        """
+        if not self._is_traced:
+            return self._call(function, inputs, outputs, name, attributes=attributes)
+        for aval in outputs:
+            if isinstance(aval, HostArray):
+                raise TypeError(
+                    f"{self!r} gives {aval.str_short()}, which a function that JAX traces cannot "
+                    "have; use it in graph code or from plain Python, or give it a shape"
+                )
+        values = host_p.bind(
+            *inputs,
+            function=function,
+            attributes=json.dumps(attributes or {}, sort_keys=True),
+            resources=(self._ref,),
+            may_wait=True,
+            outputs=tuple(outputs),
+            line=origin.describe(origin.user_place()),
+        )
+        return _Bound(tuple(values))
 
     def __repr__(self) -> str:
         kind = "live " if self.is_live else ""

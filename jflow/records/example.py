@@ -133,23 +133,24 @@ def _entries(data: bytes) -> Iterator[tuple[bytes, bytes]]:
         for inner, first, last in _fields(data, start, end):
             if inner != _FIRST:
                 continue
-            key = value = b""
+            key, pieces = b"", []
             for field, begin, stop in _fields(data, first, last):
                 if field == _FIRST:
                     key = data[begin:stop]
                 elif field == _SECOND:
-                    value += data[begin:stop]
-            yield key, value
+                    pieces.append(data[begin:stop])
+            yield key, b"".join(pieces)
 
 
 def _feature(message: bytes) -> List:
     """The last list that is set; messages of one kind that follow each other are one."""
-    kind, value = NO_LIST, b""
+    kind, pieces = NO_LIST, list[bytes]()
     for tag, start, end in _fields(message, 0, len(message)):
         if tag in (BYTES, FLOATS, INTEGERS):
-            value = value + message[start:end] if tag == kind else message[start:end]
-            kind = tag
-    return kind, value
+            if tag != kind:
+                kind, pieces = tag, []
+            pieces.append(message[start:end])
+    return kind, b"".join(pieces)
 
 
 def _fields(data: bytes, at: int, end: int) -> list[tuple[int, int, int]]:

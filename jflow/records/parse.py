@@ -68,7 +68,8 @@ def parse_single_example(
 
 def _single(kind: str, batch: Iterator[Array]) -> Sequence[Array]:
     if kind != "sparse":
-        return (next(batch)[0],)
+        array = next(batch)
+        return (array.reshape(array.shape[1:]),)
     indices, values, shape = next(batch), next(batch), next(batch)
     return indices[:, 1:], values, shape[1:]
 

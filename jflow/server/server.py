@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import threading
 from collections.abc import Mapping, Sequence
@@ -15,6 +16,7 @@ from jflow.execution import local_devices
 from jflow.lowering import export_platform
 from jflow.master import Master
 from jflow.plan import Plan
+from jflow.records import Roots
 from jflow.server.address import listening_host
 from jflow.server.loop import SERVERS, take_64_bits
 from jflow.wire import (
@@ -32,6 +34,7 @@ from jflow.wire import (
 from jflow.worker import Worker
 
 _N_THREADS = 8
+_ROOTS_VARIABLE = "JFLOW_DATA_ROOTS"
 
 
 class Server:
@@ -46,8 +49,11 @@ class Server:
         or where TF_CONFIG tells it.
       protocol: "grpc".
       start: whether to start at once.
+      data_roots: directories below which readers may read files; those of JFLOW_DATA_ROOTS, which
+        are separated as in PATH, if None.
 
     Raises:
+      NotFoundError: if a data root is no directory.
       ValueError: if the task is not told and cannot be inferred.
       InvalidArgumentError: if the cluster has no such task, or its address is not a loopback one.
       NotFoundError: if the protocol is unknown.
@@ -62,12 +68,14 @@ class Server:
         protocol: str = "grpc",
         *,
         start: bool = True,
+        data_roots: Sequence[str | os.PathLike[str]] | None = None,
     ) -> None:
         if protocol != "grpc":
             raise NotFoundError(f"No server factory registered for protocol {protocol!r}")
         cluster = ClusterSpec(server_or_cluster_def)
         self._task = _which_task(cluster, job_name, task_index)
         self._cluster = cluster
+        self._roots = _roots(data_roots)
         self._stopped = threading.Event()
         self._host: _Host | None = None
         if start:
@@ -96,7 +104,7 @@ class Server:
     def start(self) -> None:
         """Starts to listen. Raises as the constructor; does nothing if it has started."""
         if self._host is None:
-            self._host = SERVERS.run(_start(self._task, self._cluster, load_token()))
+            self._host = SERVERS.run(_start(self._task, self._cluster, load_token(), self._roots))
             self._cluster = self._host.welcome().cluster
 
     def connect(self, cluster: ClusterSpec | Mapping[str, object]) -> None:
@@ -154,13 +162,18 @@ class _Host:
     """The composition of one server, as the wire sees it."""
 
     def __init__(
-        self, task: Task, cluster: ClusterSpec, token: str, threads: ThreadPoolExecutor
+        self,
+        task: Task,
+        cluster: ClusterSpec,
+        token: str,
+        threads: ThreadPoolExecutor,
+        roots: Roots,
     ) -> None:
         devices = local_devices(task)
         incarnation = secrets.randbits(63) + 1
         self.threads = threads
         self.peers = Peers(cluster, token)
-        self.worker = Worker(task, devices, self.peers, threads)
+        self.worker = Worker(task, devices, self.peers, threads, roots)
         self._task = task
         self._incarnation = incarnation
         self._devices = tuple(
@@ -193,16 +206,22 @@ class _Host:
         await self.peers.close()
 
 
-async def _start(task: Task, cluster: ClusterSpec, token: str) -> _Host:
+async def _start(task: Task, cluster: ClusterSpec, token: str, roots: Roots) -> _Host:
     host, port = split_address(cluster.task_address(task.job, task.index))
     threads = ThreadPoolExecutor(
         _N_THREADS, thread_name_prefix=f"jflow {task}", initializer=take_64_bits
     )
-    server = _Host(task, cluster, token, threads)
+    server = _Host(task, cluster, token, threads, roots)
     bound = await server.grpc.start(listening_host(host), port)
     shown = f"[{host}]" if ":" in host else host
     server.set_cluster(cluster.replace(task, f"{shown}:{bound}"))
     return server
+
+
+def _roots(data_roots: Sequence[str | os.PathLike[str]] | None) -> Roots:
+    if data_roots is None:
+        data_roots = os.environ.get(_ROOTS_VARIABLE, "").split(os.pathsep)
+    return Roots([os.fspath(path) for path in data_roots if path])
 
 
 class _WorkerCalls:

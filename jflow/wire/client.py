@@ -27,8 +27,7 @@ from jflow.wire.v1 import service_pb2 as pb
 
 _LOG = logging.getLogger(__name__)
 _NOTICE_AFTER_S = 10.0
-_GRACE_S = 0.25
-"""How long to wait for the answer to a call that was cancelled because its time was over."""
+_GRACE_S = 2 * settings.GRACE_S  # the server may have to ask another one
 
 _Reply = tuple[pb.Envelope, list[Array]]
 _Answer = _Reply | OpError

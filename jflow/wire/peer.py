@@ -15,6 +15,7 @@ import grpc
 from jflow.cluster import ClusterSpec, Device, Task
 from jflow.errors import (
     AbortedError,
+    CancelledError,
     InternalError,
     OpError,
     UnauthenticatedError,
@@ -178,7 +179,10 @@ class _Link:
         self.welcome = welcome_from_proto(reply.welcome)
 
     async def call(self, envelope: pb.Envelope, tensors: Sequence[Array] = ()) -> Received:
-        """Sends a request and waits for its reply; cancelling the wait cancels the call."""
+        """Sends a request and waits for its reply; cancelling the wait cancels the call.
+
+        A reply that is on its way already is given all the same.
+        """
         key = envelope.id = next(self._ids)
         future: asyncio.Future[Received] = asyncio.get_running_loop().create_future()
         self._pending[key] = future
@@ -187,10 +191,10 @@ class _Link:
         sending = begin(self._send(envelope, tensors))
         sending.add_done_callback(partial(_fail, future))
         try:
-            return await future
+            return await asyncio.shield(future)
         except asyncio.CancelledError:
             self._background.start(self._cancel(key, sending))
-            raise
+            return await _reply_after_all(future)
         finally:
             self._pending.pop(key, None)
 
@@ -249,6 +253,22 @@ class _Link:
 
     def _gone(self, cause: object) -> OpError:
         return rpc_error(cause, f"{self._task} cannot be reached", str(self._task))
+
+
+async def _reply_after_all(reply: asyncio.Future[Received]) -> Received:
+    """What became of a call that was cancelled; it may have been done before it was known.
+
+    It may be an element that was taken from a queue, which must not be lost.
+    """
+    grace = asyncio.get_running_loop().call_later(settings.GRACE_S, reply.cancel)
+    while not reply.done():
+        with suppress(asyncio.CancelledError):  # it was told once, and that is enough
+            await asyncio.wait([reply])
+    grace.cancel()
+    try:
+        return reply.result()
+    except CancelledError:
+        raise asyncio.CancelledError from None
 
 
 def _fail(future: asyncio.Future[Received], sending: asyncio.Future[None]) -> None:

@@ -12,6 +12,9 @@ from jflow.wire.frame import MAX_FRAME_BYTES
 SESSION_METHOD = "/jflow.v1.Master/Session"
 PEER_METHOD = "/jflow.v1.Worker/Peer"
 
+GRACE_S = 1.0
+"""How long to wait for the reply to a call that was cancelled, in seconds."""
+
 KEEPALIVE_TIME_MS = 10_000
 KEEPALIVE_TIMEOUT_MS = 5_000
 

@@ -97,7 +97,9 @@ def test_the_batches_of_components_must_be_equally_long(backend: Backend) -> Non
     ints, floats = tf.placeholder(tf.int32, (None,)), tf.placeholder(tf.float32, (None,))
     enqueue = queue.enqueue_many([ints, floats])
     with session(backend) as sess:
-        with pytest.raises(tf.errors.InvalidArgumentError, match=r"same size.*has 3.*should have 2"):
+        with pytest.raises(
+            tf.errors.InvalidArgumentError, match=r"same size.*has 3.*should have 2"
+        ):
             sess.run(enqueue, {ints: [1, 2], floats: [1.0, 2.0, 3.0]})
         assert sess.run(queue.size()) == 0
         sess.run(enqueue, {ints: [1, 2], floats: [1.0, 2.0]})

@@ -1,5 +1,6 @@
 import io
 import sys
+import warnings
 from contextlib import suppress
 
 import numpy as np
@@ -94,7 +95,13 @@ def test_an_image_cut_off_anywhere_is_refused(kind):
 def test_a_bomb_is_refused_before_it_is_decompressed(monkeypatch):
     data = _saved(Image.new("1", (4000, 4000)), "PNG")
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 4000 * 4000 - 1)
-    with pytest.raises(InvalidArgumentError, match=r"16000000|4000 x 4000"):
+    # Pillow itself only warns of an image that is less than twice too large.
+    with (
+        warnings.catch_warnings(action="ignore"),
+        pytest.raises(InvalidArgumentError, match="4000 x 4000 pixels"),
+    ):
+        _call("decode_image", data)
+    with pytest.raises(InvalidArgumentError, match="16000000 pixels"):
         _call("decode_image", data)
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
     with pytest.raises(InvalidArgumentError, match="16000000"):

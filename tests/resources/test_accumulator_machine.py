@@ -149,5 +149,7 @@ class SparseSumMachine(SparseMachine):
 TestDense = AccumulatorMachine.TestCase
 TestSparse = SparseMachine.TestCase
 TestSparseSum = SparseSumMachine.TestCase
-for case in (TestDense, TestSparse, TestSparseSum):
-    case.settings = settings(max_examples=50, stateful_step_count=30)
+
+TestDense.settings = TestSparse.settings = TestSparseSum.settings = settings(
+    max_examples=50, stateful_step_count=30
+)

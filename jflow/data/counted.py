@@ -1,0 +1,65 @@
+"""Any Python iterable as a source, whose position is how many elements it gave."""
+
+from __future__ import annotations
+
+import collections.abc
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from jflow import errors
+from jflow.data.element import as_element
+from jflow.data.engine import grain
+from jflow.data.function import AtElement
+from jflow.data.stream import State
+
+_END = object()
+
+
+class Counted(grain.DatasetIterator[Any]):
+    """Starts an iterable again and skips what was given before, to get to a position."""
+
+    def __init__(self, step: str, start: Callable[[], Iterable[Any]]) -> None:
+        super().__init__()
+        self._step = step
+        self._start = start
+        self._given = 0
+        self._values: collections.abc.Iterator[Any] | None = None
+
+    def __next__(self) -> Any:
+        with AtElement(self._step, self._given):
+            if self._values is None:
+                self._values = self._opened()
+            value = next(self._values, _END)
+            if value is not _END:
+                value = as_element(value)
+        if value is _END:
+            raise StopIteration
+        self._given += 1
+        return value
+
+    def _opened(self) -> collections.abc.Iterator[Any]:
+        values = iter(self._start())
+        for skipped in range(self._given):
+            if next(values, _END) is _END:
+                raise errors.DataLossError(
+                    f"{self._step} has {skipped} elements now, but the position to continue from "
+                    f"is after element {self._given}; give it the data it had, or start anew"
+                )
+        return values
+
+    def get_state(self) -> State:
+        return {"given": self._given}
+
+    def set_state(self, state: State) -> None:
+        self._close_values()
+        self._given = state["given"]
+
+    def _close_values(self) -> None:
+        # A generator may hold files and such until it is closed.
+        if isinstance(self._values, collections.abc.Generator):
+            self._values.close()
+        self._values = None
+
+    def close(self) -> None:
+        self._close_values()
+        super().close()

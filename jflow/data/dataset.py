@@ -1,0 +1,485 @@
+"""`Dataset`: what users build pipelines of."""
+
+from __future__ import annotations
+
+import json
+import operator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property, partial
+from typing import Any, TypeAlias
+
+import jax
+import numpy as np
+
+from jflow import errors
+from jflow.data import element as elements
+from jflow.data import files as record_files
+from jflow.data import stage as stages
+from jflow.data.counted import Counted
+from jflow.data.element import TensorSpec, as_element
+from jflow.data.engine import grain
+from jflow.data.function import Call, name_of
+from jflow.data.generators import find_generator
+from jflow.data.interleave import Interleaved
+from jflow.data.iterator import DatasetIterator
+from jflow.data.position import PositionStore
+from jflow.data.rows import Numbers, Slices
+from jflow.data.stage import Epochs, Stage
+from jflow.data.stream import Cursor, Stream
+
+Build: TypeAlias = Callable[[Epochs], Stage]
+
+
+class Dataset:
+    """A sequence of elements, described step by step; nothing is read until it is iterated.
+
+    An element is a pytree of NumPy arrays and scalars, str and bytes. Datasets do not change: each
+    method returns a new one. Made by the class methods whose names begin with `from_`, and `range`.
+
+    Attributes:
+      steps: the pipeline in words, a line for each step; two datasets with equal steps can restore
+        each other's positions.
+    """
+
+    def __init__(self, steps: Sequence[str], build: Build, spec: Callable[[], Any]) -> None:
+        self.steps = tuple(steps)
+        self._build = build
+        self._spec = spec
+
+    # Sources.
+
+    @classmethod
+    def from_tensor_slices(cls, tensors: Any) -> Dataset:
+        """The rows of arrays.
+
+        Args:
+          tensors: a pytree of arrays, or lists of numbers, str or bytes, with first axes of one
+            length. A tuple of two arrays gives pairs of rows.
+
+        Raises:
+          InvalidArgumentError: an array has no first axis, or their lengths differ.
+        """
+        arrays = jax.tree.map(_as_rows, tensors, is_leaf=lambda leaf: isinstance(leaf, list))
+        lengths = {array.shape[0] if array.ndim else None for array in jax.tree.leaves(arrays)}
+        if len(lengths) != 1 or None in lengths:
+            raise errors.InvalidArgumentError(
+                "from_tensor_slices expects arrays with first axes of one length, got "
+                f"{elements.spec_of(arrays)}"
+            )
+        spec = elements.unbatched_spec(elements.spec_of(arrays))
+        rows = Slices(arrays, lengths.pop() or 0)
+        step = f"from_tensor_slices({len(rows)} x {spec})"
+        return cls([step], lambda _: grain.MapDataset.source(rows), lambda: spec)
+
+    @classmethod
+    def from_tensors(cls, tensors: Any) -> Dataset:
+        """One element, the pytree itself."""
+        only = as_element(tensors)
+        spec = elements.spec_of(only)
+        step = f"from_tensors({spec})"
+        return cls([step], lambda _: grain.MapDataset.source([only]), lambda: spec)
+
+    @classmethod
+    def range(cls, *bounds: int) -> Dataset:
+        """The numbers of Python's `range` with the same arguments, as int64."""
+        numbers = range(*bounds)
+        rows = Numbers(numbers)
+        spec = TensorSpec((), np.dtype(np.int64))
+        return cls([repr(numbers)], lambda _: grain.MapDataset.source(rows), lambda: spec)
+
+    @classmethod
+    def from_generator(
+        cls, generator: str | Callable[..., Iterable[Any]], args: Sequence[Any] = ()
+    ) -> Dataset:
+        """The values that a generator function yields.
+
+        A position in it is a count: to continue, the generator is started again and its first
+        values are skipped, so it must yield the same ones each time.
+
+        Args:
+          generator: the function, or the name it was registered under with `register_generator`.
+          args: its arguments, fit for JSON, as they tell one dataset from another.
+
+        Raises:
+          NotFoundError: no generator has the name.
+          InvalidArgumentError: the arguments are not fit for JSON.
+        """
+        function = find_generator(generator) if isinstance(generator, str) else generator
+        name = generator if isinstance(generator, str) else name_of(generator)
+        try:
+            shown = json.dumps(list(args))
+        except (TypeError, ValueError) as error:
+            raise errors.InvalidArgumentError(
+                f"the arguments of the generator {name} must be fit for JSON, got {args!r:.200}"
+            ) from error
+        return cls._counted(f"from_generator({name}, {shown})", lambda: function(*args))
+
+    @classmethod
+    def from_iterable(cls, iterable: Iterable[Any]) -> Dataset:
+        """The values of any Python iterable that can be iterated again, such as another library's
+        loader.
+
+        A position in it is a count: to continue, the iterable is read again from its start, and
+        what was given before is skipped.
+
+        Raises:
+          InvalidArgumentError: it is an iterator, which can be read only once.
+        """
+        if isinstance(iterable, Iterator):
+            raise errors.InvalidArgumentError(
+                f"from_iterable needs what can be iterated again, got {type(iterable).__name__}, "
+                "which ends after one pass; give the function that makes it to from_generator"
+            )
+        return cls._counted(f"from_iterable({type(iterable).__name__})", lambda: iterable)
+
+    @classmethod
+    def _counted(cls, step: str, start: Callable[[], Iterable[Any]]) -> Dataset:
+        def build(_: Epochs) -> Stage:
+            return Stream(lambda: Counted(step, start))
+
+        return cls([step], build, lambda: elements.spec_of(_first(build, step)))
+
+    @classmethod
+    def from_files(
+        cls,
+        files: record_files.Path | Sequence[record_files.Path],
+        kind: str = "text",
+        **options: Any,
+    ) -> Dataset:
+        """The records of files, one file after the other, as bytes.
+
+        Args:
+          files: a list, kept in its order, or a pattern such as "logs/*.txt", whose matches are
+            sorted.
+          kind: "text" for lines without their ends, "tfrecord", "fixed", "parquet" for rows as
+            serialized Examples, or "array_record", whose records can be had by number and so
+            shuffled in full.
+          **options: those of the kind's reader in `jflow.records`, such as `record_bytes`.
+
+        Raises:
+          NotFoundError: the pattern matches nothing.
+          InvalidArgumentError: there is no such kind.
+        """
+        record_files.check_kind(kind)
+        paths = record_files.named(files)
+
+        def build(_: Epochs) -> Stage:
+            if kind == "array_record":
+                records: Any = grain.sources.ArrayRecordDataSource(paths)
+                return grain.MapDataset.source(records)
+            return Stream(lambda: record_files.FileRecords(kind, paths, options))
+
+        step = record_files.shown(kind, paths, options)
+        return cls([step], build, lambda: elements.spec_of(_first(build, step)))
+
+    # Transformations of each element.
+
+    def map(self, function: Callable[..., Any], num_parallel_calls: int | None = None) -> Dataset:
+        """A function of each element.
+
+        Args:
+          function: gets the element; of a tuple, its parts as arguments of their own.
+          num_parallel_calls: how many threads call it at once; the order stays. None calls it in
+            the thread that iterates.
+
+        Raises:
+          InvalidArgumentError: `num_parallel_calls` is not positive.
+        """
+        threads = (
+            0 if num_parallel_calls is None else _count("num_parallel_calls", num_parallel_calls, 1)
+        )
+        call = Call(f"map({name_of(function)})", function, as_element)
+
+        def build(epochs: Epochs) -> Stage:
+            return stages.mapped(self._build(epochs), call, threads)
+
+        def spec() -> Any:
+            # What the function makes of an axis without a fixed length is not known.
+            one = elements.spec_of(_first(build, call.step))
+            return elements.loosened(one, elements.unknown_axes(self.element_spec))
+
+        return Dataset([*self.steps, call.step], build, spec)
+
+    def filter(self, predicate: Callable[..., Any]) -> Dataset:
+        """The elements for which a function, called as by `map`, is true."""
+        call = Call(f"filter({name_of(predicate)})", predicate, bool)
+        return self._then(call.step, lambda stage: stages.filtered(stage, call))
+
+    def enumerate(self) -> Dataset:
+        """Pairs of an element's number, int64 from 0, and the element."""
+        return self._then(
+            "enumerate()",
+            lambda stage: stages.mapped(stage, lambda n, element: (np.int64(n), element)),
+            lambda spec: (TensorSpec((), np.dtype(np.int64)), spec),
+        )
+
+    # Which elements, and in which order.
+
+    def take(self, count: int) -> Dataset:
+        """The first `count` elements, or all where there are fewer."""
+        wanted = slice(_count("count", count, 0))
+        return self._then(f"take({count})", lambda stage: stages.sliced(stage, wanted))
+
+    def skip(self, count: int) -> Dataset:
+        """All but the first `count` elements."""
+        wanted = slice(_count("count", count, 0), None)
+        return self._then(f"skip({count})", lambda stage: stages.sliced(stage, wanted))
+
+    def shard(self, num_shards: int, index: int) -> Dataset:
+        """Every `num_shards`-th element from number `index` on: disjoint for different indices.
+
+        Raises:
+          InvalidArgumentError: the index is not below the number of shards.
+        """
+        _count("num_shards", num_shards, 1)
+        if _count("index", index, 0) >= num_shards:
+            raise errors.InvalidArgumentError(
+                f"shard expects an index below num_shards={num_shards}, got {index}"
+            )
+        wanted = slice(index, None, num_shards)
+        return self._then(
+            f"shard({num_shards}, {index})", lambda stage: stages.sliced(stage, wanted)
+        )
+
+    def shuffle(
+        self,
+        buffer_size: int | None = None,
+        *,
+        seed: int = 0,
+        reshuffle_each_iteration: bool = True,
+    ) -> Dataset:
+        """Another order, which the seed decides.
+
+        Args:
+          buffer_size: how many elements of a stream are read and given in another order before the
+            next ones are. Where elements can be had by number all are shuffled, without a buffer,
+            and this may be left out.
+          seed: the same seed gives the same order each time a dataset is iterated.
+          reshuffle_each_iteration: whether each epoch of a `repeat` has an order of its own.
+
+        Raises:
+          InvalidArgumentError: the elements come as a stream and there is no `buffer_size`.
+        """
+        if buffer_size is not None:
+            _count("buffer_size", buffer_size, 1)
+        _count("seed", seed, 0)
+
+        def build(epochs: Epochs) -> Stage:
+            stage = self._build(epochs)
+            return stages.shuffled(stage, epochs, buffer_size, seed, not reshuffle_each_iteration)
+
+        build(())
+        step = f"shuffle({buffer_size}, seed={seed}, reshuffle={reshuffle_each_iteration})"
+        return Dataset([*self.steps, step], build, lambda: self.element_spec)
+
+    def repeat(self, count: int | None = None) -> Dataset:
+        """The elements `count` times over, or for ever."""
+        if count is not None:
+            _count("count", count, 0)
+        if count == 0:
+            return self.take(0)
+
+        def build(epochs: Epochs) -> Stage:
+            return stages.repeated(self._build, epochs, count)
+
+        return Dataset([*self.steps, f"repeat({count})"], build, lambda: self.element_spec)
+
+    # Groups of elements.
+
+    def batch(self, batch_size: int, drop_remainder: bool = False) -> Dataset:
+        """Stacks elements along a new first axis; strings become object arrays.
+
+        Args:
+          batch_size: how many.
+          drop_remainder: whether to leave out a last batch that is smaller.
+        """
+        size = _count("batch_size", batch_size, 1)
+        return self._then(
+            f"batch({size}, drop_remainder={drop_remainder})",
+            lambda stage: stages.batched(stage, size, drop_remainder, elements.stack),
+            lambda spec: elements.batched_spec(spec, size if drop_remainder else None),
+        )
+
+    def padded_batch(
+        self, batch_size: int, *, padding_value: Any = 0, drop_remainder: bool = False
+    ) -> Dataset:
+        """As `batch`, of arrays that are first padded at the end to the longest of the batch."""
+        size = _count("batch_size", batch_size, 1)
+        collate = partial(elements.pad_and_stack, value=padding_value)
+        return self._then(
+            f"padded_batch({size}, {padding_value!r}, drop_remainder={drop_remainder})",
+            lambda stage: stages.batched(stage, size, drop_remainder, collate),
+            lambda spec: elements.batched_spec(spec, size if drop_remainder else None, padded=True),
+        )
+
+    def unbatch(self) -> Dataset:
+        """The elements of batches, one for each index of the first axis."""
+        return self._then("unbatch()", stages.unbatched, elements.unbatched_spec)
+
+    # Several datasets.
+
+    @classmethod
+    def zip(cls, *datasets: Dataset) -> Dataset:
+        """Tuples of an element of each dataset, until the shortest ends.
+
+        Raises:
+          InvalidArgumentError: no dataset is given.
+        """
+        if not datasets:
+            raise errors.InvalidArgumentError("zip expects one dataset or more, got none")
+        return cls(
+            _joined("zip", datasets),
+            lambda epochs: stages.zipped([dataset._build(epochs) for dataset in datasets]),
+            lambda: tuple(dataset.element_spec for dataset in datasets),
+        )
+
+    def concatenate(self, dataset: Dataset) -> Dataset:
+        """The elements of another dataset after those of this one."""
+        both = (self, dataset)
+        return Dataset(
+            _joined("concatenate", both),
+            lambda epochs: stages.concatenated([one._build(epochs) for one in both]),
+            lambda: elements.common_spec([one.element_spec for one in both]),
+        )
+
+    def interleave(
+        self, function: Callable[..., Dataset], cycle_length: int = 8, block_length: int = 1
+    ) -> Dataset:
+        """Makes a dataset of each element, and reads several of them in turn.
+
+        Args:
+          function: makes a dataset of an element, called as by `map`, such as one of a file's name.
+          cycle_length: how many datasets are read in turn; one that ends gives way to the next.
+          block_length: how many elements of a dataset are taken before the next has its turn.
+        """
+        lanes = _count("cycle_length", cycle_length, 1)
+        block = _count("block_length", block_length, 1)
+        call = Call(f"interleave({name_of(function)})", function, _as_dataset)
+
+        def build(epochs: Epochs) -> Stage:
+            def open_lane(number: int, element: Any) -> Cursor:
+                inner: Dataset = call(number, element)
+                return iter(stages.streamed(inner._build(epochs)))
+
+            start = partial(Interleaved, open_lane=open_lane, lanes=lanes, block=block)
+            return Stream(start, stages.streamed(self._build(epochs)))
+
+        def spec() -> Any:
+            inner: Dataset = call(0, _first(self._build, call.step))
+            return inner.element_spec
+
+        step = f"interleave({name_of(function)}, {lanes}, {block})"
+        return Dataset([*self.steps, step], build, spec)
+
+    # Reading.
+
+    def prefetch(self, count: int) -> Dataset:
+        """Has a thread prepare up to `count` elements ahead; no part of a position."""
+        size = _count("count", count, 1)
+        return Dataset(
+            self.steps,
+            lambda epochs: stages.prefetched(self._build(epochs), size),
+            lambda: self.element_spec,
+        )
+
+    @cached_property
+    def element_spec(self) -> Any:
+        """Shapes and dtypes of the elements, as a pytree of `TensorSpec`.
+
+        A length is None where it may differ from element to element. Where user's code makes the
+        elements, the first one is made to look at it.
+
+        Raises:
+          OutOfRangeError: that would be needed, and there is no element.
+        """
+        return self._spec()
+
+    def iterator(
+        self, position: PositionStore | None = None, *, save_every: int = 1000
+    ) -> DatasetIterator:
+        """Begins a pass over the elements, or continues one.
+
+        Args:
+          position: where the iterator finds its position and keeps it: after every `save_every`
+            elements, once the next one is asked for, and when it is closed; at the end of a `with`
+            block only if there was no error. Who asks for an element is taken to be done with those
+            before it, so one thread should do so.
+          save_every: how many elements are given again at most if the process dies.
+
+        Raises:
+          FailedPreconditionError: the kept position is of another pipeline.
+        """
+        every = _count("save_every", save_every, 1)
+        return DatasetIterator(self.steps, self._start, position, every)
+
+    def __iter__(self) -> DatasetIterator:
+        return self.iterator()
+
+    def __repr__(self) -> str:
+        return f"<Dataset {' | '.join(self.steps)}>"
+
+    def _start(self) -> Cursor:
+        return iter(stages.streamed(self._build(())))
+
+    def _then(
+        self,
+        step: str,
+        transform: Callable[[Stage], Stage],
+        spec: Callable[[Any], Any] = lambda spec: spec,
+    ) -> Dataset:
+        """This dataset with one more step."""
+        return Dataset(
+            [*self.steps, step],
+            lambda epochs: transform(self._build(epochs)),
+            lambda: spec(self.element_spec),
+        )
+
+
+def _joined(step: str, datasets: Sequence[Dataset]) -> list[str]:
+    steps = [
+        f"{step}[{number}]: {line}"
+        for number, dataset in enumerate(datasets)
+        for line in dataset.steps
+    ]
+    return [*steps, f"{step}({len(datasets)})"]
+
+
+def _first(build: Build, step: str) -> Any:
+    iterator = iter(stages.streamed(build(())))
+    try:
+        return next(iterator)
+    except StopIteration:
+        raise errors.OutOfRangeError(
+            f"{step} has no element, so that their shapes and dtypes are not known"
+        ) from None
+    finally:
+        iterator.close()
+
+
+def _as_rows(leaf: Any) -> np.ndarray[Any, Any]:
+    strings = isinstance(leaf, list) and leaf and isinstance(leaf[0], str | bytes)
+    rows = np.asarray(leaf, dtype=object if strings else None)
+    rows = rows.astype(object) if rows.dtype.kind in "US" else rows.view()
+    # A row is part of the array: a function that wrote into it would change the data.
+    rows.flags.writeable = False
+    return rows
+
+
+def _as_dataset(value: Any) -> Dataset:
+    if not isinstance(value, Dataset):
+        raise errors.InvalidArgumentError(
+            f"the function of interleave must return a Dataset, got {type(value).__name__}"
+        )
+    return value
+
+
+def _count(name: str, value: Any, least: int) -> int:
+    try:
+        number = -1 if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = -1
+    if number < least:
+        raise errors.InvalidArgumentError(
+            f"{name} must be an integer of {least} or more, got {value!r}"
+        )
+    return number

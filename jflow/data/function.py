@@ -1,0 +1,57 @@
+"""Calling a user's function on an element, so that an error says which and where."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """The name a user knows a function by: what a saved position calls it, too."""
+    if isinstance(function, functools.partial):
+        return name_of(function.func)
+    return getattr(function, "__name__", type(function).__name__)
+
+
+class AtElement:
+    """Notes on an error in a user's code which step of the pipeline and which element it was."""
+
+    def __init__(self, step: str, number: int) -> None:
+        self._step = step
+        self._number = number
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if isinstance(error, StopIteration):
+            # It would pass for the end of the data.
+            raise RuntimeError(
+                f"{self._step} raised StopIteration at element {self._number}"
+            ) from error
+        if isinstance(error, Exception):
+            error.add_note(
+                f"in {self._step} of a dataset, at element {self._number} (counted from 0)"
+            )
+
+
+@dataclass(frozen=True)
+class Call:
+    """A user's function as a step: tuples are spread over its arguments, as tf.data does.
+
+    Attributes:
+      step: what an error calls it, such as "map(normalise)".
+      function: the user's function.
+      finish: what is made of its result, inside the same care for errors.
+    """
+
+    step: str
+    function: Callable[..., Any]
+    finish: Callable[[Any], Any]
+
+    def __call__(self, number: int, element: Any) -> Any:
+        with AtElement(self.step, number):
+            spread = element if type(element) is tuple else (element,)
+            return self.finish(self.function(*spread))

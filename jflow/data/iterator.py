@@ -1,0 +1,158 @@
+"""The iterator that users hold: one pass over a dataset, with a position that can be kept."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from jflow import errors
+from jflow.data.position import PositionStore, packed, parsed, unpacked
+from jflow.data.stream import Cursor, State
+
+
+class DatasetIterator:
+    """One pass over a dataset.
+
+    Threads may share one; each element goes to one of them. After an error the position is still
+    before the element that failed, so that a next call tries it again.
+    """
+
+    def __init__(
+        self,
+        steps: Sequence[str],
+        start: Callable[[], Cursor],
+        store: PositionStore | None,
+        save_every: int,
+    ) -> None:
+        self._steps = steps
+        self._start = start
+        self._store = store
+        self._save_every = save_every
+        self._lock = threading.Lock()
+        self._inner: Cursor | None = None
+        self._position: State | None = None  # Where to start an inner iterator.
+        self._unsaved = 0
+        self._closed = False
+        kept = None if store is None else store.load()
+        if kept is not None:
+            self._position = unpacked(steps, parsed(kept))
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:
+        with self._lock:
+            self._check_open()
+            # Who asks for the next element is done with those before it.
+            if self._unsaved >= self._save_every:
+                self._save()
+            inner = self._opened()
+            before = inner.get_state()
+            try:
+                element = next(inner)
+            except StopIteration:
+                raise
+            except BaseException:
+                self._restart(before)
+                raise
+            self._unsaved += 1
+            return element
+
+    def get_state(self) -> dict[str, Any]:
+        """The position after the element given last, as JSON's types.
+
+        Returns:
+          The position with the steps of the pipeline, for `set_state` of an iterator of the same
+          pipeline, in this process or another.
+
+        Raises:
+          FailedPreconditionError: the iterator is closed.
+        """
+        with self._lock:
+            self._check_open()
+            return self._state()
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Goes to a position, so that the element after it comes next.
+
+        Args:
+          state: what `get_state` returned.
+
+        Raises:
+          InvalidArgumentError: the value is not a state.
+          FailedPreconditionError: it is of another pipeline, which differs as the message says; or
+            the iterator is closed. The iterator stays where it is.
+        """
+        with self._lock:
+            self._check_open()
+            self._restart(unpacked(self._steps, state))
+
+    def close(self) -> None:
+        """Keeps the position, where there is a store, and ends all threads and open files."""
+        with self._lock:
+            if self._closed:
+                return
+            try:
+                if self._store is not None:
+                    self._save()
+            finally:
+                self._end()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self.close()
+            return
+        # The element in hand was not dealt with: the position stays the one kept before.
+        with self._lock:
+            self._end()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise errors.FailedPreconditionError(
+                "the dataset's iterator is closed; make another with dataset.iterator()"
+            )
+
+    def _opened(self) -> Cursor:
+        if self._inner is None:
+            inner = self._start()
+            try:
+                if self._position is not None:
+                    inner.set_state(self._position)
+            except BaseException:
+                inner.close()
+                raise
+            self._inner = inner
+        return self._inner
+
+    def _restart(self, position: State) -> None:
+        if self._inner is not None:
+            self._inner.close()
+        self._inner = None
+        self._position = position
+
+    def _state(self) -> dict[str, Any]:
+        if self._inner is None and self._position is not None:
+            return packed(self._steps, self._position)
+        return packed(self._steps, self._opened().get_state())
+
+    def _save(self) -> None:
+        if self._store is not None:
+            self._store.save(json.dumps(self._state()))
+        self._unsaved = 0
+
+    def _end(self) -> None:
+        self._closed = True
+        if self._inner is not None:
+            self._inner.close()
+        self._inner = None

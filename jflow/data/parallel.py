@@ -1,0 +1,71 @@
+"""A function of a stream's elements, called on several threads, with the results in order."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from jflow.data.engine import grain
+from jflow.data.stream import Cursor, State
+
+
+class Parallel(grain.DatasetIterator[Any]):
+    """Reads ahead as many elements as it has threads.
+
+    Its position is its input's before the oldest element that is not given yet: the same as
+    without threads, so their number may change between saving a position and restoring it.
+    """
+
+    def __init__(self, parent: Cursor, call: Callable[[Any], Any], threads: int) -> None:
+        super().__init__(parent)
+        self._call = call
+        self._threads = threads
+        self._pool: ThreadPoolExecutor | None = None
+        self._ahead: deque[tuple[State, Future[Any]]] = deque()
+        self._ended = False
+
+    def __next__(self) -> Any:
+        while not self._ended and len(self._ahead) < self._threads:
+            self._read()
+        if not self._ahead:
+            raise StopIteration
+        return self._ahead.popleft()[1].result()
+
+    def _read(self) -> None:
+        before = self._parent.get_state()
+        try:
+            result = self._submit(next(self._parent))
+        except StopIteration:
+            self._ended = True
+            return
+        except Exception as error:
+            # It is due after the results of the elements before it.
+            self._ended = True
+            result = Future()
+            result.set_exception(error)
+        self._ahead.append((before, result))
+
+    def _submit(self, element: Any) -> Future[Any]:
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="jflow-data")
+        return self._pool.submit(self._call, element)
+
+    def get_state(self) -> State:
+        return self._ahead[0][0] if self._ahead else self._parent.get_state()
+
+    def set_state(self, state: State) -> None:
+        self._stop()
+        self._parent.set_state(state)
+        self._ended = False
+
+    def _stop(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+        self._pool = None
+        self._ahead.clear()
+
+    def close(self) -> None:
+        self._stop()
+        super().close()

@@ -1,0 +1,136 @@
+"""Datasets whose elements have numbers: what Grain lacks, as its `MapDataset`.
+
+Grain numbers the elements of later epochs on: number `n` of a dataset of length `n` is element 0 of
+the second epoch. A step keeps the epoch and works on the number within it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from jflow.data.engine import experimental, grain
+
+ENDLESS = 2**62
+"""The most elements that may have numbers: nobody gets to the end, and `len` has room for it."""
+
+_WHOLE_ORDERS = 2**16
+"""Up to this length an order is made as a whole: number by number is quick only above it."""
+
+
+class Slices:
+    """The rows of a pytree of arrays."""
+
+    def __init__(self, arrays: Any, length: int) -> None:
+        self._arrays = arrays
+        self._length = length
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, index: int) -> Any:
+        return jax.tree.map(lambda array: array[index], self._arrays)
+
+
+class Numbers:
+    """The numbers of a range, as int64."""
+
+    def __init__(self, numbers: range) -> None:
+        self._numbers = numbers
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __getitem__(self, index: int) -> np.int64:
+        return np.int64(self._numbers[index])
+
+
+class Mapped(grain.MapDataset[Any]):
+    """A function of every element and its number; `threads` may call it at once."""
+
+    def __init__(
+        self, parent: grain.MapDataset[Any], call: Callable[[int, Any], Any], threads: int = 0
+    ) -> None:
+        super().__init__(parent)
+        self._call = call
+        self.threads = threads
+
+    def __len__(self) -> int:
+        return len(self._parent)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return self.slice(index)
+        return self._call(index % len(self), self._parent[index])
+
+
+class Endless(grain.MapDataset[Any]):
+    """Epoch after epoch of a dataset that is not empty.
+
+    Its own length is a whole number of them, so that an epoch of it begins with one of theirs;
+    Grain's endless `repeat` ends within one.
+    """
+
+    def __len__(self) -> int:
+        return ENDLESS - ENDLESS % len(self._parent)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return self.slice(index)
+        return self._parent[index]
+
+
+class Permuted(grain.MapDataset[Any]):
+    """All elements in another order, for each epoch its own unless it is `fixed`."""
+
+    def __init__(
+        self, parent: grain.MapDataset[Any], seed: int, epochs: tuple[int, ...], fixed: bool
+    ) -> None:
+        super().__init__(parent)
+        self._seed = seed
+        self._epochs = epochs
+        self._fixed = fixed
+
+    def __len__(self) -> int:
+        return len(self._parent)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return self.slice(index)
+        epoch, number = divmod(index, len(self))
+        seed = folded(self._seed, () if self._fixed else (*self._epochs, epoch))
+        return self._parent[epoch * len(self) + _permuted(number, len(self), seed)]
+
+
+def _permuted(number: int, length: int, seed: int) -> int:
+    if length <= _WHOLE_ORDERS:
+        return int(order(length, seed)[number])
+    # Grain's order of 4**k + 1 numbers has one twice and one never; in the order of one number more
+    # the number that is too large is passed over.
+    last = length if (length - 1).bit_count() == 1 else length - 1
+    other = length
+    while other >= length:
+        other = number = experimental.index_shuffle(number, max_index=last, seed=seed, rounds=4)
+    return int(other)
+
+
+@functools.lru_cache
+def folded(seed: int, epochs: tuple[int, ...]) -> int:
+    """The seed of one epoch, of 32 bits."""
+    return int(np.random.SeedSequence((seed, *epochs)).generate_state(1)[0])
+
+
+@functools.lru_cache(maxsize=16)
+def order(length: int, seed: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """The numbers below a length in an order that is the same with every version of NumPy."""
+    return np.argsort(np.random.Philox(key=seed).random_raw(length), kind="stable")
+
+
+def most_threads(rows: grain.MapDataset[Any]) -> int:
+    """How many threads the most parallel step of a dataset asks for."""
+    own = rows.threads if isinstance(rows, Mapped) else 0
+    return max([own, *(most_threads(parent) for parent in rows.parents)])

@@ -1,0 +1,175 @@
+"""Datasets that are read from the start, element by element: what Grain lacks.
+
+An iterator's state is a dictionary of numbers and of its inputs' states. `set_state` brings a new
+iterator, or one that is somewhere else, to the element after the one that `get_state` saw.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from jflow.data.engine import grain
+
+State = dict[str, Any]
+Cursor = grain.DatasetIterator[Any]
+"""Grain's iterator: what gives elements and has a state."""
+
+
+class Stream(grain.IterDataset[Any]):
+    """The dataset whose iterators are made by a function from iterators of its inputs."""
+
+    def __init__(self, start: Callable[..., Cursor], *inputs: grain.IterDataset[Any]) -> None:
+        super().__init__(inputs)
+        self._start = start
+
+    def __iter__(self) -> Cursor:
+        return self._start(*(iter(parent) for parent in self.parents))
+
+
+class Sliced(grain.DatasetIterator[Any]):
+    """The elements whose numbers are in a slice, as `itertools.islice` takes them."""
+
+    def __init__(self, parent: Cursor, wanted: slice) -> None:
+        super().__init__(parent)
+        self._wanted = range(*wanted.indices(sys.maxsize))
+        self._read = 0
+
+    def __next__(self) -> Any:
+        while self._wanted and self._read <= self._wanted[-1]:
+            element = next(self._parent)
+            self._read += 1
+            if self._read - 1 in self._wanted:
+                return element
+        raise StopIteration
+
+    def get_state(self) -> State:
+        return {"parent": self._parent.get_state(), "read": self._read}
+
+    def set_state(self, state: State) -> None:
+        self._parent.set_state(state["parent"])
+        self._read = state["read"]
+
+
+class Filtered(grain.DatasetIterator[Any]):
+    """The elements for which a function of number and element is true."""
+
+    def __init__(self, parent: Cursor, wanted: Callable[[int, Any], bool]) -> None:
+        super().__init__(parent)
+        self._wanted = wanted
+        self._read = 0
+
+    def __next__(self) -> Any:
+        while True:
+            element = next(self._parent)
+            self._read += 1
+            if self._wanted(self._read - 1, element):
+                return element
+
+    def get_state(self) -> State:
+        return {"parent": self._parent.get_state(), "read": self._read}
+
+    def set_state(self, state: State) -> None:
+        self._parent.set_state(state["parent"])
+        self._read = state["read"]
+
+
+class Unbatched(grain.DatasetIterator[Any]):
+    """The elements of batches, as a function takes these apart; its position is a batch and how
+    many of it are given."""
+
+    def __init__(self, parent: Cursor, unstack: Callable[[Any], list[Any]]) -> None:
+        super().__init__(parent)
+        self._unstack = unstack
+        self._before = parent.get_state()
+        self._batch: list[Any] = []
+        self._given = 0
+
+    def __next__(self) -> Any:
+        while self._given == len(self._batch):
+            self._before = self._parent.get_state()
+            self._batch, self._given = self._unstack(next(self._parent)), 0
+        self._given += 1
+        return self._batch[self._given - 1]
+
+    def get_state(self) -> State:
+        if self._given == len(self._batch):
+            return {"parent": self._parent.get_state(), "given": 0}
+        return {"parent": self._before, "given": self._given}
+
+    def set_state(self, state: State) -> None:
+        self._before, self._given = state["parent"], state["given"]
+        self._parent.set_state(self._before)
+        self._batch = self._unstack(next(self._parent)) if self._given else []
+
+
+class Concatenated(grain.DatasetIterator[Any]):
+    """The elements of one input after those of another."""
+
+    def __init__(self, *parents: Cursor) -> None:
+        super().__init__(parents)
+        self._current = 0
+
+    def __next__(self) -> Any:
+        while self._current < len(self._parents):
+            try:
+                return next(self._parents[self._current])
+            except StopIteration:
+                self._current += 1
+        raise StopIteration
+
+    def get_state(self) -> State:
+        states = [parent.get_state() for parent in self._parents]
+        return {"parents": states, "current": self._current}
+
+    def set_state(self, state: State) -> None:
+        for parent, inner in zip(self._parents, state["parents"], strict=True):
+            parent.set_state(inner)
+        self._current = state["current"]
+
+
+class Repeated(grain.DatasetIterator[Any]):
+    """Epochs of a dataset, which is made anew for each, so that it may know its number."""
+
+    def __init__(self, start: Callable[[int], Cursor], count: int | None) -> None:
+        super().__init__()
+        self._start = start
+        self._count = count
+        self._epoch = 0
+        self._inner: Cursor | None = None
+
+    def __next__(self) -> Any:
+        fresh = False
+        while self._epoch != self._count:
+            if self._inner is None:
+                self._inner, fresh = self._start(self._epoch), True
+            try:
+                return next(self._inner)
+            except StopIteration:
+                self.close_inner()
+                self._epoch += 1
+            if fresh and self._count is None:
+                break  # A whole epoch without an element: all others would be the same.
+        raise StopIteration
+
+    def get_state(self) -> State:
+        inner = None if self._inner is None else self._inner.get_state()
+        return {"epoch": self._epoch, "inner": inner}
+
+    def set_state(self, state: State) -> None:
+        self.close_inner()
+        self._epoch = state["epoch"]
+        if state["inner"] is not None:
+            self._inner = self._start(self._epoch)
+            self._inner.set_state(state["inner"])
+
+    def close_inner(self) -> None:
+        """Gives up what the current epoch holds."""
+        if self._inner is not None:
+            self._inner.close()
+        self._inner = None
+
+    def close(self) -> None:
+        self.close_inner()
+        super().close()
