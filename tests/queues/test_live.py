@@ -34,19 +34,9 @@ def pairs() -> tf.FIFOQueue:
     return tf.FIFOQueue(10, [tf.float32, tf.string], [(2,), ()])
 
 
-def size(queue: tf.QueueBase) -> int:
-    """How many elements a queue with a shared name holds, as graph code sees it."""
-    return len(drained(queue))
-
-
 def drained(queue: tf.QueueBase) -> list[Any]:
     """All that is in a queue; it is empty afterwards."""
-    found = []
-    while True:
-        try:
-            found.append(queue.get(SHORT_S))
-        except tf.errors.DeadlineExceededError:
-            return found
+    return [queue.get() for _ in range(int(queue.size()))]
 
 
 VALUES: dict[str, tuple[Any, Any]] = {
@@ -135,6 +125,31 @@ def test_get_up_to_waits_for_its_minimum_and_takes_all_there_is() -> None:
     assert queue.get_up_to(2).tolist() == [4, 5]
 
 
+def test_a_live_queue_can_be_closed_and_asked() -> None:
+    queue = tf.FIFOQueue(3, tf.int32, ())
+    entering = started(queue.put_many, [1, 2, 3, 4])
+    assert queue.get() == 1
+    assert got(entering) is None
+    assert (queue.size(), queue.is_closed()) == (3, False)
+    entering = started(queue.put, 5)
+    with pytest.raises(tf.errors.DeadlineExceededError):
+        queue.put(6, SHORT_S)
+    queue.close(cancel_pending_enqueues=True)
+    with pytest.raises(tf.errors.CancelledError, match="Enqueue operation was cancelled"):
+        got(entering)
+    assert queue.is_closed()
+    with pytest.raises(tf.errors.CancelledError, match="already closed"):
+        queue.close()
+    with pytest.raises(tf.errors.CancelledError, match="is closed"):
+        queue.put(7)
+    with pytest.raises(tf.errors.OutOfRangeError, match=r"requested 5, current size 3"):
+        queue.get_many(5)
+    assert queue.get_up_to(5).tolist() == [2, 3, 4]
+    for get in (queue.get, lambda: queue.get_up_to(2)):
+        with pytest.raises(tf.errors.OutOfRangeError, match="current size 0"):
+            get()
+
+
 @pytest.mark.parametrize(("n", "minimum"), [(3, 0), (3, 4), (3, -1)])
 def test_a_minimum_is_between_one_and_the_number(n: int, minimum: int) -> None:
     queue = tf.FIFOQueue(10, tf.int32, ())
@@ -142,12 +157,12 @@ def test_a_minimum_is_between_one_and_the_number(n: int, minimum: int) -> None:
         queue.get_up_to(n, minimum)
 
 
-def test_a_loop_takes_all_until_the_queue_is_closed(connection: tf.Connection) -> None:
+def test_a_loop_takes_all_until_the_queue_is_closed() -> None:
     queue = tf.FIFOQueue(2, tf.int32, ())
     taken = started(lambda: [int(element) for element in queue])
     for number in range(6):
         queue.put(number)
-    queue.shut()
+    queue.close()
     assert got(taken) == [*range(6)]
 
 
@@ -258,14 +273,10 @@ def test_closing_the_connection_ends_a_get_that_waits(backend: Backend) -> None:
         queue = tf.FIFOQueue(10, tf.int32, ())
         queue.put_many([1])
         waiting = started(queue.get_many, 2)
-        wait_until(lambda: len_of(queue) == 0)
+        wait_until(lambda: queue.size() == 0)
         connection.close()
         with pytest.raises(tf.errors.CancelledError):
             got(waiting)
-
-
-def len_of(queue: tf.QueueBase) -> int:
-    raise NotImplementedError
 
 
 @pytest.mark.parametrize(
