@@ -162,7 +162,7 @@ class Handle:
             raise TypeError(f"{self!r} takes {dtype.name}, got {value!r}")
         if dtype == string:
             raise TypeError(f"{self!r} takes strings, which a function that JAX traces has not")
-        return jax.numpy.asarray(value, dtype)
+        return jax.lax.stop_gradient(jax.numpy.asarray(value, dtype))
 
     def _act(
         self,
