@@ -40,8 +40,9 @@ format: $(VENV)/.dev ## puts the code into its standard form
 protos: $(VENV)/.protos ## writes jflow/wire/v1 from protos/
 	$(VENV)/protos/bin/python tools/generate_protos.py
 
-bench: $(VENV)/.dev $(VENV)/.tensorflow ## measures jflow beside its peers; writes bench/README.md
-	$(BIN)/python -m bench --tensorflow $(VENV)/tensorflow/bin/python
+bench: $(VENV)/.dev $(VENV)/.tensorflow $(VENV)/.reverb ## measures jflow beside its peers (ONLY=queues: that group); writes bench/README.md
+	$(BIN)/python -m bench --tensorflow $(VENV)/tensorflow/bin/python \
+	  --reverb $(VENV)/reverb/bin/python $(if $(ONLY),--only $(ONLY))
 
 clean: ## removes the environment and what tools left behind
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
@@ -63,6 +64,12 @@ $(VENV)/.tensorflow: | $(VENV)/bin/python
 	$(PYTHON) -m venv $(VENV)/tensorflow
 	$(VENV)/tensorflow/bin/python -m pip install --quiet --disable-pip-version-check tensorflow-cpu==2.21.0
 	touch $@
+
+# Reverb has no release for a newer Python: where it does not install, the bench leaves it out.
+$(VENV)/.reverb: | $(VENV)/bin/python
+	-python3.11 -m venv $(VENV)/reverb && \
+	$(VENV)/reverb/bin/python -m pip install --quiet --disable-pip-version-check \
+	  dm-reverb==0.14.0 'tensorflow-cpu==2.14.*' 'numpy<2' && touch $@
 
 # The generator is old, so that its code runs on old and new protobuf; it lives apart because it
 # would hold back the protobuf that everything else is tested with.

@@ -6,7 +6,7 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 
@@ -27,6 +27,16 @@ def alternate(calls: dict[str, Callable[[], Any]], n: int, rounds: int = 7) -> d
         for name, call in calls.items():
             taken[name].append(seconds(call, n))
     return {name: statistics.median(times) for name, times in taken.items()}
+
+
+def drain(items: Iterator[Any], n: int = 10_000, n_before: int = 3_000) -> float:
+    """Seconds an item of a stream; what waited in buffers while nobody took any does not count."""
+    for _ in range(n_before):
+        next(items)
+    begun = time.perf_counter()
+    for _ in range(n):
+        next(items)
+    return (time.perf_counter() - begun) / n
 
 
 def tell(figures: dict[str, float]) -> None:

@@ -50,6 +50,7 @@ from jflow.ops import FixedLengthRecordReader as FixedLengthRecordReader
 from jflow.ops import IdentityReader as IdentityReader
 from jflow.ops import PaddingFIFOQueue as PaddingFIFOQueue
 from jflow.ops import ParquetReader as ParquetReader
+from jflow.ops import Position as Position
 from jflow.ops import PriorityQueue as PriorityQueue
 from jflow.ops import QueueBase as QueueBase
 from jflow.ops import RandomShuffleQueue as RandomShuffleQueue
@@ -66,6 +67,7 @@ from jflow.ops import assign_add as assign_add
 from jflow.ops import assign_sub as assign_sub
 from jflow.ops import cast as cast
 from jflow.ops import constant as constant
+from jflow.ops import count_up_to as count_up_to
 from jflow.ops import decode_csv as decode_csv
 from jflow.ops import decode_image as decode_image
 from jflow.ops import decode_jpeg as decode_jpeg
@@ -78,6 +80,8 @@ from jflow.ops import global_variables as global_variables
 from jflow.ops import global_variables_initializer as global_variables_initializer
 from jflow.ops import group as group
 from jflow.ops import identity as identity
+from jflow.ops import local_variables as local_variables
+from jflow.ops import local_variables_initializer as local_variables_initializer
 from jflow.ops import no_op as no_op
 from jflow.ops import parse_example as parse_example
 from jflow.ops import parse_single_example as parse_single_example

@@ -6,13 +6,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from queue import SimpleQueue
 
 import grpc
 import numpy as np
 
 import jflow as tf
+from bench import memory
 from bench.echo_server import N_BYTES, OPTIONS
 from bench.timing import alternate, tell
 
@@ -74,21 +74,16 @@ def calls(cluster: tf.LocalCluster, raw: grpc.Channel) -> None:
 
 def extra_memory(cluster: tf.LocalCluster) -> None:
     """Bytes that the server takes at most beyond what it had, while a variable is fetched."""
-    status = Path(f"/proc/{cluster.pid('worker', 0)}/status")
-
-    def taken(figure: str) -> int:
-        (line,) = (one for one in status.read_text().splitlines() if one.startswith(figure))
-        return int(line.split()[1]) << 10
-
+    pid = cluster.pid("worker", 0)
     with tf.device("/job:worker/task:0"):
         near = tf.Variable(lambda: tf.numpy.ones(N_BYTES // 4), name="big")
     with tf.Session(cluster.target("worker", 0)) as session:
         session.run(tf.global_variables_initializer())
-        before = taken("VmRSS:")
-        status.with_name("clear_refs").write_text("5")  # the peak begins anew
+        before = memory.resident(pid)
+        memory.begin_peak(pid)
         for _ in range(5):
             session.run(near)
-        tell({"memory to fetch 100 MB": taken("VmHWM:") - before})
+        tell({"memory to fetch 100 MB": memory.peak(pid) - before})
 
 
 def tensors(cluster: tf.LocalCluster, raw: grpc.Channel) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 
 from jflow.cluster import Device, Task
-from jflow.graph import is_host
+from jflow.graph import is_host, is_switched_off
 
 
 def local_devices(task: Task) -> dict[Device, jax.Device]:
@@ -26,5 +26,9 @@ def local_devices(task: Task) -> dict[Device, jax.Device]:
 
 
 def put(value: Any, device: jax.Device) -> Any:
-    """A value where what runs on a device takes it: on the device, or for host tensors as it is."""
-    return value if is_host(value) else jax.device_put(value, device)
+    """A value where what runs on a device takes it: on the device, or for host tensors as it is.
+
+    JAX would cut off half of what programs are too narrow for.
+    """
+    stays = is_host(value) or is_switched_off(value.dtype)
+    return value if stays else jax.device_put(value, device)

@@ -11,8 +11,10 @@ import numpy as np
 
 from jflow.errors import InvalidArgumentError
 from jflow.execution.accumulators import ACCUMULATOR_OPERATIONS
+from jflow.execution.positions import POSITION_OPERATIONS
 from jflow.execution.queues import QUEUE_OPERATIONS
 from jflow.execution.readers import READER_OPERATIONS
+from jflow.execution.rows import ROW_FUNCTIONS
 from jflow.execution.waiting import Operation
 from jflow.graph import NUMBERS, Array
 from jflow.graph.dims import may_be
@@ -52,12 +54,14 @@ _FUNCTIONS: Mapping[str, HostFunction] = {
     "check_indices": _check_indices,
     "cast": _cast,
     "ensure_shape": _ensure_shape,
+    **ROW_FUNCTIONS,
     **DECODERS,
 }
 
 _OPERATIONS: Mapping[str, Operation] = {
     **QUEUE_OPERATIONS,
     **ACCUMULATOR_OPERATIONS,
+    **POSITION_OPERATIONS,
     **READER_OPERATIONS,
 }
 

@@ -33,6 +33,7 @@ NUMBERS: dict[str, np.dtype[Any]] = {
 """The dtypes of arrays by name: those of JAX that a device takes from the host and gives back."""
 
 _KNOWN = frozenset(NUMBERS.values())
+_OF_A_LIBRARY = 2  # what NumPy says of dtypes that are not its own
 _RANKS = (np.bool_, np.integer, np.floating, np.complexfloating)
 _FLOATING = _RANKS.index(np.floating)
 
@@ -70,13 +71,14 @@ def is_switched_off(dtype: Dtype) -> bool:
     return bool(jax.dtypes.canonicalize_dtype(dtype) != dtype)
 
 
-def as_array(value: Any, dtype: Any = None) -> Any:
+def as_array(value: Any, dtype: Any = None, *, on_host: bool = False) -> Any:
     """The array that a value stands for, with the dtype JAX would give it.
 
     Args:
       value: anything that NumPy reads as an array of numbers or booleans, text or bytes or
         nested lists of them, or random keys of JAX.
       dtype: wanted dtype, or None for the value's own (64-bit ones narrow as in JAX).
+      on_host: whether no program needs it, so that it may be of 64 bits though programs take none.
 
     Returns:
       A NumPy array, of `bytes` objects for strings; random keys are given back as they are.
@@ -86,7 +88,8 @@ def as_array(value: Any, dtype: Any = None) -> Any:
         more than precision.
       ValueError: as for `as_dtype`.
     """
-    wanted = None if dtype is None else as_dtype(dtype)
+    is_wide = on_host and is_switched_off(dtype)
+    wanted = dtype if dtype is None or is_wide else as_dtype(dtype)
     given = getattr(value, "dtype", None)
     if is_key(given) or is_key(wanted):
         return _keys(value, given, wanted)
@@ -116,7 +119,7 @@ def host_abstract(shape: Sequence[Any] | None, dtype: Dtype) -> AbstractValue:
 
 def abstract_of(array: Any) -> AbstractValue:
     """The abstract value of what `as_array` gave."""
-    return abstract(array.shape, string if is_host(array) else array.dtype)
+    return host_abstract(array.shape, string if is_host(array) else array.dtype)
 
 
 def _native(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -173,7 +176,7 @@ def _rank(dtype: np.dtype[Any]) -> int:
 
 def _plain(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """The same values in a type of NumPy's own, which all casts and comparisons know."""
-    if array.dtype.type in _NUMPY_TYPES:
+    if array.dtype.isbuiltin != _OF_A_LIBRARY:
         return array
     return array.astype(np.int8 if _rank(array.dtype) < _FLOATING else np.float32)
 

@@ -318,7 +318,7 @@ class Graph:
         Raises:
           TypeError, ValueError: as `as_array`.
         """
-        array = as_array(value, dtype)
+        array = as_array(value, dtype, on_host=on_host)
         carried = np.array(carry(array))
         carried.flags.writeable = False
         params = {"value": carried, "on_host": on_host}

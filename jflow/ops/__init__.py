@@ -8,6 +8,7 @@ from jflow.ops.arrays import group as group
 from jflow.ops.arrays import identity as identity
 from jflow.ops.arrays import no_op as no_op
 from jflow.ops.arrays import placeholder as placeholder
+from jflow.ops.counting import count_up_to as count_up_to
 from jflow.ops.decoding import SparseTensor as SparseTensor
 from jflow.ops.decoding import as_string as as_string
 from jflow.ops.decoding import cast as cast
@@ -26,6 +27,7 @@ from jflow.ops.decoding import string_strip as string_strip
 from jflow.ops.decoding import string_to_number as string_to_number
 from jflow.ops.decoding import substr as substr
 from jflow.ops.lifted import Lifted as Lifted
+from jflow.ops.position import Position as Position
 from jflow.ops.queue import QueueBase as QueueBase
 from jflow.ops.queues import FIFOQueue as FIFOQueue
 from jflow.ops.queues import PaddingFIFOQueue as PaddingFIFOQueue
@@ -39,6 +41,10 @@ from jflow.ops.readers import ReaderBase as ReaderBase
 from jflow.ops.readers import TextLineReader as TextLineReader
 from jflow.ops.readers import TFRecordReader as TFRecordReader
 from jflow.ops.readers import WholeFileReader as WholeFileReader
+from jflow.ops.rows import check_rows as check_rows
+from jflow.ops.rows import keep_rows as keep_rows
+from jflow.ops.rows import shuffle_rows as shuffle_rows
+from jflow.ops.rows import take_row as take_row
 from jflow.ops.scatter import scatter_add as scatter_add
 from jflow.ops.scatter import scatter_div as scatter_div
 from jflow.ops.scatter import scatter_max as scatter_max
@@ -54,8 +60,11 @@ from jflow.ops.state import assign_add as assign_add
 from jflow.ops.state import assign_sub as assign_sub
 from jflow.ops.state import global_variables as global_variables
 from jflow.ops.state import global_variables_initializer as global_variables_initializer
+from jflow.ops.state import local_variables as local_variables
+from jflow.ops.state import local_variables_initializer as local_variables_initializer
 from jflow.ops.state import trainable_variables as trainable_variables
 from jflow.ops.state import variables_initializer as variables_initializer
 from jflow.ops.variable import GLOBAL_VARIABLES as GLOBAL_VARIABLES
+from jflow.ops.variable import LOCAL_VARIABLES as LOCAL_VARIABLES
 from jflow.ops.variable import TRAINABLE_VARIABLES as TRAINABLE_VARIABLES
 from jflow.ops.variable import Variable as Variable

@@ -150,6 +150,8 @@ def _in_tree(shapes: Any, tree: Any) -> Sequence[Any]:
 
 
 def _checked_names(names: Sequence[str], n_parts: int) -> tuple[str, ...]:
+    if not all(isinstance(name, str) for name in names):
+        raise TypeError(f"expected text as names, got {names!r:.80}")
     if names and len(set(names)) != n_parts:
         raise ValueError(f"expected {n_parts} different names, one for each dtype, got {names!r}")
     return tuple(names)

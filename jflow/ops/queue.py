@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from jflow.errors import OutOfRangeError
-from jflow.graph import Tensor, as_array, carry, restore
+from jflow.graph import Tensor, as_array, carry, restore, string
 from jflow.graph.dims import may_be, unknown_dim
 from jflow.graph.dtypes import abstract
 from jflow.graph.primitives import placeholder_p
@@ -21,6 +21,8 @@ from jflow.ops.streams import MAX_AHEAD_BYTES, QueueReader, QueueWriter
 from jflow.resources import QueueSpec
 
 _INT32 = np.dtype(np.int32)
+_INT64 = np.dtype(np.int64)
+_OPTIONAL = ("capacity_bytes", "seed")
 
 
 class QueueBase(Handle):
@@ -40,7 +42,7 @@ class QueueBase(Handle):
         structure: Structure,
         shared_name: str | None,
         name: str,
-        bounds: dict[str, Any],
+        bounds: dict[str, int | None],
         *,
         by_priority: bool = False,
     ) -> None:
@@ -50,7 +52,7 @@ class QueueBase(Handle):
             kind,
             components=tuple(part.component for part in structure.parts),
             names=structure.names,
-            **bounds,
+            **{what: _integer(value, what) for what, value in bounds.items()},
         )
         super().__init__("queue", self._spec.to_attributes(), shared_name, name)
         self._live = LiveSteps(self._keeper, self._graph)
@@ -83,7 +85,7 @@ class QueueBase(Handle):
         """
         if self._acts_at_once:
             return self.put(vals)
-        return self._put("queue.enqueue", vals, name or f"{self._op.name}_enqueue")
+        return self._put("queue.enqueue", vals, name or f"{self._title}_enqueue")
 
     def enqueue_many(self, vals: Any, name: str | None = None) -> Any:
         """An operation that adds the rows of a batch one by one, each as soon as there is room.
@@ -93,13 +95,13 @@ class QueueBase(Handle):
         """
         if self._acts_at_once:
             return self.put_many(vals)
-        return self._put("queue.enqueue_many", vals, name or f"{self._op.name}_enqueue_many")
+        return self._put("queue.enqueue_many", vals, name or f"{self._title}_enqueue_many")
 
     def dequeue(self, name: str | None = None) -> Any:
         """Tensors of an element, in the structure of the dtypes; it waits until there is one."""
         if self._acts_at_once:
             return self.get()
-        return self._structure.unflatten(self._take_one(name or f"{self._op.name}_Dequeue"))
+        return self._structure.unflatten(self._take_one(name or f"{self._title}_Dequeue"))
 
     def dequeue_many(self, n: Any, name: str | None = None) -> Any:
         """Tensors of a batch of `n` elements, stacked along a new first dimension.
@@ -115,22 +117,22 @@ class QueueBase(Handle):
         """
         if self._acts_at_once:
             return self.get_many(n)
-        return self._structure.unflatten(self._take(n, name or f"{self._op.name}_DequeueMany"))
+        return self._structure.unflatten(self._take(n, name or f"{self._title}_DequeueMany"))
 
     def dequeue_up_to(self, n: Any, name: str | None = None) -> Any:
         """As `dequeue_many`, but once the queue is closed fewer will do, one at least."""
         if self._acts_at_once:
             return self.get_up_to(n, minimum=n)
-        name = name or f"{self._op.name}_DequeueUpTo"
+        name = name or f"{self._title}_DequeueUpTo"
         return self._structure.unflatten(self._take(n, name, up_to=True))
 
     def size(self, name: str | None = None) -> Any:
         """How many elements it holds, as an int32 scalar."""
-        return self._ask("queue.size", _INT32, name or f"{self._op.name}_Size")
+        return self._ask("queue.size", _INT32, name or f"{self._title}_Size")
 
     def is_closed(self, name: str | None = None) -> Any:
         """Whether it is closed, as a boolean scalar."""
-        return self._ask("queue.is_closed", np.dtype(bool), name or f"{self._op.name}_is_closed")
+        return self._ask("queue.is_closed", np.dtype(bool), name or f"{self._title}_is_closed")
 
     def close(self, cancel_pending_enqueues: bool = False, name: str | None = None) -> Any:
         """An operation that closes the queue: nothing can be added, what is there can be taken.
@@ -143,7 +145,7 @@ class QueueBase(Handle):
 
         def build() -> tuple[Any, list[Tensor]]:
             attributes = {"cancel_pending_enqueues": cancels}
-            title = name or f"{self._op.name}_Close"
+            title = name or f"{self._title}_Close"
             return self._act("queue.close", [], [], title, attributes), []
 
         if not self._acts_at_once:
@@ -246,9 +248,10 @@ class QueueBase(Handle):
     def _put(self, function: str, vals: Any, name: str) -> Any:
         """Adds an enqueue; gives the operation in graph code."""
         batch = function.endswith("_many")
-        tensors = []
+        tensors: list[Tensor] = []
         for part, value in zip(self._structure.parts, self._structure.flatten(vals), strict=True):
-            tensor = self._operand(value, part.dtype)
+            is_priority = self._by_priority and not tensors
+            tensor = self._operand(value, _widened(value) if is_priority else part.dtype)
             _check_shape(self, part, tensor.shape, batch)
             tensors.append(tensor)
         attributes = {"by_priority": True} if self._by_priority else {}
@@ -268,13 +271,13 @@ class QueueBase(Handle):
             )
         counts = []
         if getattr(n, "to_tensor", None) is not None or isinstance(n, jax.core.Tracer):
-            counts = [self._operand(n, n.dtype)]
-        elif n < 0:
-            raise ValueError(f"cannot dequeue {n} elements from {self!r}")
+            counts = [_checked_count(self._operand(n, n.dtype))]
         else:
-            attributes["count"] = int(n)
+            attributes["count"] = _integer(n, "how many elements to dequeue")
+            if n < 0:
+                raise ValueError(f"cannot dequeue {n} elements from {self!r}")
         is_exact = not counts and not attributes.get("up_to") and n > 0
-        size = int(n) if is_exact else unknown_dim()
+        size = attributes["count"] if is_exact else unknown_dim()
         avals = [part.aval(size) for part in self._structure.parts]
         taken = self._act("queue.dequeue_many", counts, avals, name, attributes)
         outputs: Sequence[Any] = taken.outputs
@@ -292,7 +295,7 @@ class QueueBase(Handle):
         """The arrays that carry an element, or a batch of them."""
         arrays = []
         for part, leaf in zip(self._structure.parts, self._structure.flatten(value), strict=True):
-            array = as_array(leaf, part.dtype)
+            array = as_array(leaf, part.dtype, on_host=True)
             _check_shape(self, part, array.shape, n_batch_dims > 0)
             arrays.append(carry(array))
         return arrays
@@ -323,6 +326,30 @@ class QueueBase(Handle):
 
     def _taking_one(self) -> tuple[Any, list[Tensor]]:
         return self._take_one("dequeue")[0].op, []
+
+
+def _integer(value: Any, what: str) -> Any:
+    """A number of the user's, of Python or NumPy, if it is an integer; None stays."""
+    if isinstance(value, int | np.integer) and not isinstance(value, bool):
+        return int(value)
+    if value is None and what in _OPTIONAL:
+        return None
+    raise TypeError(f"{what} is an integer, got {value!r:.80}")
+
+
+def _checked_count(count: Tensor) -> Tensor:
+    """Refuses what cannot say how many elements to dequeue."""
+    is_integer = count.dtype != string and jax.dtypes.issubdtype(count.dtype, np.integer)
+    if not is_integer or not may_be((), count.shape):
+        raise TypeError(f"how many elements to dequeue is an integer scalar, got {count!r}")
+    return count
+
+
+def _widened(value: Any) -> Any:
+    """The dtype to ask of a priority: that of a tensor of integers, which the host widens."""
+    dtype: Any = value.dtype if getattr(value, "to_tensor", None) is not None else None
+    is_number = isinstance(dtype, np.dtype) and jax.dtypes.issubdtype(dtype, np.integer)
+    return dtype if is_number and np.can_cast(dtype, _INT64) else _INT64
 
 
 def _check_shape(queue: QueueBase, part: Part, shape: Any, is_batch: bool) -> None:

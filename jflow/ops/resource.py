@@ -53,7 +53,8 @@ class Handle:
     def __init__(
         self, kind: str, definition: dict[str, Any], shared_name: str | None, name: str
     ) -> None:
-        if shared_name is not None and (not shared_name or shared_name.startswith("_")):
+        is_text = isinstance(shared_name, str)
+        if shared_name is not None and not (is_text and shared_name and shared_name[0] != "_"):
             raise InvalidArgumentError(
                 f'a shared name is text that does not start with "_", got {shared_name!r}'
             )
@@ -78,6 +79,11 @@ class Handle:
     def name(self) -> str:
         """Its name: the shared one, or that of its operation."""
         return self._ref.name if self._ref.is_shared else self._op.name
+
+    @property
+    def _title(self) -> str:
+        """What the names of its operations begin with; the scopes around them come in front."""
+        return self._op.name.rpartition("/")[2]
 
     @property
     def op(self) -> Operation:
@@ -156,7 +162,7 @@ class Handle:
             raise TypeError(f"{self!r} takes {dtype.name}, got {value!r}")
         if dtype == string:
             raise TypeError(f"{self!r} takes strings, which a function that JAX traces has not")
-        return jax.numpy.asarray(value, dtype)
+        return jax.lax.stop_gradient(jax.numpy.asarray(value, dtype))
 
     def _act(
         self,

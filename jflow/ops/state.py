@@ -8,7 +8,7 @@ from typing import Any
 from jflow.graph import Operation
 from jflow.graph import get_default_graph as _default_graph
 from jflow.ops.arrays import group
-from jflow.ops.variable import GLOBAL_VARIABLES, TRAINABLE_VARIABLES, Variable
+from jflow.ops.variable import GLOBAL_VARIABLES, LOCAL_VARIABLES, TRAINABLE_VARIABLES, Variable
 
 
 def assign(ref: Variable, value: Any, name: str = "Assign") -> Any:
@@ -27,8 +27,13 @@ def assign_sub(ref: Variable, value: Any, name: str = "AssignSub") -> Any:
 
 
 def global_variables() -> list[Variable]:
-    """Every variable of the default graph, in the order they were made."""
+    """The variables of the default graph but the local ones, in the order they were made."""
     return _default_graph().get_collection(GLOBAL_VARIABLES)
+
+
+def local_variables() -> list[Variable]:
+    """The variables of the default graph that each worker initializes anew, such as counters."""
+    return _default_graph().get_collection(LOCAL_VARIABLES)
 
 
 def trainable_variables() -> list[Variable]:
@@ -42,8 +47,13 @@ def variables_initializer(var_list: Iterable[Variable], name: str = "init") -> O
 
 
 def global_variables_initializer() -> Operation:
-    """An operation that initializes every variable made so far in the default graph."""
+    """An operation that initializes the global variables made so far in the default graph."""
     return variables_initializer(global_variables())
+
+
+def local_variables_initializer() -> Operation:
+    """An operation that initializes the local variables made so far in the default graph."""
+    return variables_initializer(local_variables(), "init_local")
 
 
 def _variable(ref: Any) -> Variable:

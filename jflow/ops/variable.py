@@ -34,6 +34,7 @@ from jflow.graph.tracing import is_fixed
 from jflow.ops.indices import report_indices
 
 GLOBAL_VARIABLES = "variables"
+LOCAL_VARIABLES = "local_variables"
 TRAINABLE_VARIABLES = "trainable_variables"
 
 
@@ -55,6 +56,8 @@ class Variable(Symbolic):
       name: identifies the value. In a graph it is made unique by `_1`, `_2`, …; a live variable
         without a name is shared with nobody.
       dtype: wanted dtype, or None for the initial value's.
+      collections: of the graph that list it, the global variables if None; a live variable is in
+        none.
 
     Raises:
       TypeError, ValueError: if there is no proper initial value.
@@ -67,6 +70,7 @@ class Variable(Symbolic):
         trainable: bool = True,
         name: str | None = None,
         dtype: Any = None,
+        collections: Sequence[str] | None = None,
     ) -> None:
         if initial_value is None:
             raise ValueError(f"variable {name or ''!r} needs an initial value")
@@ -74,6 +78,10 @@ class Variable(Symbolic):
         keeper = live.current()
         if keeper is None:
             self._define(_default_graph(), initial_value, name or "Variable", dtype)
+            for key in (GLOBAL_VARIABLES,) if collections is None else collections:
+                self.graph.add_to_collection(key, self)
+            if trainable:
+                self.graph.add_to_collection(TRAINABLE_VARIABLES, self)
         else:
             self._come_alive(keeper, initial_value, name, dtype)
 
@@ -97,9 +105,6 @@ class Variable(Symbolic):
                 tensor = self._write(assign_p, [self.initial_value], "Assign")
                 self.initializer: Operation = tensor.op
                 self._value: Tensor = self._read("read")
-        graph.add_to_collection(GLOBAL_VARIABLES, self)
-        if self.trainable:
-            graph.add_to_collection(TRAINABLE_VARIABLES, self)
 
     def _come_alive(
         self, keeper: live.LiveKeeper, initial_value: Any, name: str | None, dtype: Any

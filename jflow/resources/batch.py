@@ -37,6 +37,7 @@ def stack(rows: Sequence[Array], component: Component) -> Array:
     fill: Any = b"" if component.is_string else 0
     batch: Array = np.full((len(rows), *sizes), fill, component.numpy_dtype)
     for i, row in enumerate(rows):
-        place: tuple[int | slice, ...] = (i, *map(slice, row.shape))
+        # The dots make NumPy take a scalar string out of its array and not put the array in.
+        place: tuple[Any, ...] = (i, *map(slice, row.shape), ...)
         batch[place] = row
     return batch

@@ -11,6 +11,7 @@ import numpy as np
 from jflow.graph import Graph, Operation, Symbolic, Tensor, as_array, carry, restore
 from jflow.graph.carrier import carrier_of
 from jflow.graph.dims import may_be
+from jflow.graph.host import HostArray
 
 Array = np.ndarray[Any, Any]
 
@@ -144,7 +145,7 @@ def _fed(tensor: Tensor, value: Any) -> Array:
             f"the value fed for {tensor!r} is a graph element: {value!r}; fetch it first"
         )
     try:
-        array = as_array(value, tensor.dtype)
+        array = as_array(value, tensor.dtype, on_host=isinstance(tensor.aval, HostArray))
     except (TypeError, ValueError, OverflowError) as error:
         raise TypeError(f"cannot feed {tensor!r}: {error}") from None
     if not may_be(tensor.shape, array.shape):

@@ -1,0 +1,127 @@
+"""What is measured, in groups that can be taken apart, and what is wanted of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Case:
+    """A process that prints figures.
+
+    Attributes:
+      module: its name in `bench.cases`.
+      needs: the peer that has to be in its Python, "" for this Python.
+      rounds: how often it runs, for a median.
+    """
+
+    module: str
+    needs: str = ""
+    rounds: int = 3
+
+
+@dataclass(frozen=True)
+class Row:
+    """A figure in seconds beside another one; `target` is the largest ratio that is wanted."""
+
+    figure: str
+    peer: str
+    target: float | None = None
+
+
+@dataclass(frozen=True)
+class Alone:
+    """A figure by itself; `most` is the largest value that is wanted."""
+
+    figure: str
+    most: float | None = None
+    unit: str = "s"
+
+
+@dataclass(frozen=True)
+class Group:
+    """Cases that belong together, as their rows compare them with each other."""
+
+    cases: tuple[Case, ...]
+    rows: tuple[Row | Alone, ...]
+
+
+CALLS = Group(
+    (Case("local"), Case("remote"), Case("graphs"), Case("tensorflow_peer", "tensorflow")),
+    (
+        Row("local constant", "jax.jit scalar", 1.5),
+        Row("local fed scalar", "jax.jit scalar", 1.5),
+        Row("local constant", "TensorFlow local constant"),
+        Row("function call", "jax.jit call", 1.5),
+        Row("function call of 100 leaves", "jax.jit call of 100 leaves", 3.0),
+        Row("scatter_add into 5000000", "scatter_add into 10000", 3.0),
+        Row("scatter_add into 5000000", "TensorFlow scatter_add into 5000000", 1.0),
+        Row("scatter_add into 10000", "TensorFlow scatter_add into 10000"),
+        Row("local MLP step", "jax.jit MLP step", 1.1),
+        Row("remote constant", "raw unary echo", 0.85),
+        Row("remote constant", "raw stream echo"),
+        Row("remote constant", "TensorFlow remote constant", 0.7),
+        Row("remote fed scalar", "TensorFlow remote fed scalar"),
+        Row("remote assign_add", "TensorFlow remote assign_add"),
+        Row("remote scalar of another task", "remote constant", 2.0),
+        Row("remote scalar of another task", "TensorFlow remote scalar of another task"),
+        Row("feed 100 MB", "raw 100 MB in", 1.25),
+        Row("feed 100 MB", "TensorFlow feed 100 MB", 1 / 3),
+        Row("fetch 100 MB", "raw 100 MB out", 1.25),
+        Row("fetch 100 MB", "TensorFlow fetch 100 MB", 1 / 3),
+        Row("100 MB from task to task", "TensorFlow 100 MB from task to task"),
+        Alone("memory to fetch 100 MB", unit="B"),
+        Row("build 100000 operations", "build 10000 operations"),
+        Row("cut 100000 operations", "cut 10000 operations"),
+        Row("import jflow", "import jax"),
+        Row("start a local session", "jax.jit scalar"),
+    ),
+)
+
+LONG_PROGRAM = Group(
+    (Case("long_program", rounds=1),),  # XLA takes minutes for what it compares with
+    (
+        Row("first run of 10000 equations", "jax.jit's first run of 10000 equations", 0.2),
+        Row("run of 10000 equations", "jax.jit's run of 10000 equations", 1.5),
+    ),
+)
+
+QUEUES = Group(
+    (
+        Case("queues"),
+        Case("parked"),
+        Case("tensorflow_queues", "tensorflow"),
+        Case("reverb_queue", "reverb"),
+    ),
+    (
+        Row("local enqueue and dequeue", "TensorFlow local enqueue and dequeue", 1 / 3),
+        Row("remote enqueue and dequeue", "TensorFlow remote enqueue and dequeue", 1 / 2),
+        Row("item through a server", "item through a raw relay", 1 / 0.6),
+        Row("item through a server", "item written to Reverb", 1.0),
+        Row("item through a server", "item through Reverb"),
+        Row("100 MB through a queue", "100 MB fed and fetched", 1 / 0.6),
+        Alone("memory of a server with a queue of 64 MB", 1.1 * 64e6, "B"),
+        Alone("memory of a server with a queue of 256 MB", 1.1 * 256e6, "B"),
+        Row("echo beside 5000 parked dequeues, median", "echo on an idle server, median"),
+        Alone("echo beside 5000 parked dequeues, median", 25e-3),
+        Alone("echo beside 5000 parked dequeues, 99 of 100", 25e-3),
+        Alone("memory of a parked dequeue", 20e3, "B"),
+        Alone("release of 5000 parked dequeues", 2.0),
+    ),
+)
+
+PIPELINES = Group(
+    (Case("pipelines"), Case("tensorflow_pipelines", "tensorflow")),
+    (
+        Row("example, one by one", "TensorFlow example, one by one"),
+        Row("example, in blocks", "TensorFlow example, in blocks"),
+        Row("MLP step fed by a pipeline", "MLP step fed from memory", 1.05),
+    ),
+)
+
+GROUPS = {
+    "calls": CALLS,
+    "long-program": LONG_PROGRAM,
+    "queues": QUEUES,
+    "pipelines": PIPELINES,
+}

@@ -1,0 +1,90 @@
+"""What input pipelines do with the rows of tensors, strings too.
+
+It is done on the host, for the rows are on their way into a queue, which is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from jflow.errors import InvalidArgumentError
+from jflow.graph import HostArray, Tensor, abstract, control_dependencies
+from jflow.graph import get_default_graph as _default_graph
+from jflow.graph.calls import call
+from jflow.graph.dims import is_known, unknown_dim
+from jflow.ops.queues import RandomShuffleQueue
+
+
+def check_rows(value: Any) -> Tensor:
+    """The tensor itself, checked to have rows.
+
+    Args:
+      value: T[n, ...].
+
+    Raises:
+      ValueError: if it is a scalar.
+      InvalidArgumentError: if there is no row; in the step, if only that tells.
+    """
+    graph = _default_graph()
+    rows = graph.as_tensor(value)
+    if rows.shape == ():
+        raise ValueError(f"expected a tensor of rows, got the scalar {rows!r}")
+    if rows.shape is None or not is_known(rows.shape[0]):
+        return call(graph, "check_rows", [rows], [rows.aval], name="check_rows").outputs[0]
+    if rows.shape[0] == 0:
+        raise InvalidArgumentError(f"expected at least one row, got {rows!r}")
+    return rows
+
+
+def shuffle_rows(rows: Tensor, shape: Sequence[int], seed: int | None = None) -> Tensor:
+    """The rows of a tensor, in another order in each step.
+
+    Args:
+      rows: T[n, *shape].
+      shape: of a row.
+      seed: what the orders depend on; None for chance.
+
+    Returns:
+      T[n, *shape].
+    """
+    queue = RandomShuffleQueue(-1, 0, [rows.dtype], [shape], seed=seed, name="shuffle_rows")
+    with control_dependencies([queue.enqueue_many([rows])]):
+        shuffled: Tensor = queue.dequeue_many(queue.size())
+    return shuffled
+
+
+def take_row(rows: Tensor, index: Tensor) -> Tensor:
+    """A row of a tensor.
+
+    Args:
+      rows: T[n, ...].
+      index: i32[].
+    """
+    if not isinstance(rows.aval, HostArray):
+        row: Tensor = rows[index]
+        return row
+    aval = abstract(rows.shape[1:], rows.dtype)
+    return call(rows.graph, "take_row", [rows, index], [aval], name="take_row").outputs[0]
+
+
+def keep_rows(values: Sequence[Tensor], keep: Tensor, *, single: bool) -> list[Tensor]:
+    """The rows of tensors that are wanted.
+
+    Args:
+      values: T[n, ...] each; T[...], one row each, if `single`.
+      keep: bool[n], which rows are wanted; bool[] for all or none.
+      single: see there.
+
+    Returns:
+      T[m, ...] for each.
+    """
+    m = unknown_dim()
+    shapes = [value.shape if single else value.shape[1:] for value in values]
+    avals = [
+        abstract((m, *shape), value.dtype) for shape, value in zip(shapes, values, strict=True)
+    ]
+    attributes = {"single": single}
+    inputs = [keep, *values]
+    op = call(keep.graph, "keep_rows", inputs, avals, name="keep_rows", attributes=attributes)
+    return list(op.outputs)

@@ -1,0 +1,207 @@
+"""Queues that threads fill with the rows of a tensor, epoch after epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from jflow.graph import (
+    Operation,
+    Symbolic,
+    Tensor,
+    control_dependencies,
+    get_default_graph,
+    name_scope,
+    string,
+)
+from jflow.graph.dims import as_shape, declared, is_known, may_be
+from jflow.ops import (
+    LOCAL_VARIABLES,
+    FIFOQueue,
+    Variable,
+    check_rows,
+    constant,
+    count_up_to,
+    identity,
+    shuffle_rows,
+    take_row,
+)
+from jflow.training.queue_runner import QueueRunner, add_queue_runner
+
+
+def limit_epochs(tensor: Any, num_epochs: int | None = None, name: str | None = None) -> Tensor:
+    """A tensor that steps can use a limited number of times.
+
+    Args:
+      tensor: the tensor.
+      num_epochs: how often; None for any number. It is counted in a *local* variable, which
+        `jflow.local_variables_initializer` initializes.
+      name: scope for the operations.
+
+    Returns:
+      The tensor; a step that uses it once too often raises OutOfRangeError.
+
+    Raises:
+      ValueError: if `num_epochs` is not positive.
+    """
+    value = get_default_graph().as_tensor(tensor)
+    if num_epochs is None:
+        return value
+    if num_epochs <= 0:
+        raise ValueError(f"num_epochs must be positive, got {num_epochs}")
+    with name_scope(name or "limit_epochs"):
+        epochs = Variable(
+            np.int32(0), trainable=False, name="epochs", collections=[LOCAL_VARIABLES]
+        )
+        # What cannot be computed is no epoch.
+        with control_dependencies([value]):
+            counted = count_up_to(epochs, num_epochs)
+        with control_dependencies([counted]):
+            return identity(value)
+
+
+def input_producer(  # noqa: PLR0913, PLR0917 - the arguments are TensorFlow's
+    input_tensor: Any,
+    element_shape: Sequence[int] | None = None,
+    num_epochs: int | None = None,
+    shuffle: bool = True,
+    seed: int | None = None,
+    capacity: int = 32,
+    shared_name: str | None = None,
+    name: str | None = None,
+    cancel_op: Operation | None = None,
+) -> FIFOQueue:
+    """A queue of the rows of a tensor, with a queue runner that fills it.
+
+    Args:
+      input_tensor: T[n, *element_shape].
+      element_shape: of a row, where that of the tensor does not tell.
+      num_epochs: how often each row comes before the end, see `limit_epochs`; None for ever.
+      shuffle: whether the rows come in another order in each epoch.
+      seed: of the orders.
+      capacity: of the queue, in rows.
+      shared_name: under which several sessions have one queue.
+      name: scope for the operations.
+      cancel_op: see `QueueRunner`.
+
+    Returns:
+      The queue.
+
+    Raises:
+      ValueError: if the shape of a row is not known, or `num_epochs` is not positive.
+      InvalidArgumentError: if there is no row; in the step, if only that tells.
+    """
+    with name_scope(name or "input_producer"):
+        rows = check_rows(input_tensor)
+        shape = _row_shape(rows, element_shape)
+        rows = limit_epochs(rows, num_epochs)
+        if shuffle:
+            rows = shuffle_rows(rows, shape, seed)
+        queue = FIFOQueue(capacity, [rows.dtype], [shape], shared_name=shared_name)
+        add_queue_runner(QueueRunner(queue, [queue.enqueue_many([rows])], cancel_op=cancel_op))
+        return queue
+
+
+def string_input_producer(
+    string_tensor: Any,
+    num_epochs: int | None = None,
+    shuffle: bool = True,
+    seed: int | None = None,
+    capacity: int = 32,
+    shared_name: str | None = None,
+    name: str | None = None,
+    cancel_op: Operation | None = None,
+) -> FIFOQueue:
+    """A queue of strings, such as file names, with a queue runner that fills it.
+
+    Args:
+      string_tensor: string[n], or a list of text.
+      num_epochs, shuffle, seed, capacity, shared_name, name, cancel_op: as for `input_producer`.
+
+    Returns:
+      The queue.
+
+    Raises:
+      ValueError: if the list is empty, or as `input_producer`.
+      InvalidArgumentError: as `input_producer`.
+    """
+    if not isinstance(string_tensor, Symbolic):
+        if not len(string_tensor):
+            raise ValueError("string_input_producer needs at least one string, got an empty list")
+        string_tensor = constant(string_tensor, string)
+    return input_producer(
+        string_tensor, (), num_epochs, shuffle, seed, capacity, shared_name, name, cancel_op
+    )
+
+
+def range_input_producer(
+    limit: int,
+    num_epochs: int | None = None,
+    shuffle: bool = True,
+    seed: int | None = None,
+    capacity: int = 32,
+    shared_name: str | None = None,
+    name: str | None = None,
+) -> FIFOQueue:
+    """A queue of the numbers from 0 to `limit - 1`, with a queue runner that fills it.
+
+    Args:
+      limit: how many numbers there are.
+      num_epochs, shuffle, seed, capacity, shared_name, name: as for `input_producer`.
+
+    Returns:
+      The queue, of i32[] elements.
+
+    Raises:
+      As `input_producer`.
+    """
+    numbers = np.arange(limit, dtype=np.int32)
+    return input_producer(numbers, (), num_epochs, shuffle, seed, capacity, shared_name, name)
+
+
+def slice_input_producer(
+    tensor_list: Sequence[Any],
+    num_epochs: int | None = None,
+    shuffle: bool = True,
+    seed: int | None = None,
+    capacity: int = 32,
+    shared_name: str | None = None,
+    name: str | None = None,
+) -> list[Tensor]:
+    """One row of each tensor, the same in all of them, and another one in each step.
+
+    Args:
+      tensor_list: T[n, ...] each.
+      num_epochs, shuffle, seed, capacity, shared_name, name: as for `input_producer`.
+
+    Returns:
+      A row of each tensor.
+
+    Raises:
+      ValueError: if there is no tensor, they have no row count in common, or as `input_producer`.
+    """
+    with name_scope(name or "input_producer"):
+        tensors = [get_default_graph().as_tensor(tensor) for tensor in tensor_list]
+        if not tensors:
+            raise ValueError("slice_input_producer needs at least one tensor")
+        n_rows: Any = (tensors[0].shape or (None,))[0]
+        if not is_known(n_rows) or any((x.shape or (None,))[0] != n_rows for x in tensors):
+            raise ValueError(f"expected tensors of one known number of rows, got {tensors}")
+        queue = range_input_producer(n_rows, num_epochs, shuffle, seed, capacity, shared_name)
+        row = queue.dequeue()
+        return [take_row(tensor, row) for tensor in tensors]
+
+
+def _row_shape(rows: Tensor, wanted: Sequence[int] | None) -> tuple[int, ...]:
+    """The shape of a row, by the tensor's own and by what its user knows."""
+    found = None if rows.shape is None else declared(rows.shape[1:])
+    shape = found if wanted is None else declared(as_shape(wanted))
+    known = [size for size in shape or () if size is not None]
+    if shape is None or len(known) < len(shape) or not may_be(found, shape):
+        raise ValueError(
+            f"the sizes of a row of {rows!r} are not all known, or are not those of "
+            f"element_shape={wanted}; pass an element_shape that says and fits them"
+        )
+    return tuple(known)

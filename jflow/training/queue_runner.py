@@ -1,0 +1,222 @@
+"""`QueueRunner`: threads that keep a queue of the graph filled."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, Protocol
+from weakref import WeakKeyDictionary
+
+from jflow.errors import OpError, OutOfRangeError
+from jflow.graph import Operation, get_default_graph, get_default_session
+from jflow.graph.stack import Runner
+from jflow.session import Session
+from jflow.training.coordinator import Coordinator
+
+QUEUE_RUNNERS = "queue_runners"
+
+_LOG = logging.getLogger(__name__)
+
+
+class ClosableQueue(Protocol):
+    """What a queue runner needs of a queue."""
+
+    @property
+    def name(self) -> str:
+        """Its name in the graph."""
+
+    def close(self, cancel_pending_enqueues: bool = False) -> Any:
+        """An operation that closes it."""
+
+
+class QueueRunner:
+    """Runs the enqueue operations of a queue, each over and over in a thread of its own.
+
+    When the data ends (see `queue_closed_exception_types`), the last thread closes the queue, so
+    that whoever takes from it sees the end after the last element.
+
+    Args:
+      queue: the queue.
+      enqueue_ops: operations that put elements into it; the same one may be there several times.
+      close_op: closes the queue; `queue.close()` if None.
+      cancel_op: closes it and ends what waits to enqueue;
+        `queue.close(cancel_pending_enqueues=True)` if None.
+      queue_closed_exception_types: errors that mean the end of the data when an enqueue operation
+        fails with one; OutOfRangeError alone if None.
+
+    Raises:
+      ValueError: if there is no queue or no operation.
+      TypeError: if the exceptions are no tuple of classes of `jflow.errors`.
+    """
+
+    def __init__(
+        self,
+        queue: ClosableQueue,
+        enqueue_ops: Sequence[Operation],
+        close_op: Operation | None = None,
+        cancel_op: Operation | None = None,
+        queue_closed_exception_types: tuple[type[OpError], ...] | None = None,
+    ) -> None:
+        _check(queue, enqueue_ops, queue_closed_exception_types)
+        self.queue = queue
+        self.enqueue_ops = list(enqueue_ops)
+        self.close_op = queue.close() if close_op is None else close_op
+        self.cancel_op = (
+            queue.close(cancel_pending_enqueues=True) if cancel_op is None else cancel_op
+        )
+        self.queue_closed_exception_types = queue_closed_exception_types or (OutOfRangeError,)
+        self._lock = threading.Lock()
+        self._running: WeakKeyDictionary[Runner, int] = WeakKeyDictionary()
+        self._exceptions: list[Exception] = []
+
+    @property
+    def name(self) -> str:
+        """Name of its queue."""
+        return self.queue.name
+
+    @property
+    def exceptions_raised(self) -> list[Exception]:
+        """What ended threads that have no coordinator to tell, since threads were last created."""
+        with self._lock:
+            return list(self._exceptions)
+
+    def create_threads(
+        self,
+        sess: Runner,
+        coord: Coordinator | None = None,
+        daemon: bool = False,
+        start: bool = False,
+    ) -> list[threading.Thread]:
+        """Threads that run the enqueue operations in a session.
+
+        Args:
+          sess: the session.
+          coord: is told of errors, and stops the threads; a further thread then cancels what is
+            pending. Without it an error ends its own thread only.
+          daemon: whether the process may end before the threads.
+          start: whether to start them.
+
+        Returns:
+          The threads; none while earlier ones for this session run.
+        """
+        with self._lock:
+            if self._running.get(sess):
+                return []
+            self._running[sess] = len(self.enqueue_ops)
+            self._exceptions = []
+        prefix = f"QueueRunnerThread-{self.name}"
+        threads = [
+            threading.Thread(
+                target=self._run, args=(sess, op, coord), name=f"{prefix}-{op.name}", daemon=daemon
+            )
+            for op in self.enqueue_ops
+        ]
+        if coord is not None:
+            threads.append(
+                threading.Thread(
+                    target=self._cancel_on_stop,
+                    args=(sess, coord),
+                    name=f"{prefix}-close_on_stop",
+                    daemon=daemon,
+                )
+            )
+            for thread in threads:
+                coord.register_thread(thread)
+        if start:
+            for thread in threads:
+                thread.start()
+        return threads
+
+    def _run(self, sess: Runner, op: Operation, coord: Coordinator | None) -> None:
+        """What a thread does."""
+        is_at_end = False
+        try:
+            while not (coord and coord.should_stop()):
+                sess.run(op)
+        except self.queue_closed_exception_types:
+            is_at_end = True
+        except Exception as error:
+            if coord is None:
+                _LOG.exception("%s ends", threading.current_thread().name)
+                with self._lock:
+                    self._exceptions.append(error)
+                raise
+            coord.request_stop(error)
+        finally:
+            with self._lock:
+                self._running[sess] -= 1
+                is_last = not self._running[sess]
+            if is_at_end and is_last:
+                _run_quietly(sess, self.close_op)
+
+    def _cancel_on_stop(self, sess: Runner, coord: Coordinator) -> None:
+        coord.wait_for_stop()
+        _run_quietly(sess, self.cancel_op)
+
+
+def _check(queue: Any, ops: Any, kinds: Any) -> None:
+    if queue is None or not ops:
+        raise ValueError("a queue runner needs a queue and at least one enqueue operation")
+    if kinds is None:
+        return
+    is_tuple = isinstance(kinds, tuple) and bool(kinds)
+    if not (is_tuple and all(isinstance(x, type) and issubclass(x, OpError) for x in kinds)):
+        raise TypeError(
+            "queue_closed_exception_types is a tuple of one or more classes of jflow.errors, "
+            f"got {kinds!r}"
+        )
+
+
+def _run_quietly(sess: Runner, op: Operation) -> None:
+    """Runs an operation that closes; the queue may be closed already, or the session."""
+    with suppress(OpError, RuntimeError):
+        sess.run(op)
+
+
+def add_queue_runner(qr: QueueRunner, collection: str = QUEUE_RUNNERS) -> None:
+    """Has `start_queue_runners` start a queue runner, too.
+
+    Args:
+      qr: the queue runner.
+      collection: the collection of the default graph to add it to.
+    """
+    get_default_graph().add_to_collection(collection, qr)
+
+
+def start_queue_runners(
+    sess: Session | None = None,
+    coord: Coordinator | None = None,
+    daemon: bool = True,
+    start: bool = True,
+    collection: str = QUEUE_RUNNERS,
+) -> list[threading.Thread]:
+    """Creates the threads of all queue runners of a graph.
+
+    Args:
+      sess: the session that they use, whose graph's queue runners they are; the default one if
+        None.
+      coord, daemon: as for `QueueRunner.create_threads`.
+      start: whether to start them.
+      collection: where the queue runners are.
+
+    Returns:
+      The threads.
+
+    Raises:
+      ValueError: if there is no session.
+      TypeError: if it is something else.
+    """
+    session = get_default_session() if sess is None else sess
+    if session is None:
+        raise ValueError(
+            "cannot start queue runners: there is no default session; "
+            "use `with session.as_default():` or pass sess="
+        )
+    if not isinstance(session, Session):
+        raise TypeError(f"sess must be a jflow.Session, got {type(session).__name__}")
+    runners: list[QueueRunner] = session.graph.get_collection(collection)
+    if not runners:
+        _LOG.warning("there is no queue runner in the collection %r to start", collection)
+    return [thread for qr in runners for thread in qr.create_threads(session, coord, daemon, start)]

@@ -1,0 +1,117 @@
+"""Where the elements of batches come from: tensors, and the threads that put them into a queue."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+from jflow.graph import Operation, Tensor, get_default_graph
+from jflow.graph.dims import as_shape, declared
+from jflow.ops import keep_rows
+from jflow.ops.queue import QueueBase
+
+Shape = tuple[int | None, ...] | None
+
+
+@dataclass(frozen=True)
+class Sources:
+    """One element or more, of one structure, dtypes and shapes, each with threads of its own.
+
+    Attributes:
+      tree: the structure of an element.
+      tensors: for each source, the tensors of its element.
+      shapes: of an element's tensors; None for sizes, or shapes, that differ or are not known.
+      enqueue_many: whether the tensors are batches already, whose rows are the elements.
+      n_threads: how many threads each source has.
+    """
+
+    tree: Any
+    tensors: Sequence[Sequence[Tensor]]
+    shapes: Sequence[Shape]
+    enqueue_many: bool
+    n_threads: int
+
+    @classmethod
+    def of(
+        cls,
+        elements: Sequence[Any],
+        enqueue_many: bool,
+        shapes: Sequence[Any] | None,
+        n_threads: int = 1,
+    ) -> Sources:
+        """The sources of elements, each any pytree of tensors.
+
+        Raises:
+          ValueError: if there is no tensor, the structures differ, or a rank is not known.
+          TypeError: if the dtypes differ.
+        """
+        if not elements or not jax.tree.leaves(elements[0]):
+            raise ValueError(f"expected at least one tensor to make batches of, got {elements!r}")
+        trees = [jax.tree.structure(element) for element in elements]
+        if len(set(trees)) > 1:
+            raise ValueError(f"expected elements of one structure, got {trees}")
+        as_tensor = get_default_graph().as_tensor
+        tensors = [[as_tensor(leaf) for leaf in jax.tree.leaves(element)] for element in elements]
+        columns = [*zip(*tensors, strict=True)]
+        if any(len({tensor.dtype for tensor in column}) > 1 for column in columns):
+            raise TypeError(f"expected elements of the same dtypes, got {tensors}")
+        if shapes is None:
+            sizes = [_common_shape(column, enqueue_many) for column in columns]
+        else:
+            sizes = [declared(as_shape(shape)) for shape in shapes]
+        if len(sizes) != len(columns):
+            raise ValueError(f"expected a shape for each of {len(columns)} tensors, got {shapes}")
+        return cls(trees[0], tensors, sizes, enqueue_many, n_threads)
+
+    @property
+    def types(self) -> dict[str, Any]:
+        """The arguments of a queue that tell what its elements are."""
+        dtypes = [tensor.dtype for tensor in self.tensors[0]]
+        return {
+            "dtypes": jax.tree.unflatten(self.tree, dtypes),
+            "shapes": jax.tree.unflatten(self.tree, self.shapes),
+        }
+
+    def check_sizes(self, *cures: str) -> None:
+        """Raises ValueError if elements differ in size; `cures` say what else to do about it."""
+        if any(shape is None or None in shape for shape in self.shapes):
+            raise ValueError(
+                f"elements of the shapes {[*self.shapes]} cannot be stacked to batches; pass "
+                + " or ".join(("shapes= of known sizes", *cures))
+            )
+
+    def enqueue(self, queue: QueueBase, keep: Any) -> list[Operation]:
+        """An operation for each thread.
+
+        Args:
+          queue: what to put elements into.
+          keep: which elements to put in: bool[] for all or none, bool[n] for each of a batch.
+        """
+        ops = [self._enqueue(queue, tensors, keep) for tensors in self.tensors]
+        return ops * self.n_threads
+
+    def _enqueue(self, queue: QueueBase, tensors: Sequence[Tensor], keep: Any) -> Operation:
+        is_batch = self.enqueue_many
+        if keep is not True:
+            tensors = keep_rows(tensors, keep, single=not is_batch)
+            is_batch = True
+        element = jax.tree.unflatten(self.tree, tensors)
+        op: Operation = queue.enqueue_many(element) if is_batch else queue.enqueue(element)
+        return op
+
+
+def _common_shape(tensors: Sequence[Tensor], is_batch: bool) -> Shape:
+    """The shape of an element's tensor that comes from several sources."""
+    shapes = [declared(tensor.shape) for tensor in tensors]
+    known = [shape for shape in shapes if shape is not None]
+    ranks = {len(shape) for shape in known}
+    if len(known) < len(shapes) or len(ranks) > 1 or (is_batch and ranks == {0}):
+        raise ValueError(
+            f"expected {'batches' if is_batch else 'tensors'} of one known rank, got "
+            f"{', '.join(map(repr, tensors))}; pass shapes="
+        )
+    shape = tuple(sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*known, strict=True))
+    return shape[1:] if is_batch else shape

@@ -1,0 +1,40 @@
+"""Sessions whose queue runners run, and are stopped whatever happens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import jflow as tf
+
+WAIT_S = 30
+
+
+@contextmanager
+def feeding(target: str = "") -> Iterator[tf.Session]:
+    """A session of the default graph; an error in a queue runner is raised at the end."""
+    with tf.Session(target) as session:
+        session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
+        coord = tf.train.Coordinator()
+        threads = tf.train.start_queue_runners(session, coord)
+        try:
+            yield session
+        finally:
+            coord.request_stop()
+            coord.join(threads, stop_grace_period_secs=WAIT_S)
+
+
+def drained(session: tf.Session, fetches: Any) -> list[Any]:
+    """What steps give until the end of the data."""
+    values = []
+    while True:
+        try:
+            values.append(session.run(fetches))
+        except tf.errors.OutOfRangeError:
+            return values
+
+
+def columns(values: list[Any]) -> list[Any]:
+    """As `drained` gave them, as lists."""
+    return [value.tolist() for value in values]
