@@ -106,8 +106,9 @@ def partition(
     fetched: Sequence[Tensor],
     lower: Callable[[Segment], Program],
     keep: Keep,
-    owner: str = "",
     max_segment_ops: int = MAX_SEGMENT_OPS,
+    *,
+    owner: str = "",
 ) -> Partition:
     """Cuts operations into a plan for each device.
 
@@ -118,8 +119,8 @@ def partition(
       fetched: tensors whose values the step gives back, by their index; none of them is fed.
       lower: makes the program of a segment that is not empty.
       keep: keeps a constant host tensor.
-      owner: who the resources belong to that are not shared.
       max_segment_ops: from which length on to cut a segment into pieces.
+      owner: who the resources belong to that are not shared.
     """
     running = [op for op in ops if op.eqn.primitive not in HOMES | {group_p}]
     splitter = _Splitter(running, placement, fed, fetched)
