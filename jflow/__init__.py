@@ -50,6 +50,7 @@ from jflow.ops import FixedLengthRecordReader as FixedLengthRecordReader
 from jflow.ops import IdentityReader as IdentityReader
 from jflow.ops import PaddingFIFOQueue as PaddingFIFOQueue
 from jflow.ops import ParquetReader as ParquetReader
+from jflow.ops import Position as Position
 from jflow.ops import PriorityQueue as PriorityQueue
 from jflow.ops import QueueBase as QueueBase
 from jflow.ops import RandomShuffleQueue as RandomShuffleQueue

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jflow.errors import InvalidArgumentError
+from jflow.errors import InvalidArgumentError, OpError
 from jflow.execution.bound import BoundCall, BoundOperation, BoundPlan, BoundRun
 from jflow.execution.loan import lent
 from jflow.execution.waiting import Wanted
@@ -88,9 +88,13 @@ class Frame:
             lease.release()
 
     def call(self, bound: BoundCall) -> None:
-        """Calls a function of the host."""
+        """Calls a function of the host. Raises OpError as that does."""
         inputs = [self._argument(slot) for slot in bound.step.inputs]
-        results = bound.function(*inputs, *bound.constants, **bound.attributes)
+        try:
+            results = bound.function(*inputs, *bound.constants, **bound.attributes)
+        except OpError as error:
+            error.op = error.op or bound.step.op
+            raise
         for slot, value in zip(bound.step.outputs, results, strict=True):
             self._slots[slot] = value
 
@@ -100,9 +104,14 @@ class Frame:
         Raises:
           OpError: as the operation does.
         """
-        held = [self._store.resources.get(self._plan.device, spec) for spec in bound.resources]
         inputs = [self._argument(slot) for slot in bound.step.inputs]
-        results = yield from bound.operation(held, [*inputs, *bound.constants], **bound.attributes)
+        try:
+            held = [self._store.resources.get(self._plan.device, spec) for spec in bound.resources]
+            values = [*inputs, *bound.constants]
+            results = yield from bound.operation(held, values, **bound.attributes)
+        except OpError as error:
+            error.op = error.op or bound.step.op
+            raise
         for slot, value in zip(bound.step.outputs, results, strict=True):
             self._slots[slot] = value
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from jflow.errors import InvalidArgumentError
 from jflow.execution.accumulators import ACCUMULATOR_OPERATIONS
+from jflow.execution.positions import POSITION_OPERATIONS
 from jflow.execution.queues import QUEUE_OPERATIONS
 from jflow.execution.readers import READER_OPERATIONS
 from jflow.execution.rows import ROW_FUNCTIONS
@@ -60,6 +61,7 @@ _FUNCTIONS: Mapping[str, HostFunction] = {
 _OPERATIONS: Mapping[str, Operation] = {
     **QUEUE_OPERATIONS,
     **ACCUMULATOR_OPERATIONS,
+    **POSITION_OPERATIONS,
     **READER_OPERATIONS,
 }
 

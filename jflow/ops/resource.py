@@ -81,6 +81,11 @@ class Handle:
         return self._ref.name if self._ref.is_shared else self._op.name
 
     @property
+    def _title(self) -> str:
+        """What the names of its operations begin with; the scopes around them come in front."""
+        return self._op.name.rpartition("/")[2]
+
+    @property
     def op(self) -> Operation:
         """The operation that stands for it."""
         return self._op
@@ -157,7 +162,7 @@ class Handle:
             raise TypeError(f"{self!r} takes {dtype.name}, got {value!r}")
         if dtype == string:
             raise TypeError(f"{self!r} takes strings, which a function that JAX traces has not")
-        return jax.numpy.asarray(value, dtype)
+        return jax.lax.stop_gradient(jax.numpy.asarray(value, dtype))
 
     def _act(
         self,

@@ -326,18 +326,17 @@ class _PlanBuilder:
         for op in ops:
             outputs = tuple(self.slot(tensor) for tensor in op.outputs)
             if op.eqn.primitive is constant_p:
-                call = Call("identity", (), outputs, (keep(op.eqn.params["value"]),))
+                call = Call("identity", (), outputs, (keep(op.eqn.params["value"]),), op=op.name)
             elif op.eqn.primitive is check_p:
                 (report,) = (self.slot(tensor) for tensor in op.inputs)
                 name = keep(as_strings(str(op.eqn.params["variable"])))
-                call = Call("check_indices", (report,), (), (name,))
+                call = Call("check_indices", (report,), (), (name,), op=op.name)
             else:
                 inputs = tuple(self.slot(tensor) for tensor in op.inputs)
                 params = op.eqn.params
                 resources = tuple(map(self._resource, params["resources"]))
-                call = Call(
-                    params["function"], inputs, outputs, (), resources, params["attributes"]
-                )
+                function, attributes = params["function"], params["attributes"]
+                call = Call(function, inputs, outputs, (), resources, attributes, op.name)
             self.add(stage, call)
 
     def add_run(

@@ -12,6 +12,9 @@ from jflow.resources.attempt import Resource as Resource
 from jflow.resources.component import Component as Component
 from jflow.resources.holder import Holder as Holder
 from jflow.resources.holder import Holders as Holders
+from jflow.resources.position import Position as Position
+from jflow.resources.position import PositionSpec as PositionSpec
+from jflow.resources.position import SavePosition as SavePosition
 from jflow.resources.queue import Close as Close
 from jflow.resources.queue import Dequeue as Dequeue
 from jflow.resources.queue import DequeueMany as DequeueMany

@@ -47,7 +47,8 @@ class Attempt:
     def result(self) -> tuple[Any, ...]:
         """What a settled attempt brought. Raises its error if it failed."""
         if self.error is not None:
-            raise self.error
+            # Others may have failed with the same one, and each says where it was.
+            raise type(self.error)(self.error.message, op=self.error.op, task=self.error.task)
         return self.values
 
 

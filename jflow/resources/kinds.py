@@ -14,6 +14,7 @@ from jflow.records import Roots, open_records
 from jflow.resources.accumulator import Accumulator, SparseAccumulator
 from jflow.resources.accumulator_spec import AccumulatorSpec
 from jflow.resources.attempt import Resource
+from jflow.resources.position import Position, PositionSpec
 from jflow.resources.queue import Queue
 from jflow.resources.queue_spec import QueueSpec
 from jflow.resources.reader import Reader, ReaderSpec
@@ -48,9 +49,14 @@ def _reader(spec: ReaderSpec, name: str, roots: Roots) -> Resource:
     )
 
 
+def _position(spec: PositionSpec, name: str, _: Roots) -> Resource:
+    return Position(spec, name)
+
+
 _KINDS: Mapping[str, Kind] = {
     "queue": Kind(QueueSpec.from_attributes, _queue),
     "accumulator": Kind(AccumulatorSpec.from_attributes, _accumulator),
+    "position": Kind(PositionSpec.from_attributes, _position),
     "reader": Kind(ReaderSpec.from_attributes, _reader),
 }
 
