@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jflow.errors import OpError
+from jflow.errors import InvalidArgumentError, OpError
 from jflow.execution.bound import BoundCall, BoundOperation, BoundPlan, BoundRun
 from jflow.execution.loan import lent
 from jflow.execution.waiting import Wanted
@@ -172,7 +172,13 @@ class Frame:
         if bound.executable is None:
             return []
         inputs = [self._slots[slot] for slot in bound.step.inputs]
-        results = bound.executable(*old, *inputs, *bound.constants)
+        try:
+            results = bound.executable(*old, *inputs, *bound.constants)
+        except (TypeError, ValueError) as error:
+            # Of sizes that were not known JAX finds out here whether they are what they must be.
+            raise InvalidArgumentError(
+                f"a program on {self._plan.device} does not take what it is given: {error}"
+            ) from error
         n_written = len(bound.step.writes)
         for slot, value in zip(bound.step.outputs, results[n_written:], strict=True):
             self._slots[slot] = value

@@ -38,9 +38,8 @@ def _read(reader: Reader, queue: Holder, *counts: Array, count: int = 1) -> Wait
         if not reader.has_work:
             (work,) = yield from settled(queue, Dequeue())
             reader.begin(work.item())
-        found = reader.read(n_wanted)
-        if found:
-            keys, values = zip(*found, strict=True)
+        keys, values = reader.read(n_wanted)
+        if keys:
             return _strings(keys), _strings(values)
 
 

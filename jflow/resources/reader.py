@@ -97,8 +97,8 @@ class Reader(LinedResource):
         """Begins with a work item. Raises OpError if it cannot be opened; it is used up then."""
         self._work = (work, self._open(work, None))
 
-    def read(self, count: int) -> list[tuple[bytes, bytes]]:
-        """Up to `count` keys and values of the work item; none if it has come to its end.
+    def read(self, count: int) -> tuple[list[bytes], list[bytes]]:
+        """Keys and values of up to `count` records of the work item; none if it is at its end.
 
         Raises:
           OpError: if it cannot be read on; it counts as read to its end then.
@@ -113,7 +113,7 @@ class Reader(LinedResource):
         if not keys:
             self._finish()
         self.n_records += len(keys)
-        return [*zip(keys, values, strict=True)]
+        return keys, values
 
     def reset(self) -> None:
         """Forgets the work item and the counts."""
