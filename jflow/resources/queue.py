@@ -113,6 +113,7 @@ class Enqueue(LinedAttempt[Queue]):
 
     __slots__ = ("_element",)
     line = _ENQUEUES
+    can_be_undone = False
 
     def __init__(self, components: tuple[Array, ...]) -> None:
         super().__init__()
@@ -148,6 +149,7 @@ class EnqueueMany(LinedAttempt[Queue]):
 
     __slots__ = ("_batches", "_n_entered", "_row_bytes")
     line = _ENQUEUES
+    can_be_undone = False
 
     def __init__(self, components: tuple[Array, ...]) -> None:
         super().__init__()
@@ -297,6 +299,7 @@ class Close(LinedAttempt[Queue]):
 
     __slots__ = ("_cancels",)
     line = _ENQUEUES
+    can_be_undone = False
 
     def __init__(self, cancel_pending_enqueues: bool = False) -> None:
         super().__init__()
