@@ -37,6 +37,10 @@ def _read(reader: Reader, queue: Holder, *counts: Array, count: int = 1) -> Wait
     while True:
         if not reader.has_work:
             (work,) = yield from settled(queue, Dequeue())
+            if work.shape:
+                raise InvalidArgumentError(
+                    f"{reader} takes single strings as work, got strings of shape {work.shape}"
+                )
             reader.begin(work.item())
         keys, values = reader.read(n_wanted)
         if keys:

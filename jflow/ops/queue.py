@@ -52,7 +52,7 @@ class QueueBase(Handle):
             kind,
             components=tuple(part.component for part in structure.parts),
             names=structure.names,
-            **{what: _integer(value, what) for what, value in bounds.items()},
+            **{what: as_integer(value, what) for what, value in bounds.items()},
         )
         super().__init__("queue", self._spec.to_attributes(), shared_name, name)
         self._live = LiveSteps(self._keeper, self._graph)
@@ -271,9 +271,9 @@ class QueueBase(Handle):
             )
         counts = []
         if getattr(n, "to_tensor", None) is not None or isinstance(n, jax.core.Tracer):
-            counts = [_checked_count(self._operand(n, n.dtype))]
+            counts = [checked_count(self._operand(n, n.dtype))]
         else:
-            attributes["count"] = _integer(n, "how many elements to dequeue")
+            attributes["count"] = as_integer(n, "how many elements to dequeue")
             if n < 0:
                 raise ValueError(f"cannot dequeue {n} elements from {self!r}")
         is_exact = not counts and not attributes.get("up_to") and n > 0
@@ -328,8 +328,12 @@ class QueueBase(Handle):
         return self._take_one("dequeue")[0].op, []
 
 
-def _integer(value: Any, what: str) -> Any:
-    """A number of the user's, of Python or NumPy, if it is an integer; None stays."""
+def as_integer(value: Any, what: str) -> Any:
+    """A number of the user's, of Python or NumPy; None stays where it may be left out.
+
+    Raises:
+      TypeError: if it is no integer.
+    """
     if isinstance(value, int | np.integer) and not isinstance(value, bool):
         return int(value)
     if value is None and what in _OPTIONAL:
@@ -337,11 +341,11 @@ def _integer(value: Any, what: str) -> Any:
     raise TypeError(f"{what} is an integer, got {value!r:.80}")
 
 
-def _checked_count(count: Tensor) -> Tensor:
-    """Refuses what cannot say how many elements to dequeue."""
+def checked_count(count: Tensor) -> Tensor:
+    """The tensor, if it can say how many elements to take. Raises TypeError if not."""
     is_integer = count.dtype != string and jax.dtypes.issubdtype(count.dtype, np.integer)
     if not is_integer or not may_be((), count.shape):
-        raise TypeError(f"how many elements to dequeue is an integer scalar, got {count!r}")
+        raise TypeError(f"how many elements to take is an integer scalar, got {count!r}")
     return count
 
 

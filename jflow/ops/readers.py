@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from jflow.graph import Operation, Tensor, string
-from jflow.graph.dims import unknown_dim
+from jflow.graph.dims import may_be, unknown_dim
 from jflow.graph.dtypes import abstract, host_abstract
-from jflow.ops.queue import QueueBase
+from jflow.ops.queue import QueueBase, as_integer, checked_count
 from jflow.ops.resource import Handle
 from jflow.resources import ReaderSpec
 
@@ -55,16 +55,20 @@ class ReaderBase(Handle):
     def read_up_to(
         self, queue: QueueBase, num_records: Any, name: str | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Keys and values, string[n], of up to `num_records` records of one work item."""
+        """Keys and values, string[n], of up to `num_records` records of one work item.
+
+        Raises:
+          TypeError, ValueError: as `read`, or if `num_records` is no positive integer.
+        """
         size = unknown_dim()
         avals = [abstract((size,), string)] * 2
         name = name or f"{self._title}_ReadUpTo"
         if getattr(num_records, "to_tensor", None) is not None:
-            counts = [self._graph.as_tensor(num_records)]
+            counts = [checked_count(self._graph.as_tensor(num_records))]
             return self._read("reader.read_up_to", queue, counts, avals, name, {})
+        attributes = {"count": as_integer(num_records, "how many records to read")}
         if num_records <= 0:
             raise ValueError(f"expected a positive number of records, got {num_records}")
-        attributes = {"count": int(num_records)}
         return self._read("reader.read_up_to", queue, [], avals, name, attributes)
 
     def reset(self, name: str | None = None) -> Operation:
@@ -101,10 +105,10 @@ class ReaderBase(Handle):
     ) -> tuple[Tensor, Tensor]:
         if not isinstance(queue, QueueBase):
             raise TypeError(f"{self!r} takes its work from a queue, got {queue!r}")
-        if queue.dtypes != [string]:
+        if queue.dtypes != [string] or not may_be((), queue.shapes[0]):
             raise ValueError(
                 f"{self!r} takes its work from a queue of single strings, got {queue!r} of "
-                f"{[dtype.name for dtype in queue.dtypes]}"
+                f"{[dtype.name for dtype in queue.dtypes]} with shapes {queue.shapes}"
             )
         op = self._call(function, counts, avals, name, attributes=attributes, others=[queue.ref])
         keys, values = op.outputs

@@ -15,6 +15,7 @@ from jflow.graph import (
     Operation,
     ResourceRef,
     Tensor,
+    as_array,
     internals,
     live,
     origin,
@@ -162,7 +163,8 @@ class Handle:
             raise TypeError(f"{self!r} takes {dtype.name}, got {value!r}")
         if dtype == string:
             raise TypeError(f"{self!r} takes strings, which a function that JAX traces has not")
-        return jax.lax.stop_gradient(jax.numpy.asarray(value, dtype))
+        array = value if isinstance(value, jax.Array) else as_array(value, dtype)
+        return jax.lax.stop_gradient(jax.numpy.asarray(array))
 
     def _act(
         self,

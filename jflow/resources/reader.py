@@ -144,8 +144,10 @@ class Reader(LinedResource):
         self.reset()
         try:
             kind, work, position, n_records, n_work_units = json.loads(state)
-            if kind != self.spec.kind or not n_records + 0 >= n_work_units + 0 >= 0:
-                raise ValueError("it is of another kind")
+            if kind != self.spec.kind:
+                raise ValueError(f"it is of {kind!r}")
+            if not (_is_count(n_records) and _is_count(n_work_units)):
+                raise ValueError("its counts are no numbers of things")
             item = None if work is None else bytes.fromhex(work)
         except (ValueError, TypeError) as error:
             raise InvalidArgumentError(f"{self} was given no state of a reader: {error}") from None
@@ -168,6 +170,11 @@ class Reader(LinedResource):
                 f"{self} has no state that could be taken elsewhere; of {', '.join(_RESTORABLE)} "
                 "it can be"
             )
+
+
+def _is_count(value: object) -> bool:
+    """Whether it is a number of things, which fits an int64."""
+    return type(value) is int and 0 <= value < 1 << 63
 
 
 class Turn(LinedAttempt[Reader]):
