@@ -181,8 +181,9 @@ def test_a_closed_queue_takes_nothing_and_gives_what_it_has(backend: Backend) ->
         with pytest.raises(
             tf.errors.OutOfRangeError,
             match=r"is closed and has insufficient elements \(requested 1, current size 0\)",
-        ):
-            driver.take(1)
+        ) as caught:
+            sess.run(queue.dequeue(name="last"))
+        assert caught.value.op == "last"
 
 
 def test_a_dequeue_that_will_never_have_enough_gives_back_what_it_took(backend: Backend) -> None:
