@@ -27,7 +27,7 @@ class Frame:
     def __init__(self, bound: BoundPlan, store: Store) -> None:
         self._plan = bound.plan
         self._store = store
-        self._slots: list[Any] = [None] * bound.plan.n_slots
+        self._slots = [*bound.slots]
         self._leases: dict[Slot, Lease] = {}
         self._is_closed = False
 
@@ -118,7 +118,7 @@ class Frame:
     def _argument(self, slot: Slot) -> np.ndarray[Any, Any]:
         """A slot's value as functions of the host take it, who may keep it: it does not change."""
         value = self._slots[slot]
-        return np.asarray(value) if is_host(value) else self.host(slot, copy=True)
+        return value if isinstance(value, np.ndarray) else self.host(slot, copy=True)
 
     def take_turn(self, bound: BoundRun) -> None:
         """Runs a program between reading variables and setting them, as one atomic turn.

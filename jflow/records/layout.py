@@ -18,24 +18,26 @@ _FIRST, _SECOND = BYTES, FLOATS
 Span = tuple[int, int]
 """Start and end."""
 
+Place = tuple[int, Sequence[Span]]
+"""Kind of a list, and where its strings are or all its numbers; an empty list has no span."""
+
 
 @dataclass(frozen=True)
 class Layout:
     """Where values lie in an Example.
 
     Attributes:
-      places: by key the kind of the list, and where its strings are or all its numbers; an empty
-        list has none.
+      places: by key those of the lists that are wanted.
       free: all that is no structure: these values, and the features that nobody wants.
     """
 
-    places: dict[bytes, tuple[int, Sequence[Span]]]
+    places: dict[bytes, Place]
     free: Sequence[Span]
 
 
 def layout_of(data: bytes, wanted: Collection[bytes]) -> Layout | None:
     """Where the values of an Example lie; None if it is written in another way, or damaged."""
-    places: dict[bytes, tuple[int, Sequence[Span]]] = {}
+    places: dict[bytes, Place] = {}
     free: list[Span] = []
     size = len(data)
     try:
@@ -79,7 +81,7 @@ def _enter(data: bytes, at: int, tag: int) -> Span:
     return start, start + size
 
 
-def _list(data: bytes, at: int, end: int) -> tuple[int, Sequence[Span]]:
+def _list(data: bytes, at: int, end: int) -> Place:
     """Kind of a Feature's only list, and where its strings are or all its numbers."""
     if at == end:
         return NO_LIST, ()

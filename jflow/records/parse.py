@@ -7,7 +7,7 @@ the whole batch together.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -18,7 +18,9 @@ from jflow.records.example import BYTES, FLOATS, INTEGERS, NO_LIST, MalformedErr
 from jflow.records.features import Column
 from jflow.records.lists import Lists, find_lists
 
-_KINDS = {"string": BYTES, "float32": FLOATS, "int64": INTEGERS, "int32": INTEGERS}
+KINDS = {"string": BYTES, "float32": FLOATS, "int64": INTEGERS, "int32": INTEGERS}
+"""The kind of list that a feature of each dtype has."""
+
 _KIND_NAMES = {BYTES: "string", FLOATS: "float32", INTEGERS: "int64"}
 
 
@@ -57,24 +59,6 @@ def parse_example(
     return results
 
 
-def parse_single_example(
-    serialized: Array, *defaults: Array, columns: Sequence[Column]
-) -> Sequence[Array]:
-    """The features of one Example, string[]; as `parse_example` without the batch's dimension."""
-    if serialized.ndim != 0:
-        raise InvalidArgumentError(f"expected string[], got string{list(serialized.shape)}")
-    batch = iter(parse_example(serialized.reshape(1), *defaults, columns=columns))
-    return [array for column in columns for array in _single(column[1], batch)]
-
-
-def _single(kind: str, batch: Iterator[Array]) -> Sequence[Array]:
-    if kind != "sparse":
-        array = next(batch)
-        return (array.reshape(array.shape[1:]),)
-    indices, values, shape = next(batch), next(batch), next(batch)
-    return indices[:, 1:], values, shape[1:]
-
-
 class _Values:
     """The values of one feature in all Examples of a batch.
 
@@ -85,7 +69,7 @@ class _Values:
     """
 
     def __init__(self, key: str, dtype: str, lists: Lists) -> None:
-        self._key, self._dtype, self._kind = key, dtype, _KINDS[dtype]
+        self._key, self._dtype, self._kind = key, dtype, KINDS[dtype]
         of_kind = np.array(lists.kinds, np.int64)
         self.is_there = of_kind != NO_LIST
         for i in np.flatnonzero(self.is_there & (of_kind != self._kind)):

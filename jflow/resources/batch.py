@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from jflow.resources.component import Array, Component, n_bytes_of
+from jflow.resources.component import Array, Component
 
 
 def row_of(batch: Array, index: int) -> Array:
@@ -16,11 +17,16 @@ def row_of(batch: Array, index: int) -> Array:
     return row
 
 
-def row_bytes(batch: Array) -> list[int]:
-    """How much memory each row of a batch takes."""
-    if batch.dtype == object:
-        return [n_bytes_of(batch[i, ...]) for i in range(len(batch))]
-    return [batch.nbytes // len(batch)] * len(batch) if len(batch) else []
+def ends_in_bytes(batches: Sequence[Array]) -> Array:
+    """How much memory the first 0, 1, 2, ... rows of batches of one length take together."""
+    n_rows = len(batches[0])
+    ends: Array = np.arange(n_rows + 1)
+    ends *= sum([batch.nbytes for batch in batches]) // max(1, n_rows)
+    for batch in batches:
+        if batch.dtype == object:
+            lengths = np.fromiter(map(len, batch.flat), np.int64, batch.size)
+            ends[1:] += lengths.reshape(n_rows, math.prod(batch.shape[1:])).sum(axis=1).cumsum()
+    return ends
 
 
 def stack(rows: Sequence[Array], component: Component) -> Array:

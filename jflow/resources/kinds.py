@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from jflow.errors import InvalidArgumentError
 from jflow.plan import ResourceSpec
@@ -34,7 +35,7 @@ class Kind:
 
 
 def _queue(spec: QueueSpec, name: str, _: Roots) -> Resource:
-    return Queue(spec, name, random.Random(spec.seed).randrange)
+    return Queue(spec, name, np.random.default_rng(spec.seed))
 
 
 def _accumulator(spec: AccumulatorSpec, name: str, _: Roots) -> Resource:

@@ -6,7 +6,9 @@ had taken goes back to where it came from.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+
+import numpy as np
 
 from jflow.errors import (
     CancelledError,
@@ -14,11 +16,12 @@ from jflow.errors import (
     OutOfRangeError,
     ResourceExhaustedError,
 )
-from jflow.resources.batch import row_bytes, row_of, stack
+from jflow.resources.batch import ends_in_bytes
 from jflow.resources.component import Array, n_bytes_of
-from jflow.resources.elements import Element, Elements, Heap, Line, Pool
+from jflow.resources.elements import Elements, Heap, Line, Pool
 from jflow.resources.line import LinedAttempt, LinedResource
 from jflow.resources.queue_spec import PRIORITY, SHUFFLE, QueueSpec
+from jflow.resources.table import Block, Table
 
 _ENQUEUES, _DEQUEUES = range(2)
 
@@ -31,20 +34,20 @@ class Queue(LinedResource):
     Args:
       spec: what it is made as.
       name: what messages call it.
-      choose: chance, for a shuffle queue; gives one of 0, 1, ..., n - 1 for n.
+      chance: decides which elements come out of a shuffle queue.
 
     Attributes:
       size_bytes: the memory that its elements take.
       is_closed: whether nothing can be added any more.
     """
 
-    def __init__(self, spec: QueueSpec, name: str, choose: Callable[[int], int]) -> None:
+    def __init__(self, spec: QueueSpec, name: str, chance: np.random.Generator) -> None:
         super().__init__(Enqueue, EnqueueMany, Dequeue, DequeueMany, Close)
         self.spec = spec
         self.name = name
-        self.size_bytes = 0
         self.is_closed = False
-        self._elements = _elements(spec.kind, choose)
+        self._chance = chance
+        self.clear()
 
     def __str__(self) -> str:
         return f"{self.spec.kind} {self.name!r}"
@@ -79,80 +82,132 @@ class Queue(LinedResource):
                 "with a larger capacity_bytes or a smaller min_after_dequeue"
             )
 
-    def put(self, element: Element) -> None:
-        """Adds an element."""
-        self._elements.put(element)
-        self.size_bytes += element.n_bytes
+    def n_fitting(self, ends: Array, start: int) -> int:
+        """How many more elements of a batch may enter now.
 
-    def take(self) -> Element:
+        Args:
+          ends: how much memory the first 0, 1, 2, ... elements of the batch take.
+          start: how many of them have entered.
+        """
+        spec, stop = self.spec, len(ends) - 1
+        if spec.capacity >= 0:
+            stop = min(stop, start + spec.capacity - self.size)
+        if spec.capacity_bytes is not None:
+            free = spec.capacity_bytes - self.size_bytes
+            stop = min(stop, int(ends.searchsorted(ends[start] + free, "right")) - 1)
+        return max(0, stop - start)
+
+    def put(self, element: tuple[Array, ...], n_bytes: int) -> None:
+        """Adds a copy of an element."""
+        try:
+            self._elements.put(element)
+        except MemoryError as error:
+            raise self._no_memory("one more element", error) from error
+        self.size_bytes += n_bytes
+
+    def take(self) -> tuple[Array, ...]:
         """Removes the next element; one must be available."""
         element = self._elements.take()
-        self.size_bytes -= element.n_bytes
+        self.size_bytes -= sum(map(n_bytes_of, element))
         return element
 
-    def put_back(self, elements: Sequence[Element]) -> None:
+    def put_many(self, batches: Sequence[Array], n_bytes: int) -> None:
+        """Adds copies of stacked elements."""
+        try:
+            self._elements.put_many(self._table.rows(batches))
+        except MemoryError as error:
+            raise self._no_memory(f"{len(batches[0])} more elements", error) from error
+        self.size_bytes += n_bytes
+
+    def take_many(self, count: int) -> Block:
+        """Removes the next elements; so many must be available, and one at least."""
+        try:
+            block = self._elements.take_many(count)
+        except MemoryError as error:
+            raise self._no_memory(f"{count} elements outside", error) from error
+        self.size_bytes -= self._table.n_bytes(block)
+        return block
+
+    def put_back(self, blocks: Sequence[Block]) -> None:
         """Gives elements back that were taken, in that order."""
-        self._elements.put_back(elements)
-        self.size_bytes += sum(element.n_bytes for element in elements)
+        for block in reversed(blocks):
+            self._elements.put_back(block)
+            self.size_bytes += self._table.n_bytes(block)
+
+    def put_back_one(self, element: tuple[Array, ...]) -> None:
+        """Gives an element back that was taken."""
+        self.put_back([self._table.row(element)])
+
+    def batches(self, blocks: Sequence[Block]) -> tuple[Array, ...]:
+        """Elements that were taken, stacked."""
+        return self._table.batches(blocks)
 
     def clear(self) -> None:
-        while self.size:
-            self.take()
+        spec = self.spec
+        self._table = Table(spec.components, spec.capacity, spec.capacity_bytes)
+        self._elements = _elements(spec.kind, self._table, self._chance)
+        self.size_bytes = 0
 
     def _has_bytes(self, n_bytes: int) -> bool:
         capacity = self.spec.capacity_bytes
         return capacity is None or self.size_bytes + n_bytes <= capacity
 
+    def _no_memory(self, what: str, error: Exception) -> ResourceExhaustedError:
+        return ResourceExhaustedError(
+            f"no memory for {what} of {self}, which holds {self.size} elements of "
+            f"{self.size_bytes} bytes: {error}; make it with a smaller capacity or capacity_bytes"
+        )
+
 
 class Enqueue(LinedAttempt[Queue]):
-    """Adds an element, which the queue then keeps.
+    """Adds a copy of an element.
 
     Args:
-      components: its arrays, which nobody may change any more.
+      components: its arrays, which nobody may change before it is in.
     """
 
-    __slots__ = ("_element",)
+    __slots__ = ("_element", "_n_bytes")
     line = _ENQUEUES
+    can_be_undone = False
 
     def __init__(self, components: tuple[Array, ...]) -> None:
         super().__init__()
-        self._element = Element(components, sum(map(n_bytes_of, components)))
+        self._element = components
+        self._n_bytes = sum(map(n_bytes_of, components))
 
     def start(self, state: Queue) -> None:
-        _check_number(self._element.components, state)
+        _check_number(self._element, state)
         for i, component in enumerate(state.spec.components):
-            array = self._element.components[i]
+            array = self._element[i]
             if not component.fits(array):
                 raise component.mismatch(array, f"tuple component {i}", state)
-        _check_size(self._element.n_bytes, state)
+        _check_size(self._n_bytes, state)
 
     def advance(self, state: Queue) -> bool:
         if state.is_closed:
             raise _closed(state)
-        if state.has_room(self._element.n_bytes):
-            state.put(self._element)
+        if state.has_room(self._n_bytes):
+            state.put(self._element, self._n_bytes)
             self.succeed()
         else:
-            state.check_bytes(self._element.n_bytes)
+            state.check_bytes(self._n_bytes)
         return self.is_settled
 
 
 class EnqueueMany(LinedAttempt[Queue]):
-    """Adds the rows of a batch one by one, each as soon as there is room.
-
-    Rows are copied as they enter.
+    """Adds copies of the rows of a batch, each as soon as there is room.
 
     Args:
       components: arrays with one row for each element.
     """
 
-    __slots__ = ("_batches", "_n_entered", "_row_bytes")
+    __slots__ = ("_batches", "_ends", "_n_entered")
     line = _ENQUEUES
+    can_be_undone = False
 
     def __init__(self, components: tuple[Array, ...]) -> None:
         super().__init__()
         self._batches = components
-        self._row_bytes: list[int] = []
         self._n_entered = 0
 
     def start(self, state: Queue) -> None:
@@ -162,26 +217,29 @@ class EnqueueMany(LinedAttempt[Queue]):
             if batch.ndim == 0 or not component.batch.fits(batch):
                 raise component.batch.mismatch(batch, f"tuple component {i}", state)
         self._check_n_rows()
-        self._row_bytes = [*map(sum, zip(*map(row_bytes, self._batches), strict=True))]
-        for n_bytes in set(self._row_bytes):
-            _check_size(n_bytes, state)
-        if not self._row_bytes:
+        self._ends = ends_in_bytes(self._batches)
+        if len(self._ends) == 1:
             self.succeed()
+        elif state.spec.capacity_bytes is not None:
+            _check_size(int(np.diff(self._ends).max()), state)
 
     def advance(self, state: Queue) -> bool:
-        before = self._n_entered
-        while self._n_entered < len(self._row_bytes):
-            n_bytes = self._row_bytes[self._n_entered]
-            if state.is_closed:
-                raise _closed(state, f"; {self._n_entered} of {len(self._row_bytes)} had entered")
-            if not state.has_room(n_bytes):
-                state.check_bytes(n_bytes)
-                return self._n_entered > before
-            row = tuple(row_of(batch, self._n_entered) for batch in self._batches)
-            state.put(Element(row, n_bytes))
-            self._n_entered += 1
-        self.succeed()
-        return True
+        start, n_rows = self._n_entered, len(self._ends) - 1
+        if state.is_closed:
+            raise _closed(state, f"; {start} of {n_rows} had entered")
+        n_new = state.n_fitting(self._ends, start)
+        self._n_entered += n_new
+        if n_new:
+            rows = [batch[start : self._n_entered] for batch in self._batches]
+            state.put_many(rows, self._n_bytes(start, self._n_entered))
+        if self._n_entered == n_rows:
+            self.succeed()
+        else:
+            state.check_bytes(self._n_bytes(self._n_entered, self._n_entered + 1))
+        return n_new > 0
+
+    def _n_bytes(self, start: int, stop: int) -> int:
+        return int(self._ends[stop] - self._ends[start])
 
     def _check_n_rows(self) -> None:
         n_rows = len(self._batches[0])
@@ -201,19 +259,20 @@ class Dequeue(LinedAttempt[Queue]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._taken: list[Element] = []
+        self._taken: tuple[Array, ...] | None = None
 
     def advance(self, state: Queue) -> bool:
         if state.n_available:
-            self._taken = [state.take()]
-            self.succeed(self._taken[0].components)
+            self._taken = state.take()
+            self.succeed(self._taken)
         elif state.is_closed:
             raise _insufficient(state, 1)
         return self.is_settled
 
     def undo(self, state: Queue) -> None:
-        state.put_back(self._taken)
-        self._taken = []
+        if self._taken is not None:
+            state.put_back_one(self._taken)
+        self._taken = None
 
 
 class DequeueMany(LinedAttempt[Queue]):
@@ -225,7 +284,7 @@ class DequeueMany(LinedAttempt[Queue]):
       minimum: how many will do if no more are there at once; None if only `count` will do.
     """
 
-    __slots__ = ("_count", "_minimum", "_taken", "_up_to")
+    __slots__ = ("_count", "_minimum", "_n_taken", "_taken", "_up_to")
     line = _DEQUEUES
 
     def __init__(self, count: int, up_to: bool = False, minimum: int | None = None) -> None:
@@ -233,7 +292,8 @@ class DequeueMany(LinedAttempt[Queue]):
         self._count = count
         self._up_to = up_to
         self._minimum = count if minimum is None else minimum
-        self._taken: list[Element] = []
+        self._taken: list[Block] = []
+        self._n_taken = 0
 
     def start(self, state: Queue) -> None:
         if self._count < 0:
@@ -256,33 +316,33 @@ class DequeueMany(LinedAttempt[Queue]):
     def advance(self, state: Queue) -> bool:
         if state.is_closed:
             self._check_enough(state)
-        n_new = min(state.n_available, self._count - len(self._taken))
-        self._taken += [state.take() for _ in range(n_new)]
+        n_new = min(state.n_available, self._count - self._n_taken)
+        if n_new:
+            self._taken.append(state.take_many(n_new))
+            self._n_taken += n_new
         # With fewer than `count` it is over only when a round has brought nothing more.
-        if len(self._taken) == self._count or (not n_new and self._has_enough(state)):
+        if self._n_taken == self._count or (not n_new and self._has_enough(state)):
             self._finish(state)
         return n_new > 0
 
     def undo(self, state: Queue) -> None:
         state.put_back(self._taken)
-        self._taken = []
+        self._taken, self._n_taken = [], 0
 
     def _has_enough(self, state: Queue) -> bool:
         wanted = min(1, self._count) if self._up_to and state.is_closed else self._minimum
-        return len(self._taken) + state.n_available >= wanted
+        return self._n_taken + state.n_available >= wanted
 
     def _check_enough(self, state: Queue) -> None:
         if not self._has_enough(state):
-            raise _insufficient(state, self._count - len(self._taken))
+            raise _insufficient(state, self._count - self._n_taken)
 
     def _finish(self, state: Queue) -> None:
-        columns = zip(*(element.components for element in self._taken), strict=True)
-        rows = [*columns] or [()] * len(state.spec.components)
         try:
-            batches = tuple(map(stack, rows, state.spec.components))
+            batches = state.batches(self._taken)
         except (MemoryError, ValueError) as error:  # the latter if the size is no size_t
             raise ResourceExhaustedError(
-                f"no memory for a batch of {len(self._taken)} elements of {state}, each padded to "
+                f"no memory for a batch of {self._n_taken} elements of {state}, each padded to "
                 f"the size of the largest: {error}; the elements are in the queue again"
             ) from error
         self.succeed(batches)
@@ -297,6 +357,7 @@ class Close(LinedAttempt[Queue]):
 
     __slots__ = ("_cancels",)
     line = _ENQUEUES
+    can_be_undone = False
 
     def __init__(self, cancel_pending_enqueues: bool = False) -> None:
         super().__init__()
@@ -315,10 +376,10 @@ class Close(LinedAttempt[Queue]):
         return True
 
 
-def _elements(kind: str, choose: Callable[[int], int]) -> Elements:
+def _elements(kind: str, table: Table, chance: np.random.Generator) -> Elements:
     if kind == SHUFFLE:
-        return Pool(choose)
-    return Heap() if kind == PRIORITY else Line()
+        return Pool(table, chance)
+    return Heap(table) if kind == PRIORITY else Line(table)
 
 
 def _check_number(components: tuple[Array, ...], queue: Queue) -> None:

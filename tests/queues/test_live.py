@@ -177,7 +177,11 @@ def test_kinds_of_queues_work_live_too() -> None:
     by_priority = tf.PriorityQueue(10, tf.string, [()])
     for priority in (2**40, -(2**50), 3):
         by_priority.put([priority, str(priority)])
-    assert [by_priority.get()[1] for _ in range(3)] == [b"-1125899906842624", b"3", b"1099511627776"]
+    assert [by_priority.get()[1] for _ in range(3)] == [
+        b"-1125899906842624",
+        b"3",
+        b"1099511627776",
+    ]
 
 
 def test_a_get_that_timed_out_takes_nothing_later() -> None:

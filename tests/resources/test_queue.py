@@ -1,5 +1,6 @@
 import itertools
-import random
+import sys
+import weakref
 from collections import Counter
 
 import ml_dtypes
@@ -22,15 +23,11 @@ from jflow.resources import (
 FLOAT = Component("float32", ())
 
 
-def first(n):
-    """Chance for queues that should not ask for it, or whose choice does not matter."""
-    return 0
-
-
-def make(kind="FIFOQueue", capacity=10, components=(FLOAT,), choose=first, **rest):
+def make(kind="FIFOQueue", capacity=10, components=(FLOAT,), seed=0, **rest):
     if kind == "PriorityQueue":
         components = (Component("int64", ()), *components)
-    return Queue(QueueSpec(kind, capacity, components=components, **rest), "q", choose)
+    spec = QueueSpec(kind, capacity, components=components, **rest)
+    return Queue(spec, "q", np.random.default_rng(seed))
 
 
 def element(*values, dtype=np.float32):
@@ -70,10 +67,40 @@ def test_elements_come_out_in_the_order_in_which_they_went_in():
     assert queue.size == queue.size_bytes == 0
 
 
-def test_the_queue_hands_out_the_very_arrays_it_was_given():
-    queue, given, attempt = make(), element(1), Dequeue()
-    submit(queue, Enqueue(given), attempt)
-    assert attempt.result()[0] is given[0]
+@pytest.mark.parametrize("shape", [(3,), (None,)])
+def test_an_element_is_copied_when_it_enters(shape):
+    queue, attempt = make(components=(Component("float32", shape),)), Dequeue()
+    message = np.arange(1000, dtype=np.float32)
+    lives = weakref.ref(message)
+    submit(queue, Enqueue((message[1:4],)))
+    del message
+    assert lives() is None  # what it was a part of is not kept
+    submit(queue, attempt)
+    assert values(attempt) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("kind", ["FIFOQueue", "RandomShuffleQueue", "PriorityQueue"])
+def test_what_came_out_is_not_overwritten(kind):
+    queue = make(kind, 4)
+    priorities = (np.zeros(4, np.int64),) if kind == "PriorityQueue" else ()
+    one, three = Dequeue(), DequeueMany(3)
+    submit(queue, EnqueueMany((*priorities, *element([1, 1, 1, 1]))), one, three)
+    submit(queue, EnqueueMany((*priorities, *element([2, 2, 2, 2]))))
+    assert one.result()[-1] == 1
+    assert three.result()[-1].tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("kind", ["FIFOQueue", "RandomShuffleQueue", "PriorityQueue"])
+def test_a_string_that_came_out_is_forgotten(kind):
+    queue, text = make(kind, components=(Component("string", ()),)), b"x" * 100
+    before = sys.getrefcount(text)
+    priorities = (np.zeros(3, np.int64),) if kind == "PriorityQueue" else ()
+    submit(queue, EnqueueMany((*priorities, np.array([text] * 3, object))))
+    assert sys.getrefcount(text) == before + 3
+    submit(queue, Dequeue())
+    assert sys.getrefcount(text) == before + 2
+    submit(queue, DequeueMany(2))
+    assert sys.getrefcount(text) == before
 
 
 def test_a_dequeue_waits_for_an_element_and_later_ones_stand_behind_it():
@@ -396,10 +423,10 @@ def test_an_open_shuffle_queue_keeps_its_minimum():
 
 
 def test_a_shuffle_queue_gives_all_orders_alike():
-    chance = random.Random(7)
+    chance = np.random.default_rng(7)
     orders = Counter()
     for _ in range(2400):
-        queue = make("RandomShuffleQueue", choose=chance.randrange)
+        queue = make("RandomShuffleQueue", seed=chance)
         put(queue, 1, 2, 3, 4)
         orders[tuple(take(queue) for _ in range(4))] += 1
     assert orders.keys() == {*itertools.permutations([1, 2, 3, 4])}
@@ -408,7 +435,7 @@ def test_a_shuffle_queue_gives_all_orders_alike():
 
 def test_the_same_chance_gives_the_same_order():
     def order():
-        queue = make("RandomShuffleQueue", 50, choose=random.Random(3).randrange)
+        queue = make("RandomShuffleQueue", 50, seed=3)
         put(queue, *range(50))
         return [take(queue) for _ in range(50)]
 

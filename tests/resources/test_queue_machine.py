@@ -1,7 +1,5 @@
 """Queues of every kind against a model made of lists."""
 
-import random
-
 import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -56,7 +54,7 @@ class QueueMachine(RuleBasedStateMachine):
             self.components,
             min_after_dequeue=min_after_dequeue,
         )
-        self.queue = Queue(spec, "q", random.Random(seed).randrange)
+        self.queue = Queue(spec, "q", np.random.default_rng(seed))
         self.model = Model(spec)
 
     def row(self, priority, length):

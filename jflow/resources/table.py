@@ -1,0 +1,118 @@
+"""The memory of a queue: its elements by column, in places whose number follows theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jflow.resources.column import Column, DenseColumn, Place, RaggedColumn
+from jflow.resources.component import Array, Component
+
+Block = tuple[Array, ...]
+"""Several elements: of each column the rows."""
+
+_KEPT_BYTES = 1 << 20
+"""So much memory is not given back."""
+
+_UNLIMITED = 1 << 60
+
+
+class Table:
+    """Elements in numbered places, stored by column.
+
+    It grows and shrinks by factors of two, so that the work for an element is bounded, and never
+    needs memory for more elements than its limit, not even while it grows.
+
+    Args:
+      components: what an element is made of.
+      capacity: how many elements it is for; any number if negative.
+      capacity_bytes: how much memory they take at most, None for any.
+
+    Attributes:
+      n_places: how many places there are.
+    """
+
+    def __init__(
+        self, components: Sequence[Component], capacity: int, capacity_bytes: int | None
+    ) -> None:
+        self._columns: tuple[Column, ...] = tuple(
+            (DenseColumn if component.is_static else RaggedColumn)(component)
+            for component in components
+        )
+        self.n_places = 0
+        row_bytes = max(1, sum(column.row_bytes for column in self._columns))
+        by_number = capacity if capacity >= 0 else _UNLIMITED
+        by_bytes = _UNLIMITED if capacity_bytes is None else capacity_bytes // row_bytes
+        self._limit = max(1, min(by_number, by_bytes))
+        self._n_kept = max(1, _KEPT_BYTES // row_bytes)
+
+    def put(self, place: int, element: Sequence[Array]) -> None:
+        """Stores a copy of an element."""
+        for column, array in zip(self._columns, element, strict=True):
+            column.put(place, array)
+
+    def take(self, place: int) -> tuple[Array, ...]:
+        """Removes the element at a place."""
+        element = tuple([column.get(place) for column in self._columns])
+        self._clear(place)
+        return element
+
+    def put_many(self, places: Array, block: Block) -> None:
+        """Stores copies of elements."""
+        for column, rows in zip(self._columns, block, strict=True):
+            column.put_rows(places, rows)
+
+    def take_many(self, places: Array) -> Block:
+        """Removes the elements at places; none if there is no memory for them."""
+        block = tuple([column.get_rows(places) for column in self._columns])
+        self._clear(places)
+        return block
+
+    def move(self, origins: Place, places: Place) -> None:
+        """Moves elements to other places."""
+        for column in self._columns:
+            column.move(origins, places)
+
+    def suits(self, n: int) -> bool:
+        """Whether n elements have a place, and do not leave most of the memory unused."""
+        return n <= self.n_places <= 4 * max(n, self._n_kept)
+
+    def resize(self, n: int, places: Array) -> None:
+        """Changes the number of places to one that suits n elements.
+
+        Args:
+          n: how many there are or will be.
+          places: where elements are now; they come to the first places, in this order.
+
+        Raises:
+          MemoryError: if there is too little memory; nothing has changed then.
+        """
+        n_places = self._limit
+        # From the limit downwards: the last growth is from half of it.
+        while n_places // 2 >= max(n, self._n_kept):
+            n_places //= 2
+        while n_places < n:
+            n_places *= 2
+        self._columns = tuple([column.resized(n_places, places) for column in self._columns])
+        self.n_places = n_places
+
+    def row(self, element: Sequence[Array]) -> Block:
+        """An element as a block."""
+        return tuple(c.row(array) for c, array in zip(self._columns, element, strict=True))
+
+    def rows(self, batches: Sequence[Array]) -> Block:
+        """Stacked elements as a block, for `put_many` only."""
+        return tuple([c.rows(batch) for c, batch in zip(self._columns, batches, strict=True)])
+
+    def batches(self, blocks: Sequence[Block]) -> tuple[Array, ...]:
+        """All elements of these blocks, stacked."""
+        return tuple(
+            column.batch([block[i] for block in blocks]) for i, column in enumerate(self._columns)
+        )
+
+    def n_bytes(self, block: Block) -> int:
+        """How much memory the elements of a block take."""
+        return sum([c.n_bytes(rows) for c, rows in zip(self._columns, block, strict=True)])
+
+    def _clear(self, places: Place) -> None:
+        for column in self._columns:
+            column.clear(places)
