@@ -121,7 +121,7 @@ class LinedResource(Resource):
 
     def _go_on(self, settled: list[Attempt]) -> None:
         """Lets the first of each line act until none of them can; adds who settled."""
-        while any(self._advance(line, settled) for line in self._lines):
+        while any([self._advance(line, settled) for line in self._lines if line]):
             pass
 
     def _advance(self, line: OrderedDict[LinedAttempt[Any], None], settled: list[Attempt]) -> bool:
