@@ -1,13 +1,13 @@
-"""Two actors play CartPole, and a learner makes their policy better: processes around a queue.
+"""Two actors play CartPole and a learner trains their policy: three processes around a queue.
 
     pip install 'jflow[examples]'
-    python examples/actors_and_learner.py            # a minute: the mean return grows to hundreds
-    python examples/actors_and_learner.py --kill     # the same, with an actor and the learner killed
+    python examples/actors_and_learner.py          # a minute: the mean return grows to hundreds
+    python examples/actors_and_learner.py --kill   # the same, and an actor and the learner die
 
-Each actor is a process that plays with the newest weights and puts the steps of its episodes into a
-shuffled queue; the learner, a third one, takes batches from it, trains, and publishes the weights.
-They know nothing of each other: the queue and the variables live on the cluster under their names.
-So any of them may die, and one that is started in its place goes on from there.
+Each actor plays with the newest weights and puts the steps of its episodes into a queue that
+shuffles them; the learner takes batches from it, trains, and publishes the weights. They know
+nothing of each other: the queue and the variables live on a cluster, under their names. So any of
+them may die, and one that is started in its place goes on from there.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ def make_queue() -> jflow.RandomShuffleQueue:
 
     Episodes differ in length but their steps do not, so the elements are steps.
     """
-    dtypes = dict(actor=jflow.int32, seen=jflow.float32, action=jflow.int32, to_come=jflow.float32)
-    shapes = dict(actor=(), seen=(4,), action=(), to_come=())
-    return jflow.RandomShuffleQueue(4 * BATCH, BATCH, dtypes, shapes=shapes, shared_name="steps")
+    dtypes = [jflow.int32, jflow.float32, jflow.int32, jflow.float32]
+    shapes, names = [(), (4,), (), ()], ["actor", "seen", "action", "to_come"]
+    return jflow.RandomShuffleQueue(4 * BATCH, BATCH, dtypes, shapes, names, shared_name="steps")
 
 
 def make_state() -> Any:
@@ -206,22 +206,17 @@ def start(role: str, target: str) -> subprocess.Popen[bytes]:
 
 
 def report(seconds: float, state: Any) -> None:
-    n_done, mean_return = state["n_updates"].value(), state["mean_return"].value()
-    print(
-        f"{seconds:4.0f} s, {int(n_done):5} updates, mean return {float(mean_return.mean()):5.1f}"
-    )
+    n_done, mean = int(state["n_updates"].value()), float(state["mean_return"].value().mean())
+    print(f"{seconds:4.0f} s, {n_done:5} updates, mean return {mean:5.1f}", flush=True)
 
 
 def account(state: Any, target: str) -> None:
-    """What was put has been learnt or still waits, but for what a killed learner had in hand."""
-    n_put, n_learnt = np.asarray(state["n_put"].value()), np.asarray(state["n_learnt"].value())
+    """What was put has been learnt from or is there, but for what a killed learner had taken."""
     with jflow.Graph().as_default(), jflow.Session(target) as session:
         n_waiting = session.run(make_queue().size())
-    print(f"steps of each actor: {n_put} acknowledged, {n_learnt} learnt from")
-    print(
-        f"{n_put.sum()} acknowledged = {n_learnt.sum()} learnt from + {n_waiting} in the queue + "
-        f"{n_put.sum() - n_learnt.sum() - n_waiting} in the hands of a learner that was killed"
-    )
+    print("steps that the queue has acknowledged, of each actor:", state["n_put"].value())
+    print("learnt from:", state["n_learnt"].value())
+    print("in the queue:", n_waiting)
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from pathlib import Path
 
@@ -12,12 +13,23 @@ from nbclient import NotebookClient
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
 
 
-def run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> nbformat.NotebookNode:
-    """Runs a notebook as a new user has it; a cell that fails raises."""
+def run(
+    *names: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> list[nbformat.NotebookNode]:
+    """Runs notebooks at the same time, as a new user has them; a cell that fails raises."""
     monkeypatch.setenv("HOME", str(tmp_path))
-    notebook = nbformat.read(NOTEBOOKS / name, as_version=4)
-    NotebookClient(notebook, timeout=60, kernel_name="python3").execute(cwd=str(tmp_path))
-    return notebook
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    notebooks = [nbformat.read(NOTEBOOKS / name, as_version=4) for name in names]
+    clients = [
+        NotebookClient(each, timeout=60, kernel_name="python3", coalesce_streams=True)
+        for each in notebooks
+    ]
+
+    async def execute() -> None:
+        await asyncio.gather(*(client.async_execute(cwd=str(tmp_path)) for client in clients))
+
+    asyncio.run(execute())
+    return notebooks
 
 
 def outputs(notebook: nbformat.NotebookNode) -> list[str]:
@@ -32,9 +44,8 @@ def losses(text: str) -> list[float]:
 
 @pytest.mark.filterwarnings("default")  # the kernel's own libraries warn
 def test_from_jit_to_a_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain, traced, here, difference, _, devices, there, seen, error = outputs(
-        run("from_jit_to_a_cluster.ipynb", tmp_path, monkeypatch)
-    )
+    (notebook,) = run("from_jit_to_a_cluster.ipynb", tmp_path=tmp_path, monkeypatch=monkeypatch)
+    plain, traced, here, difference, _, devices, there, seen, error = outputs(notebook)
     assert plain == traced
     assert losses(here)[-1] < 0.1
     assert float(difference.split()[-1]) < 1e-6
@@ -43,3 +54,22 @@ def test_from_jit_to_a_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert int(seen.split("%")[0]) > 95
     assert "in lost" in error
     assert "/job:worker/task:7" in error
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_queue_between_two_notebooks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loading, training = run(
+        "load_csv_into_a_queue.ipynb",
+        "train_from_a_queue.ipynb",
+        tmp_path=tmp_path,
+        monkeypatch=monkeypatch,
+    )
+    _, tasks, loaded, result = outputs(loading)
+    devices, trained = outputs(training)
+    assert "/job:ps/task:0" in tasks
+    assert "/job:ps/task:0" in devices
+    assert loaded.startswith("32000 rows read")
+    assert "has seen 32000 rows" in result
+    assert trained.startswith("32000 rows in 250 batches")
+    assert losses(trained.split("losses:")[1])[-1] < 0.2
+    assert int(result.splitlines()[1].split("%")[0]) > 95

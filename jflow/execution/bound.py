@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import jax
+import numpy as np
 
 from jflow.errors import InvalidArgumentError
 from jflow.execution.functions import HostFunction, host_function, host_operation
@@ -74,11 +75,19 @@ BoundStep = Step | BoundRun | BoundCall | BoundOperation
 
 @dataclass(frozen=True)
 class BoundPlan:
-    """A plan ready to run on a device of this process."""
+    """A plan ready to run on a device of this process.
+
+    Attributes:
+      plan: what it was.
+      device: where it runs.
+      stages: its steps, but for those that only pass a constant on.
+      slots: what the slots hold before the first step: these constants.
+    """
 
     plan: Plan
     device: jax.Device
     stages: tuple[tuple[BoundStep, ...], ...]
+    slots: tuple[Any, ...]
 
     @property
     def keeps_feeds(self) -> bool:
@@ -109,17 +118,28 @@ def bind(
       InvalidArgumentError: if the plan calls a function that does not exist.
     """
 
-    def bound(step: Step) -> BoundStep:
-        if isinstance(step, Call):
-            return _bound_call(step, plan, tuple(constant(digest) for digest in step.constants))
-        if not isinstance(step, Run):
-            return step
-        if step.program is None:
-            return BoundRun(step, None, (), Pace(0.0))
-        constants = tuple(constant(digest) for digest in step.program.constants)
-        return BoundRun(step, executable(step.program), constants, Pace())
+    slots: list[Any] = [None] * plan.n_slots
 
-    return BoundPlan(plan, device, tuple(tuple(map(bound, stage)) for stage in plan.stages))
+    def bound(step: Step) -> Iterator[BoundStep]:
+        if _is_constant(step):
+            slots[step.outputs[0]] = np.asarray(constant(step.constants[0]))
+        elif isinstance(step, Call):
+            yield _bound_call(step, plan, tuple(constant(digest) for digest in step.constants))
+        elif not isinstance(step, Run):
+            yield step
+        elif step.program is None:
+            yield BoundRun(step, None, (), Pace(0.0))
+        else:
+            constants = tuple(constant(digest) for digest in step.program.constants)
+            yield BoundRun(step, executable(step.program), constants, Pace())
+
+    stages = tuple(tuple(one for step in stage for one in bound(step)) for stage in plan.stages)
+    return BoundPlan(plan, device, stages, tuple(slots))
+
+
+def _is_constant(step: Step) -> TypeGuard[Call]:
+    """Whether all that a step does is to pass a constant on."""
+    return isinstance(step, Call) and step.function == "identity" and not step.inputs
 
 
 def _bound_call(step: Call, plan: Plan, constants: tuple[Any, ...]) -> BoundStep:

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jflow.errors import InvalidArgumentError, OpError
 from jflow.execution.bound import BoundCall, BoundOperation, BoundPlan, BoundRun
 from jflow.execution.loan import lent
 from jflow.execution.waiting import Wanted
@@ -26,7 +27,7 @@ class Frame:
     def __init__(self, bound: BoundPlan, store: Store) -> None:
         self._plan = bound.plan
         self._store = store
-        self._slots: list[Any] = [None] * bound.plan.n_slots
+        self._slots = [*bound.slots]
         self._leases: dict[Slot, Lease] = {}
         self._is_closed = False
 
@@ -87,9 +88,13 @@ class Frame:
             lease.release()
 
     def call(self, bound: BoundCall) -> None:
-        """Calls a function of the host."""
+        """Calls a function of the host. Raises OpError as that does."""
         inputs = [self._argument(slot) for slot in bound.step.inputs]
-        results = bound.function(*inputs, *bound.constants, **bound.attributes)
+        try:
+            results = bound.function(*inputs, *bound.constants, **bound.attributes)
+        except OpError as error:
+            error.op = error.op or bound.step.op
+            raise
         for slot, value in zip(bound.step.outputs, results, strict=True):
             self._slots[slot] = value
 
@@ -99,16 +104,21 @@ class Frame:
         Raises:
           OpError: as the operation does.
         """
-        held = [self._store.resources.get(self._plan.device, spec) for spec in bound.resources]
         inputs = [self._argument(slot) for slot in bound.step.inputs]
-        results = yield from bound.operation(held, [*inputs, *bound.constants], **bound.attributes)
+        try:
+            held = [self._store.resources.get(self._plan.device, spec) for spec in bound.resources]
+            values = [*inputs, *bound.constants]
+            results = yield from bound.operation(held, values, **bound.attributes)
+        except OpError as error:
+            error.op = error.op or bound.step.op
+            raise
         for slot, value in zip(bound.step.outputs, results, strict=True):
             self._slots[slot] = value
 
     def _argument(self, slot: Slot) -> np.ndarray[Any, Any]:
         """A slot's value as functions of the host take it, who may keep it: it does not change."""
         value = self._slots[slot]
-        return np.asarray(value) if is_host(value) else self.host(slot, copy=True)
+        return value if isinstance(value, np.ndarray) else self.host(slot, copy=True)
 
     def take_turn(self, bound: BoundRun) -> None:
         """Runs a program between reading variables and setting them, as one atomic turn.
@@ -162,7 +172,13 @@ class Frame:
         if bound.executable is None:
             return []
         inputs = [self._slots[slot] for slot in bound.step.inputs]
-        results = bound.executable(*old, *inputs, *bound.constants)
+        try:
+            results = bound.executable(*old, *inputs, *bound.constants)
+        except (TypeError, ValueError) as error:
+            # Of sizes that were not known JAX finds out here whether they are what they must be.
+            raise InvalidArgumentError(
+                f"a program on {self._plan.device} does not take what it is given: {error}"
+            ) from error
         n_written = len(bound.step.writes)
         for slot, value in zip(bound.step.outputs, results[n_written:], strict=True):
             self._slots[slot] = value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from queue import SimpleQueue
 from typing import Any
 
@@ -195,8 +195,11 @@ class _Outcome(Future[list[Array]]):
         self.woken: Woken = SimpleQueue()
 
     def cancel(self) -> bool:
+        """Ends its waiting; what it waited for has been given up when this returns."""
         self.woken.put(None)
-        return super().cancel()
+        is_cancelled = super().cancel()
+        wait([self])
+        return is_cancelled
 
 
 def _copied(frame: Frame, slot: Slot) -> Array:

@@ -37,10 +37,13 @@ def _read(reader: Reader, queue: Holder, *counts: Array, count: int = 1) -> Wait
     while True:
         if not reader.has_work:
             (work,) = yield from settled(queue, Dequeue())
+            if work.shape:
+                raise InvalidArgumentError(
+                    f"{reader} takes single strings as work, got strings of shape {work.shape}"
+                )
             reader.begin(work.item())
-        found = reader.read(n_wanted)
-        if found:
-            keys, values = zip(*found, strict=True)
+        keys, values = reader.read(n_wanted)
+        if keys:
             return _strings(keys), _strings(values)
 
 

@@ -28,6 +28,7 @@ from jflow.graph.primitives import (
     ResourceRef,
     VariableRef,
     constant_p,
+    host_p,
     resource_p,
     state_of,
     variable_p,
@@ -141,7 +142,10 @@ class Operation:
 
     @property
     def type(self) -> str:
-        """Name of the primitive, or of the function that a `jit` equation wraps."""
+        """Name of the primitive, or of the function that it calls or a `jit` equation wraps."""
+        if self.eqn.primitive is host_p:
+            function: str = self.eqn.params["function"]
+            return function
         name = self.eqn.params.get("name")
         return name if self.eqn.primitive.name == "jit" and name else self.eqn.primitive.name
 

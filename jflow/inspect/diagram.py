@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from jflow.cluster import Device
-from jflow.graph import Operation, Tensor, VariableRef
-from jflow.graph.primitives import ACCESSES, read_p, variable_p
+from jflow.graph import Operation, ResourceRef, Tensor, VariableRef
+from jflow.graph.primitives import HOMES, host_p, read_p, state_of
 
 
 class Kind(Enum):
@@ -37,7 +37,7 @@ class Box:
       name: the operation's, variable's or tensor's, or the scope's of a fold.
       device: where it is.
       ops: the operations it stands for; none for a fed value.
-      subject: the variable, or the tensor that is fed.
+      subject: the variable or resource, or the tensor that is fed.
       made_at: the user's line that made it, "" for none.
       folded: the boxes that it replaces.
     """
@@ -46,7 +46,7 @@ class Box:
     name: str
     device: Device
     ops: list[Operation] = field(default_factory=list)
-    subject: VariableRef | Tensor | None = None
+    subject: VariableRef | ResourceRef | Tensor | None = None
     made_at: str = ""
     folded: tuple[Box, ...] = ()
 
@@ -148,20 +148,19 @@ class _Survey:
 
     def add(self, op: Operation) -> None:
         device = self._placement[op]
-        if op.eqn.primitive is variable_p:
+        if op.eqn.primitive in HOMES:
             self._box_of[op] = box = self._variable(op, device)
             box.ops.append(op)
         elif op.eqn.primitive is read_p and not op.control_inputs:
-            self._box_of[op] = box = self._accessed(op, device)
+            self._box_of[op] = box = self._used(op, op.eqn.params["variable"], device)
             box.ops.append(op)
         else:
-            kind = Kind.ACCESS if op.eqn.primitive in ACCESSES else Kind.OPERATION
+            kind = Kind.ACCESS if state_of(op.eqn) else Kind.OPERATION
             self._box_of[op] = Box(kind, op.name, device, [op], made_at=op.origin)
 
-    def _accessed(self, op: Operation, device: Device) -> Box:
-        """The box of the variable that an operation is on."""
-        ref: VariableRef = op.eqn.params["variable"]
-        box = self._variable(op.graph.get_operation_by_name(ref.name), device)
+    def _used(self, op: Operation, ref: VariableRef | ResourceRef, device: Device) -> Box:
+        """The box of a variable or resource that an operation uses."""
+        box = self._variable(op.graph.home(ref), device)
         box.subject = ref
         return box
 
@@ -177,10 +176,10 @@ class _Survey:
         for before in op.control_inputs:
             if before in self._box_of:
                 self._arrow(self._box_of[before], box, Flow.CONTROL)
-        if box.kind is Kind.ACCESS:
-            variable = self._accessed(op, box.device)
-            reads = op.eqn.primitive is read_p
-            self._arrow(*((variable, box) if reads else (box, variable)), Flow.STATE)
+        for ref in state_of(op.eqn) if box.kind is Kind.ACCESS else ():
+            state = self._used(op, ref, box.device)
+            takes = op.eqn.primitive is read_p or (op.eqn.primitive is host_p and op.outputs)
+            self._arrow(*((state, box) if takes else (box, state)), Flow.STATE)
 
     def _feed(self, tensor: Tensor, device: Device) -> Box:
         new = Box(Kind.FEED, tensor.name, device, subject=tensor, made_at=tensor.op.origin)

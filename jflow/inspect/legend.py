@@ -20,8 +20,8 @@ _GAP = 22.0
 _SYMBOL_GAP = 7.0
 _SYMBOL = Rect(0, 0, 24, 15)
 _SHAPES = {
-    Kind.VARIABLE: "variable and its reads",
-    Kind.ACCESS: "operation on a variable",
+    Kind.VARIABLE: "variable and its reads, queue, reader",
+    Kind.ACCESS: "operation on one of these",
     Kind.FEED: "fed with each step",
 }
 

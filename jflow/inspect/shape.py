@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from jflow.graph import Operation, Tensor, VariableRef
+from jflow.graph import Operation, ResourceRef, Tensor, VariableRef
+from jflow.graph.primitives import state_of
 from jflow.inspect.colour import PAPER, mixed
 from jflow.inspect.diagram import Box, Kind
 from jflow.inspect.fold import RANGE
@@ -89,8 +90,10 @@ def _facts(box: Box) -> Iterator[str]:
     if box.kind is Kind.FEED:
         yield f"fed with each step: {_subject(box)}"
     elif box.kind is Kind.VARIABLE:
-        container = box.subject.container if isinstance(box.subject, VariableRef) else ""
-        yield f"variable {_subject(box)} in container {container!r}"
+        refs = VariableRef | ResourceRef
+        container = box.subject.container if isinstance(box.subject, refs) else ""
+        kind = box.subject.kind if isinstance(box.subject, ResourceRef) else "variable"
+        yield f"{kind} {_subject(box)} in container {container!r}"
         yield from (f"read by {op.name}" for op in box.ops if op.outputs)
     else:
         yield f"type: {box.ops[0].type}"
@@ -119,20 +122,21 @@ def _detail(box: Box) -> str:
         types = Counter(op.type for op in box.ops).most_common()
         return listed((f"{count} {kind}" for kind, count in types), _DETAIL_LIMIT)
     if box.folded:
-        subjects = [part.subject for part in box.folded if part.subject is not None]
+        kinds = Tensor | VariableRef
+        subjects = [part.subject for part in box.folded if isinstance(part.subject, kinds)]
         return f"{byte_text(size_bytes(subjects))} in all"
     if box.kind in (Kind.VARIABLE, Kind.FEED):
         return _subject(box)
     (op,) = box.ops
     if box.kind is Kind.ACCESS:
-        return f"{op.type} {short_name(op.eqn.params['variable'].name, _NAME_LIMIT)}"
+        return f"{op.type} {short_name(state_of(op.eqn)[0].name, _NAME_LIMIT)}"
     return f"{cut(op.type, _NAME_LIMIT)} {_outputs(op, 1)}".strip()
 
 
 def _subject(box: Box) -> str:
-    if isinstance(box.subject, Tensor | VariableRef):
-        return shape_text(box.subject)
-    return ""
+    if isinstance(box.subject, ResourceRef):
+        return box.subject.kind
+    return "" if box.subject is None else shape_text(box.subject)
 
 
 def _outputs(op: Operation, limit: int | None = None) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from jflow.graph import Tensor, VariableRef
+from jflow.graph.dims import declared
 
 _KINDS = {"bfloat": "bf", "float": "f", "uint": "u", "int": "i", "complex": "c"}
 _DTYPE = re.compile(r"(bfloat|float|uint|int|complex)(\d.*)")
@@ -15,15 +16,21 @@ _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def shape_text(value: Tensor | VariableRef) -> str:
-    """Type and shape in JAX's short notation, such as "f32[32,128]"."""
+    """Type and shape in JAX's short notation, such as "f32[32,?]"; "?" is a size not known."""
     match = _DTYPE.fullmatch(value.dtype.name)
     kind = _KINDS[match[1]] + match[2] if match else value.dtype.name
-    return f"{kind}[{','.join(map(str, value.shape))}]"
+    sizes = declared(value.shape)
+    shown = "..." if sizes is None else ",".join("?" if n is None else str(n) for n in sizes)
+    return f"{kind}[{shown}]"
 
 
-def size_bytes(values: Iterable[Tensor | VariableRef]) -> int:
-    """Memory that the values take together, in bytes."""
-    return sum(math.prod(value.shape) * value.dtype.itemsize for value in values)
+def size_bytes(values: Collection[Tensor | VariableRef]) -> int:
+    """Memory that the values take together, in bytes; sizes that are not known count as 1."""
+    sizes = (declared(value.shape) or () for value in values)
+    return sum(
+        math.prod(n or 1 for n in shape) * value.dtype.itemsize
+        for shape, value in zip(sizes, values, strict=True)
+    )
 
 
 def byte_text(n_bytes: int) -> str:

@@ -42,7 +42,7 @@ class _AccumulatorBase(Handle):
     def num_accumulated(self, name: str | None = None) -> Tensor:
         """How many gradients wait to be taken, as an int32 scalar."""
         aval = abstract((), _INT32)
-        name = name or f"{self._op.name}_num_accumulated"
+        name = name or f"{self._title}_num_accumulated"
         op = self._call("accumulator.num_accumulated", [], [aval], name, may_wait=False)
         return op.outputs[0]
 
@@ -50,7 +50,7 @@ class _AccumulatorBase(Handle):
         """An operation that sets the step; gradients of earlier ones are dropped from then on."""
         step = self._integer(new_global_step)
         return self._call(
-            "accumulator.set_global_step", [step], [], name or f"{self._op.name}_SetGlobalStep"
+            "accumulator.set_global_step", [step], [], name or f"{self._title}_SetGlobalStep"
         )
 
     def _integer(self, value: Any) -> Tensor:
@@ -102,13 +102,13 @@ class ConditionalAccumulator(_AccumulatorBase):
                 f"expected a gradient of shape {self._shape} for {self!r}, got {gradient!r}"
             )
         inputs = [gradient, self._integer(local_step)]
-        return self._call("accumulator.apply", inputs, [], name or f"{self._op.name}_ApplyGrad")
+        return self._call("accumulator.apply", inputs, [], name or f"{self._title}_ApplyGrad")
 
     def take_grad(self, num_required: Any, name: str | None = None) -> Tensor:
         """The mean, or sum, of all gradients; it waits until there are `num_required` of them."""
         aval = abstract(as_shape(self._shape), self._dtype)
         inputs = [self._integer(num_required)]
-        name = name or f"{self._op.name}_TakeGrad"
+        name = name or f"{self._title}_TakeGrad"
         return self._call("accumulator.take", inputs, [aval], name).outputs[0]
 
 
@@ -162,7 +162,7 @@ class SparseConditionalAccumulator(_AccumulatorBase):
         ]
         if grad_shape is not None:
             inputs.append(self._integer(grad_shape))
-        name = name or f"{self._op.name}_ApplySparseGrad"
+        name = name or f"{self._title}_ApplySparseGrad"
         return self._call("accumulator.apply_sparse", inputs, [], name)
 
     def take_grad(self, num_required: Any, name: str | None = None) -> tuple[Tensor, ...]:
@@ -178,7 +178,7 @@ class SparseConditionalAccumulator(_AccumulatorBase):
             abstract(None if shape is None else as_shape((n_slices, *shape[1:])), self._dtype),
             abstract((unknown_dim() if shape is None else len(shape),), index),
         ]
-        name = name or f"{self._op.name}_TakeSparseGrad"
+        name = name or f"{self._title}_TakeSparseGrad"
         attributes = {"index_dtype": index.name}
         inputs = [self._integer(num_required)]
         op = self._call("accumulator.take_sparse", inputs, avals, name, attributes=attributes)

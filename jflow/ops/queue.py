@@ -52,7 +52,7 @@ class QueueBase(Handle):
             kind,
             components=tuple(part.component for part in structure.parts),
             names=structure.names,
-            **{what: _integer(value, what) for what, value in bounds.items()},
+            **{what: as_integer(value, what) for what, value in bounds.items()},
         )
         super().__init__("queue", self._spec.to_attributes(), shared_name, name)
         self._live = LiveSteps(self._keeper, self._graph)
@@ -85,7 +85,7 @@ class QueueBase(Handle):
         """
         if self._acts_at_once:
             return self.put(vals)
-        return self._put("queue.enqueue", vals, name or f"{self._op.name}_enqueue")
+        return self._put("queue.enqueue", vals, name or f"{self._title}_enqueue")
 
     def enqueue_many(self, vals: Any, name: str | None = None) -> Any:
         """An operation that adds the rows of a batch one by one, each as soon as there is room.
@@ -95,13 +95,13 @@ class QueueBase(Handle):
         """
         if self._acts_at_once:
             return self.put_many(vals)
-        return self._put("queue.enqueue_many", vals, name or f"{self._op.name}_enqueue_many")
+        return self._put("queue.enqueue_many", vals, name or f"{self._title}_enqueue_many")
 
     def dequeue(self, name: str | None = None) -> Any:
         """Tensors of an element, in the structure of the dtypes; it waits until there is one."""
         if self._acts_at_once:
             return self.get()
-        return self._structure.unflatten(self._take_one(name or f"{self._op.name}_Dequeue"))
+        return self._structure.unflatten(self._take_one(name or f"{self._title}_Dequeue"))
 
     def dequeue_many(self, n: Any, name: str | None = None) -> Any:
         """Tensors of a batch of `n` elements, stacked along a new first dimension.
@@ -117,22 +117,22 @@ class QueueBase(Handle):
         """
         if self._acts_at_once:
             return self.get_many(n)
-        return self._structure.unflatten(self._take(n, name or f"{self._op.name}_DequeueMany"))
+        return self._structure.unflatten(self._take(n, name or f"{self._title}_DequeueMany"))
 
     def dequeue_up_to(self, n: Any, name: str | None = None) -> Any:
         """As `dequeue_many`, but once the queue is closed fewer will do, one at least."""
         if self._acts_at_once:
             return self.get_up_to(n, minimum=n)
-        name = name or f"{self._op.name}_DequeueUpTo"
+        name = name or f"{self._title}_DequeueUpTo"
         return self._structure.unflatten(self._take(n, name, up_to=True))
 
     def size(self, name: str | None = None) -> Any:
         """How many elements it holds, as an int32 scalar."""
-        return self._ask("queue.size", _INT32, name or f"{self._op.name}_Size")
+        return self._ask("queue.size", _INT32, name or f"{self._title}_Size")
 
     def is_closed(self, name: str | None = None) -> Any:
         """Whether it is closed, as a boolean scalar."""
-        return self._ask("queue.is_closed", np.dtype(bool), name or f"{self._op.name}_is_closed")
+        return self._ask("queue.is_closed", np.dtype(bool), name or f"{self._title}_is_closed")
 
     def close(self, cancel_pending_enqueues: bool = False, name: str | None = None) -> Any:
         """An operation that closes the queue: nothing can be added, what is there can be taken.
@@ -145,7 +145,7 @@ class QueueBase(Handle):
 
         def build() -> tuple[Any, list[Tensor]]:
             attributes = {"cancel_pending_enqueues": cancels}
-            title = name or f"{self._op.name}_Close"
+            title = name or f"{self._title}_Close"
             return self._act("queue.close", [], [], title, attributes), []
 
         if not self._acts_at_once:
@@ -271,9 +271,9 @@ class QueueBase(Handle):
             )
         counts = []
         if getattr(n, "to_tensor", None) is not None or isinstance(n, jax.core.Tracer):
-            counts = [_checked_count(self._operand(n, n.dtype))]
+            counts = [checked_count(self._operand(n, n.dtype))]
         else:
-            attributes["count"] = _integer(n, "how many elements to dequeue")
+            attributes["count"] = as_integer(n, "how many elements to dequeue")
             if n < 0:
                 raise ValueError(f"cannot dequeue {n} elements from {self!r}")
         is_exact = not counts and not attributes.get("up_to") and n > 0
@@ -328,8 +328,12 @@ class QueueBase(Handle):
         return self._take_one("dequeue")[0].op, []
 
 
-def _integer(value: Any, what: str) -> Any:
-    """A number of the user's, of Python or NumPy, if it is an integer; None stays."""
+def as_integer(value: Any, what: str) -> Any:
+    """A number of the user's, of Python or NumPy; None stays where it may be left out.
+
+    Raises:
+      TypeError: if it is no integer.
+    """
     if isinstance(value, int | np.integer) and not isinstance(value, bool):
         return int(value)
     if value is None and what in _OPTIONAL:
@@ -337,11 +341,11 @@ def _integer(value: Any, what: str) -> Any:
     raise TypeError(f"{what} is an integer, got {value!r:.80}")
 
 
-def _checked_count(count: Tensor) -> Tensor:
-    """Refuses what cannot say how many elements to dequeue."""
+def checked_count(count: Tensor) -> Tensor:
+    """The tensor, if it can say how many elements to take. Raises TypeError if not."""
     is_integer = count.dtype != string and jax.dtypes.issubdtype(count.dtype, np.integer)
     if not is_integer or not may_be((), count.shape):
-        raise TypeError(f"how many elements to dequeue is an integer scalar, got {count!r}")
+        raise TypeError(f"how many elements to take is an integer scalar, got {count!r}")
     return count
 
 

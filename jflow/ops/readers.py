@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from jflow.graph import Operation, Tensor, string
-from jflow.graph.dims import unknown_dim
+from jflow.graph.dims import may_be, unknown_dim
 from jflow.graph.dtypes import abstract, host_abstract
-from jflow.ops.queue import QueueBase
+from jflow.ops.queue import QueueBase, as_integer, checked_count
 from jflow.ops.resource import Handle
 from jflow.resources import ReaderSpec
 
@@ -49,45 +49,49 @@ class ReaderBase(Handle):
           TypeError, ValueError: if it is no queue of single strings.
         """
         avals = [abstract((), string)] * 2
-        name = name or f"{self._op.name}_Read"
+        name = name or f"{self._title}_Read"
         return self._read("reader.read", queue, [], avals, name, {})
 
     def read_up_to(
         self, queue: QueueBase, num_records: Any, name: str | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Keys and values, string[n], of up to `num_records` records of one work item."""
+        """Keys and values, string[n], of up to `num_records` records of one work item.
+
+        Raises:
+          TypeError, ValueError: as `read`, or if `num_records` is no positive integer.
+        """
         size = unknown_dim()
         avals = [abstract((size,), string)] * 2
-        name = name or f"{self._op.name}_ReadUpTo"
+        name = name or f"{self._title}_ReadUpTo"
         if getattr(num_records, "to_tensor", None) is not None:
-            counts = [self._graph.as_tensor(num_records)]
+            counts = [checked_count(self._graph.as_tensor(num_records))]
             return self._read("reader.read_up_to", queue, counts, avals, name, {})
+        attributes = {"count": as_integer(num_records, "how many records to read")}
         if num_records <= 0:
             raise ValueError(f"expected a positive number of records, got {num_records}")
-        attributes = {"count": int(num_records)}
         return self._read("reader.read_up_to", queue, [], avals, name, attributes)
 
     def reset(self, name: str | None = None) -> Operation:
         """An operation that forgets the work item and the counts; the queue stays as it is."""
-        return self._call("reader.reset", [], [], name or f"{self._op.name}_Reset")
+        return self._call("reader.reset", [], [], name or f"{self._title}_Reset")
 
     def num_records_produced(self, name: str | None = None) -> Tensor:
         """How many records it has read, as an int64 scalar on the host."""
-        return self._count("reader.n_records", name or f"{self._op.name}_NumRecordsProduced")
+        return self._count("reader.n_records", name or f"{self._title}_NumRecordsProduced")
 
     def num_work_units_completed(self, name: str | None = None) -> Tensor:
         """How many work items it has read and seen to end, as an int64 scalar on the host."""
-        name = name or f"{self._op.name}_NumWorkUnitsCompleted"
+        name = name or f"{self._title}_NumWorkUnitsCompleted"
         return self._count("reader.n_work_units", name)
 
     def serialize_state(self, name: str | None = None) -> Tensor:
         """Where reading has come to, as a string; only of kinds whose items have no inside."""
-        name = name or f"{self._op.name}_SerializeState"
+        name = name or f"{self._title}_SerializeState"
         return self._call("reader.serialize", [], [abstract((), string)], name).outputs[0]
 
     def restore_state(self, state: Any, name: str | None = None) -> Operation:
         """An operation that goes on where `state` was taken."""
-        name = name or f"{self._op.name}_RestoreState"
+        name = name or f"{self._title}_RestoreState"
         return self._call("reader.restore", [self._tensor(state, string)], [], name)
 
     def _read(
@@ -101,10 +105,10 @@ class ReaderBase(Handle):
     ) -> tuple[Tensor, Tensor]:
         if not isinstance(queue, QueueBase):
             raise TypeError(f"{self!r} takes its work from a queue, got {queue!r}")
-        if queue.dtypes != [string]:
+        if queue.dtypes != [string] or not may_be((), queue.shapes[0]):
             raise ValueError(
                 f"{self!r} takes its work from a queue of single strings, got {queue!r} of "
-                f"{[dtype.name for dtype in queue.dtypes]}"
+                f"{[dtype.name for dtype in queue.dtypes]} with shapes {queue.shapes}"
             )
         op = self._call(function, counts, avals, name, attributes=attributes, others=[queue.ref])
         keys, values = op.outputs

@@ -15,6 +15,7 @@ from jflow.graph import (
     Operation,
     ResourceRef,
     Tensor,
+    as_array,
     internals,
     live,
     origin,
@@ -79,6 +80,11 @@ class Handle:
     def name(self) -> str:
         """Its name: the shared one, or that of its operation."""
         return self._ref.name if self._ref.is_shared else self._op.name
+
+    @property
+    def _title(self) -> str:
+        """What the names of its operations begin with; the scopes around them come in front."""
+        return self._op.name.rpartition("/")[2]
 
     @property
     def op(self) -> Operation:
@@ -157,7 +163,8 @@ class Handle:
             raise TypeError(f"{self!r} takes {dtype.name}, got {value!r}")
         if dtype == string:
             raise TypeError(f"{self!r} takes strings, which a function that JAX traces has not")
-        return jax.numpy.asarray(value, dtype)
+        array = value if isinstance(value, jax.Array) else as_array(value, dtype)
+        return jax.lax.stop_gradient(jax.numpy.asarray(array))
 
     def _act(
         self,

@@ -12,6 +12,7 @@ from typing import Any, Self
 import numpy as np
 
 from jflow.errors import OpError, OutOfRangeError
+from jflow.resources.component import n_bytes_of
 
 Row = list[np.ndarray[Any, Any]]
 """The arrays of one element."""
@@ -20,6 +21,42 @@ MAX_AHEAD_BYTES = 4 << 20
 """How much a writer takes before it has been told that it is in the queue."""
 
 _MAX_BATCH_BYTES = 1 << 20
+
+
+class _Batch:
+    """Rows of one kind in columns, each of which is copied in where it will be sent from."""
+
+    def __init__(self, row: Row) -> None:
+        self.kind = _kind(row)
+        capacity = max(1, _MAX_BATCH_BYTES // max(1, sum(array.nbytes for array in row)))
+        self._columns = [np.empty((capacity, *array.shape), array.dtype) for array in row]
+        self._capacity = capacity
+        self.n_rows = 0
+        self.n_bytes = 0
+
+    @property
+    def columns(self) -> Row:
+        """The rows so far, stacked."""
+        return [column[: self.n_rows] for column in self._columns]
+
+    def takes(self, row: Row) -> bool:
+        """Whether there is room for a row, and it is of the same kind."""
+        has_room = self.n_rows < self._capacity and self.n_bytes < _MAX_BATCH_BYTES
+        return has_room and _kind(row) == self.kind
+
+    def add(self, row: Row, n_bytes: int) -> None:
+        """Copies a row in."""
+        for column, array in zip(self._columns, row, strict=True):
+            column[self.n_rows, ...] = array
+        self.n_rows += 1
+        self.n_bytes += n_bytes
+
+    def clear(self) -> None:
+        """Makes room for other rows."""
+        for column in self._columns:
+            if column.dtype == object:
+                column.fill(None)
+        self.n_rows = self.n_bytes = 0
 
 
 class QueueWriter:
@@ -44,7 +81,8 @@ class QueueWriter:
         self._send = send
         self._max_ahead_bytes = max_ahead_bytes
         self._changed = threading.Condition()
-        self._pending: deque[Row] = deque()
+        self._pending: deque[_Batch] = deque()
+        self._spare: _Batch | None = None
         self._ahead_bytes = 0
         self._n_taken = 0
         self._n_acknowledged = 0
@@ -59,21 +97,21 @@ class QueueWriter:
         return self._n_acknowledged
 
     def put(self, element: Any) -> None:
-        """Adds an element; waits while too much is on its way.
+        """Adds an element, which may be changed afterwards; waits while too much is on its way.
 
         Raises:
           ValueError, TypeError: if the element does not fit; the writer goes on.
           OpError: if an earlier element could not be put; those after it were not either.
         """
-        row = [np.array(array) for array in self._rows(element)]  # its owner may change it
-        size = _n_bytes(row)
+        row = self._rows(element)
+        n_bytes = sum(map(n_bytes_of, row))
         with self._changed:
-            self._changed.wait_for(
-                lambda: self._error or self._is_closed or self._ahead_bytes < self._max_ahead_bytes
-            )
+            self._changed.wait_for(self._has_room)
             self._check()
-            self._pending.append(row)
-            self._ahead_bytes += size
+            if not self._pending or not self._pending[-1].takes(row):
+                self._pending.append(self._batch_for(row))
+            self._pending[-1].add(row, n_bytes)
+            self._ahead_bytes += n_bytes
             self._n_taken += 1
             self._changed.notify_all()
 
@@ -117,6 +155,11 @@ class QueueWriter:
     ) -> None:
         self.close()
 
+    def _has_room(self) -> bool:
+        return (
+            self._ahead_bytes < self._max_ahead_bytes or self._is_closed or self._error is not None
+        )
+
     def _check(self) -> None:
         if self._error is not None:
             n_lost = self._n_taken - self._n_acknowledged
@@ -125,38 +168,32 @@ class QueueWriter:
         if self._is_closed:
             raise RuntimeError("the writer was closed")
 
+    def _batch_for(self, row: Row) -> _Batch:
+        """An empty batch for rows like this one: memory that was used before, if it fits."""
+        spare, self._spare = self._spare, None
+        return spare if spare is not None and spare.kind == _kind(row) else _Batch(row)
+
     def _run(self) -> None:
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._pending or self._is_closed)
                 if not self._pending:
                     return
-                batch = self._next_batch()
+                batch = self._pending.popleft()
             try:
                 # One message at a time, so that elements keep their order.
-                self._send([np.stack(column) for column in zip(*batch, strict=True)])
+                self._send(batch.columns)
             except BaseException as error:  # whatever it is, the one who puts is told
                 with self._changed:
                     self._error = error
                     self._changed.notify_all()
                 return
             with self._changed:
-                self._n_acknowledged += len(batch)
-                self._ahead_bytes -= sum(map(_n_bytes, batch))
+                self._n_acknowledged += batch.n_rows
+                self._ahead_bytes -= batch.n_bytes
+                batch.clear()
+                self._spare = batch
                 self._changed.notify_all()
-
-    def _next_batch(self) -> list[Row]:
-        """The first rows that can be stacked and are not too much for one message."""
-        batch = [self._pending.popleft()]
-        size = _n_bytes(batch[0])
-        shapes = [array.shape for array in batch[0]]
-        while self._pending and size < _MAX_BATCH_BYTES:
-            row = self._pending[0]
-            if [array.shape for array in row] != shapes:
-                break
-            size += _n_bytes(row)
-            batch.append(self._pending.popleft())
-        return batch
 
 
 class QueueReader:
@@ -220,7 +257,6 @@ class QueueReader:
         return zip(*columns, strict=True)
 
 
-def _n_bytes(row: Row) -> int:
-    return sum(
-        array.nbytes + (sum(map(len, array.flat)) if array.dtype == object else 0) for array in row
-    )
+def _kind(row: Row) -> list[tuple[Any, ...]]:
+    """What rows have in common that can be stacked."""
+    return [(array.dtype, array.shape) for array in row]

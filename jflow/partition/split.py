@@ -65,8 +65,13 @@ class _Stage(NamedTuple):
     depth: int
     waits: frozenset[int]
 
+    def behind(self) -> _Stage:
+        """The first stage on another device that can have what this one makes."""
+        return self._replace(depth=self.depth + 1)
+
 
 _NOTHING: frozenset[int] = frozenset()
+_FIRST = _Stage(0, (), 0, _NOTHING)
 
 
 @dataclass(frozen=True)
@@ -106,8 +111,9 @@ def partition(
     fetched: Sequence[Tensor],
     lower: Callable[[Segment], Program],
     keep: Keep,
-    owner: str = "",
     max_segment_ops: int = MAX_SEGMENT_OPS,
+    *,
+    owner: str = "",
 ) -> Partition:
     """Cuts operations into a plan for each device.
 
@@ -118,8 +124,8 @@ def partition(
       fetched: tensors whose values the step gives back, by their index; none of them is fed.
       lower: makes the program of a segment that is not empty.
       keep: keeps a constant host tensor.
-      owner: who the resources belong to that are not shared.
       max_segment_ops: from which length on to cut a segment into pieces.
+      owner: who the resources belong to that are not shared.
     """
     running = [op for op in ops if op.eqn.primitive not in HOMES | {group_p}]
     splitter = _Splitter(running, placement, fed, fetched)
@@ -142,9 +148,15 @@ class _Splitter:
         self.fetched = fetched
         self.sources = {op: self._sources(op, frozenset(ops)) for op in ops}
         stages = self._stages()
-        numbers = {stage: number for number, stage in enumerate(sorted(set(stages.values())))}
-        self.waits = [stage.waits for stage in numbers]
+        every = sorted(set(stages.values()))
+        self.in_a_row = all(one.waits <= other.waits for one, other in pairwise(every))
+        arrivals = {}
+        if not self.in_a_row:
+            arrivals = {op: stage.behind() for op, stage in stages.items()}
+            every = sorted({_FIRST, *every, *arrivals.values()})
+        numbers = {stage: number for number, stage in enumerate(every)}
         self.stages = {op: numbers[stage] for op, stage in stages.items()}
+        self.arrivals = {op: numbers[stage] for op, stage in arrivals.items()}
 
     def _sources(self, op: Operation, running: Collection[Operation]) -> list[_Value]:
         """What an operation waits for, feeds excepted."""
@@ -203,9 +215,9 @@ class _Splitter:
             else:
                 builders[device].add_run(stage, part, escaping, set(self.feeds), lower)
         self._add_departures(builders, crossings)
-        in_a_row = all(one <= other for one, other in pairwise(self.waits))
         return tuple(
-            builder.plan(() if in_a_row else self._after(builder)) for builder in builders.values()
+            builder.plan(() if self.in_a_row else self._after(builder))
+            for builder in builders.values()
         )
 
     def _after(self, builder: _PlanBuilder) -> tuple[tuple[int, ...], ...]:
@@ -213,20 +225,29 @@ class _Splitter:
         needed: list[set[int]] = [set() for _ in range(builder.n_stages)]
         for op in self.ops:
             if self.placement[op] == builder.device:
+                before = needed[self.stages[op]]
                 for source in map(_producer, self.sources[op]):
-                    if self.placement[source] == builder.device:
-                        needed[self.stages[op]].add(self.stages[source])
+                    is_here = self.placement[source] == builder.device
+                    before.add(self.stages[source] if is_here else self.arrivals[source])
+                if any(tensor in self.feeds for tensor in op.inputs):
+                    before.add(0)
         return tuple(tuple(sorted(stages - {i})) for i, stages in enumerate(needed))
 
     def _crossings(self) -> dict[tuple[_Value, Device], int]:
-        """(value, target) → the stage that needs it first; their order numbers the edges."""
+        """(value, target) → the stage that takes it; their order numbers the edges.
+
+        That is the first one that needs it. If stages begin as they can, it is one of its own, for
+        none of those that need it need wait for another one of them.
+        """
         crossings: dict[tuple[_Value, Device], int] = {}
         for op in self.ops:
             target, stage = self.placement[op], self.stages[op]
             for source in self.sources[op]:
-                if self.placement[_producer(source)] != target:
-                    first = crossings.setdefault((source, target), stage)
-                    crossings[source, target] = min(first, stage)
+                producer = _producer(source)
+                if self.placement[producer] != target:
+                    taking = self.arrivals.get(producer, stage)
+                    first = crossings.setdefault((source, target), taking)
+                    crossings[source, target] = min(first, taking)
         return crossings
 
     def _add_arrivals(
@@ -239,7 +260,8 @@ class _Splitter:
             for tensor in op.inputs:
                 if tensor in self.feeds:
                     key = (self.placement[op], tensor)
-                    first_use[key] = min(first_use.get(key, self.stages[op]), self.stages[op])
+                    stage = self.stages[op] if self.in_a_row else 0
+                    first_use[key] = min(first_use.get(key, stage), stage)
         for (device, tensor), stage in first_use.items():
             builder = builders[device]
             builder.add(stage, Feed(self.feeds[tensor], builder.slot(tensor)))
@@ -305,18 +327,17 @@ class _PlanBuilder:
         for op in ops:
             outputs = tuple(self.slot(tensor) for tensor in op.outputs)
             if op.eqn.primitive is constant_p:
-                call = Call("identity", (), outputs, (keep(op.eqn.params["value"]),))
+                call = Call("identity", (), outputs, (keep(op.eqn.params["value"]),), op=op.name)
             elif op.eqn.primitive is check_p:
                 (report,) = (self.slot(tensor) for tensor in op.inputs)
                 name = keep(as_strings(str(op.eqn.params["variable"])))
-                call = Call("check_indices", (report,), (), (name,))
+                call = Call("check_indices", (report,), (), (name,), op=op.name)
             else:
                 inputs = tuple(self.slot(tensor) for tensor in op.inputs)
                 params = op.eqn.params
                 resources = tuple(map(self._resource, params["resources"]))
-                call = Call(
-                    params["function"], inputs, outputs, (), resources, params["attributes"]
-                )
+                function, attributes = params["function"], params["attributes"]
+                call = Call(function, inputs, outputs, (), resources, attributes, op.name)
             self.add(stage, call)
 
     def add_run(

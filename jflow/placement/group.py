@@ -120,5 +120,5 @@ def _conflict(op: Operation, other: Operation, field: str, homes: Homes) -> Inva
 
 
 def _story(op: Operation, homes: Homes) -> str:
-    verb = "is state that lives on" if op in homes else "asks for"
+    verb = f"is a {op.type} that lives on" if op in homes else "asks for"
     return f"{op.name!r} (made at {op.origin}), which {verb} {str(_asked(op, homes))!r}"

@@ -129,6 +129,7 @@ class Call:
       constants: digests of arrays that the function takes as its last arguments.
       resources: numbers of the resources that it works on; it may have to wait for them.
       attributes: its named arguments, as a JSON object.
+      op: name of the operation in the user's graph, for messages.
     """
 
     function: str
@@ -137,6 +138,7 @@ class Call:
     constants: tuple[str, ...] = ()
     resources: tuple[int, ...] = ()
     attributes: str = "{}"
+    op: str = ""
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from jflow.graph.host import Array
 from jflow.records.csv import decode_csv
 from jflow.records.image import decode_image, decode_jpeg, decode_png, encode_jpeg, encode_png
-from jflow.records.parse import parse_example, parse_single_example
+from jflow.records.parse import parse_example
 from jflow.records.raw import decode_raw
+from jflow.records.single import parse_single_example
 from jflow.records.strings import (
     as_string,
     string_join,

@@ -77,6 +77,23 @@ def strings(message: bytes) -> list[bytes]:
     return [message[start:end] for tag, start, end in fields if tag == _FIRST]
 
 
+def varint(data: bytes, at: int) -> tuple[int, int]:
+    """The integer at an index, and the index behind it.
+
+    Raises:
+      MalformedError: if it takes more than ten bytes.
+      IndexError: if the bytes end before it does.
+    """
+    value = 0
+    for shift in range(0, 70, 7):
+        byte = data[at]
+        at += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, at
+    raise MalformedError
+
+
 def varints(data: Array) -> Array:
     """i64[n]: the integers that `data`, which is u8[m], holds; the last one has to be whole.
 
@@ -165,16 +182,16 @@ def _fields(data: bytes, at: int, end: int) -> list[tuple[int, int, int]]:
         tag = data[at]
         at += 1
         if tag > 127:
-            tag, at = _varint(data, at - 1)
+            tag, at = varint(data, at - 1)
         kind, start = tag & 7, at
         if kind == _MESSAGE:
             size = data[at]
             start = at + 1
             if size > 127:
-                size, start = _varint(data, at)
+                size, start = varint(data, at)
             at = start + size
         elif kind == _VARINT:
-            at = _varint(data, at)[1]
+            at = varint(data, at)[1]
         elif kind in (_FIXED32, _FIXED64):
             at += 4 if kind == _FIXED32 else 8
         else:
@@ -183,18 +200,6 @@ def _fields(data: bytes, at: int, end: int) -> list[tuple[int, int, int]]:
     if at != end:
         raise MalformedError
     return found
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """The integer at an index, and the index behind it."""
-    value = 0
-    for shift in range(0, 70, 7):
-        byte = data[at]
-        at += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, at
-    raise MalformedError
 
 
 def _message(tag: int, data: bytes) -> bytes:

@@ -7,7 +7,7 @@ the whole batch together.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -16,8 +16,11 @@ from jflow.graph.host import Array
 from jflow.records import example
 from jflow.records.example import BYTES, FLOATS, INTEGERS, NO_LIST, MalformedError
 from jflow.records.features import Column
+from jflow.records.lists import Lists, find_lists
 
-_KINDS = {"string": BYTES, "float32": FLOATS, "int64": INTEGERS, "int32": INTEGERS}
+KINDS = {"string": BYTES, "float32": FLOATS, "int64": INTEGERS, "int32": INTEGERS}
+"""The kind of list that a feature of each dtype has."""
+
 _KIND_NAMES = {BYTES: "string", FLOATS: "float32", INTEGERS: "int64"}
 
 
@@ -43,57 +46,17 @@ def parse_example(
     """
     if serialized.ndim != 1:
         raise InvalidArgumentError(f"expected string[batch], got string{list(serialized.shape)}")
-    found = _find(serialized, [column[0].encode() for column in columns])
+    found = find_lists(serialized.tolist(), [column[0].encode() for column in columns])
     rest = iter(defaults)
     results: list[Array] = []
-    for (key, kind, dtype, shape), (kinds, messages) in zip(columns, found, strict=True):
-        values = _Values(key, dtype, kinds, messages)
+    for (key, kind, dtype, shape), lists in zip(columns, found, strict=True):
+        values = _Values(key, dtype, lists)
         if kind == "sparse":
             results.extend(values.sparse())
         else:
             make = values.fixed if kind == "fixed" else values.sequence
             results.append(make(tuple(shape), next(rest)))
     return results
-
-
-def parse_single_example(
-    serialized: Array, *defaults: Array, columns: Sequence[Column]
-) -> Sequence[Array]:
-    """The features of one Example, string[]; as `parse_example` without the batch's dimension."""
-    if serialized.ndim != 0:
-        raise InvalidArgumentError(f"expected string[], got string{list(serialized.shape)}")
-    batch = iter(parse_example(serialized.reshape(1), *defaults, columns=columns))
-    return [array for column in columns for array in _single(column[1], batch)]
-
-
-def _single(kind: str, batch: Iterator[Array]) -> Sequence[Array]:
-    if kind != "sparse":
-        array = next(batch)
-        return (array.reshape(array.shape[1:]),)
-    indices, values, shape = next(batch), next(batch), next(batch)
-    return indices[:, 1:], values, shape[1:]
-
-
-def _find(serialized: Array, keys: list[bytes]) -> list[tuple[list[int], list[bytes]]]:
-    """For each key the kinds and the messages of its lists in all Examples.
-
-    The two are kept apart since tuples of both would keep the garbage collector busy.
-    """
-    wanted = frozenset(keys)
-    columns: list[tuple[list[int], list[bytes]]] = [([], []) for _ in keys]
-    for i, data in enumerate(serialized.tolist()):
-        try:
-            features = example.features_of(data, wanted)
-        except MalformedError:
-            raise InvalidArgumentError(
-                f"Can't parse serialized Example {i}: its {len(data)} bytes are no "
-                f"tf.train.Example: {data[:40]!r}"
-            ) from None
-        for (kinds, messages), key in zip(columns, keys, strict=True):
-            kind, message = features.get(key, (NO_LIST, b""))
-            kinds.append(kind)
-            messages.append(message)
-    return columns
 
 
 class _Values:
@@ -105,14 +68,15 @@ class _Values:
       is_there: bool[batch], whether it has the feature.
     """
 
-    def __init__(self, key: str, dtype: str, kinds: list[int], messages: list[bytes]) -> None:
-        self._key, self._dtype, self._kind = key, dtype, _KINDS[dtype]
-        of_kind = np.array(kinds, np.int64)
+    def __init__(self, key: str, dtype: str, lists: Lists) -> None:
+        self._key, self._dtype, self._kind = key, dtype, KINDS[dtype]
+        of_kind = np.array(lists.kinds, np.int64)
         self.is_there = of_kind != NO_LIST
         for i in np.flatnonzero(self.is_there & (of_kind != self._kind)):
-            raise self._error(i, f"expected {dtype} values, got {_KIND_NAMES[kinds[i]]}")
+            raise self._error(i, f"expected {dtype} values, got {_KIND_NAMES[lists.kinds[i]]}")
         read = self._read_strings if dtype == "string" else self._read_numbers
-        self.flat, self.counts = read(messages)
+        self._unpack(lists)
+        self.flat, self.counts = read(lists.contents)
 
     def fixed(self, shape: tuple[int, ...], default: Array) -> Array:
         """dtype[batch, *shape]"""
@@ -156,28 +120,26 @@ class _Values:
         shape = np.array([len(self.counts), self.counts.max(initial=0)], np.int64)
         return np.stack((rows, places), axis=1), self.flat, shape
 
-    def _read_strings(self, messages: list[bytes]) -> tuple[Array, Array]:
-        items: list[bytes] = []
-        until = [0]
-        for i, message in enumerate(messages):
+    def _unpack(self, lists: Lists) -> None:
+        unpack = example.strings if self._dtype == "string" else self._packed
+        for i in lists.unread:
             try:
-                items.extend(example.strings(message))
+                lists.contents[i] = unpack(lists.contents[i])
             except MalformedError:
                 raise self._error(i, "its list is damaged") from None
-            until.append(len(items))
+
+    def _packed(self, message: bytes) -> bytes:
+        return example.packed(self._kind, message)
+
+    def _read_strings(self, lists: Sequence[Sequence[bytes]]) -> tuple[Array, Array]:
+        items = [item for strings in lists for item in strings]
         flat = np.empty(len(items), object)
         flat[:] = items
-        return flat, np.diff(until)
+        return flat, np.fromiter(map(len, lists), np.int64, len(lists))
 
-    def _read_numbers(self, messages: list[bytes]) -> tuple[Array, Array]:
-        parts = []
-        for i, message in enumerate(messages):
-            try:
-                parts.append(example.packed(self._kind, message))
-            except MalformedError:
-                raise self._error(i, "its list is damaged") from None
+    def _read_numbers(self, parts: Sequence[bytes]) -> tuple[Array, Array]:
         data = np.frombuffer(b"".join(parts), np.uint8)
-        sizes = np.array([len(part) for part in parts], np.int64)
+        sizes = np.fromiter(map(len, parts), np.int64, len(parts))
         if self._dtype == "float32":
             self._refuse(sizes % 4 != 0, "its list is damaged")
             return data.view("<f4").astype(np.float32, copy=False), sizes // 4

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from jflow.errors import OpError
 
@@ -19,6 +19,7 @@ class Attempt:
     It settles once, with values or with an error.
 
     Attributes:
+      can_be_undone: whether what it did can be taken back once it has succeeded.
       values: what it brought, once it succeeded.
       error: why it failed, if it did.
       is_settled: whether it is over.
@@ -27,6 +28,7 @@ class Attempt:
     """
 
     __slots__ = ("error", "is_settled", "then", "values")
+    can_be_undone: ClassVar[bool] = True
 
     def __init__(self) -> None:
         self.values: tuple[Any, ...] = ()
@@ -47,7 +49,8 @@ class Attempt:
     def result(self) -> tuple[Any, ...]:
         """What a settled attempt brought. Raises its error if it failed."""
         if self.error is not None:
-            raise self.error
+            # Others may have failed with the same one, and each says where it was.
+            raise type(self.error)(self.error.message, op=self.error.op, task=self.error.task)
         return self.values
 
 

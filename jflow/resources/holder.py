@@ -70,6 +70,7 @@ class Holder:
 
 _Key = tuple[Device, str, str]
 _Room = tuple[str, str]
+_CLOSED = "the session was closed"
 
 
 class Holders:
@@ -87,12 +88,14 @@ class Holders:
         self._roots = roots
         self._lock = threading.Lock()
         self._rooms: dict[_Room, dict[_Key, Holder]] = {}
+        self._is_over = False
 
     def get(self, device: Device, spec: ResourceSpec) -> Holder:
         """The resource.
 
         Raises:
           InvalidArgumentError: if it exists with another definition, or this one is none.
+          CancelledError: if there will be no resources any more.
         """
         room = (spec.owner, "" if spec.container == self._task.job else spec.container)
         key = (device, spec.kind, spec.name)
@@ -102,6 +105,8 @@ class Holders:
                 holders = self._rooms.setdefault(room, {})
                 holder = holders.get(key)
                 if holder is None:
+                    if self._is_over:
+                        raise self._gone(spec.kind, spec.name, _CLOSED)
                     holder = holders[key] = Holder(make(spec, self._roots), spec.definition)
         if holder.definition != spec.definition:
             holder.look(lambda resource: check_same(resource, spec))
@@ -117,8 +122,10 @@ class Holders:
         self._free(lambda room: room[0] == owner, "its session has ended")
 
     def clear_all(self) -> None:
-        """Frees everything."""
-        self._free(lambda _: True, "the session was closed")
+        """Frees everything, and makes nothing any more: nobody would ever come to use it."""
+        with self._lock:
+            self._is_over = True
+        self._free(lambda _: True, _CLOSED)
 
     def names(self) -> dict[str, list[tuple[str, str]]]:
         """Kind and name of the shared resources by container."""
@@ -134,6 +141,7 @@ class Holders:
             freed = [self._rooms.pop(room) for room in [*self._rooms] if is_freed(room)]
         for holders in freed:
             for (_, kind, name), holder in holders.items():
-                holder.abandon(
-                    CancelledError(f"{kind} {name!r} is gone: {why}", task=str(self._task))
-                )
+                holder.abandon(self._gone(kind, name, why))
+
+    def _gone(self, kind: str, name: str, why: str) -> CancelledError:
+        return CancelledError(f"{kind} {name!r} is gone: {why}", task=str(self._task))

@@ -169,6 +169,7 @@ class Enqueue(LinedAttempt[Queue]):
 
     __slots__ = ("_element", "_n_bytes")
     line = _ENQUEUES
+    can_be_undone = False
 
     def __init__(self, components: tuple[Array, ...]) -> None:
         super().__init__()
@@ -203,6 +204,7 @@ class EnqueueMany(LinedAttempt[Queue]):
 
     __slots__ = ("_batches", "_ends", "_n_entered")
     line = _ENQUEUES
+    can_be_undone = False
 
     def __init__(self, components: tuple[Array, ...]) -> None:
         super().__init__()
@@ -356,6 +358,7 @@ class Close(LinedAttempt[Queue]):
 
     __slots__ = ("_cancels",)
     line = _ENQUEUES
+    can_be_undone = False
 
     def __init__(self, cancel_pending_enqueues: bool = False) -> None:
         super().__init__()

@@ -97,8 +97,8 @@ class Reader(LinedResource):
         """Begins with a work item. Raises OpError if it cannot be opened; it is used up then."""
         self._work = (work, self._open(work, None))
 
-    def read(self, count: int) -> list[tuple[bytes, bytes]]:
-        """Up to `count` keys and values of the work item; none if it has come to its end.
+    def read(self, count: int) -> tuple[list[bytes], list[bytes]]:
+        """Keys and values of up to `count` records of the work item; none if it is at its end.
 
         Raises:
           OpError: if it cannot be read on; it counts as read to its end then.
@@ -113,7 +113,7 @@ class Reader(LinedResource):
         if not keys:
             self._finish()
         self.n_records += len(keys)
-        return [*zip(keys, values, strict=True)]
+        return keys, values
 
     def reset(self) -> None:
         """Forgets the work item and the counts."""
@@ -144,8 +144,10 @@ class Reader(LinedResource):
         self.reset()
         try:
             kind, work, position, n_records, n_work_units = json.loads(state)
-            if kind != self.spec.kind or not n_records + 0 >= n_work_units + 0 >= 0:
-                raise ValueError("it is of another kind")
+            if kind != self.spec.kind:
+                raise ValueError(f"it is of {kind!r}")
+            if not (_is_count(n_records) and _is_count(n_work_units)):
+                raise ValueError("its counts are no numbers of things")
             item = None if work is None else bytes.fromhex(work)
         except (ValueError, TypeError) as error:
             raise InvalidArgumentError(f"{self} was given no state of a reader: {error}") from None
@@ -168,6 +170,11 @@ class Reader(LinedResource):
                 f"{self} has no state that could be taken elsewhere; of {', '.join(_RESTORABLE)} "
                 "it can be"
             )
+
+
+def _is_count(value: object) -> bool:
+    """Whether it is a number of things, which fits an int64."""
+    return type(value) is int and 0 <= value < 1 << 63
 
 
 class Turn(LinedAttempt[Reader]):

@@ -103,7 +103,7 @@ def register_step(graph: Graph, key: StepKey, backend: Backend, placer: Placer) 
         key.fetches,
         backend.lower,
         backend.keep,
-        backend.owner,
+        owner=backend.owner,
     )
     return backend.register(plans, len(key.fetches))
 

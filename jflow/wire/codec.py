@@ -225,6 +225,7 @@ def _step_to_proto(step: Step) -> pb_plan.Step:
                 constants=step.constants,
                 resources=step.resources,
                 attributes=step.attributes,
+                op=step.op,
             )
             return pb_plan.Step(call=call)
 
@@ -270,6 +271,7 @@ def _step_from_proto(message: pb_plan.Step) -> Step:
                 tuple(call.constants),
                 tuple(call.resources),
                 call.attributes,
+                call.op,
             )
         case _:
             raise InvalidArgumentError("a plan has a step of no known kind")

@@ -113,6 +113,7 @@ class _Part:
         self._sends: list[asyncio.Future[None]] = []
         self._fetches: dict[int, Slot] = {}
         self._waiters: set[asyncio.Future[Any]] = set()
+        self._is_cancelled = False
 
     async def run(self) -> dict[int, Array]:
         if self._bound.plan.after:
@@ -205,14 +206,23 @@ class _Part:
 
     async def _settled(self, holder: Holder, attempt: Attempt) -> None:
         """Waits until an attempt has settled; gives it up if this part need not go on."""
+        self._check_cancelled()
         waiter: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         if holder.submit(attempt, _Waker(waiter)):
             return
         try:
             await self._wait(waiter)
-        except BaseException:
+        except BaseException as error:
             holder.withdraw(attempt, CancelledError("Step was cancelled"))
-            raise
+            is_done = attempt.error is None and not attempt.can_be_undone
+            if not (is_done and isinstance(error, asyncio.CancelledError)):
+                raise
+            # It was too late: who is told that nothing was done might do it again.
+            self._is_cancelled = True
+
+    def _check_cancelled(self) -> None:
+        if self._is_cancelled:
+            raise asyncio.CancelledError
 
     def close(self) -> None:
         for send in self._sends:
@@ -249,6 +259,7 @@ class _Part:
 
     async def _wait(self, waiter: asyncio.Future[Any]) -> Any:
         """Waits for what others do, unless what they need of this part is lost."""
+        self._check_cancelled()
         self._waiters.add(waiter)
         try:
             for send in self._sends:

@@ -20,7 +20,7 @@ from tests.chaos.history import OK, Call, Recorder, read_calls
 ROLES = ("producer", "consumer")
 N_EACH = 2
 LONGEST_LIFE_S = 1.0
-DRAINED_S = 2.0
+DRAINED_S = 1.0
 
 
 @dataclass(frozen=True)

@@ -24,12 +24,14 @@ def _segments() -> Iterator[list[Segment]]:
     found: list[Segment] = []
     partition = session_backend.partition
 
-    def recording(ops: Any, placement: Any, fed: Any, fetched: Any, lower: Any, keep: Any) -> Any:
+    def recording(
+        ops: Any, placement: Any, fed: Any, fetched: Any, lower: Any, keep: Any, **options: Any
+    ) -> Any:
         def lower_and_note(segment: Segment) -> Any:
             found.append(segment)
             return lower(segment)
 
-        return partition(ops, placement, fed, fetched, lower_and_note, keep)
+        return partition(ops, placement, fed, fetched, lower_and_note, keep, **options)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(session_backend, "partition", recording)

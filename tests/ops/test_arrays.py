@@ -83,12 +83,6 @@ def test_a_tensor_is_no_value_for_a_constant():
         tf.constant(tf.constant(1.0))
 
 
-@pytest.mark.parametrize("shape", [None, [None, 3], (2, -1)], ids=str)
-def test_a_placeholder_has_a_known_shape(shape):
-    with pytest.raises(ValueError, match="expected a shape of known sizes"):
-        tf.placeholder("float32", shape)
-
-
 @pytest.mark.parametrize(
     ("shape", "wanted"), [((), ()), (3, (3,)), ([2, 3], (2, 3)), ((np.int64(2), 0), (2, 0))]
 )

@@ -89,6 +89,7 @@ def test_elements_of_different_sizes_are_padded() -> None:
 
 def test_many_threads_lose_nothing() -> None:
     batch = tf.train.batch([numbers(40)], 7, num_threads=4, allow_smaller_final_batch=True)
+    assert len(tf.get_default_graph().get_collection("queue_runners")[0].enqueue_ops) == 4
     with feeding() as session:
         found = np.concatenate(drained(session, batch))
     assert sorted(found.tolist()) == [*range(40)]

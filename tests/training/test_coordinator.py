@@ -51,7 +51,7 @@ def test_without_a_stop_join_waits_for_the_threads() -> None:
         thread(lambda: gate.wait(WAIT_S)) as registered,
     ):
         coord.register_thread(registered)
-        with thread(lambda: coord.join([given])) as joining:
+        with thread(lambda: coord.join([given], stop_grace_period_secs=0)) as joining:
             joining.join(0.5)  # longer than it takes join to look around
             assert joining.is_alive()
             gate.set()

@@ -23,18 +23,14 @@ START = [np.array([1.0, -2.0], np.float32), np.float32(0.5)]
 class Worker:
     """A worker with a graph and a session of its own; its loss is the inner product with a feed."""
 
-    def __init__(self, target: str, index: int, optimizer: Any, n: int, total: int) -> None:
+    def __init__(self, target: str, device: Any, optimizer: Any, n: int, total: int) -> None:
         self.graph = tf.Graph()
-        device = f"/job:worker/task:{index}" if target else ""
-        home = "/job:ps/task:0" if target else ""
         with self.graph.as_default(), tf.device(device):
-            with tf.device(home):
-                self.variables = [
-                    tf.Variable(START[0], name="w"),
-                    tf.Variable(START[1], name="b"),
-                ]
-                self.global_step = tf.Variable(0, trainable=False, name="global_step")
-            w, b = self.variables
+            w, b = self.variables = [
+                tf.Variable(START[0], name="w"),
+                tf.Variable(START[1], name="b"),
+            ]
+            self.global_step = tf.Variable(0, trainable=False, name="global_step")
             self.x = tf.placeholder("float32", [2])
             sync = self.sync = tf.train.SyncReplicasOptimizer(optimizer, n, total)
             pairs = sync.compute_gradients(tf.numpy.sum(w * self.x) + b * self.x[0])
@@ -50,6 +46,20 @@ class Worker:
         self.session.run(self.train_op, {self.x: x}, tf.RunOptions(timeout_in_ms=WAIT_S * 1000))
 
 
+def on_worker(index: int) -> Any:
+    """A device function for a worker: variables are on the parameter server."""
+
+    def choose(op: tf.Operation) -> str:
+        return "/job:ps/task:0" if op.type == "variable" else f"/job:worker/task:{index}"
+
+    return choose
+
+
+def anywhere(_: int) -> Any:
+    """No wish for a device."""
+    return ""
+
+
 def gradient(*x: float) -> list[Any]:
     """What a worker's step gives."""
     return [np.array(x, np.float32), np.float32(x[0])]
@@ -62,14 +72,13 @@ def mean(*gradients: list[Any]) -> list[Any]:
 
 @contextmanager
 def training(
-    targets: Sequence[str], optimizer: Any, n: int, total: int | None = None
+    targets: Sequence[str], optimizer: Any, n: int, total: int, device_of: Any = anywhere
 ) -> Iterator[list[Worker]]:
     """Workers of which the first one is the chief."""
     coord = tf.train.Coordinator()
     with ExitStack() as stack:
         workers = [
-            Worker(target, i, optimizer, n, total or len(targets))
-            for i, target in enumerate(targets)
+            Worker(target, device_of(i), optimizer, n, total) for i, target in enumerate(targets)
         ]
         stack.callback(lambda: coord.join(stop_grace_period_secs=WAIT_S))
         for worker in workers:
@@ -103,7 +112,7 @@ def assert_equal(found: list[Any], wanted: list[Any]) -> None:
 
 def test_the_first_round_counts_and_the_second_is_wasted() -> None:
     optimizer = optax.adam(0.1)
-    with training([""], optimizer, 1) as (worker,):
+    with training([""], optimizer, 1, 1) as (worker,):
         worker.step(1, 2)
         reach(worker, 1)
         worker.step(30, 40)  # labelled like the first
@@ -116,12 +125,13 @@ def test_the_first_round_counts_and_the_second_is_wasted() -> None:
     assert_equal(found, plain(optimizer, START, counted))
 
 
-def test_the_slowest_of_three_is_not_waited_for() -> None:
+@pytest.mark.parametrize("device_of", [on_worker, anywhere])
+def test_the_slowest_of_three_is_not_waited_for(device_of: Any) -> None:
     optimizer = optax.sgd(0.1, momentum=0.9)
     applied = []
     with (
         in_process({"ps": 1, "worker": 3}) as backend,
-        training(backend.targets, optimizer, 2) as (one, two, slow),
+        training(backend.targets, optimizer, 2, 3, device_of) as (one, two, slow),
         ThreadPoolExecutor(2) as threads,
     ):
 
@@ -149,6 +159,45 @@ def test_the_slowest_of_three_is_not_waited_for() -> None:
             assert_equal(reach(one, i + 2), plain(optimizer, START, applied))
         steps = [worker.session.run(worker.local_step) for worker in (one, two, slow)]
         assert steps == [5, 5, 5]
+
+
+def test_workers_that_run_freely_do_as_one_would() -> None:
+    optimizer, pause = optax.adam(0.1), threading.Event()
+    coord = tf.train.Coordinator(clean_stop_exception_types=(tf.errors.CancelledError,))
+    with in_process({"ps": 1, "worker": 3}) as backend:
+        with training(backend.targets, optimizer, 2, 3, on_worker) as workers:
+            for i, worker in enumerate(workers):
+
+                def work(worker: Worker = worker, pause_s: float = 0.02 * (i == 2)) -> None:
+                    worker.step(1, 2)
+                    pause.wait(pause_s)
+
+                tf.train.LooperThread.loop(coord, None, work)
+            gate = threading.Event()
+            while workers[0].session.run(workers[0].global_step) < 10:
+                gate.wait(0.005)
+            step, values = workers[0].session.run([workers[0].global_step, workers[0].variables])
+            coord.request_stop()
+        # Their sessions are closed, so nobody waits for a token any more.
+        coord.join(stop_grace_period_secs=WAIT_S)
+    # It may count an update a moment after it is done.
+    wanted = [plain(optimizer, START, [gradient(1, 2)] * n) for n in (step, step + 1)]
+    assert any(np.allclose(values[0], each[0], atol=1e-5) for each in wanted)
+
+
+def test_state_is_where_it_belongs() -> None:
+    with (
+        in_process({"ps": 1, "worker": 2}) as backend,
+        training(backend.targets, optax.adam(1.0), 1, 2, on_worker) as workers,
+    ):
+        for i, worker in enumerate(workers):
+            ops = [worker.train_op, *worker.runner.enqueue_ops]
+            placed = worker.session.placement(ops, [worker.x])
+            on_host = {op.name: device for op, device in placed.items() if op.type == "host"}
+            assert on_host
+            assert {str(device.task) for device in on_host.values()} == {"/job:ps/task:0"}
+            local = placed[worker.train_op]
+            assert str(local.task) == f"/job:worker/task:{i}"
 
 
 def test_one_worker_can_give_several_gradients_to_a_round() -> None:
@@ -190,7 +239,12 @@ def test_training_goes_on_where_it_was() -> None:
         assert session.run(local_step) == 0
         session.run(sync.chief_init_op)
         assert session.run(local_step) == 7
-        session.run(sync.get_init_tokens_op())
+        session.run(sync.get_init_tokens_op(2))
+        local_step.load(6, session)
+        session.run(train)  # comes too late
+        with pytest.raises(tf.errors.DeadlineExceededError):
+            session.run(round_op, options=tf.RunOptions(timeout_in_ms=100))
+        assert session.run(local_step) == 7
         session.run(train)
         session.run(round_op)
         assert session.run([used, step, local_step]) == [-2.0, 8, 7]

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import json
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
@@ -14,7 +15,20 @@ import pytest
 from jflow import errors, lowering
 from jflow.cluster import Device, Task
 from jflow.execution import local_devices
-from jflow.plan import Call, Feed, Fetch, Plan, Program, Recv, Run, Send, VariableKey, VariableSpec
+from jflow.plan import (
+    Call,
+    Feed,
+    Fetch,
+    Plan,
+    Program,
+    Recv,
+    ResourceSpec,
+    Run,
+    Send,
+    VariableKey,
+    VariableSpec,
+)
+from jflow.resources import Component, Dequeue, Enqueue, QueueSpec
 from jflow.wire import Registered
 from jflow.worker import Worker, all_of
 
@@ -364,6 +378,42 @@ def test_a_cancelled_step_holds_no_variable():
         before = _value(a).unsafe_buffer_pointer()
         await a.run(2, await _ready(a, _update()), [])
         assert _value(a).unsafe_buffer_pointer() == before
+
+    _check(use)
+
+
+ONE_PLACE = QueueSpec("FIFOQueue", 1, components=(Component("float32", (3,)),))
+QUEUE = ResourceSpec("queue", "", "q", "", json.dumps(ONE_PLACE.to_attributes()))
+
+
+def _enqueue(index, slot):
+    return Feed(index, slot), Call("queue.enqueue", (slot,), resources=(0,))
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_a_cancellation_that_finds_an_element_put_comes_too_late_for_that(goes_on):
+    """Who is told that a put was cancelled may do it again."""
+
+    async def use(a, *_):
+        steps = [*_enqueue(0, 0), *(_enqueue(1, 1) if goes_on else ())]
+        plan = Plan(A0, 2, (), (tuple(steps),), (QUEUE,))
+        handle = await _ready(a, plan)
+        queue = a.store.resources.get(A0, QUEUE)
+        assert queue.submit(Enqueue((_vector(0),)), print)
+        running = asyncio.create_task(a.run(1, handle, [_vector(1), _vector(2)][: 1 + goes_on]))
+        await _until(lambda: queue.look(lambda state: any(state.n_waiting)))
+        first = Dequeue()
+        assert queue.submit(first, print)
+        running.cancel()
+        if goes_on:
+            with pytest.raises(asyncio.CancelledError):
+                await running
+        else:
+            assert await running == []
+        second = Dequeue()
+        assert queue.submit(second, print)
+        assert [each.result()[0][0] for each in (first, second)] == [0, 1]
+        assert queue.look(lambda state: state.size) == 0
 
     _check(use)
 

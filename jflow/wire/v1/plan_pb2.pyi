@@ -75,20 +75,22 @@ class Run(_message.Message):
     def __init__(self, program: _Optional[_Union[Program, _Mapping]] = ..., reads: _Optional[_Iterable[int]] = ..., inputs: _Optional[_Iterable[int]] = ..., writes: _Optional[_Iterable[int]] = ..., outputs: _Optional[_Iterable[int]] = ..., before: _Optional[_Iterable[_Union[Held, _Mapping]]] = ..., after: _Optional[_Iterable[_Union[Held, _Mapping]]] = ..., initializes: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Call(_message.Message):
-    __slots__ = ("function", "inputs", "outputs", "constants", "resources", "attributes")
+    __slots__ = ("function", "inputs", "outputs", "constants", "resources", "attributes", "op")
     FUNCTION_FIELD_NUMBER: _ClassVar[int]
     INPUTS_FIELD_NUMBER: _ClassVar[int]
     OUTPUTS_FIELD_NUMBER: _ClassVar[int]
     CONSTANTS_FIELD_NUMBER: _ClassVar[int]
     RESOURCES_FIELD_NUMBER: _ClassVar[int]
     ATTRIBUTES_FIELD_NUMBER: _ClassVar[int]
+    OP_FIELD_NUMBER: _ClassVar[int]
     function: str
     inputs: _containers.RepeatedScalarFieldContainer[int]
     outputs: _containers.RepeatedScalarFieldContainer[int]
     constants: _containers.RepeatedScalarFieldContainer[str]
     resources: _containers.RepeatedScalarFieldContainer[int]
     attributes: str
-    def __init__(self, function: _Optional[str] = ..., inputs: _Optional[_Iterable[int]] = ..., outputs: _Optional[_Iterable[int]] = ..., constants: _Optional[_Iterable[str]] = ..., resources: _Optional[_Iterable[int]] = ..., attributes: _Optional[str] = ...) -> None: ...
+    op: str
+    def __init__(self, function: _Optional[str] = ..., inputs: _Optional[_Iterable[int]] = ..., outputs: _Optional[_Iterable[int]] = ..., constants: _Optional[_Iterable[str]] = ..., resources: _Optional[_Iterable[int]] = ..., attributes: _Optional[str] = ..., op: _Optional[str] = ...) -> None: ...
 
 class Send(_message.Message):
     __slots__ = ("edge", "target", "slot")
