@@ -223,7 +223,7 @@ def account(state: Any, target: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--updates", type=int, default=1000, help="how long to train")
+    parser.add_argument("--updates", type=int, default=800, help="how long to train")
     parser.add_argument("--kill", action="store_true", help="kill an actor and the learner")
     parser.add_argument("--role", help=argparse.SUPPRESS)
     parser.add_argument("--target", help=argparse.SUPPRESS)
