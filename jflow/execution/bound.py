@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
@@ -115,7 +116,7 @@ def bind(
       constant: finds a constant by its digest, on the device unless it is a host tensor.
 
     Raises:
-      InvalidArgumentError: if the plan calls a function that does not exist.
+      InvalidArgumentError: if the plan calls what does not exist, or not as it can be called.
     """
 
     slots: list[Any] = [None] * plan.n_slots
@@ -139,7 +140,9 @@ def bind(
 
 def _is_constant(step: Step) -> TypeGuard[Call]:
     """Whether all that a step does is to pass a constant on."""
-    return isinstance(step, Call) and step.function == "identity" and not step.inputs
+    if not isinstance(step, Call) or step.function != "identity" or step.inputs:
+        return False
+    return len(step.outputs) == len(step.constants) == 1
 
 
 def _bound_call(step: Call, plan: Plan, constants: tuple[Any, ...]) -> BoundStep:
@@ -151,6 +154,34 @@ def _bound_call(step: Call, plan: Plan, constants: tuple[Any, ...]) -> BoundStep
         raise InvalidArgumentError(f"attributes of {step.function!r} are no JSON object")
     function = None if step.resources else host_function(step.function)
     if function is not None:
+        _check_arguments(step, function, (*step.inputs, *constants), attributes)
         return BoundCall(step, function, constants, attributes, Pace())
+    operation = host_operation(step.function)
+    _check_arguments(step, operation, (), attributes)
     resources = tuple(plan.resources[number] for number in step.resources)
-    return BoundOperation(step, host_operation(step.function), constants, attributes, resources)
+    kind = step.function.partition(".")[0]
+    if not resources or resources[0].kind != kind:
+        works_on = ", ".join(map(str, resources)) or "nothing"
+        raise InvalidArgumentError(
+            f"{step.function!r} works on a resource of the kind {kind!r}, got {works_on}"
+        )
+    return BoundOperation(step, operation, constants, attributes, resources)
+
+
+def _check_arguments(
+    step: Call,
+    function: Callable[..., Any],
+    inputs: tuple[Any, ...],
+    attributes: Mapping[str, Any],
+) -> None:
+    """Refuses what the function cannot be called with; how many arrays an operation takes it says.
+
+    Raises:
+      InvalidArgumentError: if there are too many or too few arrays, or unknown attributes.
+    """
+    signature = inspect.signature(function)
+    bind_arguments = signature.bind if inputs else signature.bind_partial
+    try:
+        bind_arguments(*inputs, **attributes)
+    except TypeError as error:
+        raise InvalidArgumentError(f"arguments of {step.function!r}: {error}") from None

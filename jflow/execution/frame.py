@@ -118,6 +118,8 @@ class Frame:
     def _argument(self, slot: Slot) -> np.ndarray[Any, Any]:
         """A slot's value as functions of the host take it, who may keep it: it does not change."""
         value = self._slots[slot]
+        if value is None:
+            raise InvalidArgumentError(f"a call takes slot {slot}, which nothing has filled")
         return value if isinstance(value, np.ndarray) else self.host(slot, copy=True)
 
     def take_turn(self, bound: BoundRun) -> None:

@@ -40,6 +40,8 @@ def _check_indices(report: Array, variable: Array) -> Sequence[Array]:
 
 
 def _cast(value: Array, *, dtype: str) -> Sequence[Array]:
+    if dtype not in NUMBERS:
+        raise InvalidArgumentError(f"{dtype!r} is no dtype of numbers")
     return (value.astype(NUMBERS[dtype]),)
 
 

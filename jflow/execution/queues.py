@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -25,11 +25,12 @@ def _prioritized(components: tuple[Array, ...]) -> tuple[Array, ...]:
     return (components[0].astype(np.int64), *components[1:])
 
 
-def _dequeue_many(*counts: Array, **attributes: Any) -> Attempt:
+def _dequeue_many(
+    *counts: Array, count: int = 0, up_to: bool = False, minimum: int | None = None
+) -> Attempt:
     """The number of elements is an input or an attribute."""
-    if counts:
-        attributes["count"] = int(counts[0])
-    return DequeueMany(**attributes)
+    n_wanted = operator.index(counts[0].item() if counts else count)
+    return DequeueMany(n_wanted, up_to, minimum if minimum is None else operator.index(minimum))
 
 
 QUEUE_OPERATIONS: Mapping[str, Operation] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
+from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ Waiting = Generator[Wanted, None, Sequence[Array]]
 def _in_turn(work: Callable[..., Waiting]) -> Operation:
     """The operation that works with a reader while nobody else does."""
 
+    @wraps(work)
     def operation(held: Sequence[Holder], values: Sequence[Array], **attributes: Any) -> Waiting:
         turn = Turn()
         try:

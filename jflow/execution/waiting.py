@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
+from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,7 @@ def settled(holder: Holder, attempt: Attempt) -> Generator[Wanted, None, tuple[A
 def attempting(make: Callable[..., Attempt]) -> Operation:
     """The operation that makes one attempt of its arrays and attributes."""
 
+    @wraps(make, updated=())  # for its signature
     def operation(
         held: Sequence[Holder], values: Sequence[Array], **attributes: Any
     ) -> Generator[Wanted, None, Sequence[Array]]:
