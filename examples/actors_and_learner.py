@@ -1,7 +1,7 @@
 """Two actors play CartPole and a learner trains their policy: three processes around a queue.
 
     pip install 'jflow[examples]'
-    python examples/actors_and_learner.py          # a minute: the mean return grows to hundreds
+    python examples/actors_and_learner.py          # a minute or so: the mean return grows
     python examples/actors_and_learner.py --kill   # the same, and an actor and the learner die
 
 Each actor plays with the newest weights and puts the steps of its episodes into a queue that
@@ -31,7 +31,7 @@ import jflow
 N_ACTORS = 2
 BATCH = 256
 DISCOUNT = 0.98
-OPTIMIZER = optax.adam(3e-3)
+OPTIMIZER = optax.adam(optax.exponential_decay(3e-3, 200, 0.5))
 
 
 # What lives on the cluster ------------------------------------------------------------------------
@@ -123,6 +123,8 @@ def play(env: Any, weights: Any, rng: np.random.Generator) -> dict[str, Any]:
         rewards.append(reward)
         is_over = is_lost or is_long
     to_come = np.zeros(len(rewards) + 1, np.float32)
+    if not is_lost:  # it was stopped in the middle, at the game's limit
+        to_come[-1] = policy(weights, observation)[1]
     for i in reversed(range(len(rewards))):
         to_come[i] = (1 - DISCOUNT) * rewards[i] + DISCOUNT * to_come[i + 1]
     return {"seen": np.stack(seen), "action": np.int32(actions), "to_come": to_come[:-1]}
@@ -162,7 +164,7 @@ def loss(weights: Any, batch: Any) -> Any:
     chances = jax.nn.log_softmax(logits)
     chosen = jnp.take_along_axis(chances, batch["action"][:, None], axis=1)[:, 0]
     better = batch["to_come"] - worth
-    gain = jax.lax.stop_gradient(better / (better.std() + 1e-6))
+    gain = jax.lax.stop_gradient(better / (better.std() + 0.1))
     curiosity = -(jnp.exp(chances) * chances).sum(axis=1)
     return jnp.mean(-chosen * gain + 0.5 * better**2 - 0.01 * curiosity)
 
@@ -221,7 +223,7 @@ def account(state: Any, target: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--updates", type=int, default=900, help="how long to train")
+    parser.add_argument("--updates", type=int, default=800, help="how long to train")
     parser.add_argument("--kill", action="store_true", help="kill an actor and the learner")
     parser.add_argument("--role", help=argparse.SUPPRESS)
     parser.add_argument("--target", help=argparse.SUPPRESS)

@@ -18,12 +18,12 @@ from jflow.cluster import Device
 from jflow.functions.closures import check_closure
 from jflow.functions.concrete import Concrete, insert
 from jflow.functions.connection import Connection, current
-from jflow.graph import Graph, Operation, Tensor, VariableRef, internals, tracing
+from jflow.graph import Graph, Operation, ResourceRef, Tensor, VariableRef, internals, tracing
 from jflow.graph.equations import shape_of
 from jflow.graph.flatten import flatten
 from jflow.graph.host import refuse_host
 from jflow.graph.internals import ConcreteArray
-from jflow.graph.primitives import ACCESSES
+from jflow.graph.primitives import state_of
 from jflow.graph.tracing import Static
 from jflow.ops import Variable, group, identity
 
@@ -37,10 +37,9 @@ class _Traced(NamedTuple):
     out_tree: Any
 
     @property
-    def variables(self) -> dict[VariableRef, None]:
-        """The variables it uses."""
-        eqns = self.jaxpr.eqns
-        return dict.fromkeys(e.params["variable"] for e in eqns if e.primitive in ACCESSES)
+    def state(self) -> dict[VariableRef | ResourceRef, None]:
+        """The variables and resources it uses."""
+        return dict.fromkeys(ref for eqn in self.jaxpr.eqns for ref in state_of(eqn))
 
 
 class _Call(NamedTuple):
@@ -151,11 +150,12 @@ class Function:
 
     def _make_call(self, key: Any, traced: _Traced, leaves: list[Any]) -> _Call:
         connection = current()
-        for variable in traced.variables:
-            if variable.keeper != connection:
+        for ref in traced.state:
+            is_own = isinstance(ref, ResourceRef) and not ref.is_shared
+            if ref.keeper is not connection if is_own else ref.keeper != connection:
                 raise ValueError(
-                    f"{variable} belongs to {variable.keeper!r}, the function runs on "
-                    f"{connection!r}; make the variable again under this connection"
+                    f"{ref} belongs to {ref.keeper!r}, the function runs on {connection!r}; "
+                    "make it again under this connection"
                 )
         names = [
             self._argument(path, simple=True, separator="/")
@@ -191,6 +191,12 @@ class Function:
     def _join(self, graph: Graph, traced: _Traced, leaves: list[Any]) -> Any:
         """Adds the function to a graph. Who uses a result, or the operation that stands for no
         result, makes all of its effects happen."""
+        for ref in traced.state:
+            if isinstance(ref, ResourceRef) and not ref.is_shared:
+                raise ValueError(
+                    f"{ref} belongs to {ref.keeper!r} alone, and the session that runs the graph "
+                    "would have one of its own; give it a shared_name"
+                )
         name = graph.unique_name(tracing.name_of(self._fun))
         with graph.as_default(), graph.scopes.replaced(names=f"{name}/"):
             args = [graph.as_tensor(leaf) for leaf in _dynamic(leaves)]
@@ -329,7 +335,7 @@ def _graph_of(traced: _Traced, leaves: list[Any]) -> Graph | None:
     for leaf in leaves:
         if isinstance(leaf, Tensor):
             return leaf.graph
-    return next((v.keeper for v in traced.variables if isinstance(v.keeper, Graph)), None)
+    return next((ref.keeper for ref in traced.state if isinstance(ref.keeper, Graph)), None)
 
 
 def _dynamic(leaves: list[Any]) -> list[Any]:

@@ -27,6 +27,7 @@ class Column(ABC):
 
     Attributes:
       row_bytes: the least memory that the component takes in an element.
+      holds_objects: whether places have to be cleared for what they held to be freed.
     """
 
     row_bytes = 0
@@ -34,7 +35,7 @@ class Column(ABC):
     def __init__(self, component: Component, n_places: int = 0) -> None:
         self._component = component
         self._array = self._empty(n_places)
-        self._holds_objects = self._array.dtype == object
+        self.holds_objects = self._array.dtype == object
 
     @abstractmethod
     def put(self, place: int, array: Array) -> None:
@@ -73,14 +74,12 @@ class Column(ABC):
         return rows
 
     def clear(self, places: Place) -> None:
-        """Lets go of what places hold."""
-        if self._holds_objects:
-            self._array[places] = None
+        """Lets go of the objects that places hold."""
+        self._array[places] = None
 
-    def move(self, origins: Place, places: Place) -> None:
-        """Moves what some places hold to others."""
+    def copy(self, origins: Place, places: Place) -> None:
+        """Stores what some places hold in others too."""
         self._array[places] = self._array[origins]
-        self.clear(origins)
 
     def resized(self, n_places: int, places: Array) -> Self:
         """A column that holds in its first places what this one does in those given."""
@@ -102,7 +101,8 @@ class DenseColumn(Column):
         self._array[place, ...] = array
 
     def get(self, place: int) -> Array:
-        return row_of(self._array, place)
+        array: Array = self._array[place, ...].copy()
+        return array
 
     def row(self, array: Array) -> Array:
         return array[None]

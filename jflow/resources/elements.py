@@ -20,14 +20,14 @@ class Elements(ABC):
 
     Args:
       table: where they are stored.
+
+    Attributes:
+      size: how many there are.
     """
 
     def __init__(self, table: Table) -> None:
         self._table = table
-        self._size = 0
-
-    def __len__(self) -> int:
-        return self._size
+        self.size = 0
 
     @abstractmethod
     def put(self, element: Sequence[Array]) -> None:
@@ -59,17 +59,18 @@ class Elements(ABC):
 
     def _grow(self, count: int) -> None:
         """Makes places for more elements."""
-        self._fit(self._size + count)
+        if not self._table.suits(self.size + count):
+            self._resize(self.size + count)
 
     def _shrink(self) -> None:
         """Gives memory back that is not used any more."""
-        with suppress(MemoryError):
-            self._fit(self._size)
+        if not self._table.suits(self.size):
+            with suppress(MemoryError):
+                self._resize(self.size)
 
-    def _fit(self, n: int) -> None:
-        if not self._table.suits(n):
-            self._table.resize(n, self._places())
-            self._renumber()
+    def _resize(self, n: int) -> None:
+        self._table.resize(n, self._places())
+        self._renumber()
 
 
 class Line(Elements):
@@ -81,8 +82,8 @@ class Line(Elements):
 
     def put(self, element: Sequence[Array]) -> None:
         self._grow(1)
-        self._table.put((self._first + self._size) % self._table.n_places, element)
-        self._size += 1
+        self._table.put((self._first + self.size) % self._table.n_places, element)
+        self.size += 1
 
     def take(self) -> tuple[Array, ...]:
         element = self._table.take(self._first)
@@ -92,8 +93,8 @@ class Line(Elements):
     def put_many(self, block: Block) -> None:
         count = len(block[0])
         self._grow(count)
-        self._table.put_many(self._ring(self._first + self._size, count), block)
-        self._size += count
+        self._table.put_many(self._ring(self._first + self.size, count), block)
+        self.size += count
 
     def take_many(self, count: int) -> Block:
         block = self._table.take_many(self._ring(self._first, count))
@@ -105,18 +106,18 @@ class Line(Elements):
         self._grow(count)
         self._first = (self._first - count) % self._table.n_places
         self._table.put_many(self._ring(self._first, count), block)
-        self._size += count
+        self.size += count
 
     def _drop(self, count: int) -> None:
         self._first = (self._first + count) % self._table.n_places
-        self._size -= count
+        self.size -= count
         self._shrink()
 
     def _ring(self, first: int, count: int) -> Array:
         return np.arange(first, first + count) % self._table.n_places
 
     def _places(self) -> Array:
-        return self._ring(self._first, self._size) if self._size else np.arange(0)
+        return self._ring(self._first, self.size) if self.size else np.arange(0)
 
     def _renumber(self) -> None:
         self._first = 0
@@ -136,31 +137,31 @@ class Pool(Elements):
 
     def put(self, element: Sequence[Array]) -> None:
         self._grow(1)
-        self._table.put(self._size, element)
-        self._size += 1
+        self._table.put(self.size, element)
+        self.size += 1
 
     def take(self) -> tuple[Array, ...]:
-        place = int(self._chance.random() * self._size)
+        place = int(self._chance.random() * self.size)
         element = self._table.take(place)
-        self._size -= 1
-        if place < self._size:
-            self._table.move(self._size, place)
+        self.size -= 1
+        if place < self.size:
+            self._table.move(self.size, place)
         self._shrink()
         return element
 
     def put_many(self, block: Block) -> None:
         count = len(block[0])
         self._grow(count)
-        self._table.put_many(np.arange(self._size, self._size + count), block)
-        self._size += count
+        self._table.put_many(np.arange(self.size, self.size + count), block)
+        self.size += count
 
     def take_many(self, count: int) -> Block:
-        places = self._chance.choice(self._size, count, replace=False)
+        places = self._chance.choice(self.size, count, replace=False)
         block = self._table.take_many(places)
-        self._size -= count
+        self.size -= count
         stays = np.ones(count, bool)
-        stays[places[places >= self._size] - self._size] = False
-        self._table.move(self._size + np.flatnonzero(stays), places[places < self._size])
+        stays[places[places >= self.size] - self.size] = False
+        self._table.move(self.size + np.flatnonzero(stays), places[places < self.size])
         self._shrink()
         return block
 
@@ -168,7 +169,7 @@ class Pool(Elements):
         self.put_many(block)
 
     def _places(self) -> Array:
-        return np.arange(self._size)
+        return np.arange(self.size)
 
     def _renumber(self) -> None:
         """They have not moved."""
@@ -207,7 +208,7 @@ class Heap(Elements):
             self._heap = left + self._heap
             heapq.heapify(self._heap)
             raise
-        self._size -= count
+        self.size -= count
         self._holes += places
         self._shrink()
         return block
@@ -223,18 +224,18 @@ class Heap(Elements):
         self._table.put_many(np.array(places), block)
 
     def _enter(self, priority: int, number: int) -> int:
-        place = self._holes.pop() if self._holes else self._size
+        place = self._holes.pop() if self._holes else self.size
         heapq.heappush(self._heap, (priority, number, place))
-        self._size += 1
+        self.size += 1
         return place
 
     def _leave(self) -> None:
         self._holes.append(heapq.heappop(self._heap)[2])
-        self._size -= 1
+        self.size -= 1
 
     def _places(self) -> Array:
         return np.array([place for _, _, place in self._heap], np.intp)
 
     def _renumber(self) -> None:
-        self._heap = [(*key, place) for place, (*key, _) in enumerate(self._heap)]
+        self._heap = [(prio, n, place) for place, (prio, n, _) in enumerate(self._heap)]
         self._holes = []

@@ -121,8 +121,12 @@ class LinedResource(Resource):
 
     def _go_on(self, settled: list[Attempt]) -> None:
         """Lets the first of each line act until none of them can; adds who settled."""
-        while any([self._advance(line, settled) for line in self._lines if line]):
-            pass
+        may_go_on = True
+        while may_go_on:
+            may_go_on = False
+            for line in self._lines:
+                if line and self._advance(line, settled):
+                    may_go_on = True
 
     def _advance(self, line: OrderedDict[LinedAttempt[Any], None], settled: list[Attempt]) -> bool:
         """Lets the first of a line act, and those behind if it settles; whether anyone did."""

@@ -55,12 +55,13 @@ class Queue(LinedResource):
     @property
     def size(self) -> int:
         """How many elements it holds; a waiting dequeue has taken its own out already."""
-        return len(self._elements)
+        return self._elements.size
 
     @property
     def n_available(self) -> int:
         """How many elements can be taken now."""
-        return self.size if self.is_closed else max(0, self.size - self.spec.min_after_dequeue)
+        size = self._elements.size
+        return size if self.is_closed else max(0, size - self.spec.min_after_dequeue)
 
     def has_room(self, n_bytes: int) -> bool:
         """Whether an element may enter now."""

@@ -38,7 +38,8 @@ class Table:
             (DenseColumn if component.is_static else RaggedColumn)(component)
             for component in components
         )
-        self.n_places = 0
+        self._with_objects: tuple[Column, ...] = ()
+        self.n_places = self._n_least = 0
         row_bytes = max(1, sum(column.row_bytes for column in self._columns))
         by_number = capacity if capacity >= 0 else _UNLIMITED
         by_bytes = _UNLIMITED if capacity_bytes is None else capacity_bytes // row_bytes
@@ -53,7 +54,8 @@ class Table:
     def take(self, place: int) -> tuple[Array, ...]:
         """Removes the element at a place."""
         element = tuple([column.get(place) for column in self._columns])
-        self._clear(place)
+        for column in self._with_objects:
+            column.clear(place)
         return element
 
     def put_many(self, places: Array, block: Block) -> None:
@@ -64,17 +66,20 @@ class Table:
     def take_many(self, places: Array) -> Block:
         """Removes the elements at places; none if there is no memory for them."""
         block = tuple([column.get_rows(places) for column in self._columns])
-        self._clear(places)
+        for column in self._with_objects:
+            column.clear(places)
         return block
 
     def move(self, origins: Place, places: Place) -> None:
         """Moves elements to other places."""
         for column in self._columns:
-            column.move(origins, places)
+            column.copy(origins, places)
+        for column in self._with_objects:
+            column.clear(origins)
 
     def suits(self, n: int) -> bool:
         """Whether n elements have a place, and do not leave most of the memory unused."""
-        return n <= self.n_places <= 4 * max(n, self._n_kept)
+        return self._n_least <= n <= self.n_places
 
     def resize(self, n: int, places: Array) -> None:
         """Changes the number of places to one that suits n elements.
@@ -93,7 +98,9 @@ class Table:
         while n_places < n:
             n_places *= 2
         self._columns = tuple([column.resized(n_places, places) for column in self._columns])
+        self._with_objects = tuple([c for c in self._columns if c.holds_objects])
         self.n_places = n_places
+        self._n_least = 0 if n_places <= 4 * self._n_kept else n_places // 4
 
     def row(self, element: Sequence[Array]) -> Block:
         """An element as a block."""
@@ -112,7 +119,3 @@ class Table:
     def n_bytes(self, block: Block) -> int:
         """How much memory the elements of a block take."""
         return sum([c.n_bytes(rows) for c, rows in zip(self._columns, block, strict=True)])
-
-    def _clear(self, places: Place) -> None:
-        for column in self._columns:
-            column.clear(places)
