@@ -219,7 +219,7 @@ FULL = Program(
 """What puts waits for room that a later operation makes."""
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.filter_too_much])
 @example(BEHIND)
 @example(THERE_AND_BACK)
 @example(FULL)
@@ -236,7 +236,7 @@ def servers() -> Iterator[Backend]:
 
 
 @settings(
-    max_examples=30,
+    max_examples=40,
     suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.function_scoped_fixture],
 )
 @example(BEHIND)
