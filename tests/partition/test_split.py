@@ -391,12 +391,8 @@ def test_host_tensors_are_calls_and_a_crossing_from_and_to_programs():
         ((device, stage), step) for device, stage, step in case.steps(Call)
     ]
     assert (first, second, third) == ((here, 0), (here, 1), (there, 2))
-    assert constant == Call(
-        "identity", (), (constant.outputs[0],), ("kept",), op=word.op.name
-    )
-    assert identity == Call(
-        "identity", constant.outputs, identity.outputs, op=same.op.name
-    )
+    assert constant == Call("identity", (), (constant.outputs[0],), ("kept",), op=word.op.name)
+    assert identity == Call("identity", constant.outputs, identity.outputs, op=same.op.name)
     assert last.function == "identity"
     (sent,) = [step for _, stage, step in case.steps(Send) if stage == 1]
     assert (sent.slot, sent.target) == (identity.outputs[0], there)
