@@ -11,7 +11,7 @@ from collections.abc import Collection, Generator, Hashable, Mapping
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
-from jflow.errors import CancelledError, DeadlineExceededError
+from jflow.errors import CancelledError, DeadlineExceededError, OpError
 from jflow.execution.waiting import Wanted
 
 Name = TypeVar("Name", bound=Hashable)
@@ -36,7 +36,8 @@ def run_strands(
       woken: takes the names of strands that can go on; None stops all waiting.
 
     Raises:
-      DeadlineExceededError: if the time is over; what was waited for is given up.
+      DeadlineExceededError: if the time is over; what was waited for is given up. What cannot be
+        taken back and is done by then is not: who is told of an error might do it again.
       OpError: the first one that a strand raises; likewise.
     """
     deadline = None if timeout is None else time.monotonic() + timeout
@@ -45,7 +46,12 @@ def run_strands(
     parked: dict[Name, Wanted] = {}
     try:
         while ready or parked:
-            name = ready.pop() if ready else _next(woken, deadline, timeout)
+            try:
+                name = ready.pop() if ready else _next(woken, deadline, timeout)
+            except OpError:
+                if _gives_up(parked):
+                    raise
+                continue  # all was done in the last moment, and wakes its strands
             parked.pop(name, None)
             if _goes_on(name, strands[name], woken, parked):
                 continue
@@ -55,8 +61,7 @@ def run_strands(
                     if not needed:
                         ready.append(other)
     finally:
-        for holder, attempt in parked.values():
-            holder.withdraw(attempt, CancelledError("Step was cancelled"))
+        _gives_up(parked)
         for strand in strands.values():
             strand.close()
 
@@ -71,12 +76,20 @@ def _goes_on(name: Name, strand: Strand, woken: Woken, parked: dict[Name, Wanted
     return False
 
 
+def _gives_up(parked: Mapping[Name, Wanted]) -> bool:
+    """Gives up what is waited for; whether there was anything that is not done for good."""
+    for holder, attempt in parked.values():
+        holder.withdraw(attempt, CancelledError("Step was cancelled"))
+    return any(attempt.error or attempt.can_be_undone for _, attempt in parked.values())
+
+
 def _next(woken: Woken, deadline: float | None, timeout: float | None) -> Any:
     """The next strand that can go on."""
     try:
         left = None if deadline is None else max(deadline - time.monotonic(), 0)
         name = woken.get(timeout=left)
         if name is None:
+            woken.put(None)  # for whoever waits next
             raise CancelledError("Step was cancelled")
         return name
     except Empty:

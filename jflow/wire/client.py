@@ -34,7 +34,7 @@ _Answer = _Reply | OpError
 
 
 class _Answers(Protocol):
-    """Where the answer to one call comes; what comes after the first one is not looked at."""
+    """Where the answer to one call comes."""
 
     def put(self, answer: _Answer, /) -> None:
         """Takes an answer, on any thread."""
@@ -254,7 +254,8 @@ class MasterClient:
         return True
 
     def _receive(self, envelope: pb.Envelope, tensors: list[Array]) -> None:
-        answers = self._pending.pop(envelope.id, None)
+        with self._lock:
+            answers = self._pending.pop(envelope.id, None)
         if answers is not None:
             failed = envelope.status.code
             answers.put(error_of(envelope.status) if failed else (envelope, tensors))
@@ -266,6 +267,8 @@ class MasterClient:
             if self._end is None:
                 self._end = end
             pending = list(self._pending.values())
+            # The stream ends after `close`, too, and nobody is answered twice.
+            self._pending.clear()
         for answers in pending:
             answers.put(_again(self._end))
 

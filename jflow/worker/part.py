@@ -15,6 +15,7 @@ from collections.abc import (
     Sequence,
 )
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -201,7 +202,9 @@ class _Part:
         try:
             return await asyncio.shield(going)
         except asyncio.CancelledError:
-            await asyncio.wait([going])  # it cannot be closed before
+            while not going.done():  # it cannot be closed before
+                with suppress(asyncio.CancelledError):  # it was told once, and that is enough
+                    await asyncio.wait([going])
             raise
 
     async def _settled(self, holder: Holder, attempt: Attempt) -> None:

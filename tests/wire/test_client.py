@@ -295,6 +295,21 @@ def test_closing_fails_the_calls_under_way_and_all_later_ones(client, host):
     client.close()
 
 
+def test_what_was_started_and_not_awaited_is_answered_once(client, host, monkeypatch):
+    failed = []
+    monkeypatch.setattr(threading, "excepthook", failed.append)
+    host.script["run"] = forever
+    going, cancelled = (client.start(number, [], None) for number in (1, 2))
+    eventually(lambda: host.started == 2)
+    assert cancelled.cancel()
+    readers = [x for x in threading.enumerate() if x.name.startswith("jflow 127.0.0.1:")]
+    client.close()
+    assert isinstance(going.exception(PATIENCE_S), errors.CancelledError)
+    for reader in readers:
+        reader.join(PATIENCE_S)
+    assert failed == [], "the end of the stream comes after that of the session"
+
+
 def test_when_the_server_stops_calls_under_way_and_later_ones_are_unavailable(client, host, server):
     host.script["run"] = forever
     with _calling(client.run, 1, [], None) as one:

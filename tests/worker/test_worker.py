@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import json
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
@@ -28,7 +29,7 @@ from jflow.plan import (
     VariableKey,
     VariableSpec,
 )
-from jflow.resources import Component, Dequeue, Enqueue, QueueSpec
+from jflow.resources import Component, Dequeue, Enqueue, QueueSpec, Reader
 from jflow.wire import Registered
 from jflow.worker import Worker, all_of
 
@@ -414,6 +415,44 @@ def test_a_cancellation_that_finds_an_element_put_comes_too_late_for_that(goes_o
         assert queue.submit(second, print)
         assert [each.result()[0][0] for each in (first, second)] == [0, 1]
         assert queue.look(lambda state: state.size) == 0
+
+    _check(use)
+
+
+def test_a_reader_that_is_cancelled_again_while_it_reads_ends_its_turn(monkeypatch):
+    """A caller whose time is over cancels, and the end of his session does so once more."""
+    may_go_on = threading.Event()
+    reads = []
+
+    def read(*args):
+        reads.append(args)
+        assert may_go_on.wait(PATIENCE_S)
+        return original(*args)
+
+    original = Reader.read
+    monkeypatch.setattr(Reader, "read", read)
+    work = QueueSpec("FIFOQueue", 2, components=(Component("string", ()),))
+    queue = ResourceSpec("queue", "", "work", "", json.dumps(work.to_attributes()))
+    definition = json.dumps({"kind": "IdentityReader", "options": {}})
+    reader = ResourceSpec("reader", "", "r", "", definition)
+    steps = (Call("reader.read", (), (0, 1), resources=(0, 1)), Fetch(1, 0))
+    plan = Plan(A0, 2, (), (steps,), (reader, queue))
+
+    async def use(a, *_):
+        handle = await _ready(a, plan)
+        for name in (b"one", b"two"):
+            held = a.store.resources.get(A0, queue)
+            assert held.submit(Enqueue((np.array(name, object),)), print)
+        running = asyncio.create_task(a.run(1, handle, []))
+        await _until(lambda: reads)
+        for _ in range(3):
+            running.cancel()
+            await asyncio.sleep(0)
+        assert not running.done()
+        may_go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert await a.run(2, handle, []) == [b"two"]
 
     _check(use)
 

@@ -1,0 +1,92 @@
+"""Strands that run out of time, or are cancelled, in the moment in which they could have gone on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import numpy as np
+import pytest
+
+from jflow import errors
+from jflow.execution.strands import run_strands
+from jflow.execution.waiting import settled
+from jflow.resources import Component, Dequeue, Enqueue, Holder, Queue, QueueSpec
+
+ONE_PLACE = QueueSpec("FIFOQueue", 1, components=(Component("int32", ()),))
+
+
+class LastMoment(SimpleQueue[Any]):
+    """Does something before it says that the waiting is over, for the first time."""
+
+    def __init__(self, act: Callable[[], object], *, is_cancelled: bool) -> None:
+        super().__init__()
+        self._act = [act]
+        self._is_cancelled = is_cancelled
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        if not self._act:
+            return super().get(block, timeout)
+        self._act.pop()()
+        if self._is_cancelled:
+            return None
+        raise Empty
+
+
+def number(value: int) -> tuple[Any, ...]:
+    return (np.array(value, np.int32),)
+
+
+def took(holder: Holder) -> int:
+    attempt = Dequeue()
+    assert holder.submit(attempt, print)
+    return int(attempt.result()[0])
+
+
+@pytest.fixture
+def queue() -> Holder:
+    """A queue that is full."""
+    holder = Holder(Queue(ONE_PLACE, "q", np.random.default_rng(0)), "")
+    assert holder.submit(Enqueue(number(1)), print)
+    return holder
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+def test_a_put_that_is_done_in_the_last_moment_is_done(queue: Holder, is_cancelled: bool) -> None:
+    """Who is told that it was not might put the element again."""
+
+    def put() -> Any:
+        yield from settled(queue, Enqueue(number(2)))
+
+    woken = LastMoment(lambda: took(queue), is_cancelled=is_cancelled)
+    run_strands({"put": put()}, {"put": ()}, 0.0, woken)
+    assert took(queue) == 2
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+def test_it_does_not_wait_again_when_its_time_is_over(queue: Holder, is_cancelled: bool) -> None:
+    def put() -> Any:
+        yield from settled(queue, Enqueue(number(2)))
+        yield from settled(queue, Enqueue(number(3)))
+
+    woken = LastMoment(lambda: took(queue), is_cancelled=is_cancelled)
+    with pytest.raises((errors.CancelledError, errors.DeadlineExceededError)):
+        run_strands({"put": put()}, {"put": ()}, 0.0, woken)
+    assert took(queue) == 2
+    assert queue.look(lambda state: state.size) == 0
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+def test_an_element_that_comes_in_the_last_moment_goes_back(is_cancelled: bool) -> None:
+    holder = Holder(Queue(ONE_PLACE, "q", np.random.default_rng(0)), "")
+
+    def get() -> Any:
+        yield from settled(holder, Dequeue())
+
+    def put() -> None:
+        assert holder.submit(Enqueue(number(1)), print)
+
+    with pytest.raises((errors.CancelledError, errors.DeadlineExceededError)):
+        run_strands({"get": get()}, {"get": ()}, 0.0, LastMoment(put, is_cancelled=is_cancelled))
+    assert took(holder) == 1
