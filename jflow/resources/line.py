@@ -67,7 +67,7 @@ class LinedResource(Resource):
     def submit(self, attempt: Attempt) -> list[Attempt]:
         if attempt.is_settled:
             return []
-        if type(attempt) not in self._kinds:
+        if not isinstance(attempt, self._kinds):
             attempt.fail(InvalidArgumentError(f"{self} takes no {type(attempt).__name__}"))
         elif self._end is not None:
             attempt.fail(self._end)
@@ -121,7 +121,7 @@ class LinedResource(Resource):
 
     def _go_on(self, settled: list[Attempt]) -> None:
         """Lets the first of each line act until none of them can; adds who settled."""
-        while any([self._advance(line, settled) for line in self._lines if line]):
+        while any(self._advance(line, settled) for line in self._lines if line):
             pass
 
     def _advance(self, line: OrderedDict[LinedAttempt[Any], None], settled: list[Attempt]) -> bool:
