@@ -265,9 +265,11 @@ class MasterClient:
         with self._lock:
             if self._end is None:
                 self._end = end
-            pending = list(self._pending.values())
-        for answers in pending:
-            answers.put(_again(self._end))
+        for key in [*self._pending]:
+            # Taken out, for an answer may come at the same time, and each caller is told once.
+            answers = self._pending.pop(key, None)
+            if answers is not None:
+                answers.put(_again(self._end))
 
     def _no_answer(self, timeout: float) -> UnavailableError:
         return UnavailableError(
