@@ -43,6 +43,7 @@ class RemoteBackend:
         self._is_closed = False
         self._devices: dict[Task, list[DeviceRecord]] = {}
         self._artifacts: dict[str, Array] = {}
+        self._kept: dict[Task, Step] = {}
 
     def inventory(self) -> Inventory:
         welcome = self._connected().welcome
@@ -66,6 +67,10 @@ class RemoteBackend:
         artifacts = {digest: self._artifacts.pop(digest) for digest in needed}
         step = _RemoteStep(plans, n_fetches, artifacts, self._timeout, self._connected)
         step.register()
+        for plan in plans:
+            if any(spec.owner for spec in plan.resources):
+                # A task keeps what is the session's own while it has a step that uses it.
+                self._kept.setdefault(plan.device.task, step)
         return step
 
     def list_devices(self) -> list[DeviceInfo]:
@@ -78,6 +83,7 @@ class RemoteBackend:
     def close(self) -> None:
         with self._lock:
             self._is_closed = True
+            self._kept.clear()
             if self._client is not None:
                 self._client.close()
 
