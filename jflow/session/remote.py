@@ -43,6 +43,8 @@ class RemoteBackend:
         self._is_closed = False
         self._devices: dict[Task, list[DeviceRecord]] = {}
         self._artifacts: dict[str, Array] = {}
+        # What the session owns on a task goes with the last step that names it: these stay.
+        self._anchors: dict[Task, Step] = {}
 
     def inventory(self) -> Inventory:
         welcome = self._connected().welcome
@@ -66,6 +68,9 @@ class RemoteBackend:
         artifacts = {digest: self._artifacts.pop(digest) for digest in needed}
         step = _RemoteStep(plans, n_fetches, artifacts, self._timeout, self._connected)
         step.register()
+        for plan in plans:
+            if any(spec.owner for spec in plan.resources):
+                self._anchors.setdefault(plan.device.task, step)
         return step
 
     def list_devices(self) -> list[DeviceInfo]:
@@ -78,6 +83,7 @@ class RemoteBackend:
     def close(self) -> None:
         with self._lock:
             self._is_closed = True
+            self._anchors.clear()
             if self._client is not None:
                 self._client.close()
 
