@@ -1,4 +1,4 @@
-"""Strands that run out of time, or are cancelled, in the moment in which they could have gone on."""
+"""Strands that run out of time, or are cancelled, in the moment when they could have gone on."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -319,6 +320,22 @@ def test_how_many_to_get_is_a_number(n: Any) -> None:
     for get in (queue.get_many, queue.get_up_to):
         with pytest.raises((ValueError, TypeError)):
             get(n)
+
+
+def test_elements_stay_when_the_function_that_put_them_is_gone() -> None:
+    queue = tf.FIFOQueue(10, tf.int32, ())
+
+    @tf.function
+    def put(value: Any) -> None:
+        queue.enqueue(value)
+
+    put(np.int32(1))
+    del put
+    gc.collect()
+    others = tf.FIFOQueue(10, tf.int32, (), shared_name="others")
+    for number in range(10):  # the connection has its say meanwhile
+        others.put(number)
+    assert drained(queue) == [1]
 
 
 def test_connections_share_what_has_a_shared_name(cluster: Backend) -> None:
