@@ -25,7 +25,8 @@ def _apply(gradient: Array, local_step: Array) -> Attempt:
 def _apply_sparse(
     local_step: Array, indices: Array, values: Array, dense_shape: Array | None = None
 ) -> Attempt:
-    return ApplySparse(indices.astype(np.int64), values, dense_shape, int(local_step))
+    shape = None if dense_shape is None else dense_shape.astype(np.int64)
+    return ApplySparse(indices.astype(np.int64), values, shape, int(local_step))
 
 
 def _take_sparse(

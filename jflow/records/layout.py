@@ -14,7 +14,8 @@ import numpy as np
 from jflow.graph.host import Array
 from jflow.records.example import BYTES, FLOATS, INTEGERS, NO_LIST, MalformedError, varint
 
-_FIRST, _SECOND = BYTES, FLOATS
+_FIRST, _SECOND = BYTES, FLOATS  # which are the tags of a message's first and second field
+
 Span = tuple[int, int]
 """Start and end."""
 
@@ -67,7 +68,8 @@ def alike(examples: Sequence[bytes], layout: Layout) -> Array:
     for start, end in layout.free:
         is_structure[start:end] = False
     structure = bytes_[:, np.flatnonzero(is_structure)]
-    return (structure == structure[0]).all(axis=1)
+    same: Array = (structure == structure[0]).all(axis=1)
+    return same
 
 
 def _enter(data: bytes, at: int, tag: int) -> Span:

@@ -64,7 +64,7 @@ def find_lists(examples: Sequence[bytes], keys: Sequence[bytes]) -> list[Lists]:
 
 
 def _find_alike(
-    examples: Sequence[bytes], rows: list[int], keys: list[bytes], found: list[Lists]
+    examples: Sequence[bytes], rows: list[int], keys: Sequence[bytes], found: list[Lists]
 ) -> list[int]:
     """Finds the lists of those Examples that are like the first one; returns the others."""
     layout = layout_of(examples[rows[0]], keys) if len(rows) >= _MIN_ALIKE else None

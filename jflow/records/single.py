@@ -79,9 +79,12 @@ def _values(data: bytes, place: Place | None, dtype: str) -> Array:
         if (end - start) % 4:
             raise _UnusualError
         return np.frombuffer(data, "<f4", (end - start) // 4, start).astype(np.float32)
-    if start < end and data[end - 1] > 127:
+    packed = np.frombuffer(data, np.uint8, end - start, start)
+    if data[start:end].isascii():
+        return packed.astype(dtype)
+    if packed[-1] > 127:
         raise _UnusualError
-    values = varints(np.frombuffer(data, np.uint8, end - start, start))
+    values = varints(packed)
     narrow = values.astype(dtype, copy=False)
     if narrow is not values and (narrow != values).any():
         raise _UnusualError

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import struct
 import zlib
+from functools import lru_cache
 from types import TracebackType
 from typing import Any, BinaryIO, Self
 
@@ -70,9 +71,9 @@ class TFRecords(Records):
                     return
                 if have < _HEADER.size:
                     raise self._lost(f"the file ends {have} bytes into the header")
-            length, length_checksum = _HEADER.unpack_from(stream.data, stream.at)
             begin = stream.at + _HEADER.size
-            if masked(checksum(stream.data[stream.at : stream.at + 8])) != length_checksum:
+            length = _length_of(stream.data[stream.at : begin])
+            if length is None:
                 raise self._lost("the checksum of its length is wrong")
             if len(stream.data) < begin + length + _CHECKSUM.size:
                 self._fill(length)
@@ -104,6 +105,16 @@ class TFRecords(Records):
             f"the record at offset {self.position} of {text_of(self._name)} is damaged or cut "
             f"off: {reason}"
         )
+
+
+@lru_cache(maxsize=4096)
+def _length_of(header: bytes) -> int | None:
+    """The length that a header says, None if its checksum is wrong.
+
+    The records of a file are often of few lengths.
+    """
+    length, length_checksum = _HEADER.unpack(header)
+    return length if masked(checksum(header[: _LENGTH.size])) == length_checksum else None
 
 
 class TFRecordWriter:

@@ -12,6 +12,9 @@ import numpy as np
 from jflow.resources.batch import row_of, stack
 from jflow.resources.component import Array, Component, n_bytes_of
 
+_COPIED_BYTES = 1 << 18
+"""About as much is copied at once as a cache holds, and little memory may be there."""
+
 Place = int | Array
 """The number of a place, or those of several."""
 
@@ -77,9 +80,15 @@ class Column(ABC):
         """Lets go of the objects that places hold."""
         self._array[places] = None
 
-    def copy(self, origins: Place, places: Place) -> None:
-        """Stores what some places hold in others too."""
-        self._array[places] = self._array[origins]
+    def copy(self, origin: int, place: int) -> None:
+        """Stores what a place holds in another one, too."""
+        self._array[place] = self._array[origin]
+
+    def copy_rows(self, origins: Array, places: Array) -> None:
+        """Stores what some places hold in others, too; none may be among both."""
+        step = max(1, _COPIED_BYTES // max(1, self.row_bytes))
+        for i in range(0, len(origins), step):
+            self._array[places[i : i + step]] = self._array[origins[i : i + step]]
 
     def resized(self, n_places: int, places: Array) -> Self:
         """A column that holds in its first places what this one does in those given."""

@@ -161,7 +161,7 @@ class Pool(Elements):
         self.size -= count
         stays = np.ones(count, bool)
         stays[places[places >= self.size] - self.size] = False
-        self._table.move(self.size + np.flatnonzero(stays), places[places < self.size])
+        self._table.move_many(self.size + np.flatnonzero(stays), places[places < self.size])
         self._shrink()
         return block
 

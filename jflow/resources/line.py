@@ -67,7 +67,7 @@ class LinedResource(Resource):
     def submit(self, attempt: Attempt) -> list[Attempt]:
         if attempt.is_settled:
             return []
-        if type(attempt) not in self._kinds:
+        if not isinstance(attempt, self._kinds):
             attempt.fail(InvalidArgumentError(f"{self} takes no {type(attempt).__name__}"))
         elif self._end is not None:
             attempt.fail(self._end)

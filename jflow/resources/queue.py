@@ -17,7 +17,7 @@ from jflow.errors import (
     ResourceExhaustedError,
 )
 from jflow.resources.batch import ends_in_bytes
-from jflow.resources.component import Array, n_bytes_of
+from jflow.resources.component import Array
 from jflow.resources.elements import Elements, Heap, Line, Pool
 from jflow.resources.line import LinedAttempt, LinedResource
 from jflow.resources.queue_spec import PRIORITY, SHUFFLE, QueueSpec
@@ -62,6 +62,10 @@ class Queue(LinedResource):
         """How many elements can be taken now."""
         size = self._elements.size
         return size if self.is_closed else max(0, size - self.spec.min_after_dequeue)
+
+    def element_bytes(self, element: tuple[Array, ...]) -> int:
+        """How much memory an element takes."""
+        return self._table.element_bytes(element)
 
     def has_room(self, n_bytes: int) -> bool:
         """Whether an element may enter now."""
@@ -109,7 +113,7 @@ class Queue(LinedResource):
     def take(self) -> tuple[Array, ...]:
         """Removes the next element; one must be available."""
         element = self._elements.take()
-        self.size_bytes -= sum(map(n_bytes_of, element))
+        self.size_bytes -= self._table.element_bytes(element)
         return element
 
     def put_many(self, batches: Sequence[Array], n_bytes: int) -> None:
@@ -122,18 +126,20 @@ class Queue(LinedResource):
 
     def take_many(self, count: int) -> Block:
         """Removes the next elements; so many must be available, and one at least."""
+        if count == 1:
+            return self._table.row(self.take())
         try:
             block = self._elements.take_many(count)
         except MemoryError as error:
             raise self._no_memory(f"{count} elements outside", error) from error
-        self.size_bytes -= self._table.n_bytes(block)
+        self.size_bytes -= self._table.block_bytes(block)
         return block
 
     def put_back(self, blocks: Sequence[Block]) -> None:
         """Gives elements back that were taken, in that order."""
         for block in reversed(blocks):
             self._elements.put_back(block)
-            self.size_bytes += self._table.n_bytes(block)
+            self.size_bytes += self._table.block_bytes(block)
 
     def put_back_one(self, element: tuple[Array, ...]) -> None:
         """Gives an element back that was taken."""
@@ -174,7 +180,7 @@ class Enqueue(LinedAttempt[Queue]):
     def __init__(self, components: tuple[Array, ...]) -> None:
         super().__init__()
         self._element = components
-        self._n_bytes = sum(map(n_bytes_of, components))
+        self._n_bytes = 0
 
     def start(self, state: Queue) -> None:
         _check_number(self._element, state)
@@ -182,6 +188,7 @@ class Enqueue(LinedAttempt[Queue]):
             array = self._element[i]
             if not component.fits(array):
                 raise component.mismatch(array, f"tuple component {i}", state)
+        self._n_bytes = state.element_bytes(self._element)
         _check_size(self._n_bytes, state)
 
     def advance(self, state: Queue) -> bool:

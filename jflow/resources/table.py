@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jflow.resources.column import Column, DenseColumn, Place, RaggedColumn
-from jflow.resources.component import Array, Component
+from jflow.resources.column import Column, DenseColumn, RaggedColumn
+from jflow.resources.component import Array, Component, n_bytes_of
 
 Block = tuple[Array, ...]
 """Several elements: of each column the rows."""
 
-_KEPT_BYTES = 1 << 20
-"""So much memory is not given back."""
+KEPT_BYTES = 1 << 20
+"""So much memory a table does not give back."""
 
 _UNLIMITED = 1 << 60
 
@@ -26,13 +26,18 @@ class Table:
       components: what an element is made of.
       capacity: how many elements it is for; any number if negative.
       capacity_bytes: how much memory they take at most, None for any.
+      kept_bytes: how much memory it may keep that it does not use.
 
     Attributes:
       n_places: how many places there are.
     """
 
     def __init__(
-        self, components: Sequence[Component], capacity: int, capacity_bytes: int | None
+        self,
+        components: Sequence[Component],
+        capacity: int,
+        capacity_bytes: int | None,
+        kept_bytes: int = KEPT_BYTES,
     ) -> None:
         self._columns: tuple[Column, ...] = tuple(
             (DenseColumn if component.is_static else RaggedColumn)(component)
@@ -40,11 +45,13 @@ class Table:
         )
         self._with_objects: tuple[Column, ...] = ()
         self.n_places = self._n_least = 0
-        row_bytes = max(1, sum(column.row_bytes for column in self._columns))
+        row_bytes = sum([column.row_bytes for column in self._columns])
+        varies = any(column.holds_objects for column in self._columns)
+        self._fixed_bytes = None if varies else row_bytes
         by_number = capacity if capacity >= 0 else _UNLIMITED
-        by_bytes = _UNLIMITED if capacity_bytes is None else capacity_bytes // row_bytes
+        by_bytes = _UNLIMITED if capacity_bytes is None else capacity_bytes // max(1, row_bytes)
         self._limit = max(1, min(by_number, by_bytes))
-        self._n_kept = max(1, _KEPT_BYTES // row_bytes)
+        self._n_kept = max(1, kept_bytes // max(1, row_bytes))
 
     def put(self, place: int, element: Sequence[Array]) -> None:
         """Stores a copy of an element."""
@@ -70,10 +77,17 @@ class Table:
             column.clear(places)
         return block
 
-    def move(self, origins: Place, places: Place) -> None:
+    def move(self, origin: int, place: int) -> None:
+        """Moves an element to another place."""
+        for column in self._columns:
+            column.copy(origin, place)
+        for column in self._with_objects:
+            column.clear(origin)
+
+    def move_many(self, origins: Array, places: Array) -> None:
         """Moves elements to other places."""
         for column in self._columns:
-            column.copy(origins, places)
+            column.copy_rows(origins, places)
         for column in self._with_objects:
             column.clear(origins)
 
@@ -116,6 +130,13 @@ class Table:
             column.batch([block[i] for block in blocks]) for i, column in enumerate(self._columns)
         )
 
-    def n_bytes(self, block: Block) -> int:
+    def element_bytes(self, element: Sequence[Array]) -> int:
+        """How much memory an element takes."""
+        fixed = self._fixed_bytes
+        return sum(map(n_bytes_of, element)) if fixed is None else fixed
+
+    def block_bytes(self, block: Block) -> int:
         """How much memory the elements of a block take."""
+        if self._fixed_bytes is not None:
+            return self._fixed_bytes * len(block[0])
         return sum([c.n_bytes(rows) for c, rows in zip(self._columns, block, strict=True)])

@@ -43,8 +43,7 @@ class RemoteBackend:
         self._is_closed = False
         self._devices: dict[Task, list[DeviceRecord]] = {}
         self._artifacts: dict[str, Array] = {}
-        # What the session owns on a task goes with the last step that names it: these stay.
-        self._anchors: dict[Task, Step] = {}
+        self._kept: dict[Task, Step] = {}
 
     def inventory(self) -> Inventory:
         welcome = self._connected().welcome
@@ -70,7 +69,8 @@ class RemoteBackend:
         step.register()
         for plan in plans:
             if any(spec.owner for spec in plan.resources):
-                self._anchors.setdefault(plan.device.task, step)
+                # A task keeps what is the session's own while it has a step that uses it.
+                self._kept.setdefault(plan.device.task, step)
         return step
 
     def list_devices(self) -> list[DeviceInfo]:
@@ -83,7 +83,7 @@ class RemoteBackend:
     def close(self) -> None:
         with self._lock:
             self._is_closed = True
-            self._anchors.clear()
+            self._kept.clear()
             if self._client is not None:
                 self._client.close()
 

@@ -397,3 +397,28 @@ def test_host_tensors_are_calls_and_a_crossing_from_and_to_programs():
     (sent,) = [step for _, stage, step in case.steps(Send) if stage == 1]
     assert (sent.slot, sent.target) == (identity.outputs[0], there)
     assert case.plans[0].artifacts > {"kept"}
+
+
+def test_stages_that_begin_as_they_can_wait_for_all_that_fills_their_slots():
+    here, there = DEVICES[:2]
+    x = tf.placeholder(tf.int32, ())
+    shared = x + 1
+    puts = [tf.FIFOQueue(1, [tf.int32], [()]).enqueue(value) for value in (x, shared, x, shared)]
+    ops = prune(tf.get_default_graph(), puts, [], {x})
+    case = _Case(ops, {op: here if op is shared.op else there for op in ops}, [x], [])
+    (plan,) = [plan for plan in case.plans if plan.device == there]
+    assert plan.after
+    fills, uses = {}, []
+    for stage, steps in enumerate(plan.stages):
+        for step in steps:
+            if isinstance(step, Feed | Recv):
+                assert step.slot not in fills, "once for all that use it"
+                fills[step.slot] = stage
+            elif isinstance(step, Call):
+                uses += [(stage, slot) for slot in step.inputs]
+    assert len(uses) == len(puts)
+    for stage, slot in uses:
+        assert fills[slot] in {stage, *plan.after[stage]}
+    waiting = {stage for stage, _ in uses}
+    assert len(waiting) == len(puts)
+    assert not any(waiting & {*plan.after[stage]} for stage in waiting), "none for another one"

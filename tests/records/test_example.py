@@ -1,5 +1,6 @@
 import json
 from contextlib import suppress
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -276,3 +277,96 @@ def test_features_that_cannot_be_are_refused(feature):
 def test_values_that_no_list_holds_are_refused(value):
     with pytest.raises(InvalidArgumentError, match="feature 'a'"):
         encode_example({"a": value})
+
+
+def _outcome(examples, features, name="parse_example"):
+    """All that parsing gives, or the message of its error."""
+    try:
+        found = _parse(examples, features, name)
+    except InvalidArgumentError as error:
+        return str(error)
+    groups = [value if isinstance(value, tuple) else (value,) for value in found.values()]
+    return [(x.dtype, x.shape, x.tolist()) for group in groups for x in group]
+
+
+_ROWS = st.fixed_dictionaries(
+    {},
+    optional={
+        "f": st.lists(st.sampled_from([0.5, -1.0, 3e8]), min_size=2, max_size=2),
+        "i": st.lists(st.sampled_from([0, 1, 127, 128, -1, 1 << 31]), max_size=3).map(np.int64),
+        "s": st.lists(st.sampled_from([b"", b"a", b"bc", b"\x0a\x01"]), min_size=1, max_size=2),
+        "other": st.integers(0, 300),
+    },
+)
+
+
+@st.composite
+def _batches(draw):
+    """Examples of few structures, many times each with other values; some of them damaged."""
+    batch = []
+    for row in draw(st.lists(_ROWS, min_size=1, max_size=3)):
+        data = encode_example(row)
+        for _ in range(draw(st.integers(1, 12))):
+            batch.append(data)
+            if data and draw(st.integers(0, 3)) == 0:
+                damaged = bytearray(data)
+                damaged[draw(st.integers(0, len(data) - 1))] ^= 1 << draw(st.integers(0, 7))
+                batch[-1] = bytes(damaged)
+            if draw(st.integers(0, 15)) == 0:
+                batch[-1] = batch[-1][: draw(st.integers(0, len(data)))]
+    return draw(st.permutations(batch))
+
+
+_DECLARED = st.fixed_dictionaries(
+    {},
+    optional={
+        "f": st.sampled_from(
+            [
+                FixedLenFeature([2], "float32"),
+                FixedLenFeature([2], "float32", 7),
+                FixedLenSequenceFeature([], "float32"),
+                FixedLenSequenceFeature([2], "float32"),
+                VarLenFeature("string"),
+            ]
+        ),
+        "i": st.sampled_from(
+            [
+                FixedLenFeature([2], "int64", 7),
+                FixedLenSequenceFeature([], "int32", -1),
+                VarLenFeature("int32"),
+                VarLenFeature("int64"),
+            ]
+        ),
+        "s": st.sampled_from(
+            [
+                FixedLenFeature([1], "string", "none"),
+                FixedLenSequenceFeature([], "string"),
+                VarLenFeature("string"),
+            ]
+        ),
+    },
+)
+
+
+@given(_batches(), _DECLARED)
+def test_examples_together_are_what_they_are_one_by_one(batch, features):
+    with mock.patch("jflow.records.lists.layout_of", return_value=None):
+        expected = _outcome(batch, features)
+    assert _outcome(batch, features) == expected
+
+
+@given(_batches(), _DECLARED)
+def test_an_example_by_itself_is_what_it_is_in_a_batch_of_one(batch, features):
+    for data in batch:
+        found = _outcome([data], features, "parse_single_example")
+        with mock.patch("jflow.records.single.layout_of", return_value=None):
+            assert found == _outcome([data], features, "parse_single_example")
+
+
+def test_examples_of_one_layout_are_not_looked_at_one_by_one():
+    batch = [encode_example({"x": [i, i + 0.5], "y": i}) for i in range(100)]
+    features = {"x": FixedLenFeature([2], "float32"), "y": FixedLenFeature([], "int64")}
+    with mock.patch("jflow.records.example.features_of", side_effect=AssertionError):
+        found = _parse(batch, features)
+    assert found["x"].tolist() == [[i, i + 0.5] for i in range(100)]
+    assert found["y"].tolist() == [*range(100)]
