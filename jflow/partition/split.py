@@ -146,7 +146,8 @@ class _Splitter:
         self.placement = placement
         self.feeds = {tensor: index for index, tensor in enumerate(fed)}
         self.fetched = fetched
-        self.sources = {op: self._sources(op, frozenset(ops)) for op in ops}
+        running = frozenset(ops)
+        self.sources = {op: self._sources(op, running) for op in ops}
         stages = self._stages()
         every = sorted(set(stages.values()))
         self.in_a_row = all(one.waits <= other.waits for one, other in pairwise(every))

@@ -35,7 +35,9 @@ class Kind:
 
 
 def _queue(spec: QueueSpec, name: str, _: Roots) -> Resource:
-    return Queue(spec, name, np.random.default_rng(spec.seed))
+    # A seed may be any integer, but NumPy takes no negative ones.
+    seed = None if spec.seed is None else [abs(spec.seed), int(spec.seed < 0)]
+    return Queue(spec, name, np.random.default_rng(seed))
 
 
 def _accumulator(spec: AccumulatorSpec, name: str, _: Roots) -> Resource:

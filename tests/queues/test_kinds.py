@@ -24,14 +24,16 @@ def test_a_shuffle_queue_mixes_and_loses_nothing(backend: Backend) -> None:
 
 
 def test_a_seed_fixes_the_order(backend: Backend) -> None:
-    queues = [shuffled(seed=5), shuffled(seed=5), shuffled(seed=6)]
+    queues = [shuffled(seed=seed) for seed in (5, 5, 6, -5, -5)]
     with session(backend) as sess:
         for queue in queues:
             sess.run(queue.enqueue_many(row(*range(40))))
-        one, same, other = (sess.run(queue.dequeue_many(40)).tolist() for queue in queues)
+        orders = [sess.run(queue.dequeue_many(40)).tolist() for queue in queues]
+    one, same, other, negative, same_negative = orders
     assert one == same
-    assert one != other
-    assert sorted(one) == sorted(other) == [*range(40)]
+    assert negative == same_negative
+    assert one != other != negative != one
+    assert all(sorted(order) == [*range(40)] for order in orders)
 
 
 def test_the_minimum_stays_in_an_open_shuffle_queue(backend: Backend) -> None:
