@@ -315,6 +315,7 @@ def _default(graph: Graph, value: Any) -> Tensor:
     """The default of a column: a value, or an empty array where there is none."""
     if not isinstance(value, type | np.dtype | HostDtype):
         return _on_host(graph, value)
-    dtype = string if value is string else _number(value)
-    required = np.empty(0, object if dtype is string else dtype)
-    return graph.constant(required, dtype, on_host=True)
+    if value is string:
+        return graph.constant(np.empty(0, object), string, on_host=True)
+    dtype = _number(value)
+    return graph.constant(np.empty(0, dtype), dtype, on_host=True)

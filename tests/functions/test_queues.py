@@ -102,7 +102,7 @@ def test_closing_in_a_function(queue: tf.FIFOQueue) -> None:
 TRANSFORMS: dict[str, Callable[[Callable[[Any], Any]], Callable[[Any], Any]]] = {
     "plain": lambda f: f,
     "jit": jax.jit,
-    "jit in jit": lambda f: jax.jit(lambda x: jax.jit(f)(x)),
+    "jit in jit": lambda f: jax.jit(lambda x: jax.jit(f)(x) * 1),
     "grad": jax.grad,
     "value and grad": lambda f: lambda x: jax.value_and_grad(f)(x)[0],
     "jit of grad": lambda f: jax.jit(jax.grad(f)),
