@@ -130,16 +130,20 @@ def _column(
     texts: Sequence[bytes], default: Array, missing: tuple[bytes, bytes], index: int
 ) -> Array:
     """The values of a column, whose index errors name."""
-    is_missing = [text in missing for text in texts]
-    if any(is_missing) and not default.size:
-        raise InvalidArgumentError(
-            f"Field {index} is required but missing in record {is_missing.index(True)}!"
-        )
+    is_missing = np.zeros(len(texts), bool)
+    if any(mark in texts for mark in missing):
+        is_missing[:] = [text in missing for text in texts]
+        if not default.size:
+            raise InvalidArgumentError(
+                f"Field {index} is required but missing in record {is_missing.argmax()}!"
+            )
     result = np.empty(len(texts), default.dtype)
-    if any(is_missing):
+    here = np.flatnonzero(~is_missing)
+    if len(here) < len(texts):
         result[is_missing] = default.item()
-    here = np.flatnonzero(~np.array(is_missing, bool))
-    present = [texts[i] for i in here.tolist()]
+        present: Sequence[bytes] = [texts[i] for i in here.tolist()]
+    else:
+        present = texts
     try:
         result[here] = present if is_host(default) else parse_numbers(present, default.dtype)
     except NotANumberError as error:

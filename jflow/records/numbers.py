@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,18 +30,25 @@ def parse_numbers(texts: Sequence[bytes], dtype: np.dtype[Any]) -> Array:
     Raises:
       NotANumberError: at the first text that is no such number.
     """
-    values: list[float] = []
-    is_integer = dtype.kind in "iu"
-    parse = int if is_integer else float
-    bounds = np.iinfo(dtype) if is_integer else None
-    for i, text in enumerate(texts):
-        try:
-            value = parse(text)
-        except ValueError:
-            raise NotANumberError(i) from None
+    parse = _parser(dtype)
+    try:
         # Python would have it that 1_0 is ten.
-        if b"_" in text or (bounds is not None and not bounds.min <= value <= bounds.max):
-            raise NotANumberError(i)
-        values.append(value)
-    with np.errstate(over="ignore"):
-        return np.array(values, dtype)
+        if b"_" not in b"".join(texts):
+            with np.errstate(over="ignore"):
+                return np.array([*map(parse, texts)], dtype)
+    except (ValueError, OverflowError):
+        pass
+    raise NotANumberError(next(i for i, text in enumerate(texts) if not _is_number(text, dtype)))
+
+
+def _parser(dtype: np.dtype[Any]) -> Callable[[bytes], float]:
+    return int if dtype.kind in "iu" else float
+
+
+def _is_number(text: bytes, dtype: np.dtype[Any]) -> bool:
+    try:
+        value = _parser(dtype)(text)
+    except ValueError:
+        return False
+    bounds = np.iinfo(dtype) if dtype.kind in "iu" else None
+    return b"_" not in text and (bounds is None or bounds.min <= value <= bounds.max)

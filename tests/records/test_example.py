@@ -241,6 +241,8 @@ def test_damaged_lists_are_refused_by_key(feature):
     dtype = {0x12: "float32", 0x1A: "int64", 0x0A: "string"}[feature[0]]
     with pytest.raises(InvalidArgumentError, match=r"Key: a\..*damaged"):
         _parse([_example_of(feature)], {"a": VarLenFeature(dtype)})
+    with pytest.raises(InvalidArgumentError, match=r"Key: a\..*damaged"):
+        _parse([_example_of(feature)], {"a": VarLenFeature(dtype)}, "parse_single_example")
 
 
 @given(st.binary(max_size=40))
