@@ -159,9 +159,10 @@ class Pool(Elements):
         places = self._chance.choice(self.size, count, replace=False)
         block = self._table.take_many(places)
         self.size -= count
+        is_last = places >= self.size
         stays = np.ones(count, bool)
-        stays[places[places >= self.size] - self.size] = False
-        self._table.move_many(self.size + np.flatnonzero(stays), places[places < self.size])
+        stays[places[is_last] - self.size] = False
+        self._table.move_many(self.size + stays.nonzero()[0], places[~is_last])
         self._shrink()
         return block
 

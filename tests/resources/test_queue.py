@@ -259,6 +259,26 @@ def test_a_dequeue_that_is_given_up_loses_nothing_and_lets_the_next_go_on(kind):
     assert found == (sorted(numbers) if kind == "PriorityQueue" else numbers)
 
 
+@pytest.mark.parametrize("kind", ["FIFOQueue", "RandomShuffleQueue", "PriorityQueue"])
+def test_what_came_out_for_nobody_is_first_in_line_again(kind):
+    queue = make(kind, 4, components=(Component("string", ()),))
+    texts = np.array([b"a", b"bc", b"def", b""], object)
+    priorities = (np.arange(4),) if kind == "PriorityQueue" else ()
+    n_bytes = sum(8 + len(text) + 8 * len(priorities) for text in texts)
+    one, two, behind = Dequeue(), DequeueMany(2), EnqueueMany((*priorities, texts))
+    submit(queue, EnqueueMany((*priorities, texts)), one, two)
+    for attempt in (two, one, one):
+        assert queue.restore(attempt) == []
+    assert (queue.size, queue.size_bytes) == (4, n_bytes)
+    assert submit(queue, behind) == []
+    all_of_it = DequeueMany(4)
+    assert submit(queue, all_of_it) == [all_of_it, behind]
+    found = all_of_it.result()[-1].tolist()
+    assert (sorted(found) if kind == "RandomShuffleQueue" else found) == (
+        sorted(texts) if kind == "RandomShuffleQueue" else texts.tolist()
+    )
+
+
 def test_what_has_settled_cannot_be_given_up_and_what_was_given_up_is_not_taken_in():
     queue, early, get = make(), Enqueue(element(1)), Dequeue()
     late = errors.CancelledError("stop")
