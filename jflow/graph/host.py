@@ -69,6 +69,12 @@ def refuse_host(tensor: Any, fun: object) -> None:
             f"{fun} computes with numbers; {tensor!r} holds strings, "
             "which stay in the memory of a task and never reach XLA"
         )
+    if tensor.shape is not None:
+        raise TypeError(
+            f"{fun} computes without the 64-bit types, which JAX has switched off; {tensor!r} "
+            "stays in the memory of a task: jflow.cast it to a smaller type, or call "
+            "jax.config.update('jax_enable_x64', True) before the graph is built"
+        )
     raise TypeError(
         f"{fun} cannot be traced for {tensor!r}, of which not even the rank is known; "
         "use jflow.ensure_shape, or give the queue or placeholder that it comes from a shape"

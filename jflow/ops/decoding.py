@@ -89,7 +89,7 @@ def decode_csv(
     }
     if select_cols is not None:
         attributes["select_cols"] = [int(column) for column in select_cols]
-    avals = [abstract(lines.shape, default.dtype) for default in defaults]
+    avals = [host_abstract(lines.shape, default.dtype) for default in defaults]
     return [*_call("decode_csv", [lines, *defaults], avals, name, **attributes)]
 
 
@@ -135,7 +135,13 @@ def string_to_number(
 
 
 def string_join(inputs: Sequence[Any], separator: str = "", name: str = "StringJoin") -> Tensor:
-    """The strings of several tensors of one shape, or scalars, joined element by element."""
+    """The strings of several tensors of one shape, or scalars, joined element by element.
+
+    Raises:
+      ValueError: if there are none.
+    """
+    if not inputs:
+        raise ValueError("expected at least one tensor of strings to join, got none")
     graph = _default_graph()
     strings = [_strings(graph, value) for value in inputs]
     shape = next((tensor.shape for tensor in strings if tensor.shape != ()), ())
@@ -309,6 +315,6 @@ def _default(graph: Graph, value: Any) -> Tensor:
     """The default of a column: a value, or an empty array where there is none."""
     if not isinstance(value, type | np.dtype | HostDtype):
         return _on_host(graph, value)
-    dtype = as_dtype(value)
+    dtype = string if value is string else _number(value)
     required = np.empty(0, object if dtype is string else dtype)
     return graph.constant(required, dtype, on_host=True)

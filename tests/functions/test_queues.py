@@ -73,7 +73,7 @@ def test_integers_are_not_cut_out_of_floats(connection: tf.Connection) -> None:
         with pytest.raises(TypeError):
             tf.function(lambda wrong=wrong: queue.enqueue(wrong))()
     with pytest.raises(TypeError, match="takes int32"):
-        tf.function(lambda x: queue.enqueue(x))(jnp.float32(1))
+        tf.function(queue.enqueue)(jnp.float32(1))
     assert queue.size() == 0
 
 
@@ -183,7 +183,7 @@ def test_uses_that_jax_might_repeat_are_refused_with_the_line(
 
 def test_a_function_that_jax_compiles_by_itself_cannot_use_a_queue(queue: tf.FIFOQueue) -> None:
     with pytest.raises((TypeError, ValueError), match=r"queue '.*test_queues.py"):
-        jax.jit(lambda x: queue.enqueue(x))(jnp.float32(1))
+        jax.jit(queue.enqueue)(jnp.float32(1))
     assert queue.size() == 0
 
 
@@ -196,7 +196,7 @@ def test_strings_and_values_of_any_rank_are_refused(connection: tf.Connection) -
     ):
         with pytest.raises(TypeError, match=words):
             tf.function(use)()
-    tf.function(lambda x: ranks.enqueue(x))(jnp.ones(3))
+    tf.function(ranks.enqueue)(jnp.ones(3))
     assert ranks.get().tolist() == [1, 1, 1]
 
 
@@ -228,7 +228,7 @@ def test_queues_on_other_devices(connection: tf.Connection, backend: Backend) ->
 
 
 def test_functions_that_share_a_queue_hand_over_through_it(queue: tf.FIFOQueue) -> None:
-    put = tf.function(lambda x: queue.enqueue(x))
+    put = tf.function(queue.enqueue)
     take = tf.function(lambda: queue.dequeue() + 1)
     for x in (1.0, 2.0):
         put(x)
@@ -241,7 +241,7 @@ def test_a_function_with_a_shared_queue_joins_a_graph(
     if not backend.shared:
         pytest.skip("local sessions share nothing")
     queue = tf.FIFOQueue(5, [tf.float32], [()], shared_name="joined")
-    put, take = tf.function(lambda x: queue.enqueue(x)), tf.function(lambda x: x * queue.dequeue())
+    put, take = tf.function(queue.enqueue), tf.function(lambda x: x * queue.dequeue())
     with tf.Graph().as_default():
         x = tf.placeholder(tf.float32, ())
         done, product = put(x), take(x)
@@ -269,8 +269,8 @@ def test_a_queue_of_another_connection_is_refused(queue: tf.FIFOQueue, backend: 
 def test_a_queue_keeps_its_elements_when_the_function_that_put_them_is_gone(
     queue: tf.FIFOQueue,
 ) -> None:
-    tf.function(lambda x: queue.enqueue(x))(jnp.float32(1))
+    tf.function(queue.enqueue)(jnp.float32(1))
     gc.collect()
-    tf.function(lambda x: queue.enqueue(x))(jnp.float32(2))
+    tf.function(queue.enqueue)(jnp.float32(2))
     gc.collect()
     assert drained(queue) == [1, 2]

@@ -93,11 +93,17 @@ def test_takes_are_served_in_their_order(backend: Backend) -> None:
         driver = Driver(sess)
         driver.apply(1)
         three = started(driver.take, 3)
-        with pytest.raises(tf.errors.DeadlineExceededError):
-            # Once the other one waits, one gradient does not do for this one.
-            while True:
+
+        def waits_too() -> bool:
+            """Whether one gradient does not do, for the other one waits."""
+            try:
                 driver.take(1, options=SHORT)
-                driver.apply(1, step=100)
+            except tf.errors.DeadlineExceededError:
+                return True
+            driver.apply(1, step=100)
+            return False
+
+        wait_until(waits_too)
         driver.apply(3, 5, step=100)
         assert got(three) == 3
         driver.apply(9, step=100)

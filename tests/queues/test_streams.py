@@ -116,10 +116,10 @@ def test_a_queue_that_is_closed_meanwhile_tells_the_writer_what_is_not_known_to_
     writer.put(1)
     writer.flush(PATIENCE_S)
     queue.close()
-    for n in range(3):
+    writer.put(2)
+    for use in (lambda: writer.flush(PATIENCE_S), lambda: writer.put(3)):
         with pytest.raises(tf.errors.CancelledError, match="is closed") as caught:
-            writer.put(n)
-            writer.flush(PATIENCE_S)
+            use()
         assert "1 elements of this writer are not known to be in" in caught.value.__notes__
     assert writer.n_acknowledged == 1
     with pytest.raises(tf.errors.CancelledError):
@@ -164,7 +164,6 @@ def test_a_reader_that_is_closed_early_takes_no_more_and_leaves_no_thread() -> N
     with pytest.raises(StopIteration):
         next(reader)
     wait_until(lambda: threading.active_count() <= before)
-
 
     def stays() -> bool:
         queue.put(2)
