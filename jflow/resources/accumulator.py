@@ -152,6 +152,7 @@ class TakeGradient(LinedAttempt[GradientAccumulator[Any]]):
 
     __slots__ = ("_count",)
     line = _TAKES
+    can_be_undone = False
 
     def __init__(self, count: int) -> None:
         super().__init__()

@@ -12,7 +12,18 @@ import pytest
 from jflow import errors
 from jflow.execution.strands import run_strands
 from jflow.execution.waiting import settled
-from jflow.resources import Component, Dequeue, Enqueue, Holder, Queue, QueueSpec
+from jflow.resources import (
+    Accumulator,
+    AccumulatorSpec,
+    ApplyGradient,
+    Component,
+    Dequeue,
+    Enqueue,
+    Holder,
+    Queue,
+    QueueSpec,
+    TakeGradient,
+)
 
 ONE_PLACE = QueueSpec("FIFOQueue", 1, components=(Component("int32", ()),))
 
@@ -90,3 +101,19 @@ def test_an_element_that_comes_in_the_last_moment_goes_back(is_cancelled: bool) 
     with pytest.raises((errors.CancelledError, errors.DeadlineExceededError)):
         run_strands({"get": get()}, {"get": ()}, 0.0, LastMoment(put, is_cancelled=is_cancelled))
     assert took(holder) == 1
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+def test_gradients_that_are_taken_in_the_last_moment_are_not_lost(is_cancelled: bool) -> None:
+    holder = Holder(Accumulator(AccumulatorSpec("float32", ()), "a"), "")
+    taken = []
+
+    def take() -> Any:
+        taken.append((yield from settled(holder, TakeGradient(1))))
+
+    def apply() -> None:
+        assert holder.submit(ApplyGradient(np.array(2, np.float32), 0), print)
+
+    woken = LastMoment(apply, is_cancelled=is_cancelled)
+    run_strands({"take": take()}, {"take": ()}, 0.0, woken)
+    assert taken == [(2,)]
