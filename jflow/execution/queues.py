@@ -28,9 +28,12 @@ def _prioritized(components: tuple[Array, ...]) -> tuple[Array, ...]:
 def _dequeue_many(
     *counts: Array, count: int = 0, up_to: bool = False, minimum: int | None = None
 ) -> Attempt:
-    """The number of elements is an input or an attribute."""
-    n_wanted = operator.index(counts[0].item() if counts else count)
-    return DequeueMany(n_wanted, up_to, minimum if minimum is None else operator.index(minimum))
+    """The number of elements, and how many will do, are inputs or attributes."""
+    wanted = counts[0].item() if counts else count
+    enough = counts[1].item() if len(counts) > 1 else minimum
+    return DequeueMany(
+        operator.index(wanted), up_to, None if enough is None else operator.index(enough)
+    )
 
 
 QUEUE_OPERATIONS: Mapping[str, Operation] = {

@@ -188,7 +188,8 @@ class QueueBase(Handle):
 
     def get_many(self, n: int, timeout: float | None = None) -> Any:
         """Takes a batch of `n` elements, stacked. Raises as `get`."""
-        return self._element(self._live.run(f"get {n}", self._taking(n), (), timeout))
+        counts = self._counts(n, n)
+        return self._element(self._live.run("get many", self._taking(), counts, timeout))
 
     def get_up_to(self, n: int, minimum: int = 1, timeout: float | None = None) -> Any:
         """Takes a batch of what is there: up to `n` elements, waiting until there are `minimum`.
@@ -197,17 +198,22 @@ class QueueBase(Handle):
           OutOfRangeError: if the queue is closed and empty.
           DeadlineExceededError: if the time is over; nothing is taken then.
         """
-        taking = self._taking(n, minimum=minimum, up_to=True)
-        return self._element(self._live.run(f"get {minimum} to {n}", taking, (), timeout))
+        counts = self._counts(n, minimum)
+        taking = self._taking(up_to=True)
+        return self._element(self._live.run("get up to", taking, counts, timeout))
 
     async def put_async(self, element: Any, timeout: float | None = None) -> None:
-        """As `put`, for an event loop; if it is cancelled, the element is not in."""
+        """As `put`, for an event loop; if it is cancelled while it waits, the element is not in."""
         arrays = self._arrays(element)
         started = self._live.start("put", self._putting("queue.enqueue"), arrays, timeout)
         await asyncio.wrap_future(started)
 
     async def get_async(self, timeout: float | None = None) -> Any:
-        """As `get`, for an event loop; if it is cancelled while it waits, nothing is taken."""
+        """As `get`, for an event loop; if it is cancelled while it waits, nothing is taken.
+
+        An element that is on its way already when the task is cancelled is lost: with a `timeout`
+        instead it is not.
+        """
         started = self._live.start("get", self._taking_one, (), timeout)
         arrays: list[Any] = await asyncio.wrap_future(started)
         return self._element(arrays)
@@ -221,7 +227,7 @@ class QueueBase(Handle):
         put_many = self._putting("queue.enqueue_many", 1)
         return QueueWriter(
             self._arrays,
-            lambda batch: self._live.run("put_many", put_many, batch),
+            lambda batch: self._live.start("put_many", put_many, batch),
             max_ahead_bytes,
         )
 
@@ -230,9 +236,10 @@ class QueueBase(Handle):
 
         Where none may be lost, iterate the queue itself.
         """
-        taking = self._taking(ahead, minimum=1, up_to=True)
-        key = f"get 1 to {ahead}"
-        return QueueReader(lambda: self._live.start(key, taking, ()), self._element)
+        if ahead < 1:
+            raise ValueError(f"a reader takes at least one element at a time, got {ahead}")
+        counts, taking = self._counts(ahead, 1), self._taking(up_to=True)
+        return QueueReader(lambda: self._live.start("get up to", taking, counts), self._element)
 
     def __iter__(self) -> Iterator[Any]:
         """Takes one element after the other until the queue is closed and empty."""
@@ -264,11 +271,6 @@ class QueueBase(Handle):
         return taken
 
     def _take(self, n: Any, name: str, **attributes: Any) -> Sequence[Any]:
-        if not self._spec.is_batchable:
-            raise ValueError(
-                f"{self!r} has components whose shapes are not known, so its elements cannot be "
-                "stacked; give it shapes, or use a PaddingFIFOQueue"
-            )
         counts = []
         if getattr(n, "to_tensor", None) is not None or isinstance(n, jax.core.Tracer):
             counts = [checked_count(self._operand(n, n.dtype))]
@@ -278,6 +280,16 @@ class QueueBase(Handle):
                 raise ValueError(f"cannot dequeue {n} elements from {self!r}")
         is_exact = not counts and not attributes.get("up_to") and n > 0
         size = attributes["count"] if is_exact else unknown_dim()
+        return self._take_counted(counts, size, name, attributes)
+
+    def _take_counted(
+        self, counts: Sequence[Any], size: Any, name: str, attributes: dict[str, Any]
+    ) -> Sequence[Any]:
+        if not self._spec.is_batchable:
+            raise ValueError(
+                f"{self!r} has components whose shapes are not known, so its elements cannot be "
+                "stacked; give it shapes, or use a PaddingFIFOQueue"
+            )
         avals = [part.aval(size) for part in self._structure.parts]
         taken = self._act("queue.dequeue_many", counts, avals, name, attributes)
         outputs: Sequence[Any] = taken.outputs
@@ -320,9 +332,25 @@ class QueueBase(Handle):
 
         return build
 
-    def _taking(self, n: int, **attributes: Any) -> Build:
-        """What makes the step of a dequeue of several elements."""
-        return lambda: (self._take(n, "dequeue_many", **attributes)[0].op, [])
+    def _counts(self, n: Any, minimum: Any) -> list[Any]:
+        """How many elements to take, and how many will do, as they are fed."""
+        wanted = as_integer(n, "how many elements to dequeue")
+        enough = as_integer(minimum, "how many elements will do")
+        if wanted < 0:
+            raise ValueError(f"cannot dequeue {wanted} elements from {self!r}")
+        return [np.array(count, _INT32) for count in (wanted, enough if wanted else 0)]
+
+    def _taking(self, **attributes: Any) -> Build:
+        """What makes the step of a dequeue of several elements, the counts of which are fed."""
+
+        def build() -> tuple[Any, list[Tensor]]:
+            fed = [
+                self._graph.add(placeholder_p, [], [abstract((), _INT32)], name=name).outputs[0]
+                for name in ("count", "minimum")
+            ]
+            return self._take_counted(fed, unknown_dim(), "dequeue_many", attributes)[0].op, fed
+
+        return build
 
     def _taking_one(self) -> tuple[Any, list[Tensor]]:
         return self._take_one("dequeue")[0].op, []

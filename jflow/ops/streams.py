@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from types import TracebackType
 from typing import Any, Self
 
@@ -63,18 +63,18 @@ class QueueWriter:
     """Puts elements into a queue in their order, as many with each message as are there.
 
     `put` returns before an element is in the queue, `flush` when all are; leaving the block
-    flushes. What was put and not flushed is lost if this process dies.
+    flushes, unless an exception ends it. What was put and not flushed is lost if this process dies.
 
     Args:
       rows: the arrays of an element; refuses what does not fit.
-      send: puts a batch of rows, stacked, and returns when they are in the queue.
+      send: begins to put a batch of rows, stacked, which are in the queue when it is done.
       max_ahead_bytes: how much may be on its way; more makes `put` wait.
     """
 
     def __init__(
         self,
         rows: Callable[[Any], Row],
-        send: Callable[[Row], object],
+        send: Callable[[Row], Future[Any]],
         max_ahead_bytes: int = MAX_AHEAD_BYTES,
     ) -> None:
         self._rows = rows
@@ -88,6 +88,7 @@ class QueueWriter:
         self._n_acknowledged = 0
         self._error: BaseException | None = None
         self._is_closed = False
+        self._sending: Future[Any] | None = None
         self._thread = threading.Thread(target=self._run, name="jflow queue writer", daemon=True)
         self._thread.start()
 
@@ -153,7 +154,20 @@ class QueueWriter:
         value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.close()
+        if kind is None:
+            self.close()
+        else:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        """Ends without waiting for room; what is on its way may be in the queue or not."""
+        with self._changed:
+            self._is_closed = True
+            self._pending.clear()
+            if self._sending is not None:
+                self._sending.cancel()
+            self._changed.notify_all()
+        self._thread.join()
 
     def _has_room(self) -> bool:
         return (
@@ -180,13 +194,17 @@ class QueueWriter:
                 if not self._pending:
                     return
                 batch = self._pending.popleft()
+                try:
+                    # One message at a time, so that elements keep their order.
+                    self._sending = self._send(batch.columns)
+                except BaseException as error:  # whatever it is, the one who puts is told
+                    self._fail(error)
+                    return
             try:
-                # One message at a time, so that elements keep their order.
-                self._send(batch.columns)
-            except BaseException as error:  # whatever it is, the one who puts is told
+                self._sending.result()
+            except BaseException as error:  # as above
                 with self._changed:
-                    self._error = error
-                    self._changed.notify_all()
+                    self._fail(error)
                 return
             with self._changed:
                 self._n_acknowledged += batch.n_rows
@@ -194,6 +212,10 @@ class QueueWriter:
                 batch.clear()
                 self._spare = batch
                 self._changed.notify_all()
+
+    def _fail(self, error: BaseException) -> None:
+        self._error = error
+        self._changed.notify_all()
 
 
 class QueueReader:
@@ -211,6 +233,7 @@ class QueueReader:
     ) -> None:
         self._start = start
         self._element = element
+        self._is_closed = False
         self._next: Future[Row] | None = start()
         self._rows: Iterator[tuple[Any, ...]] = iter(())
 
@@ -227,6 +250,7 @@ class QueueReader:
 
     def close(self) -> None:
         """Takes no more. May be called again."""
+        self._is_closed = True
         future, self._next = self._next, None
         if future is not None:
             future.cancel()
@@ -243,17 +267,20 @@ class QueueReader:
         self.close()
 
     def _batch(self) -> Iterator[tuple[Any, ...]]:
-        if self._next is None:
+        future = self._next
+        if future is None:
             raise StopIteration
         try:
-            columns = self._next.result()
-        except OutOfRangeError:
+            columns = future.result()
+        except (OutOfRangeError, CancelledError) as error:
+            if isinstance(error, CancelledError) and not self._is_closed:
+                raise  # by somebody else
             self._next = None
             raise StopIteration from None
         except (OpError, RuntimeError):
             self._next = None
             raise
-        self._next = self._start()
+        self._next = None if self._is_closed else self._start()
         return zip(*columns, strict=True)
 
 

@@ -193,7 +193,9 @@ def test_state_is_where_it_belongs() -> None:
         for i, worker in enumerate(workers):
             ops = [worker.train_op, *worker.runner.enqueue_ops]
             placed = worker.session.placement(ops, [worker.x])
-            on_host = {op.name: device for op, device in placed.items() if op.type == "host"}
+            on_host = {
+                op.name: device for op, device in placed.items() if op.eqn.primitive.name == "host"
+            }
             assert on_host
             assert {str(device.task) for device in on_host.values()} == {"/job:ps/task:0"}
             local = placed[worker.train_op]
