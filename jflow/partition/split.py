@@ -30,6 +30,7 @@ from jflow.graph import Operation, ResourceRef, Tensor, VariableRef
 from jflow.graph.host import as_strings
 from jflow.graph.primitives import HOMES, check_p, constant_p, group_p, is_on_host, may_wait
 from jflow.partition.prune import control_sources
+from jflow.partition.sizes import needs
 from jflow.partition.state import StateUse, analyse
 from jflow.plan import (
     Call,
@@ -146,6 +147,7 @@ class _Splitter:
         self.placement = placement
         self.feeds = {tensor: index for index, tensor in enumerate(fed)}
         self.fetched = fetched
+        self.needs = needs(ops, fed)
         running = frozenset(ops)
         self.sources = {op: self._sources(op, running) for op in ops}
         stages = self._stages()
@@ -161,7 +163,7 @@ class _Splitter:
 
     def _sources(self, op: Operation, running: Collection[Operation]) -> list[_Value]:
         """What an operation waits for, feeds excepted."""
-        data = [tensor for tensor in op.inputs if tensor not in self.feeds]
+        data = [tensor for tensor in self.needs[op] if tensor not in self.feeds]
         return [*data, *(source for source in control_sources(op) if source in running)]
 
     def _stages(self) -> dict[Operation, _Stage]:
@@ -206,7 +208,7 @@ class _Splitter:
         escaping.update(
             tensor
             for op in self.ops
-            for tensor in op.inputs
+            for tensor in self.needs[op]
             if tensor not in self.feeds and segment_of[tensor.op] != segment_of[op]
         )
         self._add_arrivals(builders, crossings)
@@ -214,7 +216,8 @@ class _Splitter:
             if is_on_host(part[0].eqn):
                 builders[device].add_calls(stage, part, keep)
             else:
-                builders[device].add_run(stage, part, escaping, set(self.feeds), lower)
+                needed = dict.fromkeys(tensor for op in part for tensor in self.needs[op])
+                builders[device].add_run(stage, part, needed, escaping, set(self.feeds), lower)
         self._add_departures(builders, crossings)
         return tuple(
             builder.plan(() if self.in_a_row else self._after(builder))
@@ -230,7 +233,7 @@ class _Splitter:
                 for source in map(_producer, self.sources[op]):
                     is_here = self.placement[source] == builder.device
                     before.add(self.stages[source] if is_here else self.arrivals[source])
-                if any(tensor in self.feeds for tensor in op.inputs):
+                if any(tensor in self.feeds for tensor in self.needs[op]):
                     before.add(0)
         return tuple(tuple(sorted(stages - {i})) for i, stages in enumerate(needed))
 
@@ -258,7 +261,7 @@ class _Splitter:
     ) -> None:
         first_use: dict[tuple[Device, Tensor], int] = {}
         for op in self.ops:
-            for tensor in op.inputs:
+            for tensor in self.needs[op]:
                 if tensor in self.feeds:
                     key = (self.placement[op], tensor)
                     stage = self.stages[op] if self.in_a_row else 0
@@ -345,13 +348,13 @@ class _PlanBuilder:
         self,
         stage: int,
         ops: tuple[Operation, ...],
+        needed: Collection[Tensor],
         escaping: Collection[Tensor],
         fed: Collection[Tensor],
         lower: Callable[[Segment], Program],
     ) -> None:
         inside = {tensor for op in ops for tensor in op.outputs if tensor not in fed}
-        used = dict.fromkeys(tensor for op in ops for tensor in op.inputs)
-        inputs = tuple(tensor for tensor in used if tensor not in inside)
+        inputs = tuple(tensor for tensor in needed if tensor not in inside)
         leaving = [t for op in ops for t in op.outputs if t in escaping]
         state: StateUse = analyse(ops, leaving)
         segment = Segment(self.device, ops, state.reads, inputs, state.writes, tuple(state.outputs))

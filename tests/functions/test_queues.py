@@ -274,3 +274,30 @@ def test_a_queue_keeps_its_elements_when_the_function_that_put_them_is_gone(
     tf.function(queue.enqueue)(jnp.float32(2))
     gc.collect()
     assert drained(queue) == [1, 2]
+
+
+def test_a_size_that_only_the_queue_knows_is_a_number_like_any_other(
+    connection: tf.Connection,
+) -> None:
+    queue = tf.FIFOQueue(20, [tf.float32], [(2,)])
+
+    def centred(x: Any) -> Any:
+        rows = jnp.arange(x.shape[0])[:, None] + jnp.ones((x.shape[0], 2))
+        return (x - x.mean()) / x.shape[0] * rows
+
+    @tf.function
+    def step(scale: Any) -> Any:
+        x = queue.dequeue_up_to(5)
+        return centred(x) * scale, x.shape[0] * scale
+
+    for n_rows in (3, 4):
+        values = np.arange(2.0 * n_rows, dtype=np.float32).reshape(n_rows, 2)
+        queue.put_many(values)
+        if n_rows == 3:
+            queue.put_many(np.zeros((2, 2), np.float32))
+            values = np.concatenate([values, np.zeros((2, 2), np.float32)])
+        else:
+            queue.close()
+        found, size = step(jnp.float32(2))
+        np.testing.assert_allclose(found, centred(jnp.asarray(values)) * 2, rtol=1e-6)
+        assert float(size) == 2 * len(values)

@@ -1,0 +1,57 @@
+"""What operations need: their inputs, and tensors that tell sizes which nobody knows before.
+
+A size that is not known is a symbol (`graph/dims.py`), which a program learns from the shapes of
+its arguments. JAX makes equations that name a symbol and take no argument that has it, such as the
+one for `x.shape[0]`; in a program of its own such an equation needs a tensor that has the size.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from jflow.graph import HostArray, Operation, Tensor
+from jflow.graph.dims import is_known
+
+_SYMBOL = re.compile(r"[A-Za-z_]\w*")
+
+
+def needs(ops: Sequence[Operation], fed: Iterable[Tensor]) -> Mapping[Operation, Sequence[Tensor]]:
+    """The tensors that each operation needs: its inputs, and one for each size it does not see.
+
+    Args:
+      ops: in the graph's order.
+      fed: tensors whose values come with the step.
+    """
+    teachers: dict[str, Tensor] = {}
+    for tensor in fed:
+        _teach(teachers, tensor)
+    needed: dict[Operation, Sequence[Tensor]] = {}
+    for op in ops:
+        needed[op] = op.inputs
+        named = _symbols((*_dims(op.outputs), op.eqn.params.get("dim", 0)))
+        if named:
+            unseen = named - _symbols(_dims(op.inputs))
+            taught = (teachers[symbol] for symbol in sorted(unseen) if symbol in teachers)
+            needed[op] = tuple(dict.fromkeys((*op.inputs, *taught)))
+            for tensor in op.outputs:
+                _teach(teachers, tensor)
+    return needed
+
+
+def _teach(teachers: dict[str, Tensor], tensor: Tensor) -> None:
+    """Notes the sizes that a program can learn from a tensor."""
+    if not isinstance(tensor.aval, HostArray):
+        for dim in _dims([tensor]):
+            if not is_known(dim) and _SYMBOL.fullmatch(str(dim)):
+                teachers.setdefault(str(dim), tensor)
+
+
+def _dims(tensors: Iterable[Tensor]) -> tuple[Any, ...]:
+    return tuple(dim for tensor in tensors for dim in tensor.shape or ())
+
+
+def _symbols(dims: Iterable[Any]) -> set[str]:
+    """The names in sizes that are not known; those of functions of sizes do no harm."""
+    return {name for dim in dims if not is_known(dim) for name in _SYMBOL.findall(str(dim))}
