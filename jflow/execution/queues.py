@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from jflow.execution.waiting import Operation, attempting, looking
+from jflow.errors import InvalidArgumentError
+from jflow.execution.waiting import Operation, Wanted, attempting, looking
 from jflow.graph import Array
-from jflow.resources import Attempt, Close, Dequeue, DequeueMany, Enqueue, EnqueueMany
+from jflow.resources import (
+    Attempt,
+    Close,
+    Dequeue,
+    DequeueMany,
+    Enqueue,
+    EnqueueMany,
+    Holder,
+)
 
 
 def _enqueue(*components: Array, by_priority: bool = False) -> Attempt:
@@ -36,7 +46,7 @@ def _dequeue_many(
     )
 
 
-QUEUE_OPERATIONS: Mapping[str, Operation] = {
+_OPERATIONS: Mapping[str, Operation] = {
     "queue.enqueue": attempting(_enqueue),
     "queue.enqueue_many": attempting(_enqueue_many),
     "queue.dequeue": attempting(Dequeue),
@@ -45,3 +55,18 @@ QUEUE_OPERATIONS: Mapping[str, Operation] = {
     "queue.size": looking(lambda queue: np.int32(queue.size)),
     "queue.is_closed": looking(lambda queue: np.bool_(queue.is_closed)),
 }
+
+
+def _selected(
+    held: Sequence[Holder], values: Sequence[Array], *, function: str, **attributes: Any
+) -> Generator[Wanted, None, Sequence[Array]]:
+    """Another operation on the one of several queues whose number comes first."""
+    number = operator.index(values[0].item())
+    if not 0 <= number < len(held):
+        raise InvalidArgumentError(f"there are {len(held)} queues to select from, got {number}")
+    if function not in _OPERATIONS:
+        raise InvalidArgumentError(f"{function!r} is no operation on a queue")
+    return (yield from _OPERATIONS[function]([held[number]], values[1:], **attributes))
+
+
+QUEUE_OPERATIONS: Mapping[str, Operation] = {**_OPERATIONS, "queue.selected": _selected}

@@ -57,6 +57,20 @@ class QueueBase(Handle):
         super().__init__("queue", self._spec.to_attributes(), shared_name, name)
         self._live = LiveSteps(self._keeper, self._graph)
 
+    @staticmethod
+    def from_list(index: Any, queues: Sequence[QueueBase]) -> QueueBase:
+        """The one of several queues whose number is known when a step runs.
+
+        Args:
+          index: an integer, or a tensor of one.
+          queues: graph queues of one device, whose elements are alike.
+
+        Raises:
+          TypeError: if they are no such queues, or their dtypes differ.
+          ValueError: if there are none, or names or shapes differ.
+        """
+        return _SelectedQueue(index, queues)
+
     @property
     def dtypes(self) -> list[Any]:
         """The dtypes of the components."""
@@ -354,6 +368,46 @@ class QueueBase(Handle):
 
     def _taking_one(self) -> tuple[Any, list[Tensor]]:
         return self._take_one("dequeue")[0].op, []
+
+
+class _SelectedQueue(QueueBase):
+    """One of several queues; for all but its number it looks like the first of them."""
+
+    def __init__(self, index: Any, queues: Sequence[QueueBase]) -> None:
+        if not queues or not isinstance(queues, list | tuple):
+            raise ValueError(f"expected a list of queues to select from, got {queues!r:.80}")
+        first, *others = queues
+        for queue in queues:
+            if not isinstance(queue, QueueBase) or queue.is_live:
+                raise TypeError(f"only queues of graph code can be selected from, got {queue!r}")
+            if queue.dtypes != first.dtypes:
+                raise TypeError(f"{queue!r} has {queue.dtypes}, {first!r} has {first.dtypes}")
+            if (queue.names, queue.shapes) != (first.names, first.shapes):
+                raise ValueError(f"{queue!r} has other names or shapes than {first!r}")
+        self.__dict__.update(vars(first))
+        self._index = (
+            checked_count(self._graph.as_tensor(index))
+            if getattr(index, "to_tensor", None) is not None
+            else self._graph.constant(as_integer(index, "which queue"), _INT32, on_host=True)
+        )
+        self._others = [queue.ref for queue in others]
+
+    def _act(
+        self,
+        function: str,
+        inputs: Sequence[Any],
+        outputs: Sequence[Any],
+        name: str,
+        attributes: dict[str, Any] | None = None,
+    ) -> Any:
+        return self._call(
+            "queue.selected",
+            [self._index, *inputs],
+            outputs,
+            name,
+            attributes={**(attributes or {}), "function": function},
+            others=self._others,
+        )
 
 
 def as_integer(value: Any, what: str) -> Any:
