@@ -97,7 +97,7 @@ class InlineStep:
         """
         if self._program is not None:
             return list(map(np.asarray, self.compute(feeds)))
-        return self._run(feeds, _copied, timeout)
+        return self._run(self._kept(feeds), _copied, timeout)
 
     def start(self, feeds: Sequence[Array], timeout: float | None = None) -> Future[list[Array]]:
         """As `run`, on a thread of its own; cancelling the future ends its waiting."""
@@ -120,12 +120,19 @@ class InlineStep:
     def compute(self, feeds: Sequence[Any], timeout: float | None = None) -> list[jax.Array]:
         """As `run`, with JAX arrays, which may still be on their way."""
         if self._program is None:
-            return self._run(feeds, Frame.array, timeout)
+            return self._run(self._kept(feeds), Frame.array, timeout)
         try:
             return self._program(*feeds, *self._constants)
         except (TypeError, ValueError):
             # More may be fed than needed, and JAX does not move an array that is elsewhere.
-            return self._run(feeds, Frame.array, timeout)
+            return self._run(self._kept(feeds), Frame.array, timeout)
+
+    def _kept(self, feeds: Sequence[Any]) -> Sequence[Any]:
+        """The fed values as they may be looked at when the step is done."""
+        if not self._keeps_feeds:
+            return feeds
+        # The caller may change his memory then.
+        return [np.array(x) if isinstance(x, np.ndarray) else x for x in feeds]
 
     def _run(
         self,
@@ -134,9 +141,6 @@ class InlineStep:
         timeout: float | None,
         woken: Woken | None = None,
     ) -> list[Any]:
-        if self._keeps_feeds:
-            # The caller may change his memory when the step is done, and others look at it then.
-            feeds = [np.array(x) if isinstance(x, np.ndarray) else x for x in feeds]
         frames = [Frame(bound, self._store) for bound in self._plans]
         try:
             for number, feed in self._feeds:

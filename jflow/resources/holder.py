@@ -102,12 +102,12 @@ class Holders:
         holder = self._rooms.get(room, {}).get(key)
         if holder is None:
             with self._lock:
-                holders = self._rooms.setdefault(room, {})
-                holder = holders.get(key)
+                holder = self._rooms.get(room, {}).get(key)
                 if holder is None:
                     if self._is_over:
                         raise self._gone(spec.kind, spec.name, _CLOSED)
-                    holder = holders[key] = Holder(make(spec, self._roots), spec.definition)
+                    holder = Holder(make(spec, self._roots), spec.definition)
+                    self._rooms.setdefault(room, {})[key] = holder
         if holder.definition != spec.definition:
             holder.look(lambda resource: check_same(resource, spec))
         return holder
