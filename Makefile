@@ -40,9 +40,14 @@ format: $(VENV)/.dev ## puts the code into its standard form
 protos: $(VENV)/.protos ## writes jflow/wire/v1 from protos/
 	$(VENV)/protos/bin/python tools/generate_protos.py
 
-bench: $(VENV)/.dev $(VENV)/.tensorflow $(VENV)/.reverb ## measures jflow beside its peers (ONLY=queues: that group); writes bench/README.md
+ifdef BASE
+bench: $(VENV)/.dev ## measures jflow beside its peers (ONLY=queues: that group), or with BASE=COMMIT beside that commit
+	$(BIN)/python -m bench.against $(BASE) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(ONLY),--only $(ONLY))
+else
+bench: $(VENV)/.dev $(VENV)/.tensorflow $(VENV)/.reverb
 	$(BIN)/python -m bench --tensorflow $(VENV)/tensorflow/bin/python \
 	  --reverb $(VENV)/reverb/bin/python $(if $(ONLY),--only $(ONLY))
+endif
 
 clean: ## removes the environment and what tools left behind
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -41,14 +41,14 @@ def _table(name: str, record: Record) -> str:
 def _line(row: Row | Alone, figures: dict[str, float]) -> str:
     own = figures[row.figure]
     if isinstance(row, Alone):
-        wanted = _wanted(own, row.most, _quantity(row.most or 0, row.unit))
-        return f"| {row.figure} | {_quantity(own, row.unit)} | | | | {wanted} |\n"
+        wanted = _wanted(own, row.most, quantity(row.most or 0, row.unit))
+        return f"| {row.figure} | {quantity(own, row.unit)} | | | | {wanted} |\n"
     if row.peer not in figures:
-        return f"| {row.figure} | {_quantity(own)} | {row.peer} | not installed | | |\n"
+        return f"| {row.figure} | {quantity(own)} | {row.peer} | not installed | | |\n"
     peer = figures[row.peer]
     wanted = _wanted(own / peer, row.target, f"{row.target or 0:.2f}")
     return (
-        f"| {row.figure} | {_quantity(own)} | {row.peer} | {_quantity(peer)} "
+        f"| {row.figure} | {quantity(own)} | {row.peer} | {quantity(peer)} "
         f"| {own / peer:.2f} | {wanted} |\n"
     )
 
@@ -59,7 +59,8 @@ def _wanted(value: float, most: float | None, shown: str) -> str:
     return f"≤ {shown}: " + ("reached" if value <= most else "**not reached**")
 
 
-def _quantity(value: float, unit: str = "s") -> str:
+def quantity(value: float, unit: str = "s") -> str:
+    """A figure with its unit, in the size that is easiest to read."""
     if unit == "B":
         return f"{value / 1e3:.1f} kB" if value < 1e6 else f"{value / 1e6:.1f} MB"
     if value < 1e-3:

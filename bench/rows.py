@@ -47,13 +47,23 @@ class Group:
 
 
 CALLS = Group(
-    (Case("local"), Case("remote"), Case("graphs"), Case("tensorflow_peer", "tensorflow")),
+    (
+        Case("local"),
+        Case("functions"),
+        Case("remote"),
+        Case("cnn"),
+        Case("graphs"),
+        Case("tensorflow_peer", "tensorflow"),
+    ),
     (
         Row("local constant", "jax.jit scalar", 1.5),
         Row("local fed scalar", "jax.jit scalar", 1.5),
         Row("local constant", "TensorFlow local constant"),
         Row("function call", "jax.jit call", 1.5),
         Row("function call of 100 leaves", "jax.jit call of 100 leaves", 3.0),
+        Row("function call with an unused argument", "jax.jit call with an unused argument", 1.5),
+        Row("function call with a random key", "jax.jit call with a random key", 1.3),
+        Row("NNX training step", "jax.jit NNX training step", 1.3),
         Row("scatter_add into 5000000", "scatter_add into 10000", 3.0),
         Row("scatter_add into 5000000", "TensorFlow scatter_add into 5000000", 1.0),
         Row("scatter_add into 10000", "TensorFlow scatter_add into 10000"),
@@ -65,6 +75,7 @@ CALLS = Group(
         Row("remote assign_add", "TensorFlow remote assign_add"),
         Row("remote scalar of another task", "remote constant", 2.0),
         Row("remote scalar of another task", "TensorFlow remote scalar of another task"),
+        Row("CNN step over two workers", "jax.jit CNN step"),
         Row("feed 100 MB", "raw 100 MB in", 1.25),
         Row("feed 100 MB", "TensorFlow feed 100 MB", 1 / 3),
         Row("fetch 100 MB", "raw 100 MB out", 1.25),

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
+
+ROUNDS = int(os.environ.get("BENCH_ROUNDS", "7"))
+"""How often `alternate` takes turns; fewer where the whole case runs many times."""
 
 
 def seconds(call: Callable[[], Any], n: int = 1) -> float:
@@ -18,12 +22,14 @@ def seconds(call: Callable[[], Any], n: int = 1) -> float:
     return (time.perf_counter() - begun) / n
 
 
-def alternate(calls: dict[str, Callable[[], Any]], n: int, rounds: int = 7) -> dict[str, float]:
+def alternate(
+    calls: dict[str, Callable[[], Any]], n: int, rounds: int = ROUNDS
+) -> dict[str, float]:
     """Median seconds a call by name; the calls take turns, so that a slow moment meets all."""
     for call in calls.values():
         seconds(call, max(n // 5, 1))
     taken: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(rounds):
+    for _ in range(min(rounds, ROUNDS)):
         for name, call in calls.items():
             taken[name].append(seconds(call, n))
     return {name: statistics.median(times) for name, times in taken.items()}

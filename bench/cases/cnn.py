@@ -1,0 +1,91 @@
+"""A training step of a convolutional network that is cut over two workers, against `jax.jit`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+import jflow as tf
+from bench.timing import alternate, tell
+
+IMAGE, BATCH, N_CLASSES, RATE = (28, 28, 1), 64, 10, 0.01
+N_FILTERS, N_HIDDEN = (16, 32), 128
+FIRST, SECOND = "/job:worker/task:0", "/job:worker/task:1"
+
+
+def initial() -> list[np.ndarray]:
+    """Two convolutions and two dense layers."""
+    random = np.random.default_rng(0)
+    shapes = [
+        (3, 3, IMAGE[-1], N_FILTERS[0]),
+        (3, 3, *N_FILTERS),
+        (7 * 7 * N_FILTERS[1], N_HIDDEN),
+        (N_HIDDEN, N_CLASSES),
+    ]
+    return [random.normal(0, 0.05, shape).astype(np.float32) for shape in shapes]
+
+
+def convolved(x: Any, kernel: Any) -> Any:
+    """A convolution, and the maximum of each two by two pixels."""
+    x = jax.lax.conv_general_dilated(
+        x, kernel, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+    )
+    window = (1, 2, 2, 1)
+    return jax.lax.reduce_window(jax.nn.relu(x), -jnp.inf, jax.lax.max, window, window, "VALID")
+
+
+def loss(weights: list[Any], images: Any, labels: Any) -> Any:
+    """Convolutions on one worker, dense layers on the other; so are their derivatives."""
+    with tf.device(FIRST):
+        features = convolved(convolved(images, weights[0]), weights[1])
+    with tf.device(SECOND):
+        hidden = jax.nn.relu(features.reshape(len(images), -1) @ weights[2])
+        logits = hidden @ weights[3]
+        return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
+
+
+def main() -> None:
+    """Both steps, in turns."""
+    random = np.random.default_rng(1)
+    images = random.normal(size=(BATCH, *IMAGE)).astype(np.float32)
+    labels = random.integers(0, N_CLASSES, BATCH).astype(np.int32)
+
+    @jax.jit
+    def plain(weights: list[Any], images: Any, labels: Any) -> Any:
+        value, slopes = jax.value_and_grad(loss)(weights, images, labels)
+        return [w - RATE * s for w, s in zip(weights, slopes, strict=True)], value
+
+    state = [jnp.asarray(value) for value in initial()]
+
+    def train_plain() -> None:
+        nonlocal state
+        state, value = plain(state, images, labels)
+        np.asarray(value)
+
+    with tf.LocalCluster(ps=0, workers=2) as cluster, tf.connect(cluster.target("worker", 0)):
+        weights = []
+        for number, value in enumerate(initial()):
+            with tf.device(FIRST if number < len(N_FILTERS) else SECOND):
+                weights.append(tf.Variable(value))
+
+        @tf.function
+        def train(images: Any, labels: Any) -> Any:
+            values = [w.value() for w in weights]
+            value, slopes = jax.value_and_grad(loss)(values, images, labels)
+            for w, slope in zip(weights, slopes, strict=True):
+                w.assign_sub(RATE * slope)
+            return value
+
+        calls = {
+            "CNN step over two workers": lambda: np.asarray(train(images, labels)),
+            "jax.jit CNN step": train_plain,
+        }
+        tell(alternate(calls, n=10))
+
+
+if __name__ == "__main__":
+    main()
