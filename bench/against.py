@@ -228,9 +228,10 @@ def _page(commit: str, rounds: int, changes: dict[str, Change]) -> str:
     }
     for figure, found in changes.items():
         unit = units.get(figure, "s")
+        verdict = found.verdict if rounds >= MIN_ROUNDS else "too few rounds to say"
         lines.append(
             f"| {figure} | {quantity(found.old, unit)} | {quantity(found.new, unit)} "
-            f"| {found.ratio:.2f} | {found.low:.2f} to {found.high:.2f} | {found.verdict} |"
+            f"| {found.ratio:.2f} | {found.low:.2f} to {found.high:.2f} | {verdict} |"
         )
     return "\n".join(lines) + "\n"
 
