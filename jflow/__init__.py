@@ -110,6 +110,8 @@ from jflow.session import ConfigProto as ConfigProto
 from jflow.session import RunOptions as RunOptions
 from jflow.session import Session as Session
 
+__version__ = "0.1.0"
+
 if TYPE_CHECKING:
     from jflow import data as data
     from jflow import train as train

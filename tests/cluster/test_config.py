@@ -124,7 +124,7 @@ def test_a_cluster_on_the_command_line_is_read_by_the_same_rules():
     assert parse_cluster('{"worker": {"3": "c"}}', "--cluster").as_dict() == {
         "worker": {3: "c:2222"}
     }
-    with pytest.raises(json.JSONDecodeError, match="^--cluster is not JSON"):
+    with pytest.raises(json.JSONDecodeError, match=r"^--cluster is not JSON"):
         parse_cluster("worker=a:1", "--cluster")
     with pytest.raises(ValueError, match=r"^--cluster: a cluster is a dict .*, got \['a'\]"):
         parse_cluster('["a"]', "--cluster")
