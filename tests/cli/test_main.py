@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import signal
 from pathlib import Path
 
 import pytest
@@ -97,6 +96,32 @@ def test_data_roots_that_do_not_exist_are_one_line(capsys: pytest.CaptureFixture
     )
 
 
+@pytest.mark.parametrize(
+    ("arguments", "config"),
+    [
+        (["--cluster", '{"worker": {"3": "127.0.0.1:0"}}'], ""),
+        (["--cluster", '{"ps": [], "worker": {"3": "127.0.0.1:0"}}', "--job", "worker"], ""),
+        ([], '{"cluster": {"worker": {"3": "127.0.0.1:0"}}, "task": {"type": "worker"}}'),
+    ],
+)
+def test_a_job_may_have_only_some_indices(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    config: str,
+) -> None:
+    def join(_: tf.train.Server) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setenv("TF_CONFIG", config)
+    monkeypatch.setattr(tf.train.Server, "join", join)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    assert main(["server", *arguments]) == 0
+    ready, stopping = capsys.readouterr().out.splitlines()
+    assert "/job:worker/task:3 at grpc://127.0.0.1:" in ready
+    assert stopping == "stopping"
+
+
 def test_a_port_in_use_is_not_a_fault_of_the_user(capsys: pytest.CaptureFixture[str]) -> None:
     with tf.train.Server({"ps": ["127.0.0.1:0"]}) as server:
         cluster = json.dumps(server.cluster_spec.as_dict())
@@ -105,12 +130,10 @@ def test_a_port_in_use_is_not_a_fault_of_the_user(capsys: pytest.CaptureFixture[
     assert line.startswith("jflow: ")
 
 
-def test_the_command_and_the_package_say_the_same_version() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "jflow", "--version"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    assert done.stdout == f"jflow {tf.__version__}\n"
+def test_the_command_and_the_package_say_the_same_version(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit) as raised:
+        main(["--version"])
+    assert raised.value.code == 0
+    assert capsys.readouterr().out == f"jflow {tf.__version__}\n"
