@@ -70,6 +70,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _demo(options: argparse.Namespace) -> None:
+    directory = options.picture.parent
+    if not directory.is_dir():
+        raise ValueError(f"--picture: the directory {str(directory)!r} does not exist")
     run_demo(options.picture)
 
 

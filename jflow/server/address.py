@@ -30,7 +30,7 @@ def listening_host(task: Task, address: str) -> str:
     told = f"{task} is to listen at {address!r}, but"
     try:
         found = {(info[0], info[4]) for info in socket.getaddrinfo(host, 0)}
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
         raise InvalidArgumentError(f"{told} {host!r} cannot be resolved: {error}") from None
     if not any(_is_of_this_machine(family, where) for family, where in found):
         raise InvalidArgumentError(
@@ -50,9 +50,9 @@ def listening_host(task: Task, address: str) -> str:
 
 
 def _is_of_this_machine(family: int, where: tuple[object, ...]) -> bool:
-    with socket.socket(family) as probe:
-        try:
+    try:
+        with socket.socket(family) as probe:
             probe.bind(where)
-        except OSError as error:
-            return error.errno != errno.EADDRNOTAVAIL
+    except OSError as error:
+        return error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
     return True

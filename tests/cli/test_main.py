@@ -122,6 +122,15 @@ def test_a_job_may_have_only_some_indices(
     assert stopping == "stopping"
 
 
+def test_a_picture_that_could_not_be_written_is_refused_before_the_demo_begins(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["demo", "--picture", "/no/such/folder/x.svg"]) == 2
+    output = capsys.readouterr()
+    assert output.err == "jflow: --picture: the directory '/no/such/folder' does not exist\n"
+    assert not output.out
+
+
 def test_a_port_in_use_is_not_a_fault_of_the_user(capsys: pytest.CaptureFixture[str]) -> None:
     with tf.train.Server({"ps": ["127.0.0.1:0"]}) as server:
         cluster = json.dumps(server.cluster_spec.as_dict())

@@ -144,10 +144,13 @@ def test_an_address_of_another_machine_is_not_answered_with_advice_to_open_this_
     assert "JFLOW_INSECURE" not in str(raised.value)
 
 
-def test_a_name_to_listen_on_that_does_not_resolve_is_an_error_that_names_the_task() -> None:
-    words = "/job:worker/task:0 .* 'nowhere.invalid:2222'.* 'nowhere.invalid' cannot be resolved"
+@pytest.mark.parametrize("host", ["nowhere.invalid", "no..where"])
+def test_a_name_to_listen_on_that_does_not_resolve_is_an_error_that_names_the_task(
+    host: str,
+) -> None:
+    words = f"/job:worker/task:0 .* '{host}:2222'.* '{host}' cannot be resolved"
     with pytest.raises(tf.errors.InvalidArgumentError, match=words):
-        tf.train.Server({"worker": ["nowhere.invalid"]})
+        tf.train.Server({"worker": [host]})
 
 
 def test_tasks_without_ports_reach_each_other_at_port_2222() -> None:
