@@ -1,7 +1,7 @@
 """The process of one task of a `LocalCluster`: `python -m jflow.launch.child JOB INDEX`.
 
-It tells its address, or why it cannot start, on standard output, learns the cluster from a line on standard input, and
-serves until that input ends, which it does when the parent closes it or dies.
+It tells its address, or why it cannot start, on standard output, learns the cluster from a line on
+standard input, and serves until that input ends, which it does when the parent closes it or dies.
 """
 
 from __future__ import annotations

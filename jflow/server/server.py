@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Self
 
-from jflow.cluster import ClusterSpec, Task, join_address, split_address
+from jflow.cluster import ClusterSpec, Task, split_address
 from jflow.errors import InvalidArgumentError, NotFoundError
 from jflow.execution import local_devices
 from jflow.lowering import export_platform
@@ -54,11 +54,12 @@ class Server:
         are separated as in PATH, if None.
 
     Raises:
-      NotFoundError: if the protocol is unknown or a data root is not a directory.
-      TypeError, ValueError: if the cluster is malformed, or the task is not told and cannot be
-        inferred.
-      InvalidArgumentError: if the cluster has no such task, or its address is not one of this
-        machine or not a loopback one.
+      NotFoundError: if a data root is no directory.
+      TypeError, ValueError: if the cluster or TF_CONFIG is malformed, or the task is not told and
+        cannot be inferred.
+      InvalidArgumentError: if the cluster has no such task, or its address does not resolve, is
+        that of another machine or not a loopback one.
+      NotFoundError: if the protocol is unknown.
       UnknownError: if the port is in use.
     """
 
@@ -106,10 +107,10 @@ class Server:
     def start(self) -> None:
         """Starts to listen. Raises as the constructor; does nothing if it has started."""
         if self._host is None:
-            # Resolving a name may take long, so it is not done on the servers' event loop.
-            host = listening_host(self._task, self._address)
-            token = load_token()
-            self._host = SERVERS.run(_start(self._task, self._cluster, host, token, self._roots))
+            # Here and not on the loop, which serves others while a name is looked up.
+            host = listening_host(split_address(self._address)[0], self._task)
+            starting = _start(self._task, self._cluster, host, load_token(), self._roots)
+            self._host = SERVERS.run(starting)
             self._cluster = self._host.welcome().cluster
 
     def connect(self, cluster: ClusterSpec | Mapping[str, object]) -> None:
@@ -211,16 +212,15 @@ class _Host:
         await self.peers.close()
 
 
-async def _start(
-    task: Task, cluster: ClusterSpec, bind_host: str, token: str, roots: Roots
-) -> _Host:
+async def _start(task: Task, cluster: ClusterSpec, bind: str, token: str, roots: Roots) -> _Host:
     host, port = split_address(cluster.task_address(task.job, task.index))
     threads = ThreadPoolExecutor(
         _N_THREADS, thread_name_prefix=f"jflow {task}", initializer=take_64_bits
     )
     server = _Host(task, cluster, token, threads, roots)
-    bound = await server.grpc.start(bind_host, port)
-    server.set_cluster(cluster.replace(task, join_address(host, bound)))
+    bound = await server.grpc.start(bind, port)
+    shown = f"[{host}]" if ":" in host else host
+    server.set_cluster(cluster.replace(task, f"{shown}:{bound}"))
     return server
 
 

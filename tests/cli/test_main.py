@@ -41,7 +41,7 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         ('{"ps": {"x": "a:1"}}', "--cluster: a task index of job 'ps' is a number from 0, got 'x'"),
         ('{"ps": ["a:1"], "worker": ["b:1"]}', "job_name must be given (--job"),
         ('{"ps": ["a:1", "b:1"]}', "task_index must be given (--index"),
-        ('{"ps": ["192.0.2.7"]}', "not an address of this machine"),
+        ('{"ps": ["192.0.2.7"]}', "/job:ps/task:0 cannot listen at '192.0.2.7'"),
         ("{}", "no cluster: give --cluster, or set TF_CONFIG"),
     ],
 )

@@ -129,30 +129,6 @@ def test_an_address_without_a_loopback_needs_consent(monkeypatch: pytest.MonkeyP
         assert server.target.startswith("grpc://0.0.0.0:")
 
 
-def test_an_address_of_another_machine_is_an_error_that_says_so(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("JFLOW_INSECURE", "1")
-    words = "/job:worker/task:1 .* '192.0.2.7:2222'.* not .* of this machine.*--index"
-    with pytest.raises(tf.errors.InvalidArgumentError, match=words):
-        tf.train.Server({"worker": ["127.0.0.1:0", "192.0.2.7"]}, "worker", 1)
-
-
-def test_an_address_of_another_machine_is_not_answered_with_advice_to_open_this_one() -> None:
-    with pytest.raises(tf.errors.InvalidArgumentError, match="of this machine") as raised:
-        tf.train.Server({"worker": ["192.0.2.7"]})
-    assert "JFLOW_INSECURE" not in str(raised.value)
-
-
-@pytest.mark.parametrize("host", ["nowhere.invalid", "no..where"])
-def test_a_name_to_listen_on_that_does_not_resolve_is_an_error_that_names_the_task(
-    host: str,
-) -> None:
-    words = f"/job:worker/task:0 .* '{host}:2222'.* '{host}' cannot be resolved"
-    with pytest.raises(tf.errors.InvalidArgumentError, match=words):
-        tf.train.Server({"worker": [host]})
-
-
 def test_tasks_without_ports_reach_each_other_at_port_2222() -> None:
     first, second = free_hosts(2)
     cluster = {"ps": [first], "worker": [f"grpc://{second}"]}
