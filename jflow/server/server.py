@@ -55,8 +55,7 @@ class Server:
 
     Raises:
       NotFoundError: if a data root is no directory.
-      TypeError, ValueError: if the cluster or TF_CONFIG is malformed, or the task is not told and
-        cannot be inferred.
+      ValueError: if the task is not told and cannot be inferred.
       InvalidArgumentError: if the cluster has no such task, or its address does not resolve, is
         that of another machine or not a loopback one.
       NotFoundError: if the protocol is unknown.
