@@ -1,8 +1,31 @@
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from jflow.cluster import ClusterSpec, parse_cluster, read_tf_config
+from jflow.cluster import ClusterSpec, estimator, learn, parse_cluster, read_tf_config
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-2, 3) | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=5,
+)
+ADDRESSES = st.sampled_from(["a", "a:1", "[::1]", "", "a:b", "\n"]) | JSON
+CLUSTERS = st.dictionaries(
+    st.sampled_from(["ps", "worker", "chief", "master", ""]),
+    st.lists(ADDRESSES, max_size=2) | st.dictionaries(st.sampled_from("01x"), ADDRESSES) | JSON,
+)
+TASKS = st.fixed_dictionaries(
+    {},
+    optional={
+        "type": st.sampled_from(["ps", "worker", "chief", "evaluator"]) | JSON,
+        "index": st.sampled_from([0, 1, "0", "x"]) | JSON,
+    },
+)
+CONFIGS = JSON | st.fixed_dictionaries(
+    {}, optional={"cluster": CLUSTERS | JSON, "task": TASKS | JSON, "model_dir": JSON, "tsak": JSON}
+)
 
 
 def _read(content):
@@ -128,3 +151,15 @@ def test_a_cluster_on_the_command_line_is_read_by_the_same_rules():
         parse_cluster("worker=a:1", "--cluster")
     with pytest.raises(ValueError, match=r"^--cluster: a cluster is a dict .*, got \['a'\]"):
         parse_cluster('["a"]', "--cluster")
+
+
+@given(CONFIGS)
+@pytest.mark.parametrize("use", [read_tf_config, learn.RunConfig, estimator.RunConfig])
+def test_whatever_json_it_is_it_is_read_or_refused_in_one_line(use, content):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TF_CONFIG", json.dumps(content))
+        try:
+            use()
+        except ValueError as error:
+            assert "TF_CONFIG" in str(error)
+            assert "\n" not in str(error)
