@@ -110,15 +110,23 @@ from jflow.session import ConfigProto as ConfigProto
 from jflow.session import RunOptions as RunOptions
 from jflow.session import Session as Session
 
+__version__ = "0.1.0"
+
 if TYPE_CHECKING:
+    from jflow import contrib as contrib
     from jflow import data as data
+    from jflow import estimator as estimator
+    from jflow import inspect as inspect
     from jflow import train as train
     from jflow.launch import LocalCluster as LocalCluster
 
 # These come when they are asked for: gRPC takes as long to import as the rest of jflow, and Grain
 # need not be installed.
 _LATER = {
+    "contrib": ("jflow.contrib", None),
     "data": ("jflow.data", None),
+    "estimator": ("jflow.estimator", None),
+    "inspect": ("jflow.inspect", None),
     "train": ("jflow.train", None),
     "LocalCluster": ("jflow.launch", "LocalCluster"),
 }

@@ -68,6 +68,7 @@ PUBLIC = [
     "encode_png",
     "ensure_shape",
     "errors",
+    "estimator",
     "float16",
     "float32",
     "float64",

@@ -1,9 +1,8 @@
-"""`jflow demo` and `jflow server`."""
+"""`jflow demo`, `jflow server` and `jflow --version`."""
 
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import signal
 import sys
@@ -11,26 +10,35 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
-from jflow.cluster import read_tf_config
+import jflow
+from jflow.cluster import parse_cluster, read_tf_config
 from jflow.demo import run_demo
-from jflow.errors import OpError
+from jflow.errors import InvalidArgumentError, NotFoundError, OpError, PermissionDeniedError
 from jflow.server import Server
+
+_USAGE_ERRORS = (ValueError, InvalidArgumentError, NotFoundError, PermissionDeniedError)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command; returns its exit code: 0, or 1 when it could not do what was asked."""
+    """Runs the command.
+
+    Returns:
+      Its exit code: 0, 1 if it failed, 2 if an argument or environment variable has to be
+      corrected.
+    """
     options = _parser().parse_args(arguments)
     logging.basicConfig(level=logging.WARNING, format="jflow: %(message)s")
     try:
         options.run(options)
     except (OpError, ValueError) as error:
         print(f"jflow: {error}", file=sys.stderr)
-        return 1
+        return 2 if isinstance(error, _USAGE_ERRORS) else 1
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="jflow", description=__doc__)
+    parser.add_argument("--version", action="version", version=f"jflow {jflow.__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     demo = commands.add_parser("demo", help="a tour in one minute, on this machine")
@@ -44,7 +52,10 @@ def _parser() -> argparse.ArgumentParser:
 
     server = commands.add_parser("server", help="runs one task of a cluster until it is stopped")
     server.add_argument(
-        "--cluster", help='the cluster as JSON, {"ps": ["host:port"], …}; else TF_CONFIG tells it'
+        "--cluster",
+        metavar="JSON",
+        help='the cluster: {"ps": ["host:port"], "worker": {"3": "host"}} gives the addresses of '
+        "a job as a list or by task index, port 2222 where there is none; else TF_CONFIG tells it",
     )
     server.add_argument("--job", help="which job this task belongs to")
     server.add_argument("--index", type=int, help="which task of the job this is")
@@ -59,11 +70,15 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _demo(options: argparse.Namespace) -> None:
+    directory = options.picture.parent
+    if not directory.is_dir():
+        raise ValueError(f"--picture: the directory {str(directory)!r} does not exist")
     run_demo(options.picture)
 
 
 def _server(options: argparse.Namespace) -> None:
-    cluster = json.loads(options.cluster) if options.cluster else read_tf_config().cluster
+    text = options.cluster
+    cluster = read_tf_config().cluster if text is None else parse_cluster(text, "--cluster")
     if not cluster:
         raise ValueError("no cluster: give --cluster, or set TF_CONFIG")
     with Server(cluster, options.job, options.index, data_roots=options.data_root) as server:

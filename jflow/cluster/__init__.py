@@ -1,10 +1,12 @@
 """Names in a cluster: jobs, tasks, devices and addresses. No connection is made here."""
 
+from jflow.cluster.address import join_address as join_address
+from jflow.cluster.address import split_address as split_address
 from jflow.cluster.config import TaskConfig as TaskConfig
+from jflow.cluster.config import parse_cluster as parse_cluster
 from jflow.cluster.config import read_tf_config as read_tf_config
 from jflow.cluster.device import LOCAL_TASK as LOCAL_TASK
 from jflow.cluster.device import Device as Device
 from jflow.cluster.device import DeviceSpec as DeviceSpec
 from jflow.cluster.device import Task as Task
 from jflow.cluster.spec import ClusterSpec as ClusterSpec
-from jflow.cluster.spec import split_address as split_address

@@ -1,4 +1,4 @@
-"""The role of this process as a cluster manager tells it: the variable TF_CONFIG."""
+"""The role of this process as a cluster manager tells it: the environment variable TF_CONFIG."""
 
 from __future__ import annotations
 
@@ -6,38 +6,137 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
 
 from jflow.cluster.spec import ClusterSpec
+
+# The keys that TensorFlow and the managers that are made for it write. Others are ignored.
+_KEYS = (
+    "cluster",
+    "environment",
+    "eval_session_master",
+    "job",
+    "model_dir",
+    "rpc_layer",
+    "service",
+    "session_master",
+    "task",
+)
+_TASK_KEYS = ("cloud", "index", "trial", "type")
+_N_SHOWN = 30
 
 
 @dataclass(frozen=True)
 class TaskConfig:
-    """What TF_CONFIG says: the cluster and which of its tasks this process is (None: not said)."""
+    """What TF_CONFIG says: the cluster and which of its tasks this process is (None: not said).
+
+    Attributes:
+      cluster: the cluster; empty if not said.
+      job, index: the task of this process.
+      environment: the kind of manager, "local" if not said.
+      session_master: target that sessions of this process are to use instead of its own task.
+      evaluation_master: the same for evaluation.
+      model_dir: directory for checkpoints and summaries.
+    """
 
     cluster: ClusterSpec
     job: str | None
     index: int | None
+    environment: str = "local"
+    session_master: str | None = None
+    evaluation_master: str | None = None
+    model_dir: str | None = None
 
 
 def read_tf_config(environ: Mapping[str, str] = os.environ) -> TaskConfig:
     """Reads TF_CONFIG; an unset or empty variable gives an empty cluster.
 
     Raises:
-      ValueError: if it is not JSON (json.JSONDecodeError) or its parts have the wrong form.
+      ValueError: if it is not JSON (json.JSONDecodeError), a key is misspelt, or a part has the
+        wrong form.
     """
-    content = json.loads(environ.get("TF_CONFIG") or "{}")
-    if not isinstance(content, dict) or not isinstance(content.get("task", {}), dict):
-        raise ValueError(f"TF_CONFIG is an object with 'cluster' and 'task', got {content!r}")
-    jobs = content.get("cluster", {})
-    if isinstance(jobs, dict):
-        jobs = {job: _sparse(tasks) for job, tasks in jobs.items()}
-    task = content.get("task", {})
-    index = task.get("index")
-    return TaskConfig(ClusterSpec(jobs), task.get("type"), None if index is None else int(index))
+    content = _object(_parse(environ.get("TF_CONFIG") or "{}", "TF_CONFIG"), "TF_CONFIG")
+    _check_keys(content, _KEYS, "TF_CONFIG")
+    jobs = content.get("cluster")
+    task = _object(content.get("task"), 'TF_CONFIG["task"]')
+    _check_keys(task, _TASK_KEYS, 'TF_CONFIG["task"]')
+    return TaskConfig(
+        cluster=_cluster({} if jobs is None else jobs, 'TF_CONFIG["cluster"]'),
+        job=_text(task, "type", 'TF_CONFIG["task"]'),
+        index=_index(task.get("index")),
+        environment=_text(content, "environment", "TF_CONFIG") or "local",
+        session_master=_text(content, "session_master", "TF_CONFIG"),
+        evaluation_master=_text(content, "eval_session_master", "TF_CONFIG"),
+        model_dir=_text(content, "model_dir", "TF_CONFIG"),
+    )
 
 
-def _sparse(tasks: object) -> object:
-    """JSON has only string keys, task indices are numbers."""
-    if isinstance(tasks, dict):
-        return {int(index): address for index, address in tasks.items()}
-    return tasks
+def parse_cluster(text: str, source: str) -> ClusterSpec:
+    """The cluster that a JSON text describes.
+
+    Args:
+      text: an object from job names to lists of addresses, or to objects from index to address.
+      source: what errors call the text, such as "--cluster".
+
+    Raises:
+      ValueError: if the text is not JSON (json.JSONDecodeError) or not a cluster.
+    """
+    return _cluster(_parse(text, source), source)
+
+
+def _parse(text: str, source: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        found = text[error.pos : error.pos + _N_SHOWN]
+        place = f"before {found!r}" if found else "at its end"
+        raise json.JSONDecodeError(
+            f"{source} is not JSON (names and strings in double quotes, no comma after the last "
+            f"element): {error.msg} {place}",
+            text,
+            error.pos,
+        ) from None
+
+
+def _cluster(jobs: object, source: str) -> ClusterSpec:
+    try:
+        return ClusterSpec(jobs)  # type: ignore[arg-type]  # it checks what it gets
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{source}: {error}") from None
+
+
+def _object(value: object, source: str) -> dict[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        example = '{"type": "worker", "index": 0}'
+        if source == "TF_CONFIG":
+            example = f'{{"cluster": {{"worker": ["host:port"]}}, "task": {example}}}'
+        raise ValueError(f"{source} must be an object such as {example}, got {value!r}")
+    return value
+
+
+def _check_keys(found: Mapping[str, Any], known: tuple[str, ...], source: str) -> None:
+    """Refuses misspelt keys: unknown ones that resemble a known one that is missing."""
+    for key in found:
+        similar = [] if key in known else get_close_matches(key.lower(), known, 1, cutoff=0.7)
+        if similar and similar[0] not in found:
+            raise ValueError(f"{source} has the unknown key {key!r}; did you mean {similar[0]!r}?")
+
+
+def _text(found: Mapping[str, Any], key: str, source: str) -> str | None:
+    value = found.get(key)
+    if value is not None and not isinstance(value, str):
+        raise ValueError(f'{source}["{key}"] must be a string, got {value!r}')
+    return value
+
+
+def _index(value: object) -> int | None:
+    if value is None:
+        return None
+    if isinstance(value, str) and value.isascii() and value.isdigit():
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError(f'TF_CONFIG["task"]["index"] must be a number from 0, got {value!r}')
+    return value

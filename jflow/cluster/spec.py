@@ -4,33 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from jflow.cluster.address import join_address, split_address
 from jflow.cluster.device import Task
-
-DEFAULT_PORT = 2222
-
-
-def split_address(address: str) -> tuple[str, int]:
-    """Host and port of "host:port", "host" (port 2222), "[::1]:port" or "grpc://host:port".
-
-    Raises:
-      ValueError: if the port is not a number from 0 to 65535 or the host is empty.
-    """
-    text = address.removeprefix("grpc://")
-    host, colon, port = text.rpartition(":")
-    if not colon or text.endswith("]"):
-        host, port = text, str(DEFAULT_PORT)
-    host = host.removeprefix("[").removesuffix("]")
-    if not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise ValueError(f"expected an address 'host:port', got {address!r}")
-    return host, int(port)
 
 
 class ClusterSpec:
     """The jobs of a cluster and the addresses of their tasks.
 
+    Addresses are normalized to "host:port" here, once for every reader: an address without a port
+    has port 2222, for the task that listens as for those that connect to it.
+
     Args:
       cluster: a dict from job name to a list of addresses or to a dict from task index to
-        address, or another ClusterSpec. An address without a port means port 2222.
+        address, or another ClusterSpec. An index may be a decimal string, as in JSON.
 
     Raises:
       TypeError: if `cluster` has another form or an address is not a string.
@@ -44,8 +30,8 @@ class ClusterSpec:
             return
         if not isinstance(cluster, Mapping):
             raise TypeError(
-                "a cluster is a dict of lists of addresses, a dict of dicts or a ClusterSpec, "
-                f"got {type(cluster).__name__}"
+                "a cluster is a dict of lists of addresses, such as {'worker': ['host:port']}, a "
+                f"dict of dicts or a ClusterSpec, got {cluster!r}"
             )
         self._jobs = {job: _addresses(job, tasks) for job, tasks in sorted(cluster.items())}
 
@@ -63,7 +49,7 @@ class ClusterSpec:
         return list(self._job(job_name))
 
     def task_address(self, job_name: str, task_index: int) -> str:
-        """The address of a task as it was given. Raises ValueError for an unknown task."""
+        """The address of a task, "host:port". Raises ValueError for an unknown task."""
         try:
             return self._job(job_name)[task_index]
         except KeyError:
@@ -77,10 +63,10 @@ class ClusterSpec:
         return [tasks.get(index) for index in range(max(tasks, default=-1) + 1)]
 
     def as_dict(self) -> dict[str, list[str] | dict[int, str]]:
-        """A list for a job without holes, else a dict by task index."""
+        """A list for a job without holes, a dict by task index for one with holes or no tasks."""
         result: dict[str, list[str] | dict[int, str]] = {}
         for job, tasks in self._jobs.items():
-            dense = list(tasks) == list(range(len(tasks)))
+            dense = tasks and list(tasks) == list(range(len(tasks)))
             result[job] = list(tasks.values()) if dense else dict(tasks)
         return result
 
@@ -119,18 +105,34 @@ def _addresses(job: object, tasks: object) -> dict[int, str]:
     if not isinstance(job, str) or not job:
         raise TypeError(f"a job name is a string, got {job!r}")
     if isinstance(tasks, Mapping):
-        items = sorted(tasks.items())
+        items = [(_index(job, index), address) for index, address in tasks.items()]
     elif isinstance(tasks, Sequence) and not isinstance(tasks, str | bytes):
         items = list(enumerate(tasks))
     else:
         raise TypeError(
             f"the tasks of job {job!r} are a list of addresses or a dict from index to address, "
-            f"got {type(tasks).__name__}"
+            f"got {tasks!r}"
         )
-    for index, address in items:
-        if not isinstance(index, int) or index < 0:
-            raise ValueError(f"a task index of job {job!r} is a number from 0, got {index!r}")
-        if not isinstance(address, str):
-            raise TypeError(f"the address of /job:{job}/task:{index} is not a string: {address!r}")
-        split_address(address)
-    return dict(items)
+    addresses: dict[int, str] = {}
+    for index, address in sorted(items, key=lambda item: item[0]):
+        if index in addresses:
+            raise ValueError(f"job {job!r} has two tasks {index}")
+        addresses[index] = _normalized(Task(job, index), address)
+    return addresses
+
+
+def _index(job: str, index: object) -> int:
+    if isinstance(index, str) and index.isascii() and index.isdigit():
+        return int(index)
+    if not isinstance(index, int) or isinstance(index, bool) or index < 0:
+        raise ValueError(f"a task index of job {job!r} is a number from 0, got {index!r}")
+    return index
+
+
+def _normalized(task: Task, address: object) -> str:
+    if not isinstance(address, str):
+        raise TypeError(f"the address of {task} is not a string: {address!r}")
+    try:
+        return join_address(*split_address(address))
+    except ValueError as error:
+        raise ValueError(f"{task}: {error}") from None

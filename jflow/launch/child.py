@@ -1,7 +1,7 @@
 """The process of one task of a `LocalCluster`: `python -m jflow.launch.child JOB INDEX`.
 
-It tells its address on standard output, learns the cluster from a line on standard input, and
-serves until that input ends, which it does when the parent closes it or dies.
+It tells its address, or why it cannot start, on standard output, learns the cluster from a line on
+standard input, and serves until that input ends, which it does when the parent closes it or dies.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import sys
 from types import FrameType
 from typing import Any
 
+from jflow.errors import OpError
 from jflow.server import Server
 
 
@@ -20,7 +21,12 @@ def main() -> None:
     """Runs the process."""
     job, index = sys.argv[1], int(sys.argv[2])
     signal.signal(signal.SIGTERM, _exit)
-    with Server({job: {index: "127.0.0.1:0"}}, job, index) as server:
+    try:
+        server = Server({job: {index: "127.0.0.1:0"}}, job, index)
+    except OpError as error:
+        _tell({"error": int(error.error_code), "message": error.message})
+        return
+    with server:
         _tell({"address": server.cluster_spec.task_address(job, index)})
         line = sys.stdin.readline()
         if not line:

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import IO, Any, Self
 
 from jflow.cluster import ClusterSpec, Task
-from jflow.errors import DeadlineExceededError, UnavailableError
+from jflow.errors import DeadlineExceededError, UnavailableError, from_code
 
 _STOP_TIMEOUT_S = 10.0
 
@@ -34,6 +34,7 @@ class LocalCluster:
     Raises:
       UnavailableError: if a process ends while it starts.
       DeadlineExceededError: if they take longer than the timeout.
+      OpError: what a task refuses to start with, such as a token that is too short.
     """
 
     def __init__(
@@ -157,7 +158,10 @@ class _Child:
         line = self._pipe(self.process.stdout).readline()
         if not line:
             raise self._ended()
-        return json.loads(line)[key]
+        message = json.loads(line)
+        if "error" in message:
+            raise from_code(message["error"], message["message"], task=str(self.task))
+        return message[key]
 
     def close(self) -> None:
         with suppress(BrokenPipeError):  # it has ended already

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Self
 
-from jflow.cluster import ClusterSpec, Task, read_tf_config, split_address
+from jflow.cluster import ClusterSpec, Task, split_address
 from jflow.errors import InvalidArgumentError, NotFoundError
 from jflow.execution import local_devices
 from jflow.lowering import export_platform
@@ -19,6 +19,7 @@ from jflow.plan import Plan
 from jflow.records import Roots
 from jflow.server.address import listening_host
 from jflow.server.loop import SERVERS, take_64_bits
+from jflow.server.role import which_task
 from jflow.wire import (
     Array,
     Artifacts,
@@ -55,7 +56,8 @@ class Server:
     Raises:
       NotFoundError: if a data root is no directory.
       ValueError: if the task is not told and cannot be inferred.
-      InvalidArgumentError: if the cluster has no such task, or its address is not a loopback one.
+      InvalidArgumentError: if the cluster has no such task, or its address does not resolve, is
+        that of another machine or not a loopback one.
       NotFoundError: if the protocol is unknown.
       UnknownError: if the port is in use.
     """
@@ -73,7 +75,7 @@ class Server:
         if protocol != "grpc":
             raise NotFoundError(f"No server factory registered for protocol {protocol!r}")
         cluster = ClusterSpec(server_or_cluster_def)
-        self._task = _which_task(cluster, job_name, task_index)
+        self._task = which_task(cluster, job_name, task_index)
         self._cluster = cluster
         self._roots = _roots(data_roots)
         self._stopped = threading.Event()
@@ -104,7 +106,10 @@ class Server:
     def start(self) -> None:
         """Starts to listen. Raises as the constructor; does nothing if it has started."""
         if self._host is None:
-            self._host = SERVERS.run(_start(self._task, self._cluster, load_token(), self._roots))
+            # Here and not on the loop, which serves others while a name is looked up.
+            host = listening_host(split_address(self._address)[0], self._task)
+            starting = _start(self._task, self._cluster, host, load_token(), self._roots)
+            self._host = SERVERS.run(starting)
             self._cluster = self._host.welcome().cluster
 
     def connect(self, cluster: ClusterSpec | Mapping[str, object]) -> None:
@@ -206,13 +211,13 @@ class _Host:
         await self.peers.close()
 
 
-async def _start(task: Task, cluster: ClusterSpec, token: str, roots: Roots) -> _Host:
+async def _start(task: Task, cluster: ClusterSpec, bind: str, token: str, roots: Roots) -> _Host:
     host, port = split_address(cluster.task_address(task.job, task.index))
     threads = ThreadPoolExecutor(
         _N_THREADS, thread_name_prefix=f"jflow {task}", initializer=take_64_bits
     )
     server = _Host(task, cluster, token, threads, roots)
-    bound = await server.grpc.start(listening_host(host), port)
+    bound = await server.grpc.start(bind, port)
     shown = f"[{host}]" if ":" in host else host
     server.set_cluster(cluster.replace(task, f"{shown}:{bound}"))
     return server
@@ -252,29 +257,3 @@ class _WorkerCalls:
     def close(self) -> None:
         for handle in self._handles:
             self._worker.release(handle)
-
-
-def _which_task(cluster: ClusterSpec, job: str | None, index: int | None) -> Task:
-    """The task that is meant, by what was said, by TF_CONFIG, or because there is only one."""
-    told = read_tf_config()
-    if job is None and index is None and told.job is not None and told.cluster:
-        job, index = told.job, told.index
-    if job is None:
-        if len(cluster.jobs) != 1:
-            raise ValueError(
-                f"job_name must be given: the cluster has the jobs {cluster.jobs} "
-                "and TF_CONFIG does not say which of them this process is"
-            )
-        (job,) = cluster.jobs
-    tasks = list(cluster.tasks())
-    if index is None:
-        indices = [task.index for task in tasks if task.job == job]
-        if len(indices) != 1:
-            raise ValueError(f"task_index must be given: job {job!r} has the tasks {indices}")
-        (index,) = indices
-    task = Task(job, index)
-    if task not in tasks:
-        raise InvalidArgumentError(
-            f"{task} is not in the cluster, which has {[str(task) for task in tasks]}"
-        )
-    return task

@@ -13,23 +13,41 @@ import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from jflow.errors import PermissionDeniedError
+from jflow.errors import InvalidArgumentError, NotFoundError, PermissionDeniedError
 
 _HEADER = "authorization"
 _N_BYTES = 32
+MIN_LENGTH = 16
+"""Fewest characters of a token that a user made."""
+
+_HOW_TO_MAKE = (
+    "use the token of the other tasks (~/.jflow/token where they run), or one for all of them "
+    "from `python -c 'import secrets; print(secrets.token_hex(32))'`"
+)
 
 
 def load_token(environ: Mapping[str, str] = os.environ) -> str:
-    """The token: JFLOW_TOKEN, else the file JFLOW_TOKEN_FILE or ~/.jflow/token, made if missing.
+    """The token: JFLOW_TOKEN, else the file JFLOW_TOKEN_FILE, else ~/.jflow/token.
+
+    Only the default file is made if it is missing. A new token in a file that was named would
+    differ from that of the other tasks.
 
     Raises:
       PermissionDeniedError: if the file cannot be read or others may read it.
+      NotFoundError: if the file that JFLOW_TOKEN_FILE names does not exist.
+      InvalidArgumentError: if the token is too short or cannot be part of a gRPC header.
     """
-    if environ.get("JFLOW_TOKEN"):
-        return environ["JFLOW_TOKEN"]
-    path = Path(environ.get("JFLOW_TOKEN_FILE") or Path.home() / ".jflow" / "token")
+    told = environ.get("JFLOW_TOKEN", "").strip()
+    if told:
+        return _checked(told, "JFLOW_TOKEN")
+    named = environ.get("JFLOW_TOKEN_FILE")
+    path = Path(named) if named else Path.home() / ".jflow" / "token"
     try:
         if not path.exists():
+            if named:
+                raise NotFoundError(
+                    f"JFLOW_TOKEN_FILE names {named!r}, which does not exist; {_HOW_TO_MAKE}"
+                )
             _create(path)
         mode = path.stat().st_mode
         token = path.read_text().strip()
@@ -39,6 +57,19 @@ def load_token(environ: Mapping[str, str] = os.environ) -> str:
         raise PermissionDeniedError(
             f"the token file {path} must have a token and be readable by its user only; "
             f"run `chmod 600 {path}`, or delete it to get a new one"
+        )
+    return _checked(token, f"the token file {path}")
+
+
+def _checked(token: str, source: str) -> str:
+    if len(token) < MIN_LENGTH:
+        raise InvalidArgumentError(
+            f"{source} has a token of {len(token)} characters, and at least {MIN_LENGTH} are "
+            f"needed so that it cannot be guessed; {_HOW_TO_MAKE}"
+        )
+    if not (token.isascii() and token.isprintable()):
+        raise InvalidArgumentError(
+            f"{source} has a token with characters that are not printable ASCII; {_HOW_TO_MAKE}"
         )
     return token
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.ports import free_ports
+from tests.ports import free_hosts, free_ports
 
 PROGRAMS = Path(__file__).parent.parent / "programs"
 START_TIMEOUT_S = 60
@@ -35,10 +35,14 @@ def run(program: str, *arguments: str, **variables: str) -> list[str]:
 
 
 @contextmanager
-def task(cluster: dict[str, list[str]], job: str, index: int) -> Iterator[subprocess.Popen[str]]:
+def task(
+    how: str, cluster: dict[str, list[str]], job: str, index: int
+) -> Iterator[subprocess.Popen[str]]:
     """A server program, killed at the end: there it would serve for ever."""
+    config = {"cluster": cluster, "task": {"type": job, "index": index}}
     process = subprocess.Popen(
-        [sys.executable, str(PROGRAMS / "task.py"), json.dumps(cluster), job, str(index)],
+        [sys.executable, str(PROGRAMS / "task.py"), how],
+        env=os.environ | {"TF_CONFIG": json.dumps(config)},
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -63,12 +67,15 @@ def wait_until_ready(process: subprocess.Popen[str]) -> str:
 
 @pytest.fixture(scope="module")
 def targets() -> Iterator[dict[str, str]]:
-    """Two servers on this machine, as the books start them: the ports are known beforehand."""
-    ports = free_ports(2)
-    cluster = {"ps": [f"127.0.0.1:{ports[0]}"], "worker": [f"127.0.0.1:{ports[1]}"]}
-    with task(cluster, "ps", 0) as ps, task(cluster, "worker", 0) as worker:
-        for process in (ps, worker):
-            assert wait_until_ready(process).startswith("ready at grpc://127.0.0.1:")
+    """Two servers on this machine, as the books start them: TF_CONFIG gives hosts without ports.
+
+    One program reads the variable itself, the other one has RunConfig read it.
+    """
+    hosts = free_hosts(2)
+    cluster = {"ps": [hosts[0]], "worker": [hosts[1]]}
+    with task("json", cluster, "ps", 0) as ps, task("config", cluster, "worker", 0) as worker:
+        for process, host in zip((ps, worker), hosts, strict=True):
+            assert wait_until_ready(process) == f"ready at grpc://{host}:2222\n"
         yield {job: f"grpc://{addresses[0]}" for job, addresses in cluster.items()}
 
 

@@ -194,6 +194,17 @@ def test_the_processes_of_a_cluster_end_with_the_one_that_started_it() -> None:
     wait_until(lambda: not any(psutil.pid_exists(pid) for pid in pids))
 
 
+def test_what_a_task_refuses_to_start_with_is_the_error_of_its_cluster(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("JFLOW_TOKEN", "short")
+    words = "JFLOW_TOKEN has a token of 5 characters"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=words) as raised:
+        tf.LocalCluster(ps=1, workers=0)
+    assert raised.value.task == "/job:ps/task:0"
+    assert capfd.readouterr() == ("", "")
+
+
 def test_leaving_the_block_leaves_no_process() -> None:
     with tf.LocalCluster(ps=1, workers=1) as cluster:
         pids = [cluster.pid("ps"), cluster.pid("worker")]

@@ -15,6 +15,7 @@ import pytest
 
 import jflow as tf
 from tests.clusters import start_servers
+from tests.ports import free_hosts
 
 
 @pytest.fixture
@@ -128,14 +129,45 @@ def test_an_address_without_a_loopback_needs_consent(monkeypatch: pytest.MonkeyP
         assert server.target.startswith("grpc://0.0.0.0:")
 
 
+def test_tasks_without_ports_reach_each_other_at_port_2222() -> None:
+    first, second = free_hosts(2)
+    cluster = {"ps": [first], "worker": [f"grpc://{second}"]}
+    with tf.train.Server(cluster, "ps"), tf.train.Server(cluster, "worker") as worker:
+        assert worker.target == f"grpc://{second}:2222"
+        with tf.device("/job:ps"):
+            x = tf.Variable(3.0, name="x")
+        with tf.Session(f"grpc://{second}") as session:
+            session.run(x.initializer)
+            assert session.run(x + 1.0) == 4.0
+
+
+def test_tf_config_is_not_read_where_the_task_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TF_CONFIG", "{")
+    with tf.train.Server({"a": ["127.0.0.1:0"], "b": ["127.0.0.1:0"]}, "b", 0) as server:
+        assert "/job:b/task:0" in repr(server)
+
+
+def test_a_role_of_tf_config_that_the_cluster_does_not_have_is_said_to_come_from_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = {"cluster": {"worker": ["a:1"]}, "task": {"type": "chief", "index": 0}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(config))
+    words = r'TF_CONFIG\["task"\] says job \'chief\', which is not in the cluster'
+    with pytest.raises(tf.errors.InvalidArgumentError, match=words):
+        tf.train.Server(config["cluster"])
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "words"),
     [
         (({"a": ["h:1"], "b": ["h:2"]},), ValueError, "job_name must be given"),
         (({"a": ["h:1", "h:2"]}, "a"), ValueError, "task_index must be given"),
-        (({"a": ["h:1"]}, "a", 3), tf.errors.InvalidArgumentError, "/job:a/task:3 is not in"),
-        (({"a": ["h:1"]}, "b", 0), tf.errors.InvalidArgumentError, "is not in the cluster"),
+        (({"a": ["h:1"]}, "a", 3), tf.errors.InvalidArgumentError, "/job:a/task:3, which is not"),
+        (({"a": ["h:1"]}, "b", 0), tf.errors.InvalidArgumentError, "job 'b', which is not in"),
+        (({"a": ["h:1"]}, "b"), tf.errors.InvalidArgumentError, "it has the jobs"),
         (({"a": ["h:1"]}, "a", 0, "carrier pigeon"), tf.errors.NotFoundError, "protocol"),
+        (({"a": ["h:1"]}, "a", "0"), TypeError, "task_index must be of type int, got '0'"),
+        (({"a": ["h:1"]}, 0), TypeError, "job_name must be of type str, got 0"),
         ((["h:1"],), TypeError, "dict of lists"),
     ],
 )
@@ -159,7 +191,7 @@ def test_tf_config_tells_which_task_a_server_is(monkeypatch: pytest.MonkeyPatch)
 def test_a_wrong_token_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     a = tf.constant(1.0)
     with tf.train.Server({"local": ["127.0.0.1:0"]}) as server:
-        monkeypatch.setenv("JFLOW_TOKEN", "not the one")
+        monkeypatch.setenv("JFLOW_TOKEN", "another token than theirs")
         with tf.Session(server.target) as session:
             with pytest.raises(tf.errors.UnauthenticatedError, match="token"):
                 session.run(a)

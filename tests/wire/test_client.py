@@ -354,7 +354,7 @@ def test_a_server_that_comes_late_is_waited_for(host):
                 client.close()
 
 
-@pytest.mark.parametrize("token", ["wrong", TOKEN + " "])
+@pytest.mark.parametrize("token", ["another token than theirs", TOKEN + "!"])
 def test_a_wrong_token_is_unauthenticated(server, host, monkeypatch, token):
     monkeypatch.setenv("JFLOW_TOKEN", token)
     with pytest.raises(errors.UnauthenticatedError, match="JFLOW_TOKEN"):

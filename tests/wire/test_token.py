@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 import jflow
-from jflow.errors import PermissionDeniedError
+from jflow.errors import InvalidArgumentError, NotFoundError, PermissionDeniedError
 from jflow.wire import token as token_module
 from jflow.wire.token import credentials, is_authorized, load_token
+
+SECRET = "a secret of sixteen letters or more"
 
 # Loads the one module without the rest of jflow, so that the processes start at once.
 RACER = """
@@ -84,7 +86,8 @@ def test_who_finds_no_token_but_comes_second_takes_the_first_one_s(path, monkeyp
 
 
 def test_a_token_in_the_environment_comes_before_every_file(path):
-    assert load_token({"JFLOW_TOKEN": "secret", "JFLOW_TOKEN_FILE": "/nowhere"}) == "secret"
+    environ = {"JFLOW_TOKEN": SECRET, "JFLOW_TOKEN_FILE": "/nowhere"}
+    assert load_token(environ) == SECRET
     assert not path.exists()
 
 
@@ -92,19 +95,51 @@ def test_an_empty_variable_is_as_good_as_none(path):
     assert load_token({"JFLOW_TOKEN": "", "JFLOW_TOKEN_FILE": ""}) == path.read_text()
 
 
-def test_the_file_may_be_elsewhere_and_is_made_there(path, tmp_path):
-    elsewhere = tmp_path / "deep" / "er" / "secret"
-    made = load_token({"JFLOW_TOKEN_FILE": str(elsewhere)})
-    assert elsewhere.read_text() == made
-    assert (_mode(elsewhere), _mode(elsewhere.parent)) == (0o600, 0o700)
+def test_the_file_may_be_elsewhere(path, tmp_path):
+    elsewhere = tmp_path / "secret"
+    elsewhere.write_text(SECRET)
+    elsewhere.chmod(0o600)
+    assert load_token({"JFLOW_TOKEN_FILE": str(elsewhere)}) == SECRET
+    assert not path.exists()
+
+
+def test_a_named_file_that_does_not_exist_is_an_error_and_is_not_made(path, tmp_path):
+    elsewhere = tmp_path / "secret"
+    with pytest.raises(NotFoundError, match=f"^JFLOW_TOKEN_FILE names '{elsewhere}'.*secrets"):
+        load_token({"JFLOW_TOKEN_FILE": str(elsewhere)})
+    assert not elsewhere.exists()
     assert not path.exists()
 
 
 def test_space_around_the_token_does_not_count(tmp_path):
     file = tmp_path / "token"
-    file.write_text("  secret\n")
+    file.write_text(f"  {SECRET}\n")
     file.chmod(0o600)
-    assert load_token({"JFLOW_TOKEN_FILE": str(file)}) == "secret"
+    assert load_token({"JFLOW_TOKEN_FILE": str(file)}) == SECRET
+    assert load_token({"JFLOW_TOKEN": f" {SECRET}\n"}) == SECRET
+
+
+@pytest.mark.parametrize(
+    ("token", "words"),
+    [
+        ("x", "has a token of 1 characters, and at least 16"),
+        ("fifteen letters", "has a token of 15 characters, and at least 16"),
+        ("a token with an \u00e4 in it", "not printable ASCII"),
+        ("a token of\nseveral lines", "not printable ASCII"),
+    ],
+)
+def test_a_token_that_is_short_or_no_header_is_refused_and_not_shown(tmp_path, token, words):
+    file = tmp_path / "token"
+    file.write_text(token)
+    file.chmod(0o600)
+    for source, environ in (
+        ("JFLOW_TOKEN", {"JFLOW_TOKEN": token}),
+        (f"the token file {file}", {"JFLOW_TOKEN_FILE": str(file)}),
+    ):
+        with pytest.raises(InvalidArgumentError, match=f"^{source} .*{words}.*secrets") as raised:
+            load_token(environ)
+        assert f"'{token}'" not in str(raised.value)
+        assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o644, 0o620, 0o601, 0o660, 0o777])

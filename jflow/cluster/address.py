@@ -1,0 +1,62 @@
+"""Network addresses of tasks: "host:port", with port 2222 where none is given."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+
+DEFAULT_PORT = 2222
+_SCHEME = "grpc://"
+_HOST = re.compile(r"[^\s/:\[\]]+")
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port of "host:port", "host" (port 2222), "[::1]:port" or "grpc://host:port".
+
+    Raises:
+      ValueError: if the host is missing or malformed, or the port is not a number up to 65535.
+    """
+    if not address:
+        raise ValueError("the address is empty; expected 'host:port', or 'host' for port 2222")
+    text = address.removeprefix(_SCHEME)
+    if "://" in text:
+        raise ValueError(f"the address {address!r} must begin with 'grpc://' or no scheme at all")
+    host, colon, port = text.rpartition(":")
+    if not colon or text.endswith("]"):
+        host, port = text, str(DEFAULT_PORT)
+    host = _checked_host(host, address)
+    if not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise ValueError(
+            f"the port of the address {address!r} is {port!r}, which is not a number from 0 to "
+            f"65535; expected for example '{host}:{DEFAULT_PORT}'"
+        )
+    return host, int(port)
+
+
+def join_address(host: str, port: int) -> str:
+    """The address of a host and a port, with an IPv6 host in square brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _checked_host(host: str, address: str) -> str:
+    """The host without brackets. Raises ValueError if it cannot be one."""
+    if host.startswith("[") and host.endswith("]"):
+        inside = host[1:-1]
+        try:
+            ipaddress.IPv6Address(inside)
+        except ValueError:
+            raise ValueError(
+                f"the address {address!r} has in square brackets what is not an IPv6 address"
+            ) from None
+        return inside
+    if any(mark in host for mark in ":[]"):
+        raise ValueError(
+            f"the address {address!r} has a host with colons or unmatched brackets; an IPv6 "
+            f"address is written in square brackets, as in '[::1]:{DEFAULT_PORT}'"
+        )
+    if not _HOST.fullmatch(host):
+        raise ValueError(
+            f"the address {address!r} has no host, or one with spaces or slashes; "
+            "expected 'host:port', or 'host' for port 2222"
+        )
+    return host

@@ -1,0 +1,3 @@
+"""Names that TensorFlow 1 has under tf.contrib."""
+
+from jflow.contrib import learn as learn

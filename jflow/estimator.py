@@ -1,0 +1,3 @@
+"""Configuration of a process in a cluster, under TensorFlow's name tf.estimator."""
+
+from jflow.cluster.estimator import RunConfig as RunConfig

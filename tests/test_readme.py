@@ -1,0 +1,110 @@
+"""README, as a newcomer reads it: installs the wheel, pastes the code, looks at the picture."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import venv
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+import jflow as tf
+
+ROOT = Path(__file__).parent.parent
+PAGE = (ROOT / "README.md").read_text()
+BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+SCREEN = 25
+"""Lines of the page, at most, before its first program."""
+
+# Runs the blocks one after another in one namespace, as cells of a notebook do.
+READER = """
+import sys
+import jflow
+print(jflow.__file__)
+names = {"__name__": "__main__"}
+for number, block in enumerate(sys.argv[1:]):
+    print(f"-- block {number}", flush=True)
+    exec(compile(block, f"block {number} of README.md", "exec"), names)
+"""
+
+
+def run(*command: str | Path, **options: object) -> str:
+    """Runs a command to its end; what it printed."""
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=100, check=False, **options
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `pip install .` builds."""
+    folder = tmp_path_factory.mktemp("wheel")
+    run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder, cwd=ROOT)
+    (wheel,) = folder.iterdir()
+    return wheel
+
+
+@pytest.fixture(scope="module")
+def read(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Sequence[str]]:
+    """Installs the wheel in a fresh environment and runs all blocks there, in an empty folder.
+
+    Returns:
+      The folder, and what each block printed. What jflow depends on is this environment's.
+    """
+    folder = tmp_path_factory.mktemp("home")
+    environment = folder / "environment"
+    venv.create(environment, with_pip=False)
+    (site,) = environment.glob("lib/*/site-packages")
+    packages = [path for path in sys.path if Path(path).name == "site-packages"]
+    (site / "dependencies.pth").write_text("\n".join(packages))
+    python = environment / "bin" / "python"
+    pip = [sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check"]
+    run(*pip, "install", "--quiet", "--no-deps", "--no-index", wheel)
+    variables = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    variables["HOME"] = str(folder)
+    printed = run(python, "-c", READER, *BLOCKS, cwd=folder, env=variables)
+    origin, *outputs = re.split(r"-- block \d+\n", printed)
+    assert Path(origin.strip()).is_relative_to(site)
+    version = run(environment / "bin" / "jflow", "--version", cwd=folder, env=variables)
+    assert version == f"jflow {tf.__version__}\n"
+    return folder, outputs
+
+
+def test_the_wheel_has_the_package_with_its_types_and_data_and_nothing_else(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    assert {"jflow/py.typed", "jflow/demo/digits.npz", "jflow/wire/v1/plan_pb2.pyi"} <= names
+    assert {name.split("/")[0] for name in names} == {
+        "jflow",
+        f"jflow-{tf.__version__}.dist-info",
+    }
+
+
+def test_the_blocks_run_in_order_and_print_what_they_say(
+    read: tuple[Path, Sequence[str]],
+) -> None:
+    _, outputs = read
+    said = [re.findall(r"print\(.*\)\s+# ([^:\n]+)", block) for block in BLOCKS]
+    assert [output.splitlines() for output in outputs] == said
+    assert sum(map(len, said)) >= 2
+
+
+def test_the_picture_is_what_the_first_program_saves(read: tuple[Path, Sequence[str]]) -> None:
+    folder, _ = read
+    drawn = (folder / "train.svg").read_text()
+    kept = (ROOT / "docs" / "train.svg").read_text()
+    assert drawn == kept, "run README's first program and copy its train.svg to docs/"
+
+
+def test_the_first_screen_has_the_picture_and_how_to_install() -> None:
+    screen = PAGE.split("```python")[0]
+    assert screen.count("\n") <= SCREEN
+    assert "pip install" in screen
+    assert 'src="docs/train.svg"' in screen
