@@ -150,7 +150,7 @@ class Dataset:
             dtype, or a value that stands for a missing one and says the dtype. Columns that are not
             named are `bytes`.
           field_delim, use_quote_delim, na_value: as for `jflow.decode_csv`; fields in quotes may
-            hold ends of lines. Empty lines are skipped.
+            hold ends of lines, which are read as "\\n". Empty lines are skipped.
           skip_header_lines: lines at the start of each file that are not read.
 
         Raises:

@@ -201,7 +201,6 @@ BAD_QUEUES: dict[str, tuple[Any, ...]] = {
     "capacity of a boolean": (True, [tf.int32]),
     "capacity of None": (None, [tf.int32]),
     "dtype": (10, ["nonsense"]),
-    "wide dtype": (10, [tf.int64]),
     "object dtype": (10, [object]),
     "number of shapes": (10, [tf.int32], [(), ()]),
     "shape": (10, [tf.int32], [("x",)]),

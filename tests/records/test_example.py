@@ -92,6 +92,14 @@ def test_lists_of_any_length_are_sparse_or_padded(rows):
     assert padded.tolist() == [row + [-9] * (longest - len(row)) for row in rows]
 
 
+def test_an_empty_list_is_one_of_any_dtype():
+    examples = [encode_example({"x": items}) for items in ([], [], ["a"])]
+    assert _lists(_parse(examples, {"x": VarLenFeature("string")})["x"], 3) == [[], [], [b"a"]]
+    for dtype in ("int64", "float32", "string"):
+        assert _lists(_parse(examples[:2], {"x": VarLenFeature(dtype)})["x"], 2) == [[], []]
+    assert _parse(examples[:1], {"x": FixedLenFeature([], "int64", 7)})["x"].tolist() == [7]
+
+
 def test_sequences_of_arrays_are_padded_with_zeros():
     examples = [encode_example({"x": [1.0, 2, 3, 4]}), encode_example({"x": [5.0, 6]}), b""]
     found = _parse(examples, {"x": FixedLenSequenceFeature([2], "float32")})["x"]
