@@ -66,7 +66,8 @@ def as_dtype(dtype: Any) -> Dtype:
 
 def host_dtype(dtype: Any) -> Dtype:
     """As `as_dtype`, for values of the host, which may be of 64 bits though programs take none."""
-    if isinstance(dtype, HostDtype) or is_key(dtype) or dtype == string.name:
+    is_text = isinstance(dtype, str) and dtype == string.name
+    if is_text or isinstance(dtype, HostDtype) or is_key(dtype):
         return as_dtype(dtype)
     wanted = np.dtype(dtype)
     return _native(wanted) if is_switched_off(wanted) else as_dtype(wanted)

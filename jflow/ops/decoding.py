@@ -398,8 +398,8 @@ def _cast_array(value: Any, dtype: Any) -> Any:
 def _default(graph: Graph | None, value: Any) -> Any:
     """The default of a column: a value, or an empty array where there is none."""
     if isinstance(value, type | np.dtype | HostDtype):
-        empty = np.empty(0, object if value in (string, str, bytes) else _number(value))
-        dtype = string if empty.dtype == object else empty.dtype
+        dtype = host_dtype(value)
+        empty = np.empty(0, object if dtype is string else _number(dtype))
         return empty if graph is None else graph.constant(empty, dtype, on_host=True)
     return _on_host(graph, value)
 

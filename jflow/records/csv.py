@@ -112,8 +112,9 @@ class Layout:
           BadRecordError: if it is not a record, or has another number of fields.
         """
         fields = self.all_fields(record, index)
-        n_fields, wanted = len(fields), f"{self._n_fields}{'' if self._exact else ' or more'}"
+        n_fields = len(fields)
         if n_fields < self._n_fields or (self._exact and n_fields > self._n_fields):
+            wanted = f"{self._n_fields}{'' if self._exact else ' or more'}"
             raise BadRecordError(
                 index,
                 lambda at, _: (

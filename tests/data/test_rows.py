@@ -6,6 +6,7 @@ import csv
 import io
 from functools import partial
 
+import ml_dtypes
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -51,6 +52,29 @@ class TestCsv:
         assert [*rows[0]] == ["name", "age", "height"]
         assert [type(value) for value in rows[0].values()] == [bytes, np.int64, np.float32]
         assert str(typed.element_spec) == "{'age': int64[], 'height': float32[], 'name': object[]}"
+
+    @pytest.mark.parametrize(
+        ("dtype", "value"),
+        [
+            (tf.int64, np.int64(7)),
+            (np.dtype(np.uint64), np.uint64(7)),
+            (float, np.float64(7)),
+            (int, np.int64(7)),
+            (tf.bfloat16, ml_dtypes.bfloat16(7)),
+            (tf.string, b"7"),
+            (str, b"7"),
+            (bytes, b"7"),
+            (0, np.int32(7)),
+            (0.0, np.float32(7)),
+            ("", b"7"),
+            (np.zeros(1), np.float64(7)),
+        ],
+        ids=str,
+    )
+    def test_a_default_says_the_dtype(self, write, dtype, value) -> None:
+        path = write("a,b\n7,1\n")
+        (row,) = Dataset.from_csv(path, record_defaults={"a": dtype})
+        assert (row["a"], type(row["a"])) == (value, type(value))
 
     def test_without_defaults_every_column_is_bytes(self, write) -> None:
         rows = list(Dataset.from_csv(write(PEOPLE)))
