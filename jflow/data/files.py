@@ -55,7 +55,10 @@ def named(files: Path | Sequence[Path]) -> list[str]:
 def check_kind(kind: str) -> None:
     """Refuses what is no kind of file."""
     if kind not in KINDS:
-        raise errors.InvalidArgumentError(f"files are of a kind in {KINDS}, got {kind!r}")
+        raise errors.InvalidArgumentError(
+            f"files are of a kind in {KINDS}, got {kind!r}; "
+            "for rows as dictionaries use Dataset.from_csv or Dataset.from_parquet"
+        )
 
 
 def shown(kind: str, files: Sequence[str], options: Mapping[str, Any]) -> str:
