@@ -219,7 +219,11 @@ def _as_varint(value: int) -> bytes:
 
 
 def _as_list(key: str, value: Any) -> tuple[str, int, Sequence[Any]]:
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        # NumPy makes text of bytes beside text, which may not be ASCII; and refuses ragged lists.
+        array = np.asarray(value, object)
     if not array.size and not hasattr(value, "dtype"):
         return key, NO_LIST, ()
     kind = array.dtype.kind
