@@ -11,6 +11,7 @@ from jflow.data.element import as_element
 from jflow.data.engine import grain
 from jflow.data.function import AtElement
 from jflow.data.stream import State
+from jflow.graph.stack import EagerDecoding
 
 _END = object()
 
@@ -26,7 +27,7 @@ class Counted(grain.DatasetIterator[Any]):
         self._values: collections.abc.Iterator[Any] | None = None
 
     def __next__(self) -> Any:
-        with AtElement(self._step, self._given):
+        with AtElement(self._step, self._given), EagerDecoding():
             if self._values is None:
                 self._values = self._opened()
             value = next(self._values, _END)

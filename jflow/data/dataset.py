@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import operator
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
-from typing import Any, TypeAlias
+from typing import Any
 
-import jax
 import numpy as np
 
 from jflow import errors
 from jflow.data import element as elements
-from jflow.data import files as record_files
+from jflow.data import sources
 from jflow.data import stage as stages
-from jflow.data.counted import Counted
 from jflow.data.element import TensorSpec, as_element
 from jflow.data.engine import grain
+from jflow.data.files import Path
 from jflow.data.function import Call, name_of
-from jflow.data.generators import find_generator
 from jflow.data.interleave import Interleaved
 from jflow.data.iterator import DatasetIterator
 from jflow.data.position import PositionStore
-from jflow.data.rows import Numbers, Slices
-from jflow.data.stage import Epochs, Stage
+from jflow.data.rows import Numbers
+from jflow.data.stage import Build, Epochs, Stage
 from jflow.data.stream import Cursor, Stream
-
-Build: TypeAlias = Callable[[Epochs], Stage]
 
 
 class Dataset:
@@ -59,17 +54,7 @@ class Dataset:
         Raises:
           InvalidArgumentError: an array has no first axis, or their lengths differ.
         """
-        arrays = jax.tree.map(_as_rows, tensors, is_leaf=lambda leaf: isinstance(leaf, list))
-        lengths = {array.shape[0] if array.ndim else None for array in jax.tree.leaves(arrays)}
-        if len(lengths) != 1 or None in lengths:
-            raise errors.InvalidArgumentError(
-                "from_tensor_slices expects arrays with first axes of one length, got "
-                f"{elements.spec_of(arrays)}"
-            )
-        spec = elements.unbatched_spec(elements.spec_of(arrays))
-        rows = Slices(arrays, lengths.pop() or 0)
-        step = f"from_tensor_slices({len(rows)} x {spec})"
-        return cls([step], lambda _: grain.MapDataset.source(rows), lambda: spec)
+        return cls(*sources.tensor_slices(tensors))
 
     @classmethod
     def from_tensors(cls, tensors: Any) -> Dataset:
@@ -104,15 +89,7 @@ class Dataset:
           NotFoundError: no generator has the name.
           InvalidArgumentError: the arguments are not fit for JSON.
         """
-        function = find_generator(generator) if isinstance(generator, str) else generator
-        name = generator if isinstance(generator, str) else name_of(generator)
-        try:
-            shown = json.dumps(list(args))
-        except (TypeError, ValueError) as error:
-            raise errors.InvalidArgumentError(
-                f"the arguments of the generator {name} must be fit for JSON, got {args!r:.200}"
-            ) from error
-        return cls._counted(f"from_generator({name}, {shown})", lambda: function(*args))
+        return cls(*sources.generator(generator, args))
 
     @classmethod
     def from_iterable(cls, iterable: Iterable[Any]) -> Dataset:
@@ -125,24 +102,12 @@ class Dataset:
         Raises:
           InvalidArgumentError: it is an iterator, which can be read only once.
         """
-        if isinstance(iterable, Iterator):
-            raise errors.InvalidArgumentError(
-                f"from_iterable needs what can be iterated again, got {type(iterable).__name__}, "
-                "which ends after one pass; give the function that makes it to from_generator"
-            )
-        return cls._counted(f"from_iterable({type(iterable).__name__})", lambda: iterable)
-
-    @classmethod
-    def _counted(cls, step: str, start: Callable[[], Iterable[Any]]) -> Dataset:
-        def build(_: Epochs) -> Stage:
-            return Stream(lambda: Counted(step, start))
-
-        return cls([step], build, lambda: elements.spec_of(_first(build, step)))
+        return cls(*sources.iterable(iterable))
 
     @classmethod
     def from_files(
         cls,
-        files: record_files.Path | Sequence[record_files.Path],
+        files: Path | Sequence[Path],
         kind: str = "text",
         **options: Any,
     ) -> Dataset:
@@ -160,17 +125,75 @@ class Dataset:
           NotFoundError: the pattern matches nothing.
           InvalidArgumentError: there is no such kind.
         """
-        record_files.check_kind(kind)
-        paths = record_files.named(files)
+        return cls(*sources.files(files, kind, options))
 
-        def build(_: Epochs) -> Stage:
-            if kind == "array_record":
-                records: Any = grain.sources.ArrayRecordDataSource(paths)
-                return grain.MapDataset.source(records)
-            return Stream(lambda: record_files.FileRecords(kind, paths, options))
+    @classmethod
+    def from_csv(
+        cls,
+        files: Path | Sequence[Path],
+        *,
+        column_names: Sequence[str] | None = None,
+        columns: Sequence[str] | None = None,
+        record_defaults: Mapping[str, Any] | Sequence[Any] | None = None,
+        field_delim: str = ",",
+        use_quote_delim: bool = True,
+        na_value: str = "",
+        skip_header_lines: int = 0,
+    ) -> Dataset:
+        """The rows of CSV files, each a dictionary of scalars by the names of the columns.
 
-        step = record_files.shown(kind, paths, options)
-        return cls([step], build, lambda: elements.spec_of(_first(build, step)))
+        Args:
+          files: as for `from_files`.
+          column_names: of all columns in their order; None takes them from each file's first line.
+          columns: names of those to read, where it is not all.
+          record_defaults: as for `jflow.decode_csv`, by the names of columns or in their order: a
+            dtype, or a value that stands for a missing one and says the dtype. Columns that are not
+            named are `bytes`.
+          field_delim, use_quote_delim, na_value: as for `jflow.decode_csv`; fields in quotes may
+            hold ends of lines, which are read as "\\n". Empty lines are skipped.
+          skip_header_lines: lines at the start of each file that are not read.
+
+        Raises:
+          NotFoundError: the pattern matches nothing.
+          InvalidArgumentError: while reading, there is no such column, or a row cannot be read; the
+            message names the file, the line and the column.
+        """
+        options = {
+            "column_names": column_names,
+            "columns": columns,
+            "field_delim": field_delim,
+            "use_quote_delim": use_quote_delim,
+            "na_value": na_value,
+            "skip_header_lines": skip_header_lines,
+        }
+        return cls(*sources.csv(files, record_defaults or {}, options))
+
+    @classmethod
+    def from_parquet(
+        cls,
+        files: Path | Sequence[Path],
+        *,
+        columns: Sequence[str] | None = None,
+        record_defaults: Mapping[str, Any] | None = None,
+    ) -> Dataset:
+        """The rows of Parquet files, each a dictionary of scalars by the names of the columns.
+
+        Numbers, booleans and dates keep their dtypes, text and binary values are `bytes`, and lists
+        of these are arrays. Needs `jflow[data]`.
+
+        Args:
+          files: as for `from_files`.
+          columns: names of those to read, where it is not all.
+          record_defaults: by the names of columns, what stands for null; elsewhere it is an error.
+
+        Raises:
+          NotFoundError: the pattern matches nothing.
+          UnimplementedError: pyarrow is not installed.
+          InvalidArgumentError: while reading, there is no such column, or a value is null; the
+            message names the file, the row and the column.
+        """
+        options = {"columns": columns, "record_defaults": record_defaults or {}}
+        return cls(*sources.parquet(files, options))
 
     # Transformations of each element.
 
@@ -195,7 +218,7 @@ class Dataset:
 
         def spec() -> Any:
             # What the function makes of an axis without a fixed length is not known.
-            one = elements.spec_of(_first(build, call.step))
+            one = elements.spec_of(stages.first_element(build, call.step))
             return elements.loosened(one, elements.unknown_axes(self.element_spec))
 
         return Dataset([*self.steps, call.step], build, spec)
@@ -365,7 +388,7 @@ class Dataset:
             return Stream(start, stages.streamed(self._build(epochs)))
 
         def spec() -> Any:
-            inner: Dataset = call(0, _first(self._build, call.step))
+            inner: Dataset = call(0, stages.first_element(self._build, call.step))
             return inner.element_spec
 
         step = f"interleave({name_of(function)}, {lanes}, {block})"
@@ -442,27 +465,6 @@ def _joined(step: str, datasets: Sequence[Dataset]) -> list[str]:
         for line in dataset.steps
     ]
     return [*steps, f"{step}({len(datasets)})"]
-
-
-def _first(build: Build, step: str) -> Any:
-    iterator = iter(stages.streamed(build(())))
-    try:
-        return next(iterator)
-    except StopIteration:
-        raise errors.OutOfRangeError(
-            f"{step} has no element, so that their shapes and dtypes are not known"
-        ) from None
-    finally:
-        iterator.close()
-
-
-def _as_rows(leaf: Any) -> np.ndarray[Any, Any]:
-    strings = isinstance(leaf, list) and leaf and isinstance(leaf[0], str | bytes)
-    rows = np.asarray(leaf, dtype=object if strings else None)
-    rows = rows.astype(object) if rows.dtype.kind in "US" else rows.view()
-    # A row is part of the array: a function that wrote into it would change the data.
-    rows.flags.writeable = False
-    return rows
 
 
 def _as_dataset(value: Any) -> Dataset:

@@ -14,6 +14,7 @@ import jax
 import numpy as np
 
 from jflow import errors
+from jflow.graph import Tensor
 
 
 @dataclass(frozen=True, repr=False)
@@ -46,6 +47,12 @@ def as_element(value: Any) -> Any:
 def _as_leaf(leaf: Any) -> Any:
     if isinstance(leaf, np.ndarray | np.generic | str | bytes):
         return leaf
+    if isinstance(leaf, Tensor):
+        raise errors.InvalidArgumentError(
+            f"the leaves of an element must be arrays, got {leaf!r}, an operation of a graph; "
+            "a function of a dataset computes with NumPy or jax.numpy, and the decoders of jflow "
+            "give arrays there where they are given arrays"
+        )
     array = np.asarray(leaf)
     if array.dtype == object:
         raise errors.InvalidArgumentError(

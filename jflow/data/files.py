@@ -1,17 +1,18 @@
-"""Files of records as a source: one after the other, each as `jflow.records` reads it."""
+"""Files as a source, read one after the other: records as bytes, or rows in blocks of arrays."""
 
 from __future__ import annotations
 
 import glob
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any, Generic, Protocol, TypeVar
 
 from jflow import errors
 from jflow.data.engine import grain
 from jflow.data.stream import State
-from jflow.records import Records, Roots, open_records
+from jflow.records import CsvBlocks, ParquetBlocks, Records, Roots, open_records
 
 READERS = {
     "text": "TextLineReader",
@@ -22,6 +23,20 @@ READERS = {
 KINDS = (*READERS, "array_record")
 
 Path = str | os.PathLike[str]
+
+
+class Reader(Protocol):
+    """Reads one file from front to back."""
+
+    @property
+    def position(self) -> Any:
+        """Where reading goes on, fit for JSON."""
+
+    def close(self) -> None:
+        """Closes the file."""
+
+
+Open = TypeVar("Open", bound=Reader)
 
 
 def named(files: Path | Sequence[Path]) -> list[str]:
@@ -40,7 +55,10 @@ def named(files: Path | Sequence[Path]) -> list[str]:
 def check_kind(kind: str) -> None:
     """Refuses what is no kind of file."""
     if kind not in KINDS:
-        raise errors.InvalidArgumentError(f"files are of a kind in {KINDS}, got {kind!r}")
+        raise errors.InvalidArgumentError(
+            f"files are of a kind in {KINDS}, got {kind!r}; "
+            "for rows as dictionaries use Dataset.from_csv or Dataset.from_parquet"
+        )
 
 
 def shown(kind: str, files: Sequence[str], options: Mapping[str, Any]) -> str:
@@ -50,34 +68,45 @@ def shown(kind: str, files: Sequence[str], options: Mapping[str, Any]) -> str:
     return f"from_files({kind}, {len(files)} files, sha256 of their names {digest}{extra})"
 
 
-class FileRecords(grain.DatasetIterator[Any]):
-    """The records of files, as bytes; its position is a file and its reader's position."""
+# A dataset runs in its user's own process, which may read what the user may.
+_ROOTS = Roots.anywhere()
 
-    def __init__(self, kind: str, files: Sequence[str], options: Mapping[str, Any]) -> None:
+
+class Files(grain.DatasetIterator[Any], Generic[Open]):
+    """What is in files; its position is a file and its reader's position.
+
+    Args:
+      files: their names.
+      start: opens one, at a position or at its start if that is None.
+      read: gives the next element of an open file, None at its end.
+    """
+
+    def __init__(
+        self,
+        files: Sequence[str],
+        start: Callable[[bytes, Any], Open],
+        read: Callable[[Open], Any],
+    ) -> None:
         super().__init__()
-        self._kind = kind
         self._files = files
-        self._options = options
+        self._start = start
+        self._read = read
         self._current = 0
-        self._reader: Records | None = None
+        self._reader: Open | None = None
 
-    def __next__(self) -> bytes:
+    def __next__(self) -> Any:
         while self._current < len(self._files):
             if self._reader is None:
                 self._reader = self._open(None)
-            record = self._reader.read()
-            if record is not None:
-                return record[1]
+            element = self._read(self._reader)
+            if element is not None:
+                return element
             self._close_reader()
             self._current += 1
         raise StopIteration
 
-    def _open(self, position: Any) -> Records:
-        # A dataset runs in its user's own process, which may read what the user may.
-        name = os.fsencode(self._files[self._current])
-        return open_records(
-            READERS[self._kind], name, self._options, Roots.anywhere(), position=position
-        )
+    def _open(self, position: Any) -> Open:
+        return self._start(os.fsencode(self._files[self._current]), position)
 
     def get_state(self) -> State:
         position = None if self._reader is None else self._reader.position
@@ -97,3 +126,61 @@ class FileRecords(grain.DatasetIterator[Any]):
     def close(self) -> None:
         self._close_reader()
         super().close()
+
+
+def records_of(kind: str, files: Sequence[str], options: Mapping[str, Any]) -> Files[Records]:
+    """The records of files, as bytes."""
+
+    def start(name: bytes, position: Any) -> Records:
+        return open_records(READERS[kind], name, options, _ROOTS, position=position)
+
+    return Files(files, start, _next_record)
+
+
+def _next_record(reader: Records) -> bytes | None:
+    found = reader.read()
+    return None if found is None else found[1]
+
+
+class Blocks(Reader, Protocol):
+    """Reads the rows of one file in blocks."""
+
+    columns: list[str]
+    """Names of the columns that are read."""
+
+    def read(self) -> dict[str, Any] | None:
+        """Arrays by the names of the columns, None at the end."""
+
+
+BLOCKS: Mapping[str, Callable[..., Blocks]] = {"csv": CsvBlocks, "parquet": ParquetBlocks}
+
+
+def blocks_of(kind: str, files: Sequence[str], options: Mapping[str, Any]) -> Files[Blocks]:
+    """The rows of files, in blocks; all files must have the columns of the first one."""
+
+    @cache
+    def columns_of_first() -> list[str]:
+        first = BLOCKS[kind](os.fsencode(files[0]), _ROOTS, **options)
+        first.close()
+        return first.columns
+
+    def start(name: bytes, position: Any) -> Blocks:
+        opened = BLOCKS[kind](name, _ROOTS, position, **options)
+        if name != os.fsencode(files[0]) and {*opened.columns} != {*columns_of_first()}:
+            opened.close()
+            raise errors.InvalidArgumentError(
+                f"{os.fsdecode(name)} has the columns {opened.columns}, and the first file, "
+                f"{files[0]}, has {columns_of_first()}; choose those in common by columns="
+            )
+        return opened
+
+    return Files(files, start, _next_block)
+
+
+def _next_block(reader: Blocks) -> dict[str, Any] | None:
+    return reader.read()
+
+
+def rows_of(block: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The rows of a block, by the names of the columns in their order."""
+    return [dict(zip(block, row, strict=True)) for row in zip(*block.values(), strict=True)]

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from jflow.graph.stack import EagerDecoding
+
 
 def name_of(function: Callable[..., Any]) -> str:
     """The name a user knows a function by: what a saved position calls it, too."""
@@ -52,6 +54,6 @@ class Call:
     finish: Callable[[Any], Any]
 
     def __call__(self, number: int, element: Any) -> Any:
-        with AtElement(self.step, number):
+        with AtElement(self.step, number), EagerDecoding():
             spread = element if type(element) is tuple else (element,)
             return self.finish(self.function(*spread))

@@ -22,6 +22,7 @@ Elements = grain.IterDataset[Any]
 Stage = Rows | Elements
 Epochs = tuple[int, ...]
 """Which repetition this is, for each `repeat` around a stage, the outermost first."""
+Build = Callable[[Epochs], Stage]
 
 _IN_THIS_THREAD = grain.ReadOptions(num_threads=0, prefetch_buffer_size=0)
 
@@ -35,6 +36,23 @@ def streamed(stage: Stage) -> Elements:
         return stage.to_iter_dataset(_IN_THIS_THREAD)
     numbers = grain.MapDataset.range(len(stage)).to_iter_dataset(_IN_THIS_THREAD)
     return Stream(partial(Parallel, call=stage.__getitem__, threads=threads), numbers)
+
+
+def first_element(build: Build, step: str) -> Any:
+    """The first element of what `build` makes, which is iterated for it.
+
+    Raises:
+      OutOfRangeError: if there is none; the message calls it by `step`.
+    """
+    iterator = iter(streamed(build(())))
+    try:
+        return next(iterator)
+    except StopIteration:
+        raise errors.OutOfRangeError(
+            f"{step} has no element, so that their shapes and dtypes are not known"
+        ) from None
+    finally:
+        iterator.close()
 
 
 def mapped(stage: Stage, call: Callable[[int, Any], Any], threads: int = 0) -> Stage:

@@ -64,6 +64,15 @@ def as_dtype(dtype: Any) -> Dtype:
     return wanted
 
 
+def host_dtype(dtype: Any) -> Dtype:
+    """As `as_dtype`, for values of the host, which may be of 64 bits though programs take none."""
+    is_text = isinstance(dtype, str) and dtype == string.name
+    if is_text or isinstance(dtype, HostDtype) or is_key(dtype):
+        return as_dtype(dtype)
+    wanted = np.dtype(dtype)
+    return _native(wanted) if is_switched_off(wanted) else as_dtype(wanted)
+
+
 def is_switched_off(dtype: Dtype) -> bool:
     """Whether it is a 64-bit dtype and `jax_enable_x64` is off."""
     if not isinstance(dtype, np.dtype) or dtype.itemsize < 8:

@@ -66,6 +66,29 @@ def runner(session: Any) -> Runner:
     return found
 
 
+class _Decoding(threading.local):
+    eagerly = False
+
+
+_decoding = _Decoding()
+
+
+def decodes_eagerly() -> bool:
+    """Whether the decoders of this thread take and give arrays, as in a dataset's function."""
+    return _decoding.eagerly
+
+
+class EagerDecoding:
+    """A block in which the decoders of `jflow.ops` compute arrays at once, without a graph."""
+
+    def __enter__(self) -> None:
+        self._before = _decoding.eagerly
+        _decoding.eagerly = True
+
+    def __exit__(self, *error: object) -> None:
+        _decoding.eagerly = self._before
+
+
 class Scopes(threading.local):
     """What the blocks that are open on this thread say about new operations of one graph."""
 

@@ -17,6 +17,7 @@ from jflow.ops.decoding import decode_image as decode_image
 from jflow.ops.decoding import decode_jpeg as decode_jpeg
 from jflow.ops.decoding import decode_png as decode_png
 from jflow.ops.decoding import decode_raw as decode_raw
+from jflow.ops.decoding import default_of_column as default_of_column
 from jflow.ops.decoding import encode_jpeg as encode_jpeg
 from jflow.ops.decoding import encode_png as encode_png
 from jflow.ops.decoding import parse_example as parse_example

@@ -1,8 +1,13 @@
-"""Operations on strings, and from strings to numbers; they run on the host of a task."""
+"""Operations on strings, and from strings to numbers; they run on the host of a task.
+
+Inside a function of a `jflow.data.Dataset` they are plain functions: given arrays, text or bytes
+they return NumPy arrays, and a scalar result is a NumPy scalar or `bytes`. 64-bit dtypes are
+kept there, because nothing goes to a device.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -12,12 +17,12 @@ from jflow.graph import Dtype, Graph, HostArray, Tensor, as_dtype, string
 from jflow.graph import get_default_graph as _default_graph
 from jflow.graph.calls import call
 from jflow.graph.dims import unknown_dim
-from jflow.graph.dtypes import AbstractValue, abstract, host_abstract
-from jflow.graph.host import HostDtype
-from jflow.records import Feature, VarLenFeature, as_columns
+from jflow.graph.dtypes import AbstractValue, abstract, as_array, host_abstract, host_dtype
+from jflow.graph.host import Array, HostDtype, as_strings
+from jflow.graph.stack import decodes_eagerly
+from jflow.records import DECODERS, Column, Feature, VarLenFeature, as_columns
 
 _INT64 = np.dtype(np.int64)
-_WIDE = {kind: np.dtype(kind) for kind in ("int64", "uint64", "float64", "complex128")}
 
 
 class SparseTensor(NamedTuple):
@@ -40,7 +45,10 @@ def cast(x: Any, dtype: Any, name: str = "Cast") -> Tensor:
     Raises:
       TypeError: if they are strings.
     """
-    graph = _default_graph()
+    graph = _graph_for(x)
+    if graph is None:
+        array: Tensor = _cast_array(x, dtype)
+        return array
     tensor = graph.as_tensor(x)
     wanted = as_dtype(dtype)
     if string in (tensor.dtype, wanted):
@@ -51,7 +59,8 @@ def cast(x: Any, dtype: Any, name: str = "Cast") -> Tensor:
     if not isinstance(tensor.aval, HostArray):
         cast_: Tensor = graph.apply(lambda value: jnp.asarray(value, wanted), (tensor,), name=name)
         return cast_
-    return _call("cast", [tensor], [abstract(tensor.shape, wanted)], name, dtype=wanted.name)[0]
+    avals = [abstract(tensor.shape, wanted)]
+    return _call(graph, "cast", [tensor], lambda: avals, name, dtype=wanted.name)[0]
 
 
 def decode_csv(
@@ -79,7 +88,7 @@ def decode_csv(
       A tensor of the records' shape for each column. The step fails with an InvalidArgumentError
       that names record, column and value where one cannot be read.
     """
-    graph = _default_graph()
+    graph = _graph_for(records, *record_defaults)
     lines = _strings(graph, records)
     defaults = [_default(graph, value) for value in record_defaults]
     attributes: dict[str, Any] = {
@@ -89,8 +98,11 @@ def decode_csv(
     }
     if select_cols is not None:
         attributes["select_cols"] = [int(column) for column in select_cols]
-    avals = [host_abstract(lines.shape, default.dtype) for default in defaults]
-    return [*_call("decode_csv", [lines, *defaults], avals, name, **attributes)]
+
+    def avals() -> list[AbstractValue]:
+        return [host_abstract(lines.shape, default.dtype) for default in defaults]
+
+    return [*_call(graph, "decode_csv", [lines, *defaults], avals, name, **attributes)]
 
 
 def decode_raw(
@@ -101,11 +113,16 @@ def decode_raw(
     Raises:
       TypeError: if `out_type` is no dtype of numbers.
     """
-    strings = _strings(_default_graph(), input_bytes)
+    graph = _graph_for(input_bytes)
+    strings = _strings(graph, input_bytes)
     dtype = _number(out_type)
-    shape = None if strings.shape is None else (*strings.shape, unknown_dim())
     attributes = {"out_type": dtype.name, "little_endian": little_endian}
-    return _call("decode_raw", [strings], [host_abstract(shape, dtype)], name, **attributes)[0]
+
+    def avals() -> list[AbstractValue]:
+        shape = None if strings.shape is None else (*strings.shape, unknown_dim())
+        return [host_abstract(shape, dtype)]
+
+    return _call(graph, "decode_raw", [strings], avals, name, **attributes)[0]
 
 
 def string_split(
@@ -119,19 +136,25 @@ def string_split(
       skip_empty: whether empty parts are left out.
       name: name of the operation.
     """
-    strings = _strings(_default_graph(), source)
+    graph = _graph_for(source)
+    strings = _strings(graph, source)
     attributes = {"delimiter": delimiter, "skip_empty": skip_empty}
-    return SparseTensor(*_call("string_split", [strings], _sparse(string), name, **attributes))
+    parts = _call(graph, "string_split", [strings], lambda: _sparse(string), name, **attributes)
+    return SparseTensor(*parts)
 
 
 def string_to_number(
     string_tensor: Any, out_type: Any = "float32", name: str = "StringToNumber"
 ) -> Tensor:
     """The numbers that strings say in decimal notation."""
-    strings = _strings(_default_graph(), string_tensor)
+    graph = _graph_for(string_tensor)
+    strings = _strings(graph, string_tensor)
     dtype = _number(out_type)
-    aval = host_abstract(strings.shape, dtype)
-    return _call("string_to_number", [strings], [aval], name, out_type=dtype.name)[0]
+
+    def avals() -> list[AbstractValue]:
+        return [host_abstract(strings.shape, dtype)]
+
+    return _call(graph, "string_to_number", [strings], avals, name, out_type=dtype.name)[0]
 
 
 def string_join(inputs: Sequence[Any], separator: str = "", name: str = "StringJoin") -> Tensor:
@@ -142,16 +165,21 @@ def string_join(inputs: Sequence[Any], separator: str = "", name: str = "StringJ
     """
     if not inputs:
         raise ValueError("expected at least one tensor of strings to join, got none")
-    graph = _default_graph()
+    graph = _graph_for(*inputs)
     strings = [_strings(graph, value) for value in inputs]
     shape = next((tensor.shape for tensor in strings if tensor.shape != ()), ())
-    return _call("string_join", strings, [abstract(shape, string)], name, separator=separator)[0]
+
+    def avals() -> list[AbstractValue]:
+        return [abstract(shape, string)]
+
+    return _call(graph, "string_join", strings, avals, name, separator=separator)[0]
 
 
 def string_strip(input: Any, name: str = "StringStrip") -> Tensor:  # noqa: A002 - TensorFlow's name
     """Strings without white space at their ends."""
-    strings = _strings(_default_graph(), input)
-    return _call("string_strip", [strings], [strings.aval], name)[0]
+    graph = _graph_for(input)
+    strings = _strings(graph, input)
+    return _call(graph, "string_strip", [strings], lambda: [strings.aval], name)[0]
 
 
 def substr(input: Any, pos: Any, len: Any, name: str = "Substr", unit: str = "BYTE") -> Tensor:  # noqa: A002
@@ -163,16 +191,17 @@ def substr(input: Any, pos: Any, len: Any, name: str = "Substr", unit: str = "BY
       name: name of the operation.
       unit: what is counted, "BYTE" or "UTF8_CHAR".
     """
-    graph = _default_graph()
+    graph = _graph_for(input, pos, len)
     strings = _strings(graph, input)
     places = [_on_host(graph, value) for value in (pos, len)]
-    return _call("substr", [strings, *places], [strings.aval], name, unit=unit)[0]
+    return _call(graph, "substr", [strings, *places], lambda: [strings.aval], name, unit=unit)[0]
 
 
 def as_string(input: Any, name: str = "AsString") -> Tensor:  # noqa: A002 - TensorFlow's name
     """Numbers and booleans as text."""
-    tensor = _on_host(_default_graph(), input)
-    return _call("as_string", [tensor], [abstract(tensor.shape, string)], name)[0]
+    graph = _graph_for(input)
+    tensor = _on_host(graph, input)
+    return _call(graph, "as_string", [tensor], lambda: [abstract(tensor.shape, string)], name)[0]
 
 
 def decode_image(contents: Any, channels: int = 0, name: str = "DecodeImage") -> Tensor:
@@ -198,14 +227,12 @@ def decode_png(contents: Any, channels: int = 0, name: str = "DecodePng") -> Ten
 
 def encode_jpeg(image: Any, quality: int = 95, name: str = "EncodeJpeg") -> Tensor:
     """string[], a JPEG file of u8[height, width, 1 or 3]. Needs `jflow[image]`."""
-    tensor = _on_host(_default_graph(), image)
-    return _call("encode_jpeg", [tensor], [abstract((), string)], name, quality=quality)[0]
+    return _encode("encode_jpeg", image, name, quality=quality)
 
 
 def encode_png(image: Any, name: str = "EncodePng") -> Tensor:
     """string[], a PNG file of u8[height, width, 1 to 4]. Needs `jflow[image]`."""
-    tensor = _on_host(_default_graph(), image)
-    return _call("encode_png", [tensor], [abstract((), string)], name)[0]
+    return _encode("encode_png", image, name)
 
 
 def parse_example(
@@ -238,20 +265,18 @@ def parse_single_example(
 def _parse(
     function: str, serialized: Any, features: Mapping[str, Feature], name: str
 ) -> dict[str, Any]:
-    graph = _default_graph()
+    graph = _graph_for(serialized)
     strings = _strings(graph, serialized)
+    defaults: Sequence[Any]
     defaults, columns = as_columns(features)
-    constants = [graph.constant(default, on_host=True) for default in defaults]
-    batch = () if function == "parse_single_example" else strings.shape or (unknown_dim(),)
-    avals: list[AbstractValue] = []
-    for feature, (_, kind, dtype, shape) in zip(features.values(), columns, strict=True):
-        element = string if dtype == string.name else np.dtype(dtype)
-        if isinstance(feature, VarLenFeature):
-            avals.extend(_sparse(element, 2 if batch else 1))
-        else:
-            length = (unknown_dim(),) if kind == "sequence" else ()
-            avals.append(host_abstract((*batch, *length, *shape), element))
-    outputs = iter(_call(function, [strings, *constants], avals, name, columns=columns))
+    if graph is not None:
+        defaults = [graph.constant(default, on_host=True) for default in defaults]
+
+    def avals() -> list[AbstractValue]:
+        batch = () if function == "parse_single_example" else strings.shape or (unknown_dim(),)
+        return [aval for column in columns for aval in _column_avals(batch, column)]
+
+    outputs = iter(_call(graph, function, [strings, *defaults], avals, name, columns=columns))
     return {
         key: SparseTensor(next(outputs), next(outputs), next(outputs))
         if isinstance(feature, VarLenFeature)
@@ -260,11 +285,31 @@ def _parse(
     }
 
 
+def _column_avals(batch: Sequence[Any], column: Column) -> list[AbstractValue]:
+    """The abstract values of what `parse_example` makes of a column."""
+    _, kind, dtype, shape = column
+    element = string if dtype == string.name else np.dtype(dtype)
+    if kind == "sparse":
+        return _sparse(element, 2 if batch else 1)
+    length = (unknown_dim(),) if kind == "sequence" else ()
+    return [host_abstract((*batch, *length, *shape), element)]
+
+
 def _decode(function: str, contents: Any, channels: int, name: str) -> Tensor:
-    strings = _strings(_default_graph(), contents)
-    shape = (unknown_dim("h"), unknown_dim("w"), channels or unknown_dim("c"))
-    aval = abstract(shape, np.dtype(np.uint8))
-    return _call(function, [strings], [aval], name, channels=channels)[0]
+    graph = _graph_for(contents)
+    strings = _strings(graph, contents)
+
+    def avals() -> list[AbstractValue]:
+        shape = (unknown_dim("h"), unknown_dim("w"), channels or unknown_dim("c"))
+        return [abstract(shape, np.dtype(np.uint8))]
+
+    return _call(graph, function, [strings], avals, name, channels=channels)[0]
+
+
+def _encode(function: str, image: Any, name: str, **attributes: Any) -> Tensor:
+    graph = _graph_for(image)
+    tensor = _on_host(graph, image)
+    return _call(graph, function, [tensor], lambda: [abstract((), string)], name, **attributes)[0]
 
 
 def _sparse(dtype: Dtype, rank: int = 2) -> list[AbstractValue]:
@@ -277,25 +322,55 @@ def _sparse(dtype: Dtype, rank: int = 2) -> list[AbstractValue]:
     ]
 
 
+def _graph_for(*values: Any) -> Graph | None:
+    """The graph to add to; None where the values are arrays of a dataset's function."""
+    if decodes_eagerly() and not any(map(_is_symbolic, values)):
+        return None
+    return _default_graph()
+
+
+def _is_symbolic(value: Any) -> bool:
+    return getattr(value, "to_tensor", None) is not None
+
+
 def _call(
+    graph: Graph | None,
     function: str,
-    inputs: Sequence[Tensor],
-    avals: Sequence[AbstractValue],
+    inputs: Sequence[Any],
+    avals: Callable[[], Sequence[AbstractValue]],
     name: str,
     **attributes: Any,
 ) -> tuple[Tensor, ...]:
+    """Tensors, or arrays where there is no graph to add to."""
+    if graph is None:
+        arrays: tuple[Any, ...] = tuple(
+            array[()] for array in DECODERS[function](*inputs, **attributes)
+        )
+        return arrays
     graph = inputs[0].graph
-    return call(graph, function, inputs, avals, name=name, attributes=attributes).outputs
+    return call(graph, function, inputs, avals(), name=name, attributes=attributes).outputs
 
 
-def _on_host(graph: Graph, value: Any) -> Tensor:
-    """A tensor, or a constant that stays on the host."""
-    if getattr(value, "to_tensor", None) is None:
+def _on_host(graph: Graph | None, value: Any) -> Any:
+    """A tensor, or a constant that stays on the host; an array where there is no graph."""
+    if graph is None:
+        return _host_array(value)
+    if not _is_symbolic(value):
         return graph.constant(value, on_host=True)
     return graph.as_tensor(value)
 
 
-def _strings(graph: Graph, value: Any) -> Tensor:
+def _host_array(value: Any) -> Array:
+    """The array that a value stands for; unlike a constant of a graph it keeps 64-bit dtypes."""
+    dtype = getattr(value, "dtype", None)
+    if dtype is None or dtype.kind in "OSU":
+        return np.asarray(as_array(value))
+    return np.asarray(value)
+
+
+def _strings(graph: Graph | None, value: Any) -> Any:
+    if graph is None:
+        return as_strings(value)
     tensor = _on_host(graph, value)
     if tensor.dtype != string:
         raise TypeError(f"expected strings, got {tensor!r}")
@@ -303,19 +378,37 @@ def _strings(graph: Graph, value: Any) -> Tensor:
 
 
 def _number(dtype: Any) -> np.dtype[Any]:
-    """A dtype of numbers; one of 64 bits too, for it is on the host."""
-    wide = _WIDE.get(np.dtype(dtype).name) if dtype is not string else None
-    found = wide or as_dtype(dtype)
+    """A dtype of numbers; one of 64 bits too, because it is on the host."""
+    found = host_dtype(dtype)
     if not isinstance(found, np.dtype):
         raise TypeError(f"expected a dtype of numbers, got {dtype!r}")
     return found
 
 
-def _default(graph: Graph, value: Any) -> Tensor:
+def _cast_array(value: Any, dtype: Any) -> Any:
+    array, wanted = _host_array(value), host_dtype(dtype)
+    if array.dtype == object or not isinstance(wanted, np.dtype):
+        raise TypeError(
+            f"cast is for numbers, got {array.dtype} and {wanted.name}; "
+            "use string_to_number or as_string"
+        )
+    return array.astype(wanted)[()]
+
+
+def _default(graph: Graph | None, value: Any) -> Any:
     """The default of a column: a value, or an empty array where there is none."""
-    if not isinstance(value, type | np.dtype | HostDtype):
-        return _on_host(graph, value)
-    if value is string:
-        return graph.constant(np.empty(0, object), string, on_host=True)
-    dtype = _number(value)
-    return graph.constant(np.empty(0, dtype), dtype, on_host=True)
+    if isinstance(value, type | np.dtype | HostDtype):
+        dtype = host_dtype(value)
+        empty = np.empty(0, object if dtype is string else _number(dtype))
+        return empty if graph is None else graph.constant(empty, dtype, on_host=True)
+    return _on_host(graph, value)
+
+
+def default_of_column(value: Any) -> Array:
+    """One of the `record_defaults` of `decode_csv` as an array, which is empty for a dtype.
+
+    Raises:
+      TypeError: if it is neither a dtype nor a value.
+    """
+    found: Array = _default(None, value)
+    return found

@@ -8,10 +8,10 @@ from typing import Any
 
 import jax
 
-from jflow.graph import Dtype, as_dtype
+from jflow.graph import Dtype
 from jflow.graph.carrier import carrier_of
 from jflow.graph.dims import as_shape, declared
-from jflow.graph.dtypes import AbstractValue, host_abstract
+from jflow.graph.dtypes import AbstractValue, host_abstract, host_dtype
 from jflow.resources import Component
 
 _LEAF: Any = jax.tree.structure(0)
@@ -60,7 +60,7 @@ class Structure:
 
     Raises:
       TypeError: if a dtype or shape is none.
-      ValueError: if the structures differ, or 64-bit types are off.
+      ValueError: if the structures differ.
     """
 
     def __init__(self, dtypes: Any, shapes: Any = None, names: Sequence[str] | None = None) -> None:
@@ -81,7 +81,7 @@ class Structure:
         if not leaves:
             raise ValueError(f"expected at least one dtype, got {dtypes!r}")
         self.parts = [
-            Part(as_dtype(dtype), declared(as_shape(shape)))
+            Part(host_dtype(dtype), declared(as_shape(shape)))
             for dtype, shape in zip(leaves, sizes, strict=True)
         ]
 

@@ -1,12 +1,16 @@
 """Files of records, and the decoders of what is in them; plain Python on the host."""
 
+from jflow.records.csv_file import CsvBlocks as CsvBlocks
 from jflow.records.decoders import DECODERS as DECODERS
 from jflow.records.example import encode_example as encode_example
+from jflow.records.extras import needed as needed
+from jflow.records.features import Column as Column
 from jflow.records.features import Feature as Feature
 from jflow.records.features import FixedLenFeature as FixedLenFeature
 from jflow.records.features import FixedLenSequenceFeature as FixedLenSequenceFeature
 from jflow.records.features import VarLenFeature as VarLenFeature
 from jflow.records.features import as_columns as as_columns
+from jflow.records.parquet_file import ParquetBlocks as ParquetBlocks
 from jflow.records.reader import Records as Records
 from jflow.records.roots import Roots as Roots
 from jflow.records.sources import open_records as open_records

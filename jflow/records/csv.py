@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -12,6 +12,10 @@ from jflow.graph.host import Array, is_host, type_name
 from jflow.records.numbers import NotANumberError, parse_numbers
 
 _QUOTE = b'"'
+
+
+class _OpenQuoteError(ValueError):
+    pass
 
 
 def decode_csv(
@@ -42,28 +46,125 @@ def decode_csv(
         field is no value of its dtype; the message says which.
     """
     columns = _checked_columns(record_defaults, select_cols)
-    delimiter = field_delim.encode()
-    if len(delimiter) != 1 or delimiter in b'"\r\n':
-        raise InvalidArgumentError(f"field_delim must be one byte, got {field_delim!r}")
-    rows = []
-    for i, record in enumerate(records.reshape(-1).tolist()):
-        try:
-            fields = _fields(record, delimiter, use_quote_delim)
-        except ValueError as error:
-            raise InvalidArgumentError(f"record {i}: {error}: {record[:80]!r}") from None
-        if select_cols is not None and len(fields) > columns[-1]:
-            fields = [fields[column] for column in columns]
-        if len(fields) != len(columns):
-            raise InvalidArgumentError(
-                f"Expect {len(columns)} fields but have {len(fields)} in record {i}: "
-                f"{record[:80]!r}"
+    layout = Layout(columns, field_delim, use_quote_delim, na_value, exact=select_cols is None)
+    try:
+        arrays = columns_of(records.reshape(-1).tolist(), record_defaults, layout)
+    except BadRecordError as error:
+        record, field = f"record {error.index}", f"Field {error.column}"
+        raise InvalidArgumentError(error.worded(record, field)) from None
+    return [array.reshape(records.shape) for array in arrays]
+
+
+class BadRecordError(Exception):
+    """A record that cannot be read.
+
+    Attributes:
+      index: of the record.
+      column: of the field in it, None where it is not about one field.
+      worded: makes the message of the names of the record and of the field.
+    """
+
+    def __init__(
+        self, index: int, worded: Callable[[str, str], str], column: int | None = None
+    ) -> None:
+        super().__init__(index, column)
+        self.index, self.column, self.worded = index, column, worded
+
+
+class Layout:
+    """How records are divided into fields, and which of the fields are columns.
+
+    Args:
+      columns: indices of the columns, strictly increasing.
+      field_delim, use_quote_delim, na_value: as for `decode_csv`.
+      exact: whether a record with fields beyond the last column is an error.
+      n_fields: how many fields a record has, where that is not the number of columns.
+
+    Raises:
+      InvalidArgumentError: if the delimiter is not one byte.
+    """
+
+    def __init__(
+        self,
+        columns: Sequence[int],
+        field_delim: str = ",",
+        use_quote_delim: bool = True,
+        na_value: str = "",
+        *,
+        exact: bool = True,
+        n_fields: int | None = None,
+    ) -> None:
+        self.columns = columns
+        self.delimiter = field_delim.encode()
+        if len(self.delimiter) != 1 or self.delimiter in b'"\r\n':
+            raise InvalidArgumentError(f"field_delim must be one byte, got {field_delim!r}")
+        self.is_quoted = use_quote_delim
+        self.missing = (b"", na_value.encode())
+        self._exact = exact
+        self._n_fields = len(columns) if n_fields is None else n_fields
+        if not exact:
+            self._n_fields = max(columns, default=-1) + 1
+
+    def fields(self, record: bytes, index: int) -> list[bytes]:
+        """The fields of the columns in a record.
+
+        Raises:
+          BadRecordError: if it is not a record, or has another number of fields.
+        """
+        fields = self.all_fields(record, index)
+        n_fields = len(fields)
+        if n_fields < self._n_fields or (self._exact and n_fields > self._n_fields):
+            wanted = f"{self._n_fields}{'' if self._exact else ' or more'}"
+            raise BadRecordError(
+                index,
+                lambda at, _: (
+                    f"Expect {wanted} fields but have {n_fields} in {at}: {record[:80]!r}"
+                ),
             )
-        rows.append(fields)
-    missing = (b"", na_value.encode())
-    by_column = zip(*rows, strict=True) if rows else [()] * len(columns)
+        if len(self.columns) == n_fields:
+            return fields
+        return [fields[column] for column in self.columns]
+
+    def all_fields(self, record: bytes, index: int) -> list[bytes]:
+        """As `fields`, of every column and any number."""
+        try:
+            return _fields(record, self.delimiter, self.is_quoted)
+        except ValueError as error:
+            reason = str(error)
+            raise BadRecordError(index, lambda at, _: f"{at}: {reason}: {record[:80]!r}") from None
+
+    def is_open(self, record: bytes) -> bool:
+        """Whether a record ends inside a quoted field, which goes on in the next line."""
+        if not self.is_quoted or record.count(_QUOTE) % 2 == 0:
+            return False
+        try:
+            _quoted_fields(record, self.delimiter)
+        except _OpenQuoteError:
+            return True
+        except ValueError:
+            pass
+        return False
+
+
+def columns_of(
+    records: Sequence[bytes], defaults: Sequence[Array], layout: Layout
+) -> Sequence[Array]:
+    """An array [n] for each column of n records.
+
+    Args:
+      records: the records.
+      defaults: for each column an array of its dtype: of the value that stands for a missing one,
+        or of no value.
+      layout: what a record is.
+
+    Raises:
+      BadRecordError: at a record that cannot be read; there may be an earlier one.
+    """
+    rows = [layout.fields(record, i) for i, record in enumerate(records)]
+    by_column = zip(*rows, strict=True) if rows else [()] * len(layout.columns)
     return [
-        _column(texts, default, missing, i).reshape(records.shape)
-        for i, texts, default in zip(columns, by_column, record_defaults, strict=True)
+        _column(texts, default, layout.missing, i)
+        for i, texts, default in zip(layout.columns, by_column, defaults, strict=True)
     ]
 
 
@@ -123,7 +224,7 @@ def _quoted(record: bytes, at: int) -> tuple[bytes, int]:
         if not record.startswith(_QUOTE, at + 1):
             return record[start:at].replace(b'""', _QUOTE), at + 1
         at += 2
-    raise ValueError("Quoted field has to end with quote followed by delim or end")
+    raise _OpenQuoteError("Quoted field has to end with quote followed by delim or end")
 
 
 def _column(
@@ -134,8 +235,10 @@ def _column(
     if any(mark in texts for mark in missing):
         is_missing[:] = [text in missing for text in texts]
         if not default.size:
-            raise InvalidArgumentError(
-                f"Field {index} is required but missing in record {is_missing.argmax()}!"
+            raise BadRecordError(
+                int(is_missing.argmax()),
+                lambda at, field: f"{field} is required but missing in {at}!",
+                index,
             )
     result = np.empty(len(texts), default.dtype)
     here = np.flatnonzero(~is_missing)
@@ -148,8 +251,10 @@ def _column(
         result[here] = present if is_host(default) else parse_numbers(present, default.dtype)
     except NotANumberError as error:
         i = int(here[error.index])
-        raise InvalidArgumentError(
-            f"Field {index} in record {i} is not a valid {type_name(default)}: "
-            f"{texts[i][:80].decode(errors='backslashreplace')}"
+        text = texts[i][:80].decode(errors="backslashreplace")
+        raise BadRecordError(
+            i,
+            lambda at, field: f"{field} in {at} is not a valid {type_name(default)}: {text}",
+            index,
         ) from None
     return result

@@ -117,7 +117,8 @@ def encode_example(features: Mapping[str, Any]) -> bytes:
 
     Args:
       features: by key, an array or nested lists of numbers, text or bytes, or one of these. Floats
-        are kept in 32 bits, integers and booleans in 64.
+        are kept in 32 bits, integers and booleans in 64. An empty list, which has no dtype, is
+        read as an empty list of any dtype.
 
     Raises:
       InvalidArgumentError: if a value is none of these, or an integer is out of range.
@@ -134,7 +135,7 @@ def encode_lists(lists: Iterable[tuple[str, int, Sequence[Any]]]) -> bytes:
     entries = []
     for key, kind, values in lists:
         try:
-            feature = _message(kind, _ENCODERS[kind](values))
+            feature = b"" if kind == NO_LIST else _message(kind, _ENCODERS[kind](values))
         except (TypeError, AttributeError, ValueError, OverflowError) as error:
             raise InvalidArgumentError(f"feature {key!r}: {error}: {values!r:.80}") from error
         entry = _message(_FIRST, key.encode()) + _message(_SECOND, feature)
@@ -218,7 +219,13 @@ def _as_varint(value: int) -> bytes:
 
 
 def _as_list(key: str, value: Any) -> tuple[str, int, Sequence[Any]]:
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        # NumPy makes text of bytes beside text, which may not be ASCII; and refuses ragged lists.
+        array = np.asarray(value, object)
+    if not array.size and not hasattr(value, "dtype"):
+        return key, NO_LIST, ()
     kind = array.dtype.kind
     if kind in "OSU":
         try:

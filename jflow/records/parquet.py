@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from jflow.errors import DataLossError, InvalidArgumentError
+from jflow.errors import InvalidArgumentError
+from jflow.records.arrow import ArrowBatches
 from jflow.records.block import BlockRecords
 from jflow.records.example import BYTES, FLOATS, INTEGERS, encode_lists
-from jflow.records.extras import needed
 from jflow.records.reader import count_of, text_of
 from jflow.records.roots import Roots
 
@@ -42,75 +42,37 @@ class ParquetRecords(BlockRecords):
         columns: Sequence[str] | None = None,
         block_records: int = 1024,
     ) -> None:
-        self._length = count_of(block_records, name, "block_records", 1)
-        parquet = needed("pyarrow.parquet", "data", "ParquetReader")
-        self._arrow = needed("pyarrow", "data", "ParquetReader")
-        self._input = roots.open(name)
+        length = count_of(block_records, name, "block_records", 1)
+        self._batches = ArrowBatches(name, roots, columns, length, "ParquetReader")
         try:
-            self._file = parquet.ParquetFile(self._input)
-            super().__init__(name, position, self._file.metadata.num_rows)
-            self._kinds = self._kinds_of(columns)
-        except (self._arrow.ArrowException, OSError) as error:
-            self._input.close()
-            raise DataLossError(f"{text_of(name)} is no Parquet file: {error}") from error
+            super().__init__(name, position, self._batches.n_rows)
+            self._kinds = self._kinds_of()
         except BaseException:
-            self._input.close()
+            self.close()
             raise
-        self._batches: Any = iter(())
-        self._next_row = -1
 
     def close(self) -> None:
         """Closes the file."""
-        self._file.close()
-        self._input.close()
+        self._batches.close()
 
     def _fetch(self, index: int) -> Sequence[bytes]:
-        try:
-            if index != self._next_row:
-                self._go_to(index)
-            while self._next_row <= index:
-                batch = next(self._batches)
-                self._next_row += batch.num_rows
-        except (StopIteration, self._arrow.ArrowException, OSError) as error:
-            raise DataLossError(
-                f"row {index} of {text_of(self._name)} cannot be read: {error}"
-            ) from error
-        return self._encoded(batch.slice(batch.num_rows - (self._next_row - index)))
+        return self._encoded(self._batches.at(index))
 
-    def _go_to(self, index: int) -> None:
-        """Starts with the group of rows in which a row is."""
-        metadata, group, start = self._file.metadata, 0, 0
-        while index >= start + metadata.row_group(group).num_rows:
-            start += metadata.row_group(group).num_rows
-            group += 1
-        self._batches = self._file.iter_batches(
-            self._length,
-            row_groups=list(range(group, metadata.num_row_groups)),
-            columns=list(self._kinds),
-        )
-        self._next_row = start
-
-    def _kinds_of(self, columns: Sequence[str] | None) -> dict[str, int]:
+    def _kinds_of(self) -> dict[str, int]:
         """The kind of list that each column becomes."""
-        schema = self._file.schema_arrow
         kinds = {}
-        for column in schema.names if columns is None else columns:
-            if schema.names.count(column) != 1:
-                raise InvalidArgumentError(
-                    f"{text_of(self._name)} has no column {column!r}, or several of that name; "
-                    f"it has {schema.names}"
-                )
-            kind = self._kind_of(schema.field(column).type)
+        for column, dtype in self._batches.types.items():
+            kind = self._kind_of(dtype)
             if kind is None:
                 raise InvalidArgumentError(
-                    f"column {column!r} of {text_of(self._name)} is of {schema.field(column).type},"
-                    " which an Example cannot hold; choose others by `columns`"
+                    f"column {column!r} of {text_of(self._name)} is of {dtype}, "
+                    "which an Example cannot hold; choose others by `columns`"
                 )
             kinds[column] = kind
         return kinds
 
     def _kind_of(self, dtype: Any) -> int | None:
-        types = self._arrow.types
+        types = self._batches.arrow.types
         if types.is_list(dtype) or types.is_large_list(dtype) or types.is_fixed_size_list(dtype):
             dtype = dtype.value_type
         if types.is_integer(dtype) or types.is_boolean(dtype):

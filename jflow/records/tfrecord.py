@@ -14,7 +14,12 @@ from functools import lru_cache
 from types import TracebackType
 from typing import Any, BinaryIO, Self
 
-from jflow.errors import DataLossError, InvalidArgumentError, ResourceExhaustedError
+from jflow.errors import (
+    DataLossError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    ResourceExhaustedError,
+)
 from jflow.records.crc32c import checksum, masked
 from jflow.records.reader import MAX_RECORD_BYTES, Records, count_of, text_of
 from jflow.records.roots import Roots
@@ -120,6 +125,10 @@ def _length_of(header: bytes) -> int | None:
 class TFRecordWriter:
     """Writes records to a new TFRecord file, as a context manager or until `close`.
 
+    Where a process ends before `close`, the file has the records that were handed to the operating
+    system. A reader gives those that are complete, and then raises a DataLossError if the file ends
+    within a record, or, compressed, before the end of its data.
+
     Args:
       path: the file, which is replaced if it exists.
       compression: "", "GZIP" or "ZLIB".
@@ -135,18 +144,36 @@ class TFRecordWriter:
                 f"there is no compression {compression!r}; there are {COMPRESSIONS}"
             )
         bits = WINDOW_BITS.get(compression)
+        self._path = os.fspath(path)
         self._compress = None if bits is None else zlib.compressobj(wbits=bits)
         self._file: BinaryIO = open(path, "wb")  # noqa: SIM115 - `close` closes it
 
-    def write(self, record: bytes) -> None:
-        """Appends a record."""
+    def write(self, record: bytes | bytearray | memoryview) -> None:
+        """Appends a record.
+
+        Raises:
+          InvalidArgumentError: if it is not bytes.
+          FailedPreconditionError: if the file is closed.
+        """
+        if not isinstance(record, bytes | bytearray | memoryview):
+            raise InvalidArgumentError(
+                f"a record of a TFRecord file is bytes, got {type(record).__name__}: "
+                f"{record!r:.80}; encode_example makes one of a dictionary of arrays"
+            )
+        self._check_open()
+        record = bytes(record)
         length = _LENGTH.pack(len(record))
         self._write(length + _CHECKSUM.pack(masked(checksum(length))))
         self._write(record)
         self._write(_CHECKSUM.pack(masked(checksum(record))))
 
     def flush(self) -> None:
-        """Hands what was written so far to the operating system."""
+        """Hands what was written so far to the operating system.
+
+        Raises:
+          FailedPreconditionError: if the file is closed.
+        """
+        self._check_open()
         if self._compress is not None:
             self._file.write(self._compress.flush(zlib.Z_SYNC_FLUSH))
         self._file.flush()
@@ -158,6 +185,10 @@ class TFRecordWriter:
         if self._compress is not None:
             self._file.write(self._compress.flush())
         self._file.close()
+
+    def _check_open(self) -> None:
+        if self._file.closed:
+            raise FailedPreconditionError(f"the writer of {self._path!r} is closed")
 
     def __enter__(self) -> Self:
         return self

@@ -143,7 +143,7 @@ def test_rows_cannot_be_written_through_a_function() -> None:
         (lambda d: Dataset.from_tensor_slices(3), "first axes"),
         (lambda d: Dataset.from_iterable(iter([1])), "from_generator"),
         (lambda d: Dataset.from_generator(range, [object()]), "fit for JSON"),
-        (lambda d: Dataset.from_files("x", kind="csv"), "csv"),
+        (lambda d: Dataset.from_files("x", kind="csv"), r"'csv'; for rows .* Dataset\.from_csv"),
     ],
 )
 def test_what_cannot_be_is_refused_when_it_is_said(make, message) -> None:

@@ -92,6 +92,23 @@ def test_lists_of_any_length_are_sparse_or_padded(rows):
     assert padded.tolist() == [row + [-9] * (longest - len(row)) for row in rows]
 
 
+def test_text_and_bytes_may_be_mixed_and_ragged_lists_are_refused_by_key():
+    for items in (["a", b"\xff\0"], [b"\xff", "\N{SNOWMAN}"]):
+        found = _parse([encode_example({"x": items})], {"x": VarLenFeature("string")})["x"]
+        assert _lists(found)[0] == [x.encode() if isinstance(x, str) else x for x in items]
+    for ragged in ([[1], [2, 3]], [["a"], ["b", "c"]], [1, "a", b"\xff"]):
+        with pytest.raises(InvalidArgumentError, match="feature 'x': expected text or bytes"):
+            encode_example({"x": ragged})
+
+
+def test_an_empty_list_is_one_of_any_dtype():
+    examples = [encode_example({"x": items}) for items in ([], [], ["a"])]
+    assert _lists(_parse(examples, {"x": VarLenFeature("string")})["x"], 3) == [[], [], [b"a"]]
+    for dtype in ("int64", "float32", "string"):
+        assert _lists(_parse(examples[:2], {"x": VarLenFeature(dtype)})["x"], 2) == [[], []]
+    assert _parse(examples[:1], {"x": FixedLenFeature([], "int64", 7)})["x"].tolist() == [7]
+
+
 def test_sequences_of_arrays_are_padded_with_zeros():
     examples = [encode_example({"x": [1.0, 2, 3, 4]}), encode_example({"x": [5.0, 6]}), b""]
     found = _parse(examples, {"x": FixedLenSequenceFeature([2], "float32")})["x"]

@@ -1,3 +1,5 @@
+import subprocess
+import sys
 import tracemalloc
 import zlib
 from contextlib import closing
@@ -6,7 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jflow.errors import DataLossError, InvalidArgumentError, ResourceExhaustedError
+from jflow.errors import (
+    DataLossError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    ResourceExhaustedError,
+)
 from jflow.records import Roots, TFRecordWriter, open_records
 from jflow.records.crc32c import checksum, checksum_by_numpy, masked
 
@@ -115,6 +122,52 @@ def test_a_file_cut_off_anywhere_is_found(tmp_path, compression):
             assert isinstance(error, DataLossError), length
             assert before == expected[: len(before)]
             assert str(path) in str(error)
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+def test_records_that_were_flushed_can_be_read_while_the_file_is_open(tmp_path, compression):
+    path = tmp_path / "t"
+    with TFRecordWriter(path, compression) as writer:
+        writer.write(bytearray(b"one"))
+        writer.flush()
+        source = _open(path, compression=compression)
+        assert source.read()[1] == b"one"
+        source.close()
+        writer.write(memoryview(b"two"))
+    assert [value for _, value in _all(_open(path, compression=compression))] == [b"one", b"two"]
+
+
+def test_a_writer_whose_process_ends_leaves_a_file_that_is_told_from_a_complete_one(tmp_path):
+    program = """
+import os, sys
+from jflow.records import TFRecordWriter
+writers = [TFRecordWriter(sys.argv[1] + kind, kind) for kind in ("", "GZIP", "ZLIB")]
+for writer in writers:
+    for number in range(3):
+        writer.write(b"%d" % number)
+    writer.flush()
+    writer.write(os.urandom(1 << 20))
+os._exit(0)
+"""
+    subprocess.run([sys.executable, "-c", program, str(tmp_path / "t")], check=True, timeout=100)
+    for compression in COMPRESSIONS:
+        *before, error = _all(_open(tmp_path / f"t{compression}", compression=compression))
+        assert [value for _, value in before] == [b"0", b"1", b"2"]
+        assert isinstance(error, DataLossError)
+        assert f"t{compression} is damaged" in str(error)
+
+
+def test_what_is_no_record_or_comes_after_the_end_is_refused(tmp_path):
+    with TFRecordWriter(tmp_path / "t") as writer:
+        for record in ("text", {"x": 1}, None, 3):
+            with pytest.raises(InvalidArgumentError, match=r"is bytes, got .*encode_example"):
+                writer.write(record)
+        writer.write(b"one")
+    for late in (lambda: writer.write(b"two"), writer.flush):
+        with pytest.raises(FailedPreconditionError, match=r"the writer of '.*t' is closed"):
+            late()
+    writer.close()
+    assert [value for _, value in _all(_open(tmp_path / "t"))] == [b"one"]
 
 
 @pytest.mark.parametrize("compression", ["GZIP", "ZLIB"])

@@ -42,6 +42,22 @@ def test_a_smaller_final_batch_is_given_if_allowed() -> None:
     assert [(b.tolist(), int(t)) for b, t in found] == [([0, 1], 1), ([2, 3], 5), ([4], 4)]
 
 
+def test_integers_of_64_bits_are_batched_without_the_64_bit_types_of_jax() -> None:
+    records = [tf.data.encode_example({"label": 2**40 + i}) for i in range(4)]
+    record = tf.train.string_input_producer(records, 1, shuffle=False).dequeue()
+    label = tf.parse_single_example(record, {"label": tf.FixedLenFeature([], tf.int64)})["label"]
+    batch = tf.train.batch([label], 2)
+    assert (batch.dtype, batch.shape) == (np.int64, (2,))
+    narrow = tf.cast(batch, tf.int32)
+    with in_process() as backend:
+        target = backend.targets[0]
+        for where in ("", target):
+            with feeding(where) as session:
+                found = drained(session, [batch, narrow])
+            assert [b.tolist() for b, _ in found] == [[2**40, 2**40 + 1], [2**40 + 2, 2**40 + 3]]
+            assert found[0][0].dtype == np.int64
+
+
 def test_a_single_tensor_is_an_element() -> None:
     for element in (numbers(2), [numbers(2)], (numbers(2),)):
         assert isinstance(tf.train.batch(element, 2), tf.Tensor)

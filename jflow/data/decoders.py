@@ -1,0 +1,35 @@
+"""The decoders of `jflow.ops` as plain functions: arrays, text and bytes in, NumPy arrays out.
+
+Inside a function of a dataset those of `jflow` do the same; these do it everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ParamSpec
+
+from jflow import ops
+from jflow.graph.stack import EagerDecoding
+
+P = ParamSpec("P")
+
+
+def _eager(decoder: Callable[P, Any]) -> Callable[P, Any]:
+    @wraps(decoder)
+    def decode(*args: P.args, **kwargs: P.kwargs) -> Any:
+        with EagerDecoding():
+            return decoder(*args, **kwargs)
+
+    return decode
+
+
+decode_csv = _eager(ops.decode_csv)
+decode_image = _eager(ops.decode_image)
+decode_jpeg = _eager(ops.decode_jpeg)
+decode_png = _eager(ops.decode_png)
+decode_raw = _eager(ops.decode_raw)
+encode_jpeg = _eager(ops.encode_jpeg)
+encode_png = _eager(ops.encode_png)
+parse_example = _eager(ops.parse_example)
+parse_single_example = _eager(ops.parse_single_example)

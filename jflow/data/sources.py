@@ -1,0 +1,149 @@
+"""Sources of datasets: for each its step in words, what builds it, and the spec of its elements."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+
+from jflow import errors
+from jflow.data import element as elements
+from jflow.data import files as record_files
+from jflow.data.counted import Counted
+from jflow.data.engine import grain
+from jflow.data.files import Path
+from jflow.data.function import name_of
+from jflow.data.generators import find_generator
+from jflow.data.rows import Slices
+from jflow.data.stage import Build, Epochs, Stage, first_element, streamed
+from jflow.data.stream import Stream, Unbatched
+from jflow.graph.host import type_name
+from jflow.ops import default_of_column
+from jflow.records import needed
+
+Source = tuple[Sequence[str], Build, Callable[[], Any]]
+
+
+def tensor_slices(tensors: Any) -> Source:
+    """The rows of arrays; see `Dataset.from_tensor_slices`."""
+    arrays = jax.tree.map(_as_rows, tensors, is_leaf=lambda leaf: isinstance(leaf, list))
+    lengths = {array.shape[0] if array.ndim else None for array in jax.tree.leaves(arrays)}
+    if len(lengths) != 1 or None in lengths:
+        raise errors.InvalidArgumentError(
+            "from_tensor_slices expects arrays with first axes of one length, got "
+            f"{elements.spec_of(arrays)}"
+        )
+    spec = elements.unbatched_spec(elements.spec_of(arrays))
+    rows = Slices(arrays, lengths.pop() or 0)
+    step = f"from_tensor_slices({len(rows)} x {spec})"
+    return [step], lambda _: grain.MapDataset.source(rows), lambda: spec
+
+
+def _as_rows(leaf: Any) -> np.ndarray[Any, Any]:
+    strings = isinstance(leaf, list) and leaf and isinstance(leaf[0], str | bytes)
+    rows = np.asarray(leaf, dtype=object if strings else None)
+    rows = rows.astype(object) if rows.dtype.kind in "US" else rows.view()
+    # A row is part of the array: a function that wrote into it would change the data.
+    rows.flags.writeable = False
+    return rows
+
+
+def generator(generator: str | Callable[..., Iterable[Any]], args: Sequence[Any]) -> Source:
+    """What a generator function yields; see `Dataset.from_generator`."""
+    function = find_generator(generator) if isinstance(generator, str) else generator
+    name = generator if isinstance(generator, str) else name_of(generator)
+    try:
+        shown = json.dumps(list(args))
+    except (TypeError, ValueError) as error:
+        raise errors.InvalidArgumentError(
+            f"the arguments of the generator {name} must be fit for JSON, got {args!r:.200}"
+        ) from error
+    return _counted(f"from_generator({name}, {shown})", lambda: function(*args))
+
+
+def iterable(iterable: Iterable[Any]) -> Source:
+    """The values of an iterable; see `Dataset.from_iterable`."""
+    if isinstance(iterable, Iterator):
+        raise errors.InvalidArgumentError(
+            f"from_iterable needs what can be iterated again, got {type(iterable).__name__}, "
+            "which ends after one pass; give the function that makes it to from_generator"
+        )
+    return _counted(f"from_iterable({type(iterable).__name__})", lambda: iterable)
+
+
+def _counted(step: str, start: Callable[[], Iterable[Any]]) -> Source:
+    def build(_: Epochs) -> Stage:
+        return Stream(lambda: Counted(step, start))
+
+    return [step], build, lambda: elements.spec_of(first_element(build, step))
+
+
+def files(files: Path | Sequence[Path], kind: str, options: Mapping[str, Any]) -> Source:
+    """The records of files; see `Dataset.from_files`."""
+    record_files.check_kind(kind)
+    paths = record_files.named(files)
+
+    def build(_: Epochs) -> Stage:
+        if kind == "array_record":
+            records: Any = grain.sources.ArrayRecordDataSource(paths)
+            return grain.MapDataset.source(records)
+        return Stream(lambda: record_files.records_of(kind, paths, options))
+
+    step = record_files.shown(kind, paths, options)
+    return [step], build, lambda: elements.spec_of(first_element(build, step))
+
+
+def csv(
+    files: Path | Sequence[Path],
+    record_defaults: Mapping[str, Any] | Sequence[Any],
+    options: Mapping[str, Any],
+) -> Source:
+    """The rows of CSV files; see `Dataset.from_csv`."""
+    defaults: Any
+    if isinstance(record_defaults, Mapping):
+        defaults = {name: default_of_column(value) for name, value in record_defaults.items()}
+        shown: Any = {name: _shown(array) for name, array in defaults.items()}
+    else:
+        defaults = [default_of_column(value) for value in record_defaults]
+        shown = [_shown(array) for array in defaults]
+    given = {"record_defaults": defaults, **options}
+    return _rows("csv", files, given, {"record_defaults": shown, **options})
+
+
+def parquet(files: Path | Sequence[Path], options: Mapping[str, Any]) -> Source:
+    """The rows of Parquet files; see `Dataset.from_parquet`."""
+    needed("pyarrow.parquet", "data", "Dataset.from_parquet")
+    return _rows("parquet", files, options, options)
+
+
+def _rows(
+    kind: str,
+    files: Path | Sequence[Path],
+    options: Mapping[str, Any],
+    shown: Mapping[str, Any],
+) -> Source:
+    """Rows of files that are read in blocks; positions know the options as they are shown."""
+    paths = record_files.named(files)
+
+    def blocks(_: Epochs) -> Stage:
+        return Stream(lambda: record_files.blocks_of(kind, paths, options))
+
+    def build(epochs: Epochs) -> Stage:
+        return Stream(partial(Unbatched, unstack=record_files.rows_of), streamed(blocks(epochs)))
+
+    def spec() -> Any:
+        # Lists in a column may differ in length from row to row.
+        rows = record_files.rows_of(first_element(blocks, step))
+        return elements.common_spec([elements.spec_of(row) for row in rows])
+
+    step = record_files.shown(kind, paths, {name: x for name, x in shown.items() if x})
+    return [step], build, spec
+
+
+def _shown(default: np.ndarray[Any, Any]) -> str:
+    """A default of a column in words."""
+    return f"{type_name(default)}={default.item()!r}" if default.size == 1 else type_name(default)

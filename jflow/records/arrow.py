@@ -1,0 +1,101 @@
+"""The rows of Parquet files as batches of pyarrow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from jflow.errors import DataLossError, InvalidArgumentError
+from jflow.records.extras import needed
+from jflow.records.reader import text_of
+from jflow.records.roots import Roots
+
+
+class ArrowBatches:
+    """An open Parquet file.
+
+    Args:
+      name: the file.
+      roots: opens it.
+      columns: names of the columns to read, where it is not all.
+      length: how many rows a batch has at most.
+      reader: what an error calls that needs pyarrow.
+
+    Attributes:
+      arrow: the package.
+      n_rows: how many rows there are.
+      types: Arrow's type of each column that is read.
+
+    Raises:
+      DataLossError: if the file is damaged.
+      InvalidArgumentError: if there is no such column.
+      UnimplementedError: if pyarrow is not installed.
+    """
+
+    def __init__(
+        self, name: bytes, roots: Roots, columns: Sequence[str] | None, length: int, reader: str
+    ) -> None:
+        parquet = needed("pyarrow.parquet", "data", reader)
+        self.arrow = needed("pyarrow", "data", reader)
+        self._name, self._length = name, length
+        self._input = roots.open(name)
+        try:
+            self._file = parquet.ParquetFile(self._input)
+            self.n_rows: int = self._file.metadata.num_rows
+            self.types: dict[str, Any] = self._types_of(columns)
+        except (self.arrow.ArrowException, OSError) as error:
+            self._input.close()
+            raise DataLossError(f"{text_of(name)} is no Parquet file: {error}") from error
+        except BaseException:
+            self._input.close()
+            raise
+        self._batches: Any = iter(())
+        self._next_row = -1
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._file.close()
+        self._input.close()
+
+    def at(self, index: int) -> Any:
+        """A batch whose first row is the one with an index, which must be there.
+
+        Raises:
+          DataLossError: if it cannot be read.
+        """
+        try:
+            if index != self._next_row:
+                self._go_to(index)
+            while self._next_row <= index:
+                batch = next(self._batches)
+                self._next_row += batch.num_rows
+        except (StopIteration, self.arrow.ArrowException, OSError) as error:
+            raise DataLossError(
+                f"row {index} of {text_of(self._name)} cannot be read: {error}"
+            ) from error
+        return batch.slice(batch.num_rows - (self._next_row - index))
+
+    def _go_to(self, index: int) -> None:
+        """Starts with the group of rows in which a row is."""
+        metadata, group, start = self._file.metadata, 0, 0
+        while index >= start + metadata.row_group(group).num_rows:
+            start += metadata.row_group(group).num_rows
+            group += 1
+        self._batches = self._file.iter_batches(
+            self._length,
+            row_groups=list(range(group, metadata.num_row_groups)),
+            columns=list(self.types),
+        )
+        self._next_row = start
+
+    def _types_of(self, columns: Sequence[str] | None) -> dict[str, Any]:
+        schema = self._file.schema_arrow
+        types = {}
+        for column in schema.names if columns is None else columns:
+            if schema.names.count(column) != 1:
+                raise InvalidArgumentError(
+                    f"{text_of(self._name)} has no column {column!r}, or several of that name; "
+                    f"it has {schema.names}"
+                )
+            types[column] = schema.field(column).type
+        return types

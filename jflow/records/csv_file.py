@@ -1,0 +1,212 @@
+"""CSV files become arrays, a block of rows at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from jflow.errors import InvalidArgumentError
+from jflow.graph.host import Array
+from jflow.records.csv import BadRecordError, Layout, columns_of
+from jflow.records.reader import count_of, text_of
+from jflow.records.roots import Roots
+from jflow.records.text import TextLineRecords
+
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_MAX_RECORD_BYTES = 16 << 20
+_TEXT = np.array(b"", object)
+
+
+class CsvBlocks:
+    """The rows of a CSV file, in blocks of arrays by the names of the columns.
+
+    The format is that of RFC 4180: fields in double quotes may hold delimiters and ends of lines.
+    Empty lines are skipped. Where a row cannot be read, those before it are given first; the error
+    comes with the next call, and again with each one after it.
+
+    Args:
+      name: the file.
+      roots: opens it.
+      position: what `position` was, to go on there; None to begin.
+      column_names: names of all columns in their order; None takes them from the first line.
+      columns: names of those to read, where it is not all.
+      record_defaults: by the names of columns, or in the order of those to read, an array of the
+        column's dtype: of the value that stands for a missing one, or of no value. Columns without
+        one are strings, "" if missing.
+      skip_header_lines: lines at the start that are not read.
+      block_rows: how many rows a block has at most.
+      **fields: `field_delim`, `use_quote_delim` and `na_value`, as for `decode_csv`.
+
+    Attributes:
+      columns: names of the columns that are read, in the file's order.
+
+    Raises:
+      InvalidArgumentError: if the first line is not a record of names, or a column that is asked
+        for is not there.
+    """
+
+    def __init__(
+        self,
+        name: bytes,
+        roots: Roots,
+        position: Any = None,
+        *,
+        column_names: Sequence[str] | None = None,
+        columns: Sequence[str] | None = None,
+        record_defaults: Mapping[str, Array] | Sequence[Array],
+        skip_header_lines: int = 0,
+        block_rows: int = 256,
+        **fields: Any,
+    ) -> None:
+        self._name, self._roots, self._header_lines = name, roots, skip_header_lines
+        self._block_rows = count_of(block_rows, name, "block_rows", 1)
+        self._layout = Layout((), **fields, exact=False)
+        self._lines = self._open(None)
+        try:
+            names = self._header() if column_names is None else [*column_names]
+            defaults = self._by_name(record_defaults, names if columns is None else columns)
+            indices = self._indices(names, [*(columns or ()), *defaults])
+        except BaseException:
+            self.close()
+            raise
+        wanted = range(len(names)) if columns is None else sorted(indices[each] for each in columns)
+        self.columns = [names[index] for index in wanted]
+        self._defaults = [defaults.get(each, _TEXT) for each in self.columns]
+        self._layout = Layout(wanted, **fields, n_fields=len(names))
+        if position is not None:
+            self.close()
+            self._lines = self._open(position)
+
+    @property
+    def position(self) -> list[int]:
+        """Offset in bytes of the next row, and the lines before it."""
+        return self._lines.position
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._lines.close()
+
+    def read(self) -> dict[str, Array] | None:
+        """The columns of the next rows, at least one; None at the end.
+
+        Raises:
+          InvalidArgumentError: if the first of them cannot be read; the message names the file, the
+            line and the column.
+        """
+        start = self.position
+        lines, records = self._next_records(self._block_rows)
+        while records:
+            try:
+                arrays = columns_of(records, self._defaults, self._layout)
+                return dict(zip(self.columns, arrays, strict=True))
+            except BadRecordError as error:
+                index = error.index
+                self._go_to(start, lines[index])
+                if index == 0:
+                    raise self._error(lines[0], error) from None
+                records = records[:index]
+        return None
+
+    def _open(self, position: Any) -> TextLineRecords:
+        return TextLineRecords(
+            self._name, self._roots, position, skip_header_lines=self._header_lines
+        )
+
+    def _go_to(self, start: list[int], line: int) -> None:
+        """Goes to a line at or after a position."""
+        self.close()
+        self._lines = self._open(start)
+        if line - 1 > start[1]:
+            self._lines.read_up_to(line - 1 - start[1])
+
+    def _next_records(self, n: int) -> tuple[list[int], list[bytes]]:
+        """The numbers of the first lines of the next records, and the records, from `n` lines."""
+        numbers: list[int] = []
+        records: list[bytes] = []
+        while not records:
+            number = self._lines.position[1]
+            _, lines = self._lines.read_up_to(n)
+            if not lines:
+                break
+            if number == 0:
+                lines[0] = lines[0].removeprefix(_BYTE_ORDER_MARK)
+            at = 0
+            while at < len(lines):
+                record, n_lines = lines[at], 1
+                if self._layout.is_open(record):
+                    record, n_lines = self._joined(lines, at)
+                if record:
+                    numbers.append(number + at + 1)
+                    records.append(record)
+                at += n_lines
+        return numbers, records
+
+    def _joined(self, lines: list[bytes], at: int) -> tuple[bytes, int]:
+        """The record that begins with a line, and how many lines it takes.
+
+        `lines` grows where it has more of them. A record without an end is given as far as it was
+        read, for its decoding to refuse it.
+        """
+        end, quotes, size = at, 0, 0
+        while size <= _MAX_RECORD_BYTES:
+            if end == len(lines):
+                lines += self._lines.read_up_to(1)[1]
+            if end == len(lines):
+                break
+            quotes, size, end = quotes + lines[end].count(b'"'), size + len(lines[end]), end + 1
+            if quotes % 2 == 0:
+                break
+        return b"\n".join(lines[at:end]), end - at
+
+    def _header(self) -> list[str]:
+        numbers, records = self._next_records(1)
+        if not records:
+            raise InvalidArgumentError(
+                f"{text_of(self._name)} is empty; its first line must name the columns, or pass "
+                "column_names"
+            )
+        try:
+            fields = self._layout.all_fields(records[0], 0)
+            return [field.decode() for field in fields]
+        except BadRecordError as error:
+            raise self._error(numbers[0], error) from None
+        except UnicodeDecodeError as error:
+            raise InvalidArgumentError(
+                f"line {numbers[0]} of {text_of(self._name)}, which names the columns, is not "
+                f"UTF-8: {records[0][:80]!r}"
+            ) from error
+
+    def _by_name(
+        self, defaults: Mapping[str, Array] | Sequence[Array], columns: Sequence[str]
+    ) -> Mapping[str, Array]:
+        if isinstance(defaults, Mapping):
+            return defaults
+        if len(defaults) != len(columns):
+            raise InvalidArgumentError(
+                f"record_defaults has {len(defaults)} columns, and {text_of(self._name)} has "
+                f"{len(columns)} to be read: {[*columns]}"
+            )
+        return dict(zip(columns, defaults, strict=True))
+
+    def _indices(self, names: Sequence[str], wanted: Sequence[str]) -> dict[str, int]:
+        indices = {each: index for index, each in enumerate(names)}
+        if len(indices) < len(names):
+            raise InvalidArgumentError(
+                f"{text_of(self._name)} has several columns of one name: {[*names]}; pass "
+                "column_names that differ, and skip_header_lines=1"
+            )
+        for each in wanted:
+            if each not in indices:
+                raise InvalidArgumentError(
+                    f"{text_of(self._name)} has no column {each!r}; it has {[*names]}"
+                )
+        return indices
+
+    def _error(self, line: int, error: BadRecordError) -> InvalidArgumentError:
+        field = ""
+        if error.column is not None:
+            field = f"Column {self.columns[self._layout.columns.index(error.column)]!r}"
+        where = f"line {line} of {text_of(self._name)}"
+        return InvalidArgumentError(error.worded(where, field))
