@@ -42,6 +42,7 @@ from jflow.graph import gradients as gradients
 from jflow.graph import name_scope as name_scope
 from jflow.graph import reset_default_graph as reset_default_graph
 from jflow.graph import string as string
+from jflow.graph import tracebacks as _tracebacks
 from jflow.graph import variable_scope as variable_scope
 from jflow.ops import ArrayRecordReader as ArrayRecordReader
 from jflow.ops import ConditionalAccumulator as ConditionalAccumulator
@@ -129,8 +130,14 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'jflow' has no attribute {name!r}")
     module, attribute = _LATER[name]
     value = importlib.import_module(module)
-    return getattr(value, attribute) if attribute else value
+    if attribute is None:
+        return value
+    _tracebacks.end_in(getattr(value, attribute))
+    return getattr(value, attribute)
 
 
 def __dir__() -> list[str]:
     return [*globals(), *_LATER]
+
+
+_tracebacks.end_here(globals())

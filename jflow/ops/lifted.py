@@ -12,6 +12,7 @@ import jax
 from jflow.graph import Graph, Tensor
 from jflow.graph import get_default_graph as _default_graph
 from jflow.graph.internals import is_tracing
+from jflow.graph.tracebacks import hide_frames
 from jflow.ops.variable import Variable
 
 
@@ -52,13 +53,17 @@ def lift(fun: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(fun)
     def lifted(*args: Any, **kwargs: Any) -> Any:
-        leaves = jax.tree.leaves((args, kwargs))
-        graph = _graph_of(leaves)
-        if graph is None:
-            args, kwargs = jax.tree.map(_read, (args, kwargs))
-            return fun(*args, **kwargs)
-        name = kwargs.pop("name", None)
-        return graph.apply(fun, args, kwargs, name=name)
+        try:
+            leaves = jax.tree.leaves((args, kwargs))
+            graph = _graph_of(leaves)
+            if graph is None:
+                args, kwargs = jax.tree.map(_read, (args, kwargs))
+                return fun(*args, **kwargs)
+            name = kwargs.pop("name", None)
+            return graph.apply(fun, args, kwargs, name=name)
+        except Exception as error:
+            hide_frames(error)
+            raise
 
     return lifted
 
