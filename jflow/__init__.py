@@ -125,6 +125,7 @@ _LATER = {
 }
 
 
+@_tracebacks.boundary
 def __getattr__(name: str) -> Any:
     if name not in _LATER:
         raise AttributeError(f"module 'jflow' has no attribute {name!r}")

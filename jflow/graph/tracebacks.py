@@ -42,6 +42,7 @@ _REMOVED = (
     "--------------------\nFor simplicity, jflow has removed internal frames from this traceback. "
     "Set JAX_TRACEBACK_FILTERING=off to include them."
 )
+_MANY = 4  # a boundary, what it is for, and a helper are not worth a note
 _REMOVED_BY_JAX = "For simplicity, JAX has removed its internal frames"
 
 _NOT_WRAPPED = frozenset(
@@ -117,9 +118,11 @@ def hide_frames(error: BaseException) -> None:
         _keep_whole(error)
         error.__traceback__ = _without_hidden(error.__traceback__)
         return
+    n_hidden = sum(is_hidden for _, is_hidden in _split(error.__traceback__))
     for each in _chain(error):
         each.__traceback__ = _without_hidden(each.__traceback__)
-    if not any(_REMOVED_BY_JAX in n or n == _REMOVED for n in getattr(error, "__notes__", ())):
+    is_noted = any(_REMOVED_BY_JAX in n or n == _REMOVED for n in getattr(error, "__notes__", ()))
+    if n_hidden >= _MANY and not is_noted:
         error.add_note(_REMOVED)
 
 
