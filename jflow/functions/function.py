@@ -132,8 +132,12 @@ class Function(Generic[P, R_co]):
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         """A method's function takes the object it belongs to, which is hashed, as static."""
+        if instance is None:
+            return self
         fun: Any = self
-        return self if instance is None else functools.partial(fun, Static.of(instance))
+        method = functools.partial(fun, Static.of(instance))
+        method.__doc__ = fun.__doc__
+        return method
 
     def __repr__(self) -> str:
         return f"<jflow.function {tracing.name_of(self._fun)}>"
