@@ -123,6 +123,10 @@ class DatasetIterator:
         with self._lock:
             self._end()
 
+    def __repr__(self) -> str:
+        state = "closed " if self._closed else ""
+        return f"<jflow.data.DatasetIterator {state}{' | '.join(self._steps)}>"
+
     def _check_open(self) -> None:
         if self._closed:
             raise errors.FailedPreconditionError(

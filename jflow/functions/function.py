@@ -19,6 +19,7 @@ from jflow.functions.closures import check_closure
 from jflow.functions.concrete import Concrete, insert
 from jflow.functions.connection import Connection, current
 from jflow.graph import Graph, Operation, ResourceRef, Tensor, VariableRef, internals, tracing
+from jflow.graph.completion import visible
 from jflow.graph.equations import shape_of
 from jflow.graph.flatten import flatten
 from jflow.graph.host import refuse_host
@@ -141,6 +142,9 @@ class Function(Generic[P, R_co]):
 
     def __repr__(self) -> str:
         return f"<jflow.function {tracing.name_of(self._fun)}>"
+
+    def __dir__(self) -> list[str]:
+        return visible(super().__dir__(), "forget")
 
     # The first call of a signature ------------------------------------------------------------
 

@@ -39,6 +39,9 @@ class Lifted:
         self.__dict__[name] = value
         return value
 
+    def __repr__(self) -> str:
+        return f"<jflow's {self._module.__name__}, which takes tensors and variables>"
+
     def __dir__(self) -> list[str]:
         return [name for name in dir(self._module) if not name.startswith("_")]
 
