@@ -83,6 +83,7 @@ from jflow.ops import group as group
 from jflow.ops import identity as identity
 from jflow.ops import local_variables as local_variables
 from jflow.ops import local_variables_initializer as local_variables_initializer
+from jflow.ops import missing as _missing
 from jflow.ops import no_op as no_op
 from jflow.ops import parse_example as parse_example
 from jflow.ops import parse_single_example as parse_single_example
@@ -128,7 +129,7 @@ _LATER = {
 @_tracebacks.boundary
 def __getattr__(name: str) -> Any:
     if name not in _LATER:
-        raise AttributeError(f"module 'jflow' has no attribute {name!r}")
+        raise _missing("jflow", name, __dir__())
     module, attribute = _LATER[name]
     value = importlib.import_module(module)
     if attribute is None:

@@ -13,6 +13,7 @@ from jflow.graph import Graph, Tensor
 from jflow.graph import get_default_graph as _default_graph
 from jflow.graph.internals import is_tracing
 from jflow.graph.tracebacks import hide_frames
+from jflow.ops.missing import missing
 from jflow.ops.variable import Variable
 
 
@@ -30,7 +31,11 @@ class Lifted:
         if name.startswith("_"):
             # With JAX's __path__, Python would find JAX's own modules below this namespace.
             raise AttributeError(f"{self._module.__name__} on graph tensors has no {name!r}")
-        value = getattr(self._module, name)
+        try:
+            value = getattr(self._module, name)
+        except AttributeError:
+            public = self._module.__name__.replace("jax", "jflow", 1)
+            raise missing(public, name, dir(self)) from None
         if isinstance(value, ModuleType):
             value = Lifted(value)
         elif _is_function(value):
