@@ -14,6 +14,7 @@ import pytest
 from IPython.core.ultratb import FormattedTB
 
 import jflow as tf
+from jflow.graph import tracebacks
 from tests.clusters import in_process
 
 PRELUDE = """
@@ -255,3 +256,9 @@ def test_public_functions_keep_their_names_and_documentation() -> None:
     assert tf.Session.run.__doc__
     assert "feed_dict" in str(__import__("inspect").signature(tf.Session.run))
     assert sys.modules["jflow.ops"].constant is tf.constant.__wrapped__  # type: ignore[attr-defined]
+
+
+def test_the_methods_that_are_no_boundaries_exist() -> None:
+    for path in tracebacks._CALLED_INSIDE:
+        kind, name = path.split(".")
+        assert name in vars(getattr(tf, kind)), path

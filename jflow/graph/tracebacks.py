@@ -54,6 +54,17 @@ _NOT_WRAPPED = frozenset(
 )
 
 
+_CALLED_INSIDE = frozenset(
+    {
+        *("Graph.add", "Graph.apply", "Graph.as_tensor", "Graph.constant", "Graph.declare"),
+        *("Graph.home", "Graph.inline", "Graph.tensor_of", "Graph.unique_name"),
+        *("Operation.__init__", "Tensor.__init__", "Tensor.to_tensor", "Variable.to_tensor"),
+        *("Variable.check_indices", "Variable.operand"),
+    }
+)
+"""Methods that jflow calls for each operation of a graph, and users do not."""
+
+
 class UnfilteredStackTrace(Exception):  # noqa: N818 - JAX's name for the same
     """Carries the whole traceback of the exception whose cause it is."""
 
@@ -215,5 +226,6 @@ def handled(fun: F) -> F:
 
 def _is_open(name: str, fun: Any) -> bool:
     is_named = name[:1] != "_" or (name[:2] == "__" and name not in _NOT_WRAPPED)
-    is_done = getattr(fun, "__is_boundary__", False) or getattr(fun, "__isabstractmethod__", False)
-    return is_named and not is_done and _owner(fun.__code__.co_filename) is _Owner.OURS
+    is_done = hasattr(fun, "__is_boundary__") or hasattr(fun, "__isabstractmethod__")
+    is_inside = is_done or fun.__qualname__ in _CALLED_INSIDE
+    return is_named and not is_inside and _owner(fun.__code__.co_filename) is _Owner.OURS
