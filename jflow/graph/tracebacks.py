@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import inspect
 import os
-import sysconfig
 import traceback
 from collections.abc import Callable, Iterator
 from enum import Enum
@@ -32,17 +31,18 @@ def _folder(path: str) -> str:
 _PACKAGES = os.path.dirname(os.path.dirname(os.path.abspath(jax.__file__)))
 _OURS = (_folder(os.path.dirname(__file__)), _folder(jax.__file__), _folder(jaxlib.__file__))
 _TOOLS = (
-    *(sysconfig.get_path("stdlib") + os.sep, "<frozen "),
     *(os.path.join(_PACKAGES, name) + os.sep for name in ("grain", "grpc")),
-    _folder(np.__file__),
+    *(_folder(np.__file__), "<frozen "),
 )
+_STANDARD = _folder(os.__file__)
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
 _REMOVED = (
     "--------------------\nFor simplicity, jflow has removed internal frames from this traceback. "
     "Set JAX_TRACEBACK_FILTERING=off to include them."
 )
-_MANY = 4  # a boundary, what it is for, and a helper are not worth a note
+_MANY = 4
+"""So many frames are worth a note; fewer are a boundary, what it is for, and a helper."""
 _REMOVED_BY_JAX = "For simplicity, JAX has removed its internal frames"
 
 _NOT_WRAPPED = frozenset(
@@ -52,7 +52,6 @@ _NOT_WRAPPED = frozenset(
         *("__eq__", "__ne__", "__hash__", "__repr__", "__reduce__"),
     }
 )
-
 
 _CALLED_INSIDE = frozenset(
     {
@@ -81,11 +80,9 @@ class _Owner(Enum):
 def _owner(filename: str) -> _Owner:
     if filename.startswith(_OURS):
         return _Owner.OURS
-    if not filename.startswith(_TOOLS):
-        return _Owner.USER
-    is_standard = filename.startswith(_TOOLS[:2])
-    is_installed = is_standard and any(part in filename for part in _INSTALLED)
-    return _Owner.USER if is_installed else _Owner.TOOL
+    is_installed = any(part in filename for part in _INSTALLED)
+    is_standard = filename.startswith(_STANDARD) and not is_installed
+    return _Owner.TOOL if is_standard or filename.startswith(_TOOLS) else _Owner.USER
 
 
 def _split(trace: TracebackType | None) -> Iterator[tuple[TracebackType, bool]]:
