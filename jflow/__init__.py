@@ -42,6 +42,7 @@ from jflow.graph import gradients as gradients
 from jflow.graph import name_scope as name_scope
 from jflow.graph import reset_default_graph as reset_default_graph
 from jflow.graph import string as string
+from jflow.graph import tracebacks as _tracebacks
 from jflow.graph import variable_scope as variable_scope
 from jflow.ops import ArrayRecordReader as ArrayRecordReader
 from jflow.ops import ConditionalAccumulator as ConditionalAccumulator
@@ -82,6 +83,7 @@ from jflow.ops import group as group
 from jflow.ops import identity as identity
 from jflow.ops import local_variables as local_variables
 from jflow.ops import local_variables_initializer as local_variables_initializer
+from jflow.ops import missing as _missing
 from jflow.ops import no_op as no_op
 from jflow.ops import parse_example as parse_example
 from jflow.ops import parse_single_example as parse_single_example
@@ -132,13 +134,20 @@ _LATER = {
 }
 
 
+@_tracebacks.boundary
 def __getattr__(name: str) -> Any:
     if name not in _LATER:
-        raise AttributeError(f"module 'jflow' has no attribute {name!r}")
+        raise _missing("jflow", name, __dir__())
     module, attribute = _LATER[name]
     value = importlib.import_module(module)
-    return getattr(value, attribute) if attribute else value
+    if attribute is None:
+        return value
+    _tracebacks.end_in(getattr(value, attribute))
+    return getattr(value, attribute)
 
 
 def __dir__() -> list[str]:
     return [*globals(), *_LATER]
+
+
+_tracebacks.end_here(globals())

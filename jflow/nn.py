@@ -6,13 +6,18 @@ from typing import Any
 
 import jax.nn
 
+from jflow.graph.tracebacks import hide_frames as _hide_frames
 from jflow.ops import Lifted
 
 _LIFTED = Lifted(jax.nn)
 
 
 def __getattr__(name: str) -> Any:
-    return getattr(_LIFTED, name)
+    try:
+        return getattr(_LIFTED, name)
+    except AttributeError as error:
+        _hide_frames(error)
+        raise
 
 
 def __dir__() -> list[str]:

@@ -1,6 +1,7 @@
 """Clusters, servers and training under the names that TensorFlow gives them."""
 
 from jflow.cluster import ClusterSpec as ClusterSpec
+from jflow.graph import tracebacks as _tracebacks
 from jflow.server import Server as Server
 from jflow.training import Coordinator as Coordinator
 from jflow.training import LooperThread as LooperThread
@@ -21,3 +22,5 @@ from jflow.training import shuffle_batch_join as shuffle_batch_join
 from jflow.training import slice_input_producer as slice_input_producer
 from jflow.training import start_queue_runners as start_queue_runners
 from jflow.training import string_input_producer as string_input_producer
+
+_tracebacks.end_here(globals())

@@ -13,6 +13,8 @@ from hypothesis import settings
 import jflow as tf
 
 jax.config.update("jax_num_cpu_devices", 3)
+# A test that fails should show jflow's own frames; those that are about tracebacks filter them.
+jax.config.update("jax_traceback_filtering", "off")
 
 settings.register_profile("local", deadline=None, print_blob=True)
 settings.register_profile("ci", deadline=None, derandomize=True)

@@ -15,7 +15,10 @@ from jflow.data.generators import register_generator as register_generator
 from jflow.data.iterator import DatasetIterator as DatasetIterator
 from jflow.data.position import FilePosition as FilePosition
 from jflow.data.position import PositionStore as PositionStore
+from jflow.graph import tracebacks as _tracebacks
 from jflow.records import TFRecordWriter as TFRecordWriter
 from jflow.records import encode_example as encode_example
+
+_tracebacks.end_here(globals())
 
 from_tensor_slices = Dataset.from_tensor_slices

@@ -11,6 +11,7 @@ from typing import Any, Self
 from jflow import errors
 from jflow.data.position import PositionStore, packed, parsed, unpacked
 from jflow.data.stream import Cursor, State
+from jflow.graph.tracebacks import handled, hide_frames
 
 
 class DatasetIterator:
@@ -43,23 +44,28 @@ class DatasetIterator:
     def __iter__(self) -> Self:
         return self
 
+    @handled
     def __next__(self) -> Any:
-        with self._lock:
-            self._check_open()
-            # Who asks for the next element is done with those before it.
-            if self._unsaved >= self._save_every:
-                self._save()
-            inner = self._opened()
-            before = inner.get_state()
-            try:
-                element = next(inner)
-            except StopIteration:
-                raise
-            except BaseException:
-                self._restart(before)
-                raise
-            self._unsaved += 1
-            return element
+        try:
+            with self._lock:
+                self._check_open()
+                # Who asks for the next element is done with those before it.
+                if self._unsaved >= self._save_every:
+                    self._save()
+                inner = self._opened()
+                before = inner.get_state()
+                try:
+                    element = next(inner)
+                except StopIteration:
+                    raise
+                except BaseException:
+                    self._restart(before)
+                    raise
+                self._unsaved += 1
+                return element
+        except Exception as error:
+            hide_frames(error)
+            raise
 
     def get_state(self) -> dict[str, Any]:
         """The position after the element given last, as JSON's types.
@@ -116,6 +122,10 @@ class DatasetIterator:
         # The element in hand was not dealt with: the position stays the one kept before.
         with self._lock:
             self._end()
+
+    def __repr__(self) -> str:
+        state = "closed " if self._closed else ""
+        return f"<jflow.data.DatasetIterator {state}{' | '.join(self._steps)}>"
 
     def _check_open(self) -> None:
         if self._closed:

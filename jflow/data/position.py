@@ -30,6 +30,9 @@ class FilePosition:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = Path(path)
 
+    def __repr__(self) -> str:
+        return f"FilePosition({str(self._path)!r})"
+
     def load(self) -> str | None:
         """The text that was saved last, or None where there is no file yet."""
         return self._path.read_text() if self._path.exists() else None

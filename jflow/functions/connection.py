@@ -19,6 +19,7 @@ from jax.api_util import shaped_abstractify
 from jflow.cluster import Device, DeviceSpec
 from jflow.functions.concrete import Concrete
 from jflow.graph import Graph, Operation, Tensor, VariableRef, live, request, tracing
+from jflow.graph.completion import visible
 from jflow.graph.equations import shape_of
 from jflow.graph.flatten import flatten
 from jflow.graph.primitives import EFFECTS, initialize_p
@@ -116,6 +117,22 @@ class Connection:
         state = "closed " if self._is_closed else ""
         return f"<jflow.Connection {state}to {self._target or 'this process'}>"
 
+    def __dir__(self) -> list[str]:
+        return visible(
+            super().__dir__(),
+            *(
+                "access",
+                "calls_of",
+                "create",
+                "peek",
+                "place",
+                "register",
+                "step",
+                "timeout",
+                "unnamed",
+            ),
+        )
+
     # For functions and variables --------------------------------------------------------------
 
     def register(self, graph: Graph, key: StepKey) -> Step:
@@ -201,6 +218,10 @@ class Connection:
         )
         container = "" if ref.container == device.task.job else ref.container
         return replace(ref, container=container, spec=DeviceSpec.parse(str(device)))
+
+    def peek(self, ref: VariableRef) -> jax.Array | None:
+        """The value that this process has of a variable, None if it has none; never waits."""
+        return self._backend.peek(ref)
 
     def unnamed(self) -> str:
         """A name for a variable that its maker gave none; no other variable has it."""

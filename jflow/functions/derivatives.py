@@ -5,17 +5,20 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import jax
 
 from jflow.functions.function import Function
 from jflow.ops import Variable
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
 
 def value_and_grad(
-    fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
-) -> Function:
+    fun: Callable[P, R], argnums: int | Sequence[int] = 0, has_aux: bool = False
+) -> Function[P, tuple[R, Any]]:
     """As `jax.value_and_grad`, run where `jflow.connect` says.
 
     The arguments that are differentiated by may hold variables: `fun` gets their values, and the
@@ -30,14 +33,16 @@ def value_and_grad(
       A `jflow.function` of the same arguments that gives (value, derivatives). In graph code it
       takes tensors and graph variables and gives tensors.
     """
-    return _differentiated(jax.value_and_grad, fun, argnums, has_aux)
+    made: Function[P, tuple[R, Any]] = _differentiated(jax.value_and_grad, fun, argnums, has_aux)
+    return made
 
 
 def grad(
-    fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
-) -> Function:
+    fun: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
+) -> Function[P, Any]:
     """As `value_and_grad`, without the value; see there."""
-    return _differentiated(jax.grad, fun, argnums, has_aux)
+    made: Function[P, Any] = _differentiated(jax.grad, fun, argnums, has_aux)
+    return made
 
 
 def _differentiated(
@@ -45,7 +50,7 @@ def _differentiated(
     fun: Callable[..., Any],
     argnums: int | Sequence[int],
     has_aux: bool,
-) -> Function:
+) -> Any:
     chosen_ones = argnums if isinstance(argnums, Sequence) else (argnums,)
     numbers = {operator.index(number) for number in chosen_ones}
 

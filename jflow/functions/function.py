@@ -6,7 +6,7 @@ import functools
 import inspect
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Self, TypeVar, overload
 
 import jax
 import jax.extend.core as jex
@@ -19,13 +19,20 @@ from jflow.functions.closures import check_closure
 from jflow.functions.concrete import Concrete, insert
 from jflow.functions.connection import Connection, current
 from jflow.graph import Graph, Operation, ResourceRef, Tensor, VariableRef, internals, tracing
+from jflow.graph.completion import visible
 from jflow.graph.equations import shape_of
 from jflow.graph.flatten import flatten
 from jflow.graph.host import refuse_host
 from jflow.graph.internals import ConcreteArray
 from jflow.graph.primitives import state_of
+from jflow.graph.tracebacks import boundary, hide_frames
 from jflow.graph.tracing import Static
 from jflow.ops import Variable, group, identity
+
+P = ParamSpec("P")
+Rest = ParamSpec("Rest")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 
 _PLAIN = (jax.Array, np.ndarray, np.generic, bool, int, float, complex)
 
@@ -50,12 +57,12 @@ class _Call(NamedTuple):
     has_static: bool
 
 
-class Function:
-    """What `jflow.function` makes of a Python function."""
+class Function(Generic[P, R_co]):
+    """What `jflow.function` makes of a Python function: callable as it is, with its types."""
 
     def __init__(
         self,
-        fun: Callable[..., Any],
+        fun: Callable[P, R_co],
         static_argnums: int | Iterable[int] = (),
         static_argnames: str | Iterable[str] = (),
     ) -> None:
@@ -70,7 +77,7 @@ class Function:
         self._last_call: tuple[Any, Any, Any] = (None, None, None)
         self._first = threading.RLock()
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Runs on the current connection, or joins what is being built around the call.
 
         Raises:
@@ -78,21 +85,29 @@ class Function:
           NotImplementedError: if a variable is written in a loop or a branch.
           OpError: as `Session.run`.
         """
-        if internals.is_tracing():
-            return _read(self._fun(*map(_static, args), **kwargs))
-        calls, key, leaves = self._signature(args, kwargs)
-        known, last_key, call = self._last_call  # comparing takes less time than hashing
-        if known is not calls or last_key != key:
-            made = calls.get(key) or self._made(calls, key, leaves)
-            if not isinstance(made, _Call):
-                return self._join(*made, leaves)
-            call = made
-            self._last_call = calls, key, call
-        if call.has_static:
-            leaves = _dynamic(leaves)
-        return call.out_tree.unflatten(call.run(leaves))
+        try:
+            if internals.is_tracing():
+                inner: R_co = _read(self._fun(*map(_static, args), **kwargs))
+                return inner
+            calls, key, leaves = self._signature(args, kwargs)
+            known, last_key, call = self._last_call  # comparing takes less time than hashing
+            if known is not calls or last_key != key:
+                made = calls.get(key) or self._made(calls, key, leaves)
+                if not isinstance(made, _Call):
+                    joined: R_co = self._join(*made, leaves)
+                    return joined
+                call = made
+                self._last_call = calls, key, call
+            if call.has_static:
+                leaves = _dynamic(leaves)
+            result: R_co = call.out_tree.unflatten(call.run(leaves))
+            return result
+        except Exception as error:
+            hide_frames(error)
+            raise
 
-    def placement(self, *args: Any, **kwargs: Any) -> dict[Operation, Device]:
+    @boundary
+    def placement(self, *args: P.args, **kwargs: P.kwargs) -> dict[Operation, Device]:
         """Where each operation of a call with these arguments runs; for looking at.
 
         Raises:
@@ -108,12 +123,28 @@ class Function:
         if self._last[0] is connection:
             self._last, self._last_call = _NEVER, (None, None, None)
 
+    @overload
+    def __get__(self, instance: None, owner: Any = None) -> Self: ...
+
+    @overload
+    def __get__(
+        self: Function[Concatenate[Any, Rest], R], instance: object, owner: Any = None
+    ) -> Callable[Rest, R]: ...
+
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         """A method's function takes the object it belongs to, which is hashed, as static."""
-        return self if instance is None else functools.partial(self, Static.of(instance))
+        if instance is None:
+            return self
+        fun: Any = self
+        method = functools.partial(fun, Static.of(instance))
+        method.__doc__ = fun.__doc__
+        return method
 
     def __repr__(self) -> str:
         return f"<jflow.function {tracing.name_of(self._fun)}>"
+
+    def __dir__(self) -> list[str]:
+        return visible(super().__dir__(), "forget")
 
     # The first call of a signature ------------------------------------------------------------
 
@@ -248,6 +279,24 @@ _STATIC = (Static, Variable)
 """Leaves that the function gets as they are; a variable among them."""
 
 
+@overload
+def function(
+    fun: Callable[P, R],
+    *,
+    static_argnums: int | Iterable[int] = (),
+    static_argnames: str | Iterable[str] = (),
+) -> Function[P, R]: ...
+
+
+@overload
+def function(
+    fun: None = None,
+    *,
+    static_argnums: int | Iterable[int] = (),
+    static_argnames: str | Iterable[str] = (),
+) -> Callable[[Callable[P, R]], Function[P, R]]: ...
+
+
 def function(
     fun: Callable[..., Any] | None = None,
     *,
@@ -268,7 +317,7 @@ def function(
       static_argnums, static_argnames: arguments that are settings; they must be hashable.
 
     Returns:
-      The function; without `fun`, a decorator.
+      The function, with the signature and types of `fun`; without `fun`, a decorator.
     """
     if fun is None:
         return functools.partial(
@@ -300,7 +349,7 @@ def _read(tree: Any) -> Any:
     return jax.tree.map(lambda x: x.value() if isinstance(x, Variable) else x, tree)
 
 
-def _check_outputs(outputs: Sequence[Any], tree: Any, fun: Function) -> None:
+def _check_outputs(outputs: Sequence[Any], tree: Any, fun: Function[..., Any]) -> None:
     for number, output in enumerate(outputs):
         if not isinstance(output, _PLAIN):
             raise TypeError(

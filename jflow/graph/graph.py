@@ -485,6 +485,9 @@ class Graph:
         """A block in which this thread's operations go to this graph."""
         return graphs.pushed(self)
 
+    def __repr__(self) -> str:
+        return f"<jflow.Graph of {len(self._operations)} operations>"
+
     def finalize(self) -> None:
         """Forbids any further operation: adding one raises RuntimeError."""
         self._finalized = True

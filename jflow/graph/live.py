@@ -12,6 +12,8 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
+import jax
+
 from jflow.graph.graph import Graph, graphs
 from jflow.graph.primitives import Keeper, VariableRef
 
@@ -60,6 +62,9 @@ class LiveKeeper(Keeper, Protocol):
           fetches, fed: tensors whose values it gives, and takes.
         """
 
+    def peek(self, ref: VariableRef) -> jax.Array | None:
+        """The value that this process has of a variable, None if it has none; never waits."""
+
     def unnamed(self) -> str:
         """A name for a variable that its maker gave none; no other variable has it."""
 
@@ -102,6 +107,13 @@ def current() -> LiveKeeper | None:
 def innermost() -> LiveKeeper | None:
     """The keeper of the innermost block, inside graph code too."""
     return _KEEPERS.entries[-1].keeper if _KEEPERS.entries else _EVERYWHERE.keeper
+
+
+def peek(ref: VariableRef) -> jax.Array | None:
+    """The value of a live variable if this process has it; never waits."""
+    keeper: Any = ref.keeper
+    found: jax.Array | None = keeper.peek(ref)
+    return found
 
 
 def keep_everywhere(keeper: LiveKeeper) -> None:

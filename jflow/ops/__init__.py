@@ -28,6 +28,7 @@ from jflow.ops.decoding import string_strip as string_strip
 from jflow.ops.decoding import string_to_number as string_to_number
 from jflow.ops.decoding import substr as substr
 from jflow.ops.lifted import Lifted as Lifted
+from jflow.ops.missing import missing as missing
 from jflow.ops.position import Position as Position
 from jflow.ops.queue import QueueBase as QueueBase
 from jflow.ops.queues import FIFOQueue as FIFOQueue

@@ -39,6 +39,9 @@ class _AccumulatorBase(Handle):
         """The dtype of the gradients."""
         return self._dtype
 
+    def _details(self) -> dict[str, Any]:
+        return {"dtype": self._dtype.name, "shape": self._shape}
+
     def num_accumulated(self, name: str | None = None) -> Tensor:
         """How many gradients wait to be taken, as an int32 scalar."""
         aval = abstract((), _INT32)

@@ -12,6 +12,8 @@ import jax
 from jflow.graph import Graph, Tensor
 from jflow.graph import get_default_graph as _default_graph
 from jflow.graph.internals import is_tracing
+from jflow.graph.tracebacks import hide_frames
+from jflow.ops.missing import missing
 from jflow.ops.variable import Variable
 
 
@@ -29,7 +31,11 @@ class Lifted:
         if name.startswith("_"):
             # With JAX's __path__, Python would find JAX's own modules below this namespace.
             raise AttributeError(f"{self._module.__name__} on graph tensors has no {name!r}")
-        value = getattr(self._module, name)
+        try:
+            value = getattr(self._module, name)
+        except AttributeError:
+            public = self._module.__name__.replace("jax", "jflow", 1)
+            raise missing(public, name, dir(self)) from None
         if isinstance(value, ModuleType):
             value = Lifted(value)
         elif _is_function(value):
@@ -37,6 +43,9 @@ class Lifted:
         # Found here from now on, without another call of __getattr__.
         self.__dict__[name] = value
         return value
+
+    def __repr__(self) -> str:
+        return f"<jflow's {self._module.__name__}, which takes tensors and variables>"
 
     def __dir__(self) -> list[str]:
         return [name for name in dir(self._module) if not name.startswith("_")]
@@ -52,13 +61,17 @@ def lift(fun: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(fun)
     def lifted(*args: Any, **kwargs: Any) -> Any:
-        leaves = jax.tree.leaves((args, kwargs))
-        graph = _graph_of(leaves)
-        if graph is None:
-            args, kwargs = jax.tree.map(_read, (args, kwargs))
-            return fun(*args, **kwargs)
-        name = kwargs.pop("name", None)
-        return graph.apply(fun, args, kwargs, name=name)
+        try:
+            leaves = jax.tree.leaves((args, kwargs))
+            graph = _graph_of(leaves)
+            if graph is None:
+                args, kwargs = jax.tree.map(_read, (args, kwargs))
+                return fun(*args, **kwargs)
+            name = kwargs.pop("name", None)
+            return graph.apply(fun, args, kwargs, name=name)
+        except Exception as error:
+            hide_frames(error)
+            raise
 
     return lifted
 

@@ -264,6 +264,13 @@ class QueueBase(Handle):
                 return
             yield element
 
+    def _details(self) -> dict[str, Any]:
+        found: dict[str, Any] = {"capacity": self._spec.capacity}
+        if self.names:
+            found["names"] = self.names
+        dtypes = ", ".join(dtype.name for dtype in self.dtypes)
+        return found | {"dtypes": f"[{dtypes}]", "shapes": self.shapes}
+
     # Helpers ----------------------------------------------------------------------------------
 
     def _put(self, function: str, vals: Any, name: str) -> Any:
@@ -391,6 +398,9 @@ class _SelectedQueue(QueueBase):
             else self._graph.constant(as_integer(index, "which queue"), _INT32, on_host=True)
         )
         self._others = [queue.ref for queue in others]
+
+    def _details(self) -> dict[str, Any]:
+        return {"n_queues": 1 + len(self._others)} | super()._details()
 
     def _act(
         self,

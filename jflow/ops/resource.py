@@ -23,6 +23,7 @@ from jflow.graph import (
 )
 from jflow.graph import get_default_graph as _default_graph
 from jflow.graph.calls import call
+from jflow.graph.completion import visible
 from jflow.graph.dtypes import AbstractValue
 from jflow.graph.primitives import host_p, resource_p
 
@@ -200,4 +201,12 @@ class Handle:
 
     def __repr__(self) -> str:
         kind = "live " if self.is_live else ""
-        return f"<jflow.{type(self).__name__} {kind}{self.name!r}>"
+        details = "".join(f" {key}={value}" for key, value in self._details().items())
+        return f"<jflow.{type(self).__name__.lstrip('_')} {kind}{self.name!r}{details}>"
+
+    def _details(self) -> dict[str, Any]:
+        """What its repr says about it, besides its kind and name."""
+        return {}
+
+    def __dir__(self) -> list[str]:
+        return visible(super().__dir__(), "ref")

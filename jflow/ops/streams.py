@@ -116,6 +116,11 @@ class QueueWriter:
             self._n_taken += 1
             self._changed.notify_all()
 
+    def __repr__(self) -> str:
+        state = "closed, " if self._is_closed else ""
+        in_queue = self._n_acknowledged
+        return f"<jflow.QueueWriter {state}{self._n_taken} elements put, {in_queue} in the queue>"
+
     def flush(self, timeout: float | None = None) -> None:
         """Waits until every element so far is in the queue.
 
@@ -265,6 +270,9 @@ class QueueReader:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+    def __repr__(self) -> str:
+        return f"<jflow.QueueReader {'closed' if self._is_closed else 'open'}>"
 
     def _batch(self) -> Iterator[tuple[Any, ...]]:
         future = self._next

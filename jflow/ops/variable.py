@@ -27,11 +27,13 @@ from jflow.graph import (
     string,
 )
 from jflow.graph import get_default_graph as _default_graph
+from jflow.graph.completion import visible
 from jflow.graph.dtypes import as_array
 from jflow.graph.equations import shape_of
 from jflow.graph.primitives import assign_p, check_p, read_p, update_p, variable_p
 from jflow.graph.tracing import is_fixed
 from jflow.ops.indices import report_indices
+from jflow.ops.preview import preview
 
 GLOBAL_VARIABLES = "variables"
 LOCAL_VARIABLES = "local_variables"
@@ -140,7 +142,7 @@ class Variable(Symbolic):
     def op(self) -> Operation:
         """The operation that stands for a graph variable."""
         if self._op is None:
-            raise AttributeError(f"{self!r} is live and belongs to no graph")
+            raise AttributeError(f"{self._ref} is live and belongs to no graph")
         return self._op
 
     @property
@@ -367,8 +369,8 @@ class Variable(Symbolic):
         if internals.asker() is not internals.Asker.JIT:
             return lambda: self._bind(read_p, ())
         raise ValueError(
-            f"{self!r} is no array to functions that JAX compiles; give them its value(), or use "
-            "the same name in jflow.numpy, jflow.nn, jflow.lax or jflow.random"
+            f"{self._ref} is no array to functions that JAX compiles; give them its value(), or "
+            "use the same name in jflow.numpy, jflow.nn, jflow.lax or jflow.random"
         )
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
@@ -384,7 +386,7 @@ class Variable(Symbolic):
 
     def __len__(self) -> int:
         if not self.shape:
-            raise TypeError(f"len() of {self!r}, which is a scalar")
+            raise TypeError(f"len() of {self._ref}, which is a scalar")
         return self.shape[0]
 
     def __iter__(self) -> Any:
@@ -394,8 +396,16 @@ class Variable(Symbolic):
         return bool(self.value()) if self.is_live else super().__bool__()
 
     def __repr__(self) -> str:
-        kind = "live " if self.is_live else ""
-        return f"<jflow.Variable {kind}{self.name!r} shape={self.shape} dtype={self.dtype.name}>"
+        what = f"{self.name!r} shape={self.shape} dtype={self.dtype.name}"
+        if not self.is_live:
+            return f"<jflow.Variable {what}>"
+        has_numbers = isinstance(self.dtype, np.dtype)  # and is no random key
+        value = preview(live.peek(self._ref)) if has_numbers else None
+        shown = f"device={self.device}" if value is None else f"value={value}"
+        return f"<jflow.Variable live {what} {shown}>"
+
+    def __dir__(self) -> list[str]:
+        return visible(super().__dir__(), "check_indices", "operand", "to_tensor")
 
 
 def _add(

@@ -201,5 +201,9 @@ class TFRecordWriter:
     ) -> None:
         self.close()
 
+    def __repr__(self) -> str:
+        state = "closed " if self._file.closed else ""
+        return f"<TFRecordWriter {state}{self._file.name!r}>"
+
     def _write(self, data: bytes) -> None:
         self._file.write(data if self._compress is None else self._compress.compress(data))

@@ -61,6 +61,11 @@ class Store:
             self._check(variable, spec, device)
         return variable
 
+    def peek(self, device: Device, key: VariableKey) -> jax.Array | None:
+        """A variable's buffer as it is now; without the lock, so an update may take it away."""
+        variable = self._find(device, key)
+        return None if variable is None else variable.buffer.array
+
     def set(self, device: Device, spec: VariableSpec, array: jax.Array) -> Variable:
         """Sets the variable's value and so initializes it."""
         variable = self._find(device, spec.key)

@@ -12,7 +12,7 @@ import numpy as np
 
 from jflow.cluster import Device
 from jflow.errors import OpError
-from jflow.graph import Graph, Operation, Tensor
+from jflow.graph import Graph, Operation, Tensor, VariableRef
 from jflow.partition import Partition, Segment, partition, prune
 from jflow.placement import Inventory, Placer
 from jflow.plan import Program
@@ -60,6 +60,9 @@ class Backend(Protocol):
 
     def register(self, plans: Partition, n_fetches: int) -> Step:
         """Makes a step ready to run."""
+
+    def peek(self, ref: VariableRef) -> jax.Array | None:
+        """The value that this process has of a variable, None if it has none; never waits."""
 
     def list_devices(self) -> list[DeviceInfo]:
         """Every device, the master's own first."""

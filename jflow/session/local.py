@@ -12,10 +12,11 @@ import jax
 from jflow import lowering
 from jflow.cluster import LOCAL_TASK
 from jflow.execution import BoundPlan, InlineStep, bind, local_devices, put
+from jflow.graph import VariableRef
 from jflow.lowering import Executable
 from jflow.partition import Partition, Segment
 from jflow.placement import Inventory
-from jflow.plan import Plan, Program
+from jflow.plan import Plan, Program, VariableKey
 from jflow.records import Roots
 from jflow.resources import Store
 from jflow.session.backend import Array, DeviceInfo, Step
@@ -72,6 +73,11 @@ class LocalBackend:
             lambda program: executables[program.digest],
             lambda name: put(self._constants.pop(name), device),
         )
+
+    def peek(self, ref: VariableRef) -> jax.Array | None:
+        device = next((device for device in self._devices if str(device) == str(ref.spec)), None)
+        key = VariableKey(ref.container, ref.name)
+        return None if device is None else self._store.peek(device, key)
 
     def list_devices(self) -> list[DeviceInfo]:
         return [DeviceInfo(str(device), device.type, 0) for device in self._devices]

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Self
 from jflow.cluster import Device
 from jflow.errors import OpError
 from jflow.graph import Graph, Operation, Tensor, get_default_graph, stack
+from jflow.graph.tracebacks import handled, hide_frames
 from jflow.placement import Placer
 from jflow.session.backend import (
     Backend,
@@ -80,6 +81,7 @@ class Session:
         """The server it was opened on, "" for this process."""
         return self._target
 
+    @handled
     def run(
         self,
         fetches: Any,
@@ -107,31 +109,37 @@ class Session:
           UnavailableError: if a task that the step needs cannot be reached; likewise.
           AbortedError: if the state behind the session is gone; open a new one.
         """
-        if self._closed:
-            raise RuntimeError("Attempted to use a closed Session.")
-        key: Any = None
-        if type(fetches) in _SINGLE and (not feed_dict or type(feed_dict) is dict):
-            key = (fetches, *feed_dict) if feed_dict else fetches
-            known = self._known.get(key)
-            if known is not None:
-                return self._run_known(known, feed_dict or {}, options)
-        parsed = parse_fetches(self._graph, fetches)
-        feeds = parse_feeds(self._graph, feed_dict)
-        if self._graph.is_empty:
-            raise RuntimeError("The Session graph is empty: add operations before calling run().")
-        fetched = parsed.tensors
-        if feeds:
-            fetched = tuple(tensor for tensor in fetched if tensor not in feeds)
         try:
-            step = self._step(StepKey(parsed.targets, fetched, tuple(feeds)))
-            values = step.run(list(feeds.values()), self._timeout(options))
-        except OpError as error:
-            add_origin(error, self._graph)
+            if self._closed:
+                raise RuntimeError("Attempted to use a closed Session.")
+            key: Any = None
+            if type(fetches) in _SINGLE and (not feed_dict or type(feed_dict) is dict):
+                key = (fetches, *feed_dict) if feed_dict else fetches
+                known = self._known.get(key)
+                if known is not None:
+                    return self._run_known(known, feed_dict or {}, options)
+            parsed = parse_fetches(self._graph, fetches)
+            feeds = parse_feeds(self._graph, feed_dict)
+            if self._graph.is_empty:
+                raise RuntimeError(
+                    "The Session graph is empty: add operations before calling run()."
+                )
+            fetched = parsed.tensors
+            if feeds:
+                fetched = tuple(tensor for tensor in fetched if tensor not in feeds)
+            try:
+                step = self._step(StepKey(parsed.targets, fetched, tuple(feeds)))
+                values = step.run(list(feeds.values()), self._timeout(options))
+            except OpError as failed:
+                add_origin(failed, self._graph)
+                raise
+            is_same = len(fetched) == len(parsed.tensors) and len(feeds) == len(feed_dict or ())
+            if key is not None and is_same:
+                self._known[key] = _Known(step, tuple(map(FeedSlot, feeds)), parsed)
+            return parsed.fill(feeds | dict(zip(fetched, values, strict=True)))
+        except Exception as error:
+            hide_frames(error)
             raise
-        is_same = len(fetched) == len(parsed.tensors) and len(feeds) == len(feed_dict or ())
-        if key is not None and is_same:
-            self._known[key] = _Known(step, tuple(map(FeedSlot, feeds)), parsed)
-        return parsed.fill(feeds | dict(zip(fetched, values, strict=True)))
 
     def _run_known(
         self, known: _Known, feed_dict: Mapping[Any, Any], options: RunOptions | None

@@ -43,6 +43,10 @@ class Coordinator:
         self._joined = False
         self._threads: set[threading.Thread] = set()
 
+    def __repr__(self) -> str:
+        state = "asked to stop" if self.should_stop() else "running"
+        return f"<jflow.train.Coordinator {state}, {len(self._threads)} threads>"
+
     def should_stop(self) -> bool:
         """Whether a stop was requested."""
         return self._stop_event.is_set()

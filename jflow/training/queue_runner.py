@@ -71,6 +71,10 @@ class QueueRunner:
         self._running: WeakKeyDictionary[Runner, int] = WeakKeyDictionary()
         self._exceptions: list[Exception] = []
 
+    def __repr__(self) -> str:
+        n_ops = len(self.enqueue_ops)
+        return f"<jflow.train.QueueRunner of {self.queue!r} with {n_ops} enqueue operations>"
+
     @property
     def name(self) -> str:
         """Name of its queue."""

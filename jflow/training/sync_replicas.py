@@ -90,6 +90,10 @@ class SyncReplicasOptimizer:
         self._name = name
         self._built: _Round | None = None
 
+    def __repr__(self) -> str:
+        replicas = f"{self._n_aggregated} of {self._n_replicas} replicas"
+        return f"<jflow.train.SyncReplicasOptimizer {self._name!r} aggregates {replicas}>"
+
     def compute_gradients(
         self, loss: Tensor, var_list: Sequence[Variable] | None = None
     ) -> list[tuple[Tensor | None, Variable]]:

@@ -1,0 +1,109 @@
+"""What to use in place of a name of TensorFlow that jflow has not, for the error's message."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from types import ModuleType
+
+import jax
+
+_NAMESPACES: dict[str, ModuleType] = {
+    "jflow.numpy": jax.numpy,
+    "jflow.nn": jax.nn,
+    "jflow.lax": jax.lax,
+    "jflow.random": jax.random,
+}
+
+
+def _all_in(namespace: str, pairs: str) -> dict[str, str]:
+    """A table from "theirs=ours" pairs."""
+    found = (pair.split("=") for pair in pairs.split())
+    return {theirs: f"{namespace}.{ours}" for theirs, ours in found}
+
+
+_RENAMED = {
+    **_all_in(
+        "jflow.numpy",
+        """
+        reduce_all=all reduce_any=any reduce_max=max reduce_mean=mean reduce_min=min
+        reduce_prod=prod reduce_std=std reduce_sum=sum reduce_variance=var
+        batch_matmul=matmul div=divide floordiv=floor_divide floor_div=floor_divide mul=multiply
+        neg=negative realdiv=divide sub=subtract truediv=true_divide
+        clip_by_value=clip concat=concatenate fill=full gather=take pack=stack range=arange
+        rank=ndim reverse=flip reverse_v2=flip select=where unpack=unstack
+        invert_permutation=argsort
+        is_finite=isfinite is_inf=isinf is_nan=isnan
+        cholesky=linalg.cholesky matrix_determinant=linalg.det matrix_inverse=linalg.inv
+        matrix_solve=linalg.solve norm=linalg.norm qr=linalg.qr self_adjoint_eig=linalg.eigh
+        svd=linalg.svd embedding_lookup=take
+        """,
+    ),
+    **_all_in(
+        "jflow.nn",
+        """
+        reduce_logsumexp=logsumexp
+        """,
+    ),
+    **_all_in(
+        "jflow.lax",
+        """
+        bitcast=bitcast_convert_type case=switch conv1d=conv_general_dilated
+        conv2d=conv_general_dilated conv3d=conv_general_dilated
+        conv2d_transpose=conv_transpose depthwise_conv2d=conv_general_dilated foldl=scan
+        foldr=scan map_fn=map max_pool=reduce_window avg_pool=reduce_window slice=dynamic_slice
+        """,
+    ),
+    **_all_in(
+        "jflow.random",
+        """
+        multinomial=categorical random_gamma=gamma random_normal=normal random_shuffle=permutation
+        random_uniform=uniform set_random_seed=key
+        """,
+    ),
+    **_all_in(
+        "jflow",
+        """
+        InteractiveSession=Session all_variables=global_variables get_variable=Variable
+        initialize_all_variables=global_variables_initializer
+        initialize_local_variables=local_variables_initializer
+        initialize_variables=variables_initializer saturate_cast=cast to_bfloat16=cast
+        to_double=cast to_float=cast to_int32=cast to_int64=cast
+        """,
+    ),
+    **_all_in("jax", "Print=debug.print py_func=pure_callback"),
+    **_all_in(
+        "optax",
+        """
+        clip_by_global_norm=clip_by_global_norm global_norm=global_norm
+        sigmoid_cross_entropy_with_logits=sigmoid_binary_cross_entropy
+        softmax_cross_entropy_with_logits=softmax_cross_entropy
+        softmax_cross_entropy_with_logits_v2=softmax_cross_entropy
+        sparse_softmax_cross_entropy_with_logits=softmax_cross_entropy_with_integer_labels
+        """,
+    ),
+}
+
+
+def missing(module: str, name: str, present: Iterable[str]) -> AttributeError:
+    """The error for a name that a public namespace has not.
+
+    Args:
+      module: the namespace, such as "jflow".
+      name: what was asked for.
+      present: the names that it has.
+    """
+    return AttributeError(f"module {module!r} has no attribute {name!r}{_advice(name, present)}")
+
+
+def _advice(name: str, present: Iterable[str]) -> str:
+    if name.startswith("_"):
+        return ""
+    found = _RENAMED.get(name) or next(
+        (f"{ours}.{name}" for ours, theirs in _NAMESPACES.items() if name in vars(theirs)), None
+    )
+    if found is not None:
+        return f"; use {found}"
+    public = [each for each in present if not each.startswith("_")]
+    close = difflib.get_close_matches(name, public, n=1, cutoff=0.75)
+    return f"; did you mean {close[0]!r}?" if close else ""
