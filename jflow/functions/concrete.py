@@ -10,6 +10,7 @@ import jax
 import jax.extend.core as jex
 
 from jflow.cluster import Device
+from jflow.deadline import FOREVER, Deadline
 from jflow.errors import OpError
 from jflow.graph import Graph, Operation, StateOrder, Tensor, origin, request
 from jflow.graph.carrier import carrier_of
@@ -20,15 +21,15 @@ from jflow.session import Step, StepKey, add_origin
 class Runner(Protocol):
     """What a function needs from the connection that runs it."""
 
-    def register(self, graph: Graph, key: StepKey) -> Step:
+    def register(self, graph: Graph, key: StepKey, deadline: Deadline) -> Step:
         """Makes a step of a graph ready to run."""
 
-    def place(self, graph: Graph, key: StepKey) -> dict[Operation, Device]:
+    def place(self, graph: Graph, key: StepKey, deadline: Deadline) -> dict[Operation, Device]:
         """A device for each operation of a step."""
 
     @property
     def timeout(self) -> float | None:
-        """Longest time for a step in seconds, None for ever."""
+        """Longest time for a call in seconds, None for no limit."""
 
 
 class Concrete:
@@ -38,9 +39,12 @@ class Concrete:
       runner: where.
       jaxpr: its equations, accesses to variables at the top level.
       names: what to call its arguments.
+      deadline: of the call that needs it.
     """
 
-    def __init__(self, runner: Runner, jaxpr: jex.ClosedJaxpr, names: Sequence[str]) -> None:
+    def __init__(
+        self, runner: Runner, jaxpr: jex.ClosedJaxpr, names: Sequence[str], deadline: Deadline
+    ) -> None:
         self.graph = Graph()
         self._runner = runner
         args = [
@@ -51,7 +55,7 @@ class Concrete:
         computed = tuple(dict.fromkeys(t for t in outputs if t not in args))
         try:
             self._key = StepKey(tuple(effects), computed, tuple(args))
-            self._step = runner.register(self.graph, self._key)
+            self._step = runner.register(self.graph, self._key, deadline)
         except OpError as error:
             add_origin(error, self.graph)
             raise
@@ -65,12 +69,19 @@ class Concrete:
         self._is_plain = not any(carriers) and wanted == list(range(len(computed)))
         self._wanted = wanted
 
-    def __call__(self, args: Sequence[Any]) -> list[jax.Array]:
-        """Runs it; arguments and results are in the order of the jaxpr's."""
+    def __call__(self, args: Sequence[Any], deadline: Deadline | None = None) -> list[jax.Array]:
+        """Runs it; arguments and results are in the order of the jaxpr's.
+
+        Args:
+          args: the arguments.
+          deadline: of the call that made it; any other call begins here.
+        """
+        if deadline is None:
+            deadline = FOREVER if self._timeout is None else Deadline(self._timeout)
         try:
             if self._is_plain:
-                return self._step.compute(args, self._timeout)
-            values = self._step.compute(_mapped(self._unwraps, args), self._timeout)
+                return self._step.compute(args, deadline)
+            values = self._step.compute(_mapped(self._unwraps, args), deadline)
         except OpError as error:
             add_origin(error, self.graph)
             raise
@@ -79,7 +90,7 @@ class Concrete:
 
     def placement(self) -> dict[Operation, Device]:
         """Where each of its operations runs."""
-        return self._runner.place(self.graph, self._key)
+        return self._runner.place(self.graph, self._key, Deadline(self._timeout))
 
 
 def _mapped(functions: Sequence[Callable[[Any], Any] | None], values: Sequence[Any]) -> list[Any]:

@@ -17,6 +17,7 @@ import jax.extend.core as jex
 from jax.api_util import shaped_abstractify
 
 from jflow.cluster import Device, DeviceSpec
+from jflow.deadline import Deadline
 from jflow.functions.concrete import Concrete
 from jflow.graph import Graph, Operation, Tensor, VariableRef, live, request, tracing
 from jflow.graph.equations import shape_of
@@ -59,8 +60,7 @@ class Connection:
         self._prefix = f"unnamed_{secrets.token_hex(8)}"
         self._is_closed = False
         self._block: ExitStack | None = None
-        milliseconds = self._config.operation_timeout_in_ms
-        self.timeout = milliseconds / 1000 if milliseconds else None
+        self.timeout = self._config.operation_timeout_in_ms / 1000 or None
 
     @property
     def target(self) -> str:
@@ -68,8 +68,8 @@ class Connection:
         return self._target
 
     def list_devices(self) -> list[DeviceInfo]:
-        """The devices of the tasks that are up, the server's own first."""
-        return self._backend.list_devices()
+        """The devices of the tasks that are up, the server's own first. Raises as `Session`'s."""
+        return self._backend.list_devices(Deadline(self.timeout))
 
     def close(self) -> None:
         """Ends the connection; what runs is cancelled. May be called again."""
@@ -118,14 +118,14 @@ class Connection:
 
     # For functions and variables --------------------------------------------------------------
 
-    def register(self, graph: Graph, key: StepKey) -> Step:
+    def register(self, graph: Graph, key: StepKey, deadline: Deadline) -> Step:
         """Makes a step of a graph ready to run."""
-        with self._registering:
-            return register_step(graph, key, self._backend, self._placer())
+        with deadline.holding(self._registering, "waiting for other functions to be registered"):
+            return register_step(graph, key, self._backend, self._placer(), deadline)
 
-    def place(self, graph: Graph, key: StepKey) -> dict[Operation, Device]:
+    def place(self, graph: Graph, key: StepKey, deadline: Deadline) -> dict[Operation, Device]:
         """A device for each operation of a step."""
-        return place_step(graph, key, self._backend, self._placer())
+        return place_step(graph, key, self._backend, self._placer(), deadline)
 
     def _placer(self) -> Placer:
         # Graphs come and go with functions, so nothing is kept of one for another.
@@ -137,6 +137,7 @@ class Connection:
         target: Operation,
         fetches: Sequence[Tensor],
         fed: Sequence[Tensor],
+        deadline: Deadline,
     ) -> Step:
         """Makes an operation of a graph ready to run.
 
@@ -145,7 +146,7 @@ class Connection:
         """
         if self._is_closed:
             raise RuntimeError(f"{self!r} is closed; connect again")
-        return self.register(graph, StepKey((target,), tuple(fetches), tuple(fed)))
+        return self.register(graph, StepKey((target,), tuple(fetches), tuple(fed)), deadline)
 
     def calls_of(self, function: Any) -> dict[Any, Any]:
         """What a function remembers about its calls here, for as long as both are there."""
@@ -164,16 +165,19 @@ class Connection:
         avals = tuple(map(shaped_abstractify, args))
         key = (primitive, params["variable"], _identity(params.get("body")), avals)
         concrete = self._accesses.get(key)
+        deadline = None
         if concrete is None:
+            deadline = Deadline(self.timeout)
 
             def access(*values: Any) -> tuple[Any, ...]:
                 value = primitive.bind(*values, **params)
                 return (value,) if fetch else ()
 
-            concrete = self._accesses[key] = self._concrete(access, avals)
+            concrete = self._accesses[key] = self._concrete(access, avals, deadline)
             if len(self._accesses) > _MAX_ACCESSES:
                 self._accesses.pop(next(iter(self._accesses)), None)
-        values = concrete(args)
+            deadline.check(f"compiling an access to {params['variable']}")
+        values = concrete(args, deadline)
         return values[0] if fetch else None
 
     def _successor(self, variable: VariableRef) -> Connection:
@@ -185,6 +189,7 @@ class Connection:
 
     def create(self, ref: VariableRef, initial: Any) -> VariableRef:
         """Gives a live variable its first value, unless it has one."""
+        deadline = Deadline(self.timeout)
         made_here = not callable(initial)
 
         def create(*values: Any) -> tuple[()]:
@@ -194,8 +199,9 @@ class Connection:
             return ()
 
         args = (initial,) if made_here else ()
-        concrete = self._concrete(create, tuple(map(shaped_abstractify, args)))
-        concrete(args)
+        concrete = self._concrete(create, tuple(map(shaped_abstractify, args)), deadline)
+        deadline.check(f"compiling the initial value of {ref}")
+        concrete(args, deadline)
         (device,) = (
             d for op, d in concrete.placement().items() if op.eqn.primitive is initialize_p
         )
@@ -206,9 +212,12 @@ class Connection:
         """A name for a variable that its maker gave none; no other variable has it."""
         return f"{self._prefix}_{next(self._numbers)}"
 
-    def _concrete(self, fun: Callable[..., Any], avals: Sequence[Any]) -> Concrete:
+    def _concrete(
+        self, fun: Callable[..., Any], avals: Sequence[Any], deadline: Deadline
+    ) -> Concrete:
         shapes = [shape_of(aval) for aval in avals]
-        return Concrete(self, flatten(tracing.make_jaxpr(fun, shapes)), ["value"] * len(shapes))
+        jaxpr = flatten(tracing.make_jaxpr(fun, shapes))
+        return Concrete(self, jaxpr, ["value"] * len(shapes), deadline)
 
 
 def _identity(body: jex.ClosedJaxpr | None) -> Any:

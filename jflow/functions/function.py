@@ -15,6 +15,7 @@ from jax.api_util import shaped_abstractify
 from jax.tree_util import SequenceKey, keystr, tree_flatten
 
 from jflow.cluster import Device
+from jflow.deadline import Deadline
 from jflow.functions.closures import check_closure
 from jflow.functions.concrete import Concrete, insert
 from jflow.functions.connection import Connection, current
@@ -82,15 +83,19 @@ class Function:
             return _read(self._fun(*map(_static, args), **kwargs))
         calls, key, leaves = self._signature(args, kwargs)
         known, last_key, call = self._last_call  # comparing takes less time than hashing
+        deadline = None
         if known is not calls or last_key != key:
-            made = calls.get(key) or self._made(calls, key, leaves)
+            made: _Call | tuple[Graph, _Traced] | None = calls.get(key)
+            if made is None:
+                deadline = Deadline(current().timeout)
+                made = self._made(calls, key, leaves, deadline)
             if not isinstance(made, _Call):
                 return self._join(*made, leaves)
             call = made
             self._last_call = calls, key, call
         if call.has_static:
             leaves = _dynamic(leaves)
-        return call.out_tree.unflatten(call.run(leaves))
+        return call.out_tree.unflatten(call.run(leaves, deadline))
 
     def placement(self, *args: Any, **kwargs: Any) -> dict[Operation, Device]:
         """Where each operation of a call with these arguments runs; for looking at.
@@ -98,7 +103,8 @@ class Function:
         Raises:
           TypeError: if the call would become part of a graph; `Session.placement` tells then.
         """
-        call = self._made(*self._signature(args, kwargs))
+        deadline = Deadline(current().timeout)
+        call = self._made(*self._signature(args, kwargs), deadline)
         if not isinstance(call, _Call):
             raise TypeError(f"{self!r} is part of a graph here; ask Session.placement")
         return call.run.placement()
@@ -136,19 +142,23 @@ class Function:
         return calls, (tree, tuple(kinds), internals.trace_context()), leaves
 
     def _made(
-        self, calls: dict[Any, _Call], key: Any, leaves: list[Any]
+        self, calls: dict[Any, _Call], key: Any, leaves: list[Any], deadline: Deadline
     ) -> _Call | tuple[Graph, _Traced]:
         """How to run a signature, or the graph that the call becomes part of and its equations."""
         # One thread traces and compiles for all that come meanwhile.
-        with self._first:
+        with deadline.holding(self._first, f"waiting for {self!r} to be compiled"):
             call = calls.get(key)
             if call is not None:
                 return call
             traced = self._trace(key, leaves)
             graph = _graph_of(traced, leaves)
-            return self._make_call(key, traced, leaves) if graph is None else (graph, traced)
+            if graph is not None:
+                return graph, traced
+            call = self._make_call(key, traced, leaves, deadline)
+        deadline.check(f"compiling {self!r}")
+        return call
 
-    def _make_call(self, key: Any, traced: _Traced, leaves: list[Any]) -> _Call:
+    def _make_call(self, key: Any, traced: _Traced, leaves: list[Any], deadline: Deadline) -> _Call:
         connection = current()
         for ref in traced.state:
             is_own = isinstance(ref, ResourceRef) and not ref.is_shared
@@ -162,7 +172,7 @@ class Function:
             for path, leaf in zip(_paths(key[0], leaves), leaves, strict=True)
             if not isinstance(leaf, _STATIC)
         ]
-        concrete = Concrete(connection, traced.jaxpr, names)
+        concrete = Concrete(connection, traced.jaxpr, names, deadline)
         call = _Call(concrete, traced.out_tree, has_static=len(names) < len(leaves))
         connection.calls_of(self)[key] = call
         return call

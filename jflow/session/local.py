@@ -11,6 +11,7 @@ import jax
 
 from jflow import lowering
 from jflow.cluster import LOCAL_TASK
+from jflow.deadline import Deadline
 from jflow.execution import BoundPlan, InlineStep, bind, local_devices, put
 from jflow.lowering import Executable
 from jflow.partition import Partition, Segment
@@ -33,7 +34,7 @@ class LocalBackend:
 
     owner = "local"
 
-    def inventory(self) -> Inventory:
+    def inventory(self, deadline: Deadline) -> Inventory:
         return Inventory(LOCAL_TASK, (LOCAL_TASK,), lambda _: tuple(self._devices))
 
     def lower(self, segment: Segment) -> Program:
@@ -73,7 +74,7 @@ class LocalBackend:
             lambda name: put(self._constants.pop(name), device),
         )
 
-    def list_devices(self) -> list[DeviceInfo]:
+    def list_devices(self, deadline: Deadline) -> list[DeviceInfo]:
         return [DeviceInfo(str(device), device.type, 0) for device in self._devices]
 
     def close(self) -> None:
