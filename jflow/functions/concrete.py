@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -33,18 +34,15 @@ class Runner(Protocol):
 
 
 class Concrete:
-    """A traced function, ready to run.
+    """A traced function; its first call registers it.
 
     Args:
       runner: where.
       jaxpr: its equations, accesses to variables at the top level.
       names: what to call its arguments.
-      deadline: of the call that needs it.
     """
 
-    def __init__(
-        self, runner: Runner, jaxpr: jex.ClosedJaxpr, names: Sequence[str], deadline: Deadline
-    ) -> None:
+    def __init__(self, runner: Runner, jaxpr: jex.ClosedJaxpr, names: Sequence[str]) -> None:
         self.graph = Graph()
         self._runner = runner
         args = [
@@ -53,12 +51,9 @@ class Concrete:
         ]
         outputs, effects = insert(self.graph, jaxpr, args)
         computed = tuple(dict.fromkeys(t for t in outputs if t not in args))
-        try:
-            self._key = StepKey(tuple(effects), computed, tuple(args))
-            self._step = runner.register(self.graph, self._key, deadline)
-        except OpError as error:
-            add_origin(error, self.graph)
-            raise
+        self._key = StepKey(tuple(effects), computed, tuple(args))
+        self._registering = threading.Lock()
+        self._step: Step | None = None
         self._timeout = runner.timeout
         carriers = [carrier_of(tensor.dtype) for tensor in (*args, *computed)]
         self._unwraps = [c.unwrap if c else None for c in carriers[: len(args)]]
@@ -79,14 +74,23 @@ class Concrete:
         if deadline is None:
             deadline = FOREVER if self._timeout is None else Deadline(self._timeout)
         try:
+            step = self._step or self._register(deadline)
             if self._is_plain:
-                return self._step.compute(args, deadline)
-            values = self._step.compute(_mapped(self._unwraps, args), deadline)
+                return step.compute(args, deadline)
+            values = step.compute(_mapped(self._unwraps, args), deadline)
         except OpError as error:
             add_origin(error, self.graph)
             raise
         known = [*_mapped(self._wraps, values), *args]
         return [jax.numpy.asarray(known[i]) for i in self._wanted]
+
+    def _register(self, deadline: Deadline) -> Step:
+        with deadline.holding(self._registering, "waiting for the function to be compiled"):
+            step = self._step
+            if step is None:
+                step = self._step = self._runner.register(self.graph, self._key, deadline)
+        deadline.check("compiling the function")
+        return step
 
     def placement(self) -> dict[Operation, Device]:
         """Where each of its operations runs."""

@@ -173,10 +173,9 @@ class Connection:
                 value = primitive.bind(*values, **params)
                 return (value,) if fetch else ()
 
-            concrete = self._accesses[key] = self._concrete(access, avals, deadline)
+            concrete = self._accesses[key] = self._concrete(access, avals)
             if len(self._accesses) > _MAX_ACCESSES:
                 self._accesses.pop(next(iter(self._accesses)), None)
-            deadline.check(f"compiling an access to {params['variable']}")
         values = concrete(args, deadline)
         return values[0] if fetch else None
 
@@ -199,8 +198,7 @@ class Connection:
             return ()
 
         args = (initial,) if made_here else ()
-        concrete = self._concrete(create, tuple(map(shaped_abstractify, args)), deadline)
-        deadline.check(f"compiling the initial value of {ref}")
+        concrete = self._concrete(create, tuple(map(shaped_abstractify, args)))
         concrete(args, deadline)
         (device,) = (
             d for op, d in concrete.placement().items() if op.eqn.primitive is initialize_p
@@ -212,12 +210,9 @@ class Connection:
         """A name for a variable that its maker gave none; no other variable has it."""
         return f"{self._prefix}_{next(self._numbers)}"
 
-    def _concrete(
-        self, fun: Callable[..., Any], avals: Sequence[Any], deadline: Deadline
-    ) -> Concrete:
+    def _concrete(self, fun: Callable[..., Any], avals: Sequence[Any]) -> Concrete:
         shapes = [shape_of(aval) for aval in avals]
-        jaxpr = flatten(tracing.make_jaxpr(fun, shapes))
-        return Concrete(self, jaxpr, ["value"] * len(shapes), deadline)
+        return Concrete(self, flatten(tracing.make_jaxpr(fun, shapes)), ["value"] * len(shapes))
 
 
 def _identity(body: jex.ClosedJaxpr | None) -> Any:

@@ -145,20 +145,16 @@ class Function:
         self, calls: dict[Any, _Call], key: Any, leaves: list[Any], deadline: Deadline
     ) -> _Call | tuple[Graph, _Traced]:
         """How to run a signature, or the graph that the call becomes part of and its equations."""
-        # One thread traces and compiles for all that come meanwhile.
-        with deadline.holding(self._first, f"waiting for {self!r} to be compiled"):
+        # One thread traces for all that come meanwhile.
+        with deadline.holding(self._first, f"waiting for {self!r} to be traced"):
             call = calls.get(key)
             if call is not None:
                 return call
             traced = self._trace(key, leaves)
             graph = _graph_of(traced, leaves)
-            if graph is not None:
-                return graph, traced
-            call = self._make_call(key, traced, leaves, deadline)
-        deadline.check(f"compiling {self!r}")
-        return call
+            return self._make_call(key, traced, leaves) if graph is None else (graph, traced)
 
-    def _make_call(self, key: Any, traced: _Traced, leaves: list[Any], deadline: Deadline) -> _Call:
+    def _make_call(self, key: Any, traced: _Traced, leaves: list[Any]) -> _Call:
         connection = current()
         for ref in traced.state:
             is_own = isinstance(ref, ResourceRef) and not ref.is_shared
@@ -172,7 +168,7 @@ class Function:
             for path, leaf in zip(_paths(key[0], leaves), leaves, strict=True)
             if not isinstance(leaf, _STATIC)
         ]
-        concrete = Concrete(connection, traced.jaxpr, names, deadline)
+        concrete = Concrete(connection, traced.jaxpr, names)
         call = _Call(concrete, traced.out_tree, has_static=len(names) < len(leaves))
         connection.calls_of(self)[key] = call
         return call

@@ -2,34 +2,49 @@
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import logging
 import os
 import socket
+from typing import Any
 
+from jflow.cluster import Task
 from jflow.errors import InvalidArgumentError
 
 _LOG = logging.getLogger(__name__)
 
 
-def listening_host(host: str) -> str:
+def listening_host(host: str, task: Task) -> str:
     """The host to bind for a name in a cluster: what the cluster says, and only on this machine.
 
     Anybody who can reach a port beyond the loopback can read what passes, the token included, so
     that needs JFLOW_INSECURE=1.
 
+    Args:
+      host: as in the cluster.
+      task: the task whose address it is, for messages.
+
     Raises:
-      InvalidArgumentError: if the name is unknown, or is not a loopback one and JFLOW_INSECURE is
-        not set.
+      InvalidArgumentError: if the name does not resolve, is that of another machine, or is not a
+        loopback one and JFLOW_INSECURE is not set.
     """
     if host == "localhost":
         return "127.0.0.1"
     try:
-        found = {str(info[4][0]) for info in socket.getaddrinfo(host, None)}
-    except OSError as error:
-        raise InvalidArgumentError(f"the host {host!r} cannot be resolved: {error}") from None
-    if all(ipaddress.ip_address(address.split("%")[0]).is_loopback for address in found):
+        found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise InvalidArgumentError(
+            f"{task} cannot listen at {host!r}, its host in the cluster: the name does not resolve "
+            f"({error}); correct the cluster, or make the name known to this machine"
+        ) from None
+    if all(_is_loopback(str(address[0])) for *_, address in found):
         return host
+    if not any(_is_of_this_machine(kind, address) for kind, *_, address in found):
+        raise InvalidArgumentError(
+            f"{task} cannot listen at {host!r}, its host in the cluster: that is the address of "
+            "another machine; start the task there, or correct the cluster or the task"
+        )
     if os.environ.get("JFLOW_INSECURE") != "1":
         raise InvalidArgumentError(
             f"{host!r} is not a loopback address, and traffic to it would not be encrypted; "
@@ -37,3 +52,17 @@ def listening_host(host: str) -> str:
         )
     _LOG.warning("listening on %s without encryption, because JFLOW_INSECURE=1", host)
     return host
+
+
+def _is_loopback(address: str) -> bool:
+    return ipaddress.ip_address(address.split("%", maxsplit=1)[0]).is_loopback
+
+
+def _is_of_this_machine(kind: int, address: tuple[Any, ...]) -> bool:
+    """Whether this machine has an address: only then can one of its ports be bound."""
+    try:
+        with socket.socket(kind) as one:
+            one.bind(address)
+    except OSError as error:
+        return error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
+    return True

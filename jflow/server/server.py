@@ -55,7 +55,8 @@ class Server:
     Raises:
       NotFoundError: if a data root is no directory.
       ValueError: if the task is not told and cannot be inferred.
-      InvalidArgumentError: if the cluster has no such task, or its address is not a loopback one.
+      InvalidArgumentError: if the cluster has no such task, or its address does not resolve, is
+        that of another machine or not a loopback one.
       NotFoundError: if the protocol is unknown.
       UnknownError: if the port is in use.
     """
@@ -104,7 +105,10 @@ class Server:
     def start(self) -> None:
         """Starts to listen. Raises as the constructor; does nothing if it has started."""
         if self._host is None:
-            self._host = SERVERS.run(_start(self._task, self._cluster, load_token(), self._roots))
+            # Here and not on the loop, which serves others while a name is looked up.
+            host = listening_host(split_address(self._address)[0], self._task)
+            starting = _start(self._task, self._cluster, host, load_token(), self._roots)
+            self._host = SERVERS.run(starting)
             self._cluster = self._host.welcome().cluster
 
     def connect(self, cluster: ClusterSpec | Mapping[str, object]) -> None:
@@ -206,13 +210,13 @@ class _Host:
         await self.peers.close()
 
 
-async def _start(task: Task, cluster: ClusterSpec, token: str, roots: Roots) -> _Host:
+async def _start(task: Task, cluster: ClusterSpec, bind: str, token: str, roots: Roots) -> _Host:
     host, port = split_address(cluster.task_address(task.job, task.index))
     threads = ThreadPoolExecutor(
         _N_THREADS, thread_name_prefix=f"jflow {task}", initializer=take_64_bits
     )
     server = _Host(task, cluster, token, threads, roots)
-    bound = await server.grpc.start(listening_host(host), port)
+    bound = await server.grpc.start(bind, port)
     shown = f"[{host}]" if ":" in host else host
     server.set_cluster(cluster.replace(task, f"{shown}:{bound}"))
     return server

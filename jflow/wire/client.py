@@ -16,7 +16,7 @@ import grpc
 
 from jflow.cluster import Task
 from jflow.deadline import FOREVER, Deadline
-from jflow.errors import CancelledError, OpError, UnauthenticatedError, UnavailableError
+from jflow.errors import CancelledError, OpError, UnavailableError
 from jflow.plan import Plan
 from jflow.wire import settings
 from jflow.wire.codec import error_of, frames, open_message, plan_to_proto
@@ -188,10 +188,6 @@ class MasterClient:
             ) from None
         finally:
             notice.cancel()
-        if isinstance(answer, UnauthenticatedError):
-            raise UnauthenticatedError(
-                f"the server at {self._address} refused the token: {answer.message}"
-            )
         if isinstance(answer, OpError):
             raise answer
         return answer[0].welcome
@@ -293,7 +289,7 @@ class MasterClient:
                 if self._end is not None:
                     return
         except grpc.RpcError as error:
-            end = rpc_error(error, f"the server at {self._address} cannot be reached", None)
+            end = rpc_error(error, f"the server at {self._address}", "this client", None)
         finally:
             self._finish(end)
 

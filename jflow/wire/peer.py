@@ -165,8 +165,9 @@ class _UnsentError(UnavailableError):
 class _Link:
     """One stream to one life of a task."""
 
-    def __init__(self, task: Task, channel: grpc.aio.Channel, token: str) -> None:
+    def __init__(self, task: Task, address: str, channel: grpc.aio.Channel, token: str) -> None:
         self._task = task
+        self._address = address
         self._channel = channel
         method: Any = channel.stream_stream(settings.PEER_METHOD)
         self._stream = FrameStream(method(metadata=credentials(token)))
@@ -256,7 +257,8 @@ class _Link:
             future.set_result((envelope, tensors))
 
     def _gone(self, cause: object) -> OpError:
-        return rpc_error(cause, f"{self._task} cannot be reached", str(self._task))
+        where = f"{self._task} at {self._address}"
+        return rpc_error(cause, where, "the server that called it", str(self._task))
 
 
 async def _reply_after_all(reply: asyncio.Future[Received]) -> Received:
@@ -287,20 +289,14 @@ async def _dial(task: Task, address: str, token: str) -> _Link:
     channel = grpc.aio.insecure_channel(address, options=settings.CHANNEL_OPTIONS)
     try:
         await _wait_until_ready(channel, task, address)
-        link = _Link(task, channel, token)
+        link = _Link(task, address, channel, token)
     except BaseException:
         await channel.close()
         raise
     try:
         await link.greet()
-    except BaseException as error:
+    except BaseException:
         await link.close()
-        if isinstance(error, UnauthenticatedError):
-            raise UnauthenticatedError(
-                f"{task} at {address} refused the token of the server that called it: "
-                f"{error.message}",
-                task=str(task),
-            ) from None
         raise
     return link
 
@@ -328,20 +324,22 @@ async def _wait_until_ready(channel: grpc.aio.Channel, task: Task, address: str)
         notice.cancel()
 
 
-def rpc_error(cause: object, what: str, task: str | None) -> OpError:
+def rpc_error(cause: object, server: str, caller: str, task: str | None) -> OpError:
     """The error for a stream that failed.
 
     Args:
       cause: what gRPC raised, or a sentence.
-      what: what could not be done.
+      server: the other end, for the message.
+      caller: this end, likewise.
       task: the task at the other end.
     """
     if isinstance(cause, grpc.RpcError):
         code, details = cause.code(), cause.details() or ""
         if code is grpc.StatusCode.UNAUTHENTICATED:
-            return UnauthenticatedError(details, task=task)
+            message = f"{server} refused the token of {caller}: {details}"
+            return UnauthenticatedError(message, task=task)
         cause = f"{code.name.lower()}: {details}"
-    return UnavailableError(f"{what} ({cause})", task=task)
+    return UnavailableError(f"{server} cannot be reached ({cause})", task=task)
 
 
 def welcome_from_proto(message: pb.Welcome) -> Welcome:
