@@ -1,4 +1,4 @@
-"""The record that bounds a call: what remains of it, which of two clocks ends a wait, its messages."""
+"""The record that bounds a call: what remains, which of two clocks ends a wait, its messages."""
 
 from __future__ import annotations
 

@@ -103,15 +103,21 @@ class RemoteBackend:
             return client
         limit = deadline.while_connecting(self._connect_timeout)
         with limit.holding(self._lock, f"connecting to the server at {_address(self._target)}"):
+            self._check_open()
             client = self._client
-            if client is None and not self._is_closed:
-                self._client = MasterClient(_address(self._target), self._connect_timeout, limit)
-            elif client is not None and not client.is_open and not self._is_closed:
-                self._client = self._reconnected(client, limit)
-            if self._is_closed or self._client is None:
-                self.close()
-                raise CancelledError("the session was closed")
-            return self._client
+            if client is None:
+                client = MasterClient(_address(self._target), self._connect_timeout, limit)
+            elif not client.is_open:
+                client = self._reconnected(client, limit)
+            self._client = client
+            if self._is_closed:
+                client.close()
+            self._check_open()
+            return client
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise CancelledError("the session was closed")
 
     def _reconnected(self, lost: MasterClient, deadline: Deadline) -> MasterClient:
         """A connection in place of one that broke, to the same life of the server."""
