@@ -118,6 +118,21 @@ def test_the_host_is_asked_what_the_client_was(client, host):
     assert reset == ("reset", ["", "box"], PATIENCE_S, FOREVER)
 
 
+def test_every_call_takes_along_the_time_given_and_what_is_left_of_it(client, host):
+    deadline = Deadline(10.0, remaining=3.0)
+    client.list_devices([TASK], 1.0, deadline)
+    client.register([PLAN], 0, {}, 1.0, deadline)
+    client.run(1, [], deadline)
+    client.start(1, [], deadline).result(PATIENCE_S)
+    client.reset([], 1.0, deadline)
+    (_, *_, listed), (_, *_, registered), (_, _, run, _), (_, _, started, _), (_, *_, reset) = (
+        host.calls
+    )
+    for got in (listed, registered, run, started, reset):
+        assert got.timeout == 10.0
+        assert 0 < got.remaining() <= 3.0
+
+
 def test_an_error_of_the_host_is_raised_where_it_was_asked(client, host):
     async def fail(*_):
         raise errors.FailedPreconditionError("not yet", op="x", task="/job:ps/task:0")
