@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from jflow.deadline import FOREVER, Deadline
 from jflow.execution.bound import BoundCall, BoundOperation, BoundPlan, BoundRun
 from jflow.execution.devices import put
 from jflow.execution.frame import Frame
@@ -84,29 +85,32 @@ class InlineStep:
                     return run
         return None
 
-    def run(self, feeds: Sequence[Array], timeout: float | None = None) -> list[Array]:
+    def prepare(self, deadline: Deadline) -> None:
+        """Does nothing: it was compiled when it was made."""
+
+    def run(self, feeds: Sequence[Array], deadline: Deadline = FOREVER) -> list[Array]:
         """Runs the step and returns the fetched values.
 
         Args:
           feeds: the fed values.
-          timeout: how long to wait for resources, in seconds; programs are not interrupted.
+          deadline: how long to wait for resources; programs are not interrupted.
 
         Raises:
-          DeadlineExceededError: if the time is over.
+          DeadlineExceededError: if the deadline passes.
           OpError: as the steps do.
         """
         if self._program is not None:
             return list(map(np.asarray, self.compute(feeds)))
-        return self._run(self._kept(feeds), _copied, timeout)
+        return self._run(self._kept(feeds), _copied, deadline)
 
-    def start(self, feeds: Sequence[Array], timeout: float | None = None) -> Future[list[Array]]:
+    def start(self, feeds: Sequence[Array], deadline: Deadline = FOREVER) -> Future[list[Array]]:
         """As `run`, on a thread of its own; cancelling the future ends its waiting."""
         outcome = _Outcome()
         fed = [np.array(x) for x in feeds]
 
         def run() -> None:
             try:
-                values = self._run(fed, _copied, timeout, outcome.woken)
+                values = self._run(fed, _copied, deadline, outcome.woken)
             except BaseException as error:  # whatever it is, the caller is told
                 if outcome.set_running_or_notify_cancel():
                     outcome.set_exception(error)
@@ -117,15 +121,15 @@ class InlineStep:
         threading.Thread(target=run, name="jflow step", daemon=True).start()
         return outcome
 
-    def compute(self, feeds: Sequence[Any], timeout: float | None = None) -> list[jax.Array]:
+    def compute(self, feeds: Sequence[Any], deadline: Deadline = FOREVER) -> list[jax.Array]:
         """As `run`, with JAX arrays, which may still be on their way."""
         if self._program is None:
-            return self._run(self._kept(feeds), Frame.array, timeout)
+            return self._run(self._kept(feeds), Frame.array, deadline)
         try:
             return self._program(*feeds, *self._constants)
         except (TypeError, ValueError):
             # More may be fed than needed, and JAX does not move an array that is elsewhere.
-            return self._run(self._kept(feeds), Frame.array, timeout)
+            return self._run(self._kept(feeds), Frame.array, deadline)
 
     def _kept(self, feeds: Sequence[Any]) -> Sequence[Any]:
         """The fed values as they may be looked at when the step is done."""
@@ -138,7 +142,7 @@ class InlineStep:
         self,
         feeds: Sequence[Any],
         fetch: Callable[[Frame, Slot], Any],
-        timeout: float | None,
+        deadline: Deadline,
         woken: Woken | None = None,
     ) -> list[Any]:
         frames = [Frame(bound, self._store) for bound in self._plans]
@@ -150,7 +154,7 @@ class InlineStep:
                 name: self._strand(work, frames, wires) for name, work in self._strands.items()
             }
             if self._may_wait:
-                run_strands(strands, self._after, timeout, woken or SimpleQueue())
+                run_strands(strands, self._after, deadline, woken or SimpleQueue())
             else:
                 for strand in strands.values():
                     next(strand, None)

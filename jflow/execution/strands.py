@@ -6,12 +6,12 @@ as it goes, and then sleeps until what one of them waits for has settled.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Generator, Hashable, Mapping
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
-from jflow.errors import CancelledError, DeadlineExceededError, OpError
+from jflow.deadline import Deadline
+from jflow.errors import CancelledError, OpError
 from jflow.execution.waiting import Wanted
 
 Name = TypeVar("Name", bound=Hashable)
@@ -24,7 +24,7 @@ Woken = SimpleQueue[Any]
 def run_strands(
     strands: Mapping[Name, Strand],
     after: Mapping[Name, Collection[Name]],
-    timeout: float | None,
+    deadline: Deadline,
     woken: Woken,
 ) -> None:
     """Runs strands to their end.
@@ -32,7 +32,7 @@ def run_strands(
     Args:
       strands: the work by name.
       after: for each of them those that have to be done before it begins.
-      timeout: how long to wait in seconds, None for ever.
+      deadline: how long to wait.
       woken: takes the names of strands that can go on; None stops all waiting.
 
     Raises:
@@ -40,14 +40,13 @@ def run_strands(
         taken back and is done by then is not: who is told of an error might do it again.
       OpError: the first one that a strand raises; likewise.
     """
-    deadline = None if timeout is None else time.monotonic() + timeout
     missing = {name: set(after[name]) for name in strands}
     ready = [name for name, needed in missing.items() if not needed]
     parked: dict[Name, Wanted] = {}
     try:
         while ready or parked:
             try:
-                name = ready.pop() if ready else _next(woken, deadline, timeout)
+                name = ready.pop() if ready else _next(woken, deadline)
             except OpError:
                 if _gives_up(parked):
                     raise
@@ -83,16 +82,13 @@ def _gives_up(parked: Mapping[Name, Wanted]) -> bool:
     return any(attempt.error or attempt.can_be_undone for _, attempt in parked.values())
 
 
-def _next(woken: Woken, deadline: float | None, timeout: float | None) -> Any:
+def _next(woken: Woken, deadline: Deadline) -> Any:
     """The next strand that can go on."""
     try:
-        left = None if deadline is None else max(deadline - time.monotonic(), 0)
-        name = woken.get(timeout=left)
+        name = woken.get(timeout=deadline.remaining())
         if name is None:
             woken.put(None)  # for whoever waits next
             raise CancelledError("Step was cancelled")
         return name
     except Empty:
-        raise DeadlineExceededError(
-            f"the step took longer than its {timeout} s and was cancelled"
-        ) from None
+        raise deadline.error("running the step") from None

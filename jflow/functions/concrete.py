@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -10,6 +11,7 @@ import jax
 import jax.extend.core as jex
 
 from jflow.cluster import Device
+from jflow.deadline import FOREVER, Deadline
 from jflow.errors import OpError
 from jflow.graph import Graph, Operation, StateOrder, Tensor, origin, request
 from jflow.graph.carrier import carrier_of
@@ -20,19 +22,19 @@ from jflow.session import Step, StepKey, add_origin
 class Runner(Protocol):
     """What a function needs from the connection that runs it."""
 
-    def register(self, graph: Graph, key: StepKey) -> Step:
+    def register(self, graph: Graph, key: StepKey, deadline: Deadline) -> Step:
         """Makes a step of a graph ready to run."""
 
-    def place(self, graph: Graph, key: StepKey) -> dict[Operation, Device]:
+    def place(self, graph: Graph, key: StepKey, deadline: Deadline) -> dict[Operation, Device]:
         """A device for each operation of a step."""
 
     @property
     def timeout(self) -> float | None:
-        """Longest time for a step in seconds, None for ever."""
+        """Longest time for a call in seconds, None for no limit."""
 
 
 class Concrete:
-    """A traced function, ready to run.
+    """A traced function; its first call registers it.
 
     Args:
       runner: where.
@@ -49,12 +51,9 @@ class Concrete:
         ]
         outputs, effects = insert(self.graph, jaxpr, args)
         computed = tuple(dict.fromkeys(t for t in outputs if t not in args))
-        try:
-            self._key = StepKey(tuple(effects), computed, tuple(args))
-            self._step = runner.register(self.graph, self._key)
-        except OpError as error:
-            add_origin(error, self.graph)
-            raise
+        self._key = StepKey(tuple(effects), computed, tuple(args))
+        self._registering = threading.Lock()
+        self._step: Step | None = None
         self._timeout = runner.timeout
         carriers = [carrier_of(tensor.dtype) for tensor in (*args, *computed)]
         self._unwraps = [c.unwrap if c else None for c in carriers[: len(args)]]
@@ -65,21 +64,37 @@ class Concrete:
         self._is_plain = not any(carriers) and wanted == list(range(len(computed)))
         self._wanted = wanted
 
-    def __call__(self, args: Sequence[Any]) -> list[jax.Array]:
-        """Runs it; arguments and results are in the order of the jaxpr's."""
+    def __call__(self, args: Sequence[Any], deadline: Deadline | None = None) -> list[jax.Array]:
+        """Runs it; arguments and results are in the order of the jaxpr's.
+
+        Args:
+          args: the arguments.
+          deadline: of the call that made it; any other call begins here.
+        """
+        if deadline is None:
+            deadline = FOREVER if self._timeout is None else Deadline(self._timeout)
         try:
+            step = self._step or self._register(deadline)
             if self._is_plain:
-                return self._step.compute(args, self._timeout)
-            values = self._step.compute(_mapped(self._unwraps, args), self._timeout)
+                return step.compute(args, deadline)
+            values = step.compute(_mapped(self._unwraps, args), deadline)
         except OpError as error:
             add_origin(error, self.graph)
             raise
         known = [*_mapped(self._wraps, values), *args]
         return [jax.numpy.asarray(known[i]) for i in self._wanted]
 
+    def _register(self, deadline: Deadline) -> Step:
+        with deadline.holding(self._registering, "waiting for the function to be compiled"):
+            step = self._step
+            if step is None:
+                step = self._step = self._runner.register(self.graph, self._key, deadline)
+        deadline.check("compiling the function")
+        return step
+
     def placement(self) -> dict[Operation, Device]:
         """Where each of its operations runs."""
-        return self._runner.place(self.graph, self._key)
+        return self._runner.place(self.graph, self._key, Deadline(self._timeout))
 
 
 def _mapped(functions: Sequence[Callable[[Any], Any] | None], values: Sequence[Any]) -> list[Any]:

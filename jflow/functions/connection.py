@@ -17,6 +17,7 @@ import jax.extend.core as jex
 from jax.api_util import shaped_abstractify
 
 from jflow.cluster import Device, DeviceSpec
+from jflow.deadline import Deadline
 from jflow.functions.concrete import Concrete
 from jflow.graph import Graph, Operation, Tensor, VariableRef, live, request, tracing
 from jflow.graph.completion import visible
@@ -60,8 +61,7 @@ class Connection:
         self._prefix = f"unnamed_{secrets.token_hex(8)}"
         self._is_closed = False
         self._block: ExitStack | None = None
-        milliseconds = self._config.operation_timeout_in_ms
-        self.timeout = milliseconds / 1000 if milliseconds else None
+        self.timeout = self._config.operation_timeout_in_ms / 1000 or None
 
     @property
     def target(self) -> str:
@@ -69,8 +69,8 @@ class Connection:
         return self._target
 
     def list_devices(self) -> list[DeviceInfo]:
-        """The devices of the tasks that are up, the server's own first."""
-        return self._backend.list_devices()
+        """The devices of the tasks that are up, the server's own first. Raises as `Session`'s."""
+        return self._backend.list_devices(Deadline(self.timeout))
 
     def close(self) -> None:
         """Ends the connection; what runs is cancelled. May be called again."""
@@ -135,14 +135,14 @@ class Connection:
 
     # For functions and variables --------------------------------------------------------------
 
-    def register(self, graph: Graph, key: StepKey) -> Step:
+    def register(self, graph: Graph, key: StepKey, deadline: Deadline) -> Step:
         """Makes a step of a graph ready to run."""
-        with self._registering:
-            return register_step(graph, key, self._backend, self._placer())
+        with deadline.holding(self._registering, "waiting for other functions to be registered"):
+            return register_step(graph, key, self._backend, self._placer(), deadline)
 
-    def place(self, graph: Graph, key: StepKey) -> dict[Operation, Device]:
+    def place(self, graph: Graph, key: StepKey, deadline: Deadline) -> dict[Operation, Device]:
         """A device for each operation of a step."""
-        return place_step(graph, key, self._backend, self._placer())
+        return place_step(graph, key, self._backend, self._placer(), deadline)
 
     def _placer(self) -> Placer:
         # Graphs come and go with functions, so nothing is kept of one for another.
@@ -154,6 +154,7 @@ class Connection:
         target: Operation,
         fetches: Sequence[Tensor],
         fed: Sequence[Tensor],
+        deadline: Deadline,
     ) -> Step:
         """Makes an operation of a graph ready to run.
 
@@ -162,7 +163,7 @@ class Connection:
         """
         if self._is_closed:
             raise RuntimeError(f"{self!r} is closed; connect again")
-        return self.register(graph, StepKey((target,), tuple(fetches), tuple(fed)))
+        return self.register(graph, StepKey((target,), tuple(fetches), tuple(fed)), deadline)
 
     def calls_of(self, function: Any) -> dict[Any, Any]:
         """What a function remembers about its calls here, for as long as both are there."""
@@ -181,7 +182,9 @@ class Connection:
         avals = tuple(map(shaped_abstractify, args))
         key = (primitive, params["variable"], _identity(params.get("body")), avals)
         concrete = self._accesses.get(key)
+        deadline = None
         if concrete is None:
+            deadline = Deadline(self.timeout)
 
             def access(*values: Any) -> tuple[Any, ...]:
                 value = primitive.bind(*values, **params)
@@ -190,7 +193,7 @@ class Connection:
             concrete = self._accesses[key] = self._concrete(access, avals)
             if len(self._accesses) > _MAX_ACCESSES:
                 self._accesses.pop(next(iter(self._accesses)), None)
-        values = concrete(args)
+        values = concrete(args, deadline)
         return values[0] if fetch else None
 
     def _successor(self, variable: VariableRef) -> Connection:
@@ -202,6 +205,7 @@ class Connection:
 
     def create(self, ref: VariableRef, initial: Any) -> VariableRef:
         """Gives a live variable its first value, unless it has one."""
+        deadline = Deadline(self.timeout)
         made_here = not callable(initial)
 
         def create(*values: Any) -> tuple[()]:
@@ -212,7 +216,7 @@ class Connection:
 
         args = (initial,) if made_here else ()
         concrete = self._concrete(create, tuple(map(shaped_abstractify, args)))
-        concrete(args)
+        concrete(args, deadline)
         (device,) = (
             d for op, d in concrete.placement().items() if op.eqn.primitive is initialize_p
         )

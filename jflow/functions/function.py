@@ -15,6 +15,7 @@ from jax.api_util import shaped_abstractify
 from jax.tree_util import SequenceKey, keystr, tree_flatten
 
 from jflow.cluster import Device
+from jflow.deadline import Deadline
 from jflow.functions.closures import check_closure
 from jflow.functions.concrete import Concrete, insert
 from jflow.functions.connection import Connection, current
@@ -91,8 +92,12 @@ class Function(Generic[P, R_co]):
                 return inner
             calls, key, leaves = self._signature(args, kwargs)
             known, last_key, call = self._last_call  # comparing takes less time than hashing
+            deadline = None
             if known is not calls or last_key != key:
-                made = calls.get(key) or self._made(calls, key, leaves)
+                made: _Call | tuple[Graph, _Traced] | None = calls.get(key)
+                if made is None:
+                    deadline = Deadline(current().timeout)
+                    made = self._made(calls, key, leaves, deadline)
                 if not isinstance(made, _Call):
                     joined: R_co = self._join(*made, leaves)
                     return joined
@@ -100,7 +105,7 @@ class Function(Generic[P, R_co]):
                 self._last_call = calls, key, call
             if call.has_static:
                 leaves = _dynamic(leaves)
-            result: R_co = call.out_tree.unflatten(call.run(leaves))
+            result: R_co = call.out_tree.unflatten(call.run(leaves, deadline))
             return result
         except Exception as error:
             hide_frames(error)
@@ -113,7 +118,8 @@ class Function(Generic[P, R_co]):
         Raises:
           TypeError: if the call would become part of a graph; `Session.placement` tells then.
         """
-        call = self._made(*self._signature(args, kwargs))
+        deadline = Deadline(current().timeout)
+        call = self._made(*self._signature(args, kwargs), deadline)
         if not isinstance(call, _Call):
             raise TypeError(f"{self!r} is part of a graph here; ask Session.placement")
         return call.run.placement()
@@ -167,11 +173,11 @@ class Function(Generic[P, R_co]):
         return calls, (tree, tuple(kinds), internals.trace_context()), leaves
 
     def _made(
-        self, calls: dict[Any, _Call], key: Any, leaves: list[Any]
+        self, calls: dict[Any, _Call], key: Any, leaves: list[Any], deadline: Deadline
     ) -> _Call | tuple[Graph, _Traced]:
         """How to run a signature, or the graph that the call becomes part of and its equations."""
-        # One thread traces and compiles for all that come meanwhile.
-        with self._first:
+        # One thread traces for all that come meanwhile.
+        with deadline.holding(self._first, f"waiting for {self!r} to be traced"):
             call = calls.get(key)
             if call is not None:
                 return call

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 import jax
 
+from jflow.deadline import Deadline
 from jflow.graph.graph import Graph, graphs
 from jflow.graph.primitives import Keeper, VariableRef
 
@@ -21,10 +22,13 @@ from jflow.graph.primitives import Keeper, VariableRef
 class Runnable(Protocol):
     """A part of a graph, ready to run."""
 
-    def run(self, feeds: Sequence[Any], timeout: float | None) -> list[Any]:
-        """Takes arrays, and gives arrays; `timeout` in seconds, None for ever."""
+    def prepare(self, deadline: Deadline) -> None:
+        """Does beforehand what has to be done before the first run."""
 
-    def start(self, feeds: Sequence[Any], timeout: float | None) -> Future[list[Any]]:
+    def run(self, feeds: Sequence[Any], deadline: Deadline) -> list[Any]:
+        """Takes arrays, and gives arrays."""
+
+    def start(self, feeds: Sequence[Any], deadline: Deadline) -> Future[list[Any]]:
         """As `run`, and waits for nothing; what is cancelled is given up."""
 
 
@@ -32,7 +36,7 @@ class LiveKeeper(Keeper, Protocol):
     """Keeps live variables and resources.
 
     Attributes:
-      timeout: longest time for a step in seconds, None for ever.
+      timeout: longest time for a call in seconds, None for no limit.
     """
 
     timeout: float | None
@@ -52,7 +56,12 @@ class LiveKeeper(Keeper, Protocol):
         """
 
     def step(
-        self, graph: Graph, target: Any, fetches: Sequence[Any], fed: Sequence[Any]
+        self,
+        graph: Graph,
+        target: Any,
+        fetches: Sequence[Any],
+        fed: Sequence[Any],
+        deadline: Deadline,
     ) -> Runnable:
         """Makes a part of a graph ready to run.
 
@@ -60,6 +69,7 @@ class LiveKeeper(Keeper, Protocol):
           graph: what to run a part of.
           target: an operation to run.
           fetches, fed: tensors whose values it gives, and takes.
+          deadline: of the call that needs it.
         """
 
     def peek(self, ref: VariableRef) -> jax.Array | None:

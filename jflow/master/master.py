@@ -6,11 +6,10 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from jflow.cluster import Task
+from jflow.deadline import Deadline
 from jflow.errors import AbortedError, OpError
 from jflow.master.session import ClientSession, Fleet
 from jflow.wire import MasterSession, Peers, Welcome, WorkerService
-
-RESET_TIMEOUT_S = 10.0
 
 
 class Master:
@@ -32,7 +31,13 @@ class Master:
         self._sessions.add(session)
         return session
 
-    async def _reset(self, asking: ClientSession, containers: Sequence[str]) -> None:
+    async def _reset(
+        self,
+        asking: ClientSession,
+        containers: Sequence[str],
+        connect_timeout: float,
+        deadline: Deadline,
+    ) -> None:
         others = [session for session in self._sessions if session is not asking]
         for session in others:
             session.end(
@@ -42,18 +47,23 @@ class Master:
                 )
             )
         cluster = self._fleet.welcome().cluster
-        calls = [self._reset_task(task, containers) for task in cluster.tasks()]
+        calls = [
+            self._reset_task(task, containers, connect_timeout, deadline)
+            for task in cluster.tasks()
+        ]
         results = await asyncio.gather(*calls, return_exceptions=True)
         for result in results:
             if isinstance(result, BaseException):
                 raise result
 
-    async def _reset_task(self, task: Task, containers: Sequence[str]) -> None:
+    async def _reset_task(
+        self, task: Task, containers: Sequence[str], connect_timeout: float, deadline: Deadline
+    ) -> None:
         if task == self._fleet.welcome().task:
             await self._fleet.worker.reset(containers)
             return
         try:
-            await self._fleet.peers[task].reset(containers, RESET_TIMEOUT_S)
+            await self._fleet.peers[task].reset(containers, connect_timeout, deadline)
         except OpError as error:
             error.message = f"containers {list(containers)} could not be reset: {error.message}"
             error.args = (error.message,)

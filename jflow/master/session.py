@@ -12,10 +12,10 @@ from functools import partial
 from typing import Any
 
 from jflow.cluster import Task
+from jflow.deadline import FOREVER, Deadline
 from jflow.errors import (
     AbortedError,
     CancelledError,
-    DeadlineExceededError,
     InternalError,
     InvalidArgumentError,
     OpError,
@@ -83,7 +83,7 @@ class ClientSession:
     def __init__(
         self,
         fleet: Fleet,
-        reset: Callable[[ClientSession, Sequence[str]], Awaitable[None]],
+        reset: Callable[[ClientSession, Sequence[str], float, Deadline], Awaitable[None]],
         closed: Callable[[ClientSession], None],
     ) -> None:
         self._fleet = fleet
@@ -101,7 +101,11 @@ class ClientSession:
     # Calls of the client ----------------------------------------------------------------------
 
     async def list_devices(
-        self, tasks: Sequence[Task], timeout: float, only_up: bool
+        self,
+        tasks: Sequence[Task],
+        connect_timeout: float,
+        only_up: bool,
+        deadline: Deadline = FOREVER,
     ) -> Sequence[DeviceRecord]:
         """See `MasterSession.list_devices`."""
         own = self._fleet.welcome()
@@ -110,7 +114,7 @@ class ClientSession:
             if task == own.task:
                 return own.devices
             try:
-                return (await self._fleet.peers[task].connect(timeout)).devices
+                return (await self._fleet.peers[task].connect(connect_timeout, deadline)).devices
             except UnavailableError:
                 if only_up:
                     return ()
@@ -120,7 +124,12 @@ class ClientSession:
         return [device for group in found for device in group]
 
     async def register(
-        self, plans: Sequence[Plan], n_fetches: int, artifacts: Artifacts, timeout: float
+        self,
+        plans: Sequence[Plan],
+        n_fetches: int,
+        artifacts: Artifacts,
+        connect_timeout: float,
+        deadline: Deadline = FOREVER,
     ) -> Registered:
         """See `MasterSession.register`."""
         self._check_open()
@@ -132,7 +141,13 @@ class ClientSession:
             raise InvalidArgumentError(
                 f"a step of {n_fetches} fetched values came with plans that give {fetches[:100]}"
             )
-        results = await self._register_everywhere(by_task, artifacts, timeout)
+
+        async def register(task: Task, group: Sequence[Plan]) -> Registered:
+            needed = frozenset().union(*(plan.artifacts for plan in group))
+            own = {digest: sent for digest, sent in artifacts.items() if digest in needed}
+            return await self._register_parts(task, group, own, connect_timeout, deadline)
+
+        results = await self._register_everywhere(by_task, register)
         missing = dict.fromkeys(digest for result in results for digest in result.missing)
         shares = {
             task: self._share(task, group, result.handle)
@@ -147,9 +162,7 @@ class ClientSession:
         self._steps[handle] = _Registered(ordered, n_fetches)
         return Registered(handle)
 
-    async def run(
-        self, handle: int, timeout: float | None, feeds: Sequence[Array]
-    ) -> Sequence[Array]:
+    async def run(self, handle: int, deadline: Deadline, feeds: Sequence[Array]) -> Sequence[Array]:
         """See `MasterSession.run`."""
         self._check_open()
         step = self._steps.get(handle)
@@ -159,18 +172,16 @@ class ClientSession:
         assert running is not None
         self._running.add(running)
         try:
-            if timeout is None:
-                values = await self._run_shares(step, feeds)
-            else:
-                async with asyncio.timeout(timeout):
-                    values = await self._run_shares(step, feeds)
+            left = deadline.remaining()
+            if left is None:
+                return await self._run_shares(step, feeds)
+            async with asyncio.timeout(left):
+                return await self._run_shares(step, feeds)
         except TimeoutError:
-            raise DeadlineExceededError(
-                f"the step took longer than its {timeout} s and was cancelled"
-            ) from None
+            tasks = ", ".join(map(str, step.shares))
+            raise deadline.error(f"running the step on {tasks}", _only(step.shares)) from None
         finally:
             self._running.discard(running)
-        return values
 
     def release(self, handle: int) -> None:
         """See `MasterSession.release`."""
@@ -178,9 +189,11 @@ class ClientSession:
         if step is not None:
             self._fleet.background.start(self._release(step.shares.values()))
 
-    async def reset(self, containers: Sequence[str]) -> None:
+    async def reset(
+        self, containers: Sequence[str], connect_timeout: float, deadline: Deadline = FOREVER
+    ) -> None:
         """See `MasterSession.reset`."""
-        await self._reset(self, containers)
+        await self._reset(self, containers, connect_timeout, deadline)
 
     def close(self) -> None:
         """See `MasterSession.close`."""
@@ -199,12 +212,13 @@ class ClientSession:
     # Registering and running shares -----------------------------------------------------------
 
     async def _register_everywhere(
-        self, by_task: Mapping[Task, Sequence[Plan]], artifacts: Artifacts, timeout: float
+        self,
+        by_task: Mapping[Task, Sequence[Plan]],
+        register: Callable[[Task, Sequence[Plan]], Coroutine[Any, Any, Registered]],
     ) -> list[Registered]:
         """Registers parts on every task; if one of them fails, on none."""
         calls = {
-            task: asyncio.ensure_future(self._register_parts(task, group, artifacts, timeout))
-            for task, group in by_task.items()
+            task: asyncio.ensure_future(register(task, group)) for task, group in by_task.items()
         }
         try:
             return await asyncio.gather(*calls.values())
@@ -223,20 +237,27 @@ class ClientSession:
         )
 
     async def _register_parts(
-        self, task: Task, plans: Sequence[Plan], artifacts: Artifacts, timeout: float
+        self,
+        task: Task,
+        plans: Sequence[Plan],
+        artifacts: Artifacts,
+        connect_timeout: float,
+        deadline: Deadline,
     ) -> Registered:
-        needed = frozenset().union(*(plan.artifacts for plan in plans))
-        own = {digest: artifact for digest, artifact in artifacts.items() if digest in needed}
+        doing = f"registering the step on {task}"
         if task == self._own:
             self._incarnations[task] = self._fleet.welcome().incarnation
-            return await self._fleet.worker.register(plans, own)
+            async with deadline.bounding(doing, str(task)):
+                return await self._fleet.worker.register(plans, artifacts)
         peer = self._fleet.peers[task]
         # A task that was there before is not about to start: it need not be waited for.
         seen = task in self._incarnations
-        welcome = await peer.connect(min(timeout, REDIAL_TIMEOUT_S) if seen else timeout)
+        patience = min(connect_timeout, REDIAL_TIMEOUT_S) if seen else connect_timeout
+        welcome = await peer.connect(patience, deadline)
         # A session's state belongs to one life of each task: the first one that it met.
         incarnation = self._incarnations.setdefault(task, welcome.incarnation)
-        return await peer.register(incarnation, plans, own)
+        async with deadline.bounding(doing, str(task)):
+            return await peer.register(incarnation, plans, artifacts)
 
     async def _run_shares(self, step: _Registered, feeds: Sequence[Array]) -> Sequence[Array]:
         step_id = next(self._step_ids)
@@ -280,6 +301,12 @@ class ClientSession:
     def _check_open(self) -> None:
         if self._end is not None:
             raise AbortedError(self._end.message)
+
+
+def _only(tasks: Iterable[Task]) -> str | None:
+    """The name of the task if there is only one."""
+    names = list(map(str, tasks))
+    return names[0] if len(names) == 1 else None
 
 
 class _StepRunner:

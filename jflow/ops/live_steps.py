@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
+from jflow.deadline import Deadline
 from jflow.graph import Graph, Operation, Tensor, live
 
 Build = Callable[[], tuple[Operation, Sequence[Tensor]]]
@@ -36,32 +37,49 @@ class LiveSteps:
           key: names the operation.
           build: makes it, the first time.
           feeds: arrays for what it is fed.
-          timeout: longest time to wait in seconds; None for the connection's.
+          timeout: longest time for the call in seconds, None for the connection's. With 0 the
+            operation does not wait for anything once it is ready.
 
         Raises:
           RuntimeError: if the resource is not live.
           DeadlineExceededError: if the time is over; nothing is taken or added then.
         """
-        step, limit = self._step(key, build)
-        return step.run(feeds, limit if timeout is None else timeout)
+        step, deadline = self._step(key, build, timeout)
+        return step.run(feeds, deadline)
 
     def start(
         self, key: str, build: Build, feeds: Sequence[Any], timeout: float | None = None
     ) -> Future[list[Any]]:
         """As `run`, and waits for nothing; cancelling the future gives the operation up."""
-        step, limit = self._step(key, build)
-        return step.start(feeds, limit if timeout is None else timeout)
+        step, deadline = self._step(key, build, timeout)
+        return step.start(feeds, deadline)
 
-    def _step(self, key: str, build: Build) -> tuple[live.Runnable, float | None]:
+    def _step(
+        self, key: str, build: Build, timeout: float | None
+    ) -> tuple[live.Runnable, Deadline]:
         if self._keeper is None:
             raise RuntimeError(
                 "this is graph code: run the operation in a session, or make the resource inside "
                 "`with jflow.connect(target):` to use it from plain Python"
             )
-        with self._lock:
+        # No time to wait for an element is still the connection's time to make the step ready.
+        ready_by = Deadline(timeout or self._keeper.timeout)
+        step = self._steps.get(key)
+        if step is None:
+            step = self._made(self._keeper, key, build, ready_by)
+        if timeout != 0:
+            return step, ready_by
+        step.prepare(ready_by)
+        return step, Deadline(0.0)
+
+    def _made(
+        self, keeper: live.LiveKeeper, key: str, build: Build, deadline: Deadline
+    ) -> live.Runnable:
+        with deadline.holding(self._lock, f"waiting for {key!r} to be made ready"):
             step = self._steps.get(key)
             if step is None:
                 with self._graph.as_default():
                     op, fed = build()
-                step = self._steps[key] = self._keeper.step(self._graph, op, op.outputs, fed)
-        return step, self._keeper.timeout
+                step = self._steps[key] = keeper.step(self._graph, op, op.outputs, fed, deadline)
+        deadline.check(f"compiling {key!r}")
+        return step

@@ -174,7 +174,8 @@ class QueueBase(Handle):
 
         Args:
           element: NumPy or JAX arrays, numbers, text or bytes, in the structure of the dtypes.
-          timeout: longest time to wait for room, in seconds; None for the connection's.
+          timeout: longest time for the call, in seconds, None for the connection's. With 0 it does
+            not wait for room; getting ready for the first call has the connection's time.
 
         Raises:
           ValueError, TypeError: if the element has another structure, dtype or shape.
@@ -192,7 +193,8 @@ class QueueBase(Handle):
         """Takes an element of a live queue: NumPy arrays in the structure of the dtypes.
 
         Args:
-          timeout: longest time to wait for one, in seconds; None for the connection's.
+          timeout: longest time for the call, in seconds, None for the connection's. With 0 it does
+            not wait for an element; getting ready for the first call has the connection's time.
 
         Raises:
           OutOfRangeError: if the queue is closed and empty.

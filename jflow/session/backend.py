@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from jflow.cluster import Device
+from jflow.deadline import Deadline
 from jflow.errors import OpError
 from jflow.graph import Graph, Operation, Tensor, VariableRef
 from jflow.partition import Partition, Segment, partition, prune
@@ -21,15 +22,18 @@ Array = np.ndarray[Any, Any]
 
 
 class Step(Protocol):
-    """A registered step. Both ways to run it take the fed arrays and a timeout in seconds."""
+    """A step that is ready to run. Every way to run it takes the fed arrays and a deadline."""
 
-    def run(self, feeds: Sequence[Array], timeout: float | None) -> list[Array]:
+    def prepare(self, deadline: Deadline) -> None:
+        """Registers it where it is not registered yet, as its first run would."""
+
+    def run(self, feeds: Sequence[Array], deadline: Deadline) -> list[Array]:
         """Gives the fetched values as NumPy arrays, which are the caller's own."""
 
-    def start(self, feeds: Sequence[Array], timeout: float | None) -> Future[list[Array]]:
+    def start(self, feeds: Sequence[Array], deadline: Deadline) -> Future[list[Array]]:
         """As `run`, and waits for nothing; if the future is cancelled, the step is too."""
 
-    def compute(self, feeds: Sequence[Any], timeout: float | None) -> list[jax.Array]:
+    def compute(self, feeds: Sequence[Any], deadline: Deadline) -> list[jax.Array]:
         """Takes JAX arrays too, and gives JAX arrays."""
 
 
@@ -49,8 +53,8 @@ class Backend(Protocol):
     def owner(self) -> str:
         """A name that no other session has, for resources that it does not share."""
 
-    def inventory(self) -> Inventory:
-        """The devices there are."""
+    def inventory(self, deadline: Deadline) -> Inventory:
+        """The devices there are; what has to be asked for is there by the deadline."""
 
     def lower(self, segment: Segment) -> Program:
         """Makes the program of a segment and keeps it for `register`."""
@@ -59,12 +63,12 @@ class Backend(Protocol):
         """Keeps a constant for `register`; returns the name that it has there."""
 
     def register(self, plans: Partition, n_fetches: int) -> Step:
-        """Makes a step ready to run."""
+        """Makes a step of plans; on a cluster the step registers itself when it is first run."""
 
     def peek(self, ref: VariableRef) -> jax.Array | None:
         """The value that this process has of a variable, None if it has none; never waits."""
 
-    def list_devices(self) -> list[DeviceInfo]:
+    def list_devices(self, deadline: Deadline) -> list[DeviceInfo]:
         """Every device, the master's own first."""
 
     def close(self) -> None:
@@ -80,25 +84,31 @@ class StepKey(NamedTuple):
 
 
 def place_step(
-    graph: Graph, key: StepKey, backend: Backend, placer: Placer
+    graph: Graph, key: StepKey, backend: Backend, placer: Placer, deadline: Deadline
 ) -> dict[Operation, Device]:
     """A device for each operation that a step needs.
 
     Raises:
       InvalidArgumentError: if a placeholder is not fed, a device does not exist, or operations
         that are colocated ask for different devices.
+      UnavailableError, DeadlineExceededError: if a task that the step needs does not answer.
     """
     ops = prune(graph, key.targets, key.fetches, set(key.fed))
-    return dict(placer.place(ops, backend.inventory()))
+    return dict(placer.place(ops, backend.inventory(deadline)))
 
 
-def register_step(graph: Graph, key: StepKey, backend: Backend, placer: Placer) -> Step:
+def register_step(
+    graph: Graph, key: StepKey, backend: Backend, placer: Placer, deadline: Deadline
+) -> Step:
     """Takes a step through every stage: prune, place, partition, lower, register.
 
+    What is computed in this process is not interrupted. The caller keeps the step and checks the
+    deadline then, so that a call that was too short is not in vain for the next one.
+
     Raises:
-      InvalidArgumentError: as `place_step`.
+      OpError: as `place_step`.
     """
-    placement = place_step(graph, key, backend, placer)
+    placement = place_step(graph, key, backend, placer, deadline)
     plans = partition(
         list(placement),
         placement,

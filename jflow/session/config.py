@@ -10,8 +10,12 @@ class ConfigProto:
     """Options of a session.
 
     Attributes:
-      operation_timeout_in_ms: longest time for a step; 0 for no limit.
-      connect_timeout_in_ms: longest time to wait for a server, or for a task that a step needs.
+      operation_timeout_in_ms: longest time for a call and all that it does: connecting, waiting
+        for tasks to come up, registering, compiling, running. When it is over the call ends with
+        `DeadlineExceededError`; what this process itself computes or compiles is not interrupted,
+        the time is looked at afterwards. 0 for no limit.
+      connect_timeout_in_ms: longest time to wait for a server, or for a task that a step needs,
+        while it does not answer; the call then ends with `UnavailableError`.
       allow_soft_placement: whether an operation that asks for a device type or number that its
         task does not have runs on another device of that task. Jobs and tasks are never changed.
       log_device_placement: whether to log, once for each operation, where it runs; through
@@ -29,7 +33,8 @@ class RunOptions:
     """Options of one step.
 
     Attributes:
-      timeout_in_ms: longest time for this step; 0 for the session's.
+      timeout_in_ms: longest time for this call, as `ConfigProto.operation_timeout_in_ms`; 0 for
+        the session's.
     """
 
     timeout_in_ms: int = 0

@@ -11,6 +11,7 @@ import jax
 
 from jflow import lowering
 from jflow.cluster import LOCAL_TASK
+from jflow.deadline import Deadline
 from jflow.execution import BoundPlan, InlineStep, bind, local_devices, put
 from jflow.graph import VariableRef
 from jflow.lowering import Executable
@@ -34,7 +35,7 @@ class LocalBackend:
 
     owner = "local"
 
-    def inventory(self) -> Inventory:
+    def inventory(self, deadline: Deadline) -> Inventory:
         return Inventory(LOCAL_TASK, (LOCAL_TASK,), lambda _: tuple(self._devices))
 
     def lower(self, segment: Segment) -> Program:
@@ -79,7 +80,7 @@ class LocalBackend:
         key = VariableKey(ref.container, ref.name)
         return None if device is None else self._store.peek(device, key)
 
-    def list_devices(self) -> list[DeviceInfo]:
+    def list_devices(self, deadline: Deadline) -> list[DeviceInfo]:
         return [DeviceInfo(str(device), device.type, 0) for device in self._devices]
 
     def close(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -14,6 +14,7 @@ import numpy as np
 
 from jflow import lowering
 from jflow.cluster import Device, Task, split_address
+from jflow.deadline import Deadline
 from jflow.errors import AbortedError, CancelledError, InternalError
 from jflow.graph import VariableRef
 from jflow.partition import Partition, Segment
@@ -25,6 +26,8 @@ from jflow.wire import DeviceRecord, MasterClient
 
 _MAX_OFFERS = 3
 _RECONNECT_TIMEOUT_S = 2.0
+_LOOK_S = 1.0
+"""How long `list_devices` waits for a task, in seconds."""
 
 
 class RemoteBackend:
@@ -38,7 +41,7 @@ class RemoteBackend:
     def __init__(self, target: str, config: ConfigProto) -> None:
         self.owner = secrets.token_hex(8)
         self._target = target
-        self._timeout = config.connect_timeout_in_ms / 1000
+        self._connect_timeout = config.connect_timeout_in_ms / 1000
         self._lock = threading.Lock()
         self._client: MasterClient | None = None
         self._is_closed = False
@@ -46,9 +49,10 @@ class RemoteBackend:
         self._artifacts: dict[str, Array] = {}
         self._kept: dict[Task, Step] = {}
 
-    def inventory(self) -> Inventory:
-        welcome = self._connected().welcome
-        return Inventory(welcome.task, tuple(welcome.cluster.tasks()), self._devices_of)
+    def inventory(self, deadline: Deadline) -> Inventory:
+        welcome = self.connected(deadline).welcome
+        tasks = tuple(welcome.cluster.tasks())
+        return Inventory(welcome.task, tasks, lambda task: self._devices_of(task, deadline))
 
     def lower(self, segment: Segment) -> Program:
         lowered = lowering.lower(
@@ -66,44 +70,63 @@ class RemoteBackend:
     def register(self, plans: Partition, n_fetches: int) -> Step:
         needed = frozenset().union(*(plan.artifacts for plan in plans))
         artifacts = {digest: self._artifacts.pop(digest) for digest in needed}
-        step = _RemoteStep(plans, n_fetches, artifacts, self._timeout, self._connected)
-        step.register()
-        for plan in plans:
+        return _RemoteStep(plans, n_fetches, artifacts, self)
+
+    def offer(self, step: _RemoteStep, client: MasterClient, deadline: Deadline) -> int:
+        """Registers a step on the cluster; returns its handle there."""
+        handle = step.offer(client, self._connect_timeout, deadline)
+        for plan in step.plans:
             if any(spec.owner for spec in plan.resources):
                 # A task keeps what is the session's own while it has a step that uses it.
                 self._kept.setdefault(plan.device.task, step)
-        return step
+        return handle
 
     def peek(self, _: VariableRef) -> None:
         return None  # asking the server may take any time
 
-    def list_devices(self) -> list[DeviceInfo]:
-        client = self._connected()
+    def list_devices(self, deadline: Deadline) -> list[DeviceInfo]:
+        client = self.connected(deadline)
         own = client.welcome.task
         tasks = sorted(client.welcome.cluster.tasks(), key=lambda task: (task != own, task))
-        found = client.list_devices(tasks, 1.0, only_up=True)
+        found = client.list_devices(tasks, _LOOK_S, deadline, only_up=True)
         return [DeviceInfo(str(d.device), d.device.type, d.incarnation) for d in found]
 
     def close(self) -> None:
-        with self._lock:
-            self._is_closed = True
-            self._kept.clear()
-            if self._client is not None:
-                self._client.close()
+        # Without the lock, which a thread that is connecting holds: it looks at `_is_closed` after
+        # it has set `_client`, and this thread the other way round, so one of them closes it.
+        self._is_closed = True
+        self._kept.clear()
+        client = self._client
+        if client is not None:
+            client.close()
 
-    def _connected(self) -> MasterClient:
-        with self._lock:
+    def connected(self, deadline: Deadline) -> MasterClient:
+        """The connection; makes it, or makes it again, by the deadline."""
+        client = self._client
+        if client is not None and client.is_open and not self._is_closed:
+            return client
+        limit = deadline.while_connecting(self._connect_timeout)
+        with limit.holding(self._lock, f"connecting to the server at {_address(self._target)}"):
+            self._check_open()
+            client = self._client
+            if client is None:
+                client = MasterClient(_address(self._target), self._connect_timeout, limit)
+            elif not client.is_open:
+                client = self._reconnected(client, limit)
+            self._client = client
             if self._is_closed:
-                raise CancelledError("the session was closed")
-            if self._client is None:
-                self._client = MasterClient(_address(self._target), self._timeout)
-            elif not self._client.is_open:
-                self._client = self._reconnected(self._client)
-            return self._client
+                client.close()
+            self._check_open()
+            return client
 
-    def _reconnected(self, lost: MasterClient) -> MasterClient:
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise CancelledError("the session was closed")
+
+    def _reconnected(self, lost: MasterClient, deadline: Deadline) -> MasterClient:
         """A connection in place of one that broke, to the same life of the server."""
-        client = MasterClient(_address(self._target), min(self._timeout, _RECONNECT_TIMEOUT_S))
+        timeout = min(self._connect_timeout, _RECONNECT_TIMEOUT_S)
+        client = MasterClient(_address(self._target), timeout, deadline)
         if client.welcome.incarnation != lost.welcome.incarnation:
             client.close()
             raise AbortedError(
@@ -113,9 +136,10 @@ class RemoteBackend:
             )
         return client
 
-    def _devices_of(self, task: Task) -> tuple[Device, ...]:
+    def _devices_of(self, task: Task, deadline: Deadline) -> tuple[Device, ...]:
         if task not in self._devices:
-            self._devices[task] = self._connected().list_devices([task], self._timeout)
+            client = self.connected(deadline)
+            self._devices[task] = client.list_devices([task], self._connect_timeout, deadline)
         return tuple(record.device for record in self._devices[task])
 
     def _platform(self, device: Device) -> str:
@@ -130,56 +154,62 @@ def _release(registered: list[tuple[MasterClient, int]]) -> None:
 
 
 class _RemoteStep:
-    """A step that is registered with the master, again if the connection was made anew."""
+    """A step that registers itself with the master, again if the connection was made anew."""
 
     def __init__(
         self,
         plans: Partition,
         n_fetches: int,
         artifacts: dict[str, Array],
-        timeout: float,
-        connected: Callable[[], MasterClient],
+        backend: RemoteBackend,
     ) -> None:
-        self._plans = plans
+        self.plans = plans
         self._n_fetches = n_fetches
         self._artifacts = artifacts
-        self._timeout = timeout
-        self._connected = connected
+        self._backend = backend
         self._lock = threading.Lock()
         self._registered: list[tuple[MasterClient, int]] = []
         # The list, for it must not keep this step.
         weakref.finalize(self, _release, self._registered).atexit = False
 
-    def run(self, feeds: Sequence[Array], timeout: float | None) -> list[Array]:
-        client, handle = self.register()
-        return client.run(handle, feeds, timeout)
+    def prepare(self, deadline: Deadline) -> None:
+        self._register(deadline)
 
-    def start(self, feeds: Sequence[Array], timeout: float | None) -> Future[list[Array]]:
-        client, handle = self.register()
-        return client.start(handle, feeds, timeout)
+    def run(self, feeds: Sequence[Array], deadline: Deadline) -> list[Array]:
+        client, handle = self._register(deadline)
+        return client.run(handle, feeds, deadline)
 
-    def compute(self, feeds: Sequence[Any], timeout: float | None) -> list[jax.Array]:
-        values = self.run([_narrowed(np.asarray(feed)) for feed in feeds], timeout)
+    def start(self, feeds: Sequence[Array], deadline: Deadline) -> Future[list[Array]]:
+        client, handle = self._register(deadline)
+        return client.start(handle, feeds, deadline)
+
+    def compute(self, feeds: Sequence[Any], deadline: Deadline) -> list[jax.Array]:
+        values = self.run([_narrowed(np.asarray(feed)) for feed in feeds], deadline)
         # What came in has its memory to itself, which JAX takes over.
         return [jax.device_put(value) for value in values]
 
-    def register(self) -> tuple[MasterClient, int]:
-        """The present connection and the step's handle there."""
-        client = self._connected()
-        with self._lock:
-            if not self._registered or self._registered[0][0] is not client:
-                self._registered[:] = [(client, self._offer(client))]
-            return self._registered[0]
-
-    def _offer(self, client: MasterClient) -> int:
+    def offer(self, client: MasterClient, connect_timeout: float, deadline: Deadline) -> int:
         """Registers the plans; sends along only what the cluster does not have yet."""
         sent: dict[str, Array] = {}
         for _ in range(_MAX_OFFERS):
-            registered = client.register(self._plans, self._n_fetches, sent, self._timeout)
+            registered = client.register(
+                self.plans, self._n_fetches, sent, connect_timeout, deadline
+            )
             if not registered.missing:
                 return registered.handle
             sent |= {digest: self._artifacts[digest] for digest in registered.missing}
         raise InternalError(f"the cluster asks for {registered.missing} again and again")
+
+    def _register(self, deadline: Deadline) -> tuple[MasterClient, int]:
+        """The present connection and the step's handle there."""
+        client = self._backend.connected(deadline)
+        # Set as a whole and never emptied, so that it can be read without the lock.
+        if self._registered and self._registered[0][0] is client:
+            return self._registered[0]
+        with deadline.holding(self._lock, "waiting for the step to be registered"):
+            if not self._registered or self._registered[0][0] is not client:
+                self._registered[:] = [(client, self._backend.offer(self, client, deadline))]
+            return self._registered[0]
 
 
 def _narrowed(array: Array) -> Array:
@@ -187,11 +217,14 @@ def _narrowed(array: Array) -> Array:
     return array.astype(jax.dtypes.canonicalize_dtype(array.dtype), copy=False)
 
 
-def reset_containers(target: str, containers: Sequence[str], config: ConfigProto) -> None:
+def reset_containers(
+    target: str, containers: Sequence[str], config: ConfigProto, deadline: Deadline
+) -> None:
     """Frees containers on every task of a cluster and ends the sessions of one server."""
-    client = MasterClient(_address(target), config.connect_timeout_in_ms / 1000)
+    connect_timeout = config.connect_timeout_in_ms / 1000
+    client = MasterClient(_address(target), connect_timeout, deadline)
     try:
-        client.reset(containers)
+        client.reset(containers, connect_timeout, deadline)
     finally:
         client.close()
 

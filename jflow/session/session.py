@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from jflow.cluster import Device
+from jflow.deadline import FOREVER, Deadline
 from jflow.errors import OpError
 from jflow.graph import Graph, Operation, Tensor, get_default_graph, stack
 from jflow.graph.tracebacks import handled, hide_frames
@@ -105,51 +106,55 @@ class Session:
           InvalidArgumentError: if a placeholder is not fed, a device does not exist, or operations
             that are colocated ask for different devices.
           FailedPreconditionError: if a variable is read that is not initialized.
-          DeadlineExceededError: if the timeout passes; the session stays usable.
+          DeadlineExceededError: if the timeout passes, whatever the call was doing then; the
+            session stays usable.
           UnavailableError: if a task that the step needs cannot be reached; likewise.
           AbortedError: if the state behind the session is gone; open a new one.
         """
         try:
             if self._closed:
                 raise RuntimeError("Attempted to use a closed Session.")
+            deadline = self._deadline(options)
             key: Any = None
             if type(fetches) in _SINGLE and (not feed_dict or type(feed_dict) is dict):
                 key = (fetches, *feed_dict) if feed_dict else fetches
                 known = self._known.get(key)
                 if known is not None:
-                    return self._run_known(known, feed_dict or {}, options)
-            parsed = parse_fetches(self._graph, fetches)
-            feeds = parse_feeds(self._graph, feed_dict)
-            if self._graph.is_empty:
-                raise RuntimeError(
-                    "The Session graph is empty: add operations before calling run()."
-                )
-            fetched = parsed.tensors
-            if feeds:
-                fetched = tuple(tensor for tensor in fetched if tensor not in feeds)
-            try:
-                step = self._step(StepKey(parsed.targets, fetched, tuple(feeds)))
-                values = step.run(list(feeds.values()), self._timeout(options))
-            except OpError as failed:
-                add_origin(failed, self._graph)
-                raise
-            is_same = len(fetched) == len(parsed.tensors) and len(feeds) == len(feed_dict or ())
-            if key is not None and is_same:
-                self._known[key] = _Known(step, tuple(map(FeedSlot, feeds)), parsed)
-            return parsed.fill(feeds | dict(zip(fetched, values, strict=True)))
+                    return self._run_known(known, feed_dict or {}, deadline)
+            return self._run_new(key, fetches, feed_dict, deadline)
         except Exception as error:
             hide_frames(error)
             raise
 
-    def _run_known(
-        self, known: _Known, feed_dict: Mapping[Any, Any], options: RunOptions | None
+    def _run_new(
+        self, key: Any, fetches: Any, feed_dict: Mapping[Any, Any] | None, deadline: Deadline
     ) -> Any:
+        """Runs a step, and keeps what was found out about it under `key` if that is not None."""
+        parsed = parse_fetches(self._graph, fetches)
+        feeds = parse_feeds(self._graph, feed_dict)
+        if self._graph.is_empty:
+            raise RuntimeError("The Session graph is empty: add operations before calling run().")
+        fetched = parsed.tensors
+        if feeds:
+            fetched = tuple(tensor for tensor in fetched if tensor not in feeds)
+        try:
+            step = self._step(StepKey(parsed.targets, fetched, tuple(feeds)), deadline)
+            values = step.run(list(feeds.values()), deadline)
+        except OpError as error:
+            add_origin(error, self._graph)
+            raise
+        is_same = len(fetched) == len(parsed.tensors) and len(feeds) == len(feed_dict or ())
+        if key is not None and is_same:
+            self._known[key] = _Known(step, tuple(map(FeedSlot, feeds)), parsed)
+        return parsed.fill(feeds | dict(zip(fetched, values, strict=True)))
+
+    def _run_known(self, known: _Known, feed_dict: Mapping[Any, Any], deadline: Deadline) -> Any:
         """Runs a step of a single fetch again, with nothing left to find out."""
         feeds = [
             slot.take(value) for slot, value in zip(known.slots, feed_dict.values(), strict=True)
         ]
         try:
-            values = known.step.run(feeds, self._timeout(options))
+            values = known.step.run(feeds, deadline)
         except OpError as error:
             add_origin(error, self._graph)
             raise
@@ -187,11 +192,16 @@ class Session:
         parsed = parse_fetches(self._graph, fetches)
         fed = parse_feed_list(self._graph, feed_list or ())
         key = StepKey(parsed.targets, parsed.tensors, fed)
-        return place_step(self._graph, key, self._backend, self._placer)
+        return place_step(self._graph, key, self._backend, self._placer, self._deadline())
 
     def list_devices(self) -> list[DeviceInfo]:
-        """The devices of the cluster's tasks that are up, the master's own first."""
-        return self._backend.list_devices()
+        """The devices of the cluster's tasks that are up, the master's own first.
+
+        Raises:
+          UnavailableError: if the session's own server does not answer for the connect timeout.
+          DeadlineExceededError: if the operation timeout passes before the tasks were asked.
+        """
+        return self._backend.list_devices(self._deadline())
 
     def close(self) -> None:
         """Cancels what runs and ends the session; shared state stays. May be called again."""
@@ -210,13 +220,16 @@ class Session:
         Args:
           target: any server of the cluster; for "" there is nothing to do.
           containers: names; None or an empty list means the default container.
-          config: options; the connect timeout counts.
+          config: options; the two timeouts count.
 
         Raises:
           NotFoundError: if the target is not "grpc://host:port".
           UnavailableError: if a task cannot be reached.
+          DeadlineExceededError: if the operation timeout passes.
         """
-        reset_target(checked_target(target), list(containers or [""]), checked_config(config))
+        checked = checked_config(config)
+        deadline = Deadline(checked.operation_timeout_in_ms / 1000 or None)
+        reset_target(checked_target(target), list(containers or [""]), checked, deadline)
 
     def as_default(self) -> AbstractContextManager[Any]:
         """A block in which `tensor.eval()` and `op.run()` use this session; it stays open."""
@@ -243,20 +256,22 @@ class Session:
         finally:
             self.close()
 
-    def _step(self, key: StepKey) -> Step:
+    def _step(self, key: StepKey, deadline: Deadline) -> Step:
         step = self._steps.get(key)
         if step is None:
-            with self._registering:
+            with deadline.holding(self._registering, "waiting for other steps to be registered"):
                 step = self._steps.get(key)
                 if step is None:
-                    step = register_step(self._graph, key, self._backend, self._placer)
+                    step = register_step(self._graph, key, self._backend, self._placer, deadline)
                     self._steps[key] = step
+            deadline.check("compiling the step")
         return step
 
-    def _timeout(self, options: RunOptions | None) -> float | None:
-        if options is None:
-            return self._default_timeout
-        return options.timeout_in_ms / 1000 or self._default_timeout
+    def _deadline(self, options: RunOptions | None = None) -> Deadline:
+        timeout = self._default_timeout
+        if options is not None:
+            timeout = options.timeout_in_ms / 1000 or timeout
+        return FOREVER if timeout is None else Deadline(timeout)
 
     def __repr__(self) -> str:
         state = "closed " if self._closed else ""

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jflow.cluster import split_address
+from jflow.deadline import Deadline
 from jflow.errors import NotFoundError
 from jflow.session.backend import Backend
 from jflow.session.config import ConfigProto
@@ -26,12 +27,14 @@ def open_backend(target: str, config: ConfigProto) -> Backend:
     return RemoteBackend(target, config)
 
 
-def reset_target(target: str, containers: Sequence[str], config: ConfigProto) -> None:
+def reset_target(
+    target: str, containers: Sequence[str], config: ConfigProto, deadline: Deadline
+) -> None:
     """Frees containers on every task of a cluster; for this process there is nothing to do."""
     if target:
         from jflow.session.remote import reset_containers  # noqa: PLC0415 - see above
 
-        reset_containers(target, containers, config)
+        reset_containers(target, containers, config, deadline)
 
 
 def checked_target(target: Any) -> str:

@@ -15,11 +15,13 @@ from typing import Any, Protocol
 import grpc
 
 from jflow.cluster import Task
-from jflow.errors import CancelledError, DeadlineExceededError, OpError, UnavailableError
+from jflow.deadline import FOREVER, Deadline
+from jflow.errors import CancelledError, OpError, UnavailableError
 from jflow.plan import Plan
 from jflow.wire import settings
 from jflow.wire.codec import error_of, frames, open_message, plan_to_proto
 from jflow.wire.frame import Array, Assembler
+from jflow.wire.names import looked_up, unresolved
 from jflow.wire.peer import device_from_proto, rpc_error, welcome_from_proto
 from jflow.wire.services import Artifacts, DeviceRecord, Registered, Welcome
 from jflow.wire.token import credentials, load_token
@@ -27,7 +29,8 @@ from jflow.wire.v1 import service_pb2 as pb
 
 _LOG = logging.getLogger(__name__)
 _NOTICE_AFTER_S = 10.0
-_GRACE_S = 2 * settings.GRACE_S  # the server may have to ask another one
+_LEAST_S = 0.001
+"""What a request says that it has left, in seconds, at least: 0 would mean no limit."""
 
 _Reply = tuple[pb.Envelope, list[Array]]
 _Answer = _Reply | OpError
@@ -45,14 +48,17 @@ class MasterClient:
 
     Args:
       address: "host:port" of the server.
-      timeout: longest time to wait until it answers, in seconds.
+      connect_timeout: longest time to wait until it answers, in seconds.
+      deadline: of the call that needs the connection.
 
     Raises:
-      UnavailableError: if it does not answer in time.
+      UnavailableError: if it does not answer for the connect timeout, or its name does not resolve.
+      DeadlineExceededError: if the deadline comes before.
       UnauthenticatedError: if it does not take this user's token.
     """
 
-    def __init__(self, address: str, timeout: float) -> None:
+    def __init__(self, address: str, connect_timeout: float, deadline: Deadline = FOREVER) -> None:
+        limit = deadline.while_connecting(connect_timeout)
         self._address = address
         self._ids = itertools.count(1)
         self._frame_ids = itertools.count(1)
@@ -61,6 +67,7 @@ class MasterClient:
         self._lock = threading.Lock()
         self._end: OpError | None = None
         self._outgoing: SimpleQueue[tuple[int, Iterator[bytes]] | None] = SimpleQueue()
+        self._resolve(limit)
         self._channel = grpc.insecure_channel(address, options=settings.CHANNEL_OPTIONS)
         try:
             method: Any = self._channel.stream_stream(
@@ -70,10 +77,7 @@ class MasterClient:
                 self._frames(), metadata=credentials(load_token()), wait_for_ready=True
             )
             threading.Thread(target=self._read, name=f"jflow {address}", daemon=True).start()
-            self.welcome: Welcome = welcome_from_proto(self._greet(timeout))
-        except DeadlineExceededError:
-            self.close()
-            raise self._no_answer(timeout) from None
+            self.welcome: Welcome = welcome_from_proto(self._greet(limit))
         except BaseException:
             self.close()
             raise
@@ -84,46 +88,57 @@ class MasterClient:
         return self._end is None
 
     def list_devices(
-        self, tasks: Sequence[Task], timeout: float, *, only_up: bool = False
+        self,
+        tasks: Sequence[Task],
+        connect_timeout: float,
+        deadline: Deadline = FOREVER,
+        *,
+        only_up: bool = False,
     ) -> list[DeviceRecord]:
         """See `MasterSession.list_devices`."""
-        ask = pb.ListDevices(
-            tasks=[str(task) for task in tasks], timeout_ms=int(timeout * 1000), only_up=only_up
-        )
-        reply, _ = self._call(pb.Envelope(list_devices=ask), (), None)
+        names = [str(task) for task in tasks]
+        ask = pb.ListDevices(tasks=names, connect_timeout_s=connect_timeout, only_up=only_up)
+        message = pb.Envelope(list_devices=ask)
+        reply, _ = self._call(message, (), deadline, "listing the devices of " + ", ".join(names))
         return [device_from_proto(device) for device in reply.device_list.devices]
 
     def register(
-        self, plans: Sequence[Plan], n_fetches: int, artifacts: Artifacts, timeout: float
+        self,
+        plans: Sequence[Plan],
+        n_fetches: int,
+        artifacts: Artifacts,
+        connect_timeout: float,
+        deadline: Deadline = FOREVER,
     ) -> Registered:
         """See `MasterSession.register`."""
         body = pb.RegisterStep(
             plans=[plan_to_proto(plan) for plan in plans],
             n_fetches=n_fetches,
             artifacts=[pb.Artifact(digest=digest) for digest in artifacts],
-            timeout_ms=int(timeout * 1000),
+            connect_timeout_s=connect_timeout,
         )
-        reply, _ = self._call(pb.Envelope(register_step=body), list(artifacts.values()), None)
+        tasks = ", ".join(dict.fromkeys(str(plan.device.task) for plan in plans))
+        message = pb.Envelope(register_step=body)
+        tensors = list(artifacts.values())
+        reply, _ = self._call(message, tensors, deadline, f"registering the step on {tasks}")
         return Registered(reply.registered.handle, tuple(reply.registered.missing))
 
-    def run(self, handle: int, feeds: Sequence[Array], timeout: float | None) -> list[Array]:
+    def run(self, handle: int, feeds: Sequence[Array], deadline: Deadline) -> list[Array]:
         """See `MasterSession.run`.
 
         Raises:
-          DeadlineExceededError: if it takes longer than `timeout` seconds; it is cancelled then.
+          DeadlineExceededError: if the deadline passes; the step is cancelled then.
         """
-        _, values = self._call(_run_step(handle, timeout), feeds, timeout)
+        _, values = self._call(_run_step(handle), feeds, deadline, "running the step")
         return values
 
-    def start(
-        self, handle: int, feeds: Sequence[Array], timeout: float | None
-    ) -> Future[list[Array]]:
+    def start(self, handle: int, feeds: Sequence[Array], deadline: Deadline) -> Future[list[Array]]:
         """As `run`, and waits for nothing; cancelling the future cancels the step.
 
         The server watches the time.
         """
         outcome = _Outcome(self._cancel)
-        outcome.key = self._begin(_run_step(handle, timeout), feeds, outcome)
+        outcome.key = self._begin(_run_step(handle), feeds, outcome, deadline)
         return outcome
 
     def release(self, handle: int) -> None:
@@ -131,9 +146,12 @@ class MasterClient:
         if self.is_open:
             self._send(next(self._ids), pb.Envelope(release=pb.Release(handles=[handle])), ())
 
-    def reset(self, containers: Sequence[str]) -> None:
+    def reset(
+        self, containers: Sequence[str], connect_timeout: float, deadline: Deadline = FOREVER
+    ) -> None:
         """See `MasterSession.reset`."""
-        self._call(pb.Envelope(reset=pb.Reset(containers=containers)), (), None)
+        body = pb.Reset(containers=containers, connect_timeout_s=connect_timeout)
+        self._call(pb.Envelope(reset=body), (), deadline, "resetting containers")
 
     def close(self) -> None:
         """Ends the session; calls under way fail with CancelledError."""
@@ -141,27 +159,46 @@ class MasterClient:
         self._outgoing.put(None)
         self._channel.close()
 
-    def _greet(self, timeout: float) -> pb.Welcome:
+    def _resolve(self, limit: Deadline) -> None:
+        """Makes sure that the host of the address is known."""
+        try:
+            looked_up(self._address).result(limit.remaining())
+        except TimeoutError:
+            raise limit.error(f"resolving the host name of {self._address}") from None
+        except (OSError, UnicodeError) as error:
+            raise UnavailableError(
+                f"no session on 'grpc://{self._address}': {unresolved(self._address, error)}; "
+                "correct the target, or make the name known to this machine"
+            ) from None
+
+    def _greet(self, limit: Deadline) -> pb.Welcome:
         notice = threading.Timer(
             _NOTICE_AFTER_S,
             lambda: _LOG.warning("still waiting for the server at %s", self._address),
         )
         notice.start()
+        answers: SimpleQueue[_Answer] = SimpleQueue()
         try:
-            reply, _ = self._call(pb.Envelope(hello=pb.Hello()), (), timeout)
+            self._begin(pb.Envelope(hello=pb.Hello()), (), answers, FOREVER)
+            answer = answers.get(timeout=limit.remaining())
+        except Empty:
+            raise limit.error(
+                f"connecting to the server at {self._address}",
+                advice="start it or check the address",
+            ) from None
         finally:
             notice.cancel()
-        return reply.welcome
+        if isinstance(answer, OpError):
+            raise answer
+        return answer[0].welcome
 
     def _call(
-        self, envelope: pb.Envelope, tensors: Sequence[Array], timeout: float | None
+        self, envelope: pb.Envelope, tensors: Sequence[Array], deadline: Deadline, doing: str
     ) -> _Reply:
         answers: SimpleQueue[_Answer] = SimpleQueue()
-        key = self._begin(envelope, tensors, answers)
+        key = self._begin(envelope, tensors, answers, deadline)
         try:
-            answer = answers.get(timeout=timeout)
-        except Empty:
-            answer = self._answer_after_all(key, answers, timeout)
+            answer = self._answer(key, answers, deadline, doing)
         except BaseException:
             # Ctrl-C, above all: the step stops and the session stays usable.
             self._cancel(key)
@@ -172,9 +209,18 @@ class MasterClient:
             raise answer
         return answer
 
-    def _begin(self, envelope: pb.Envelope, tensors: Sequence[Array], answers: _Answers) -> int:
+    def _begin(
+        self,
+        envelope: pb.Envelope,
+        tensors: Sequence[Array],
+        answers: _Answers,
+        deadline: Deadline,
+    ) -> int:
         """Sends a call; returns what it is known by."""
         key = envelope.id = next(self._ids)
+        if deadline.timeout is not None:
+            envelope.timeout_s = deadline.timeout
+            envelope.remaining_s = max(deadline.remaining() or 0.0, _LEAST_S)
         if envelope.WhichOneof("body") != "hello":
             envelope.incarnation = self.welcome.incarnation
         with self._lock:
@@ -188,19 +234,27 @@ class MasterClient:
             raise
         return key
 
-    def _answer_after_all(
-        self, key: int, answers: SimpleQueue[_Answer], timeout: float | None
+    def _answer(
+        self, key: int, answers: SimpleQueue[_Answer], deadline: Deadline, doing: str
     ) -> _Answer:
-        """The answer to a call whose time is over, if it was on its way already.
+        """The answer to a call.
 
-        It may be an element that was taken from a queue, which must not be lost.
+        The server watches the time too, and what it answers when the time is over is preferred: it
+        may be an element that was taken from a queue, which must not be lost, or an error that
+        knows which task was waited for. Only a server that does not answer then is given up.
         """
+        left = deadline.remaining()
+        if left is None:
+            return answers.get()
+        with suppress(Empty):
+            return answers.get(timeout=left + settings.GRACE_S)
         self._cancel(key)
         with suppress(Empty):
-            answer = answers.get(timeout=_GRACE_S)
+            answer = answers.get(timeout=settings.GRACE_S)
             if not isinstance(answer, CancelledError):
                 return answer
-        return DeadlineExceededError(f"the call took longer than its {timeout} s and was cancelled")
+        task = str(self.welcome.task)
+        return deadline.error(f"{doing} through {task} at {self._address}", task)
 
     def _cancel(self, key: int) -> None:
         self._send(key, pb.Envelope(cancel=pb.Cancel(id=key)), ())
@@ -235,7 +289,7 @@ class MasterClient:
                 if self._end is not None:
                     return
         except grpc.RpcError as error:
-            end = rpc_error(error, f"the server at {self._address} cannot be reached", None)
+            end = rpc_error(error, f"the server at {self._address}", "this client", None)
         finally:
             self._finish(end)
 
@@ -272,12 +326,6 @@ class MasterClient:
         for answers in pending:
             answers.put(_again(self._end))
 
-    def _no_answer(self, timeout: float) -> UnavailableError:
-        return UnavailableError(
-            f"waited {timeout:.0f} s for the server at {self._address}, but nobody answers there; "
-            "start it or check the address"
-        )
-
 
 class _Outcome(Future[list[Array]]):
     """The values of a step that nobody waits for on a thread."""
@@ -302,9 +350,8 @@ class _Outcome(Future[list[Array]]):
         return is_cancelled
 
 
-def _run_step(handle: int, timeout: float | None) -> pb.Envelope:
-    milliseconds = 0 if timeout is None else max(int(timeout * 1000), 1)
-    return pb.Envelope(run_step=pb.RunStep(handle=handle, timeout_ms=milliseconds))
+def _run_step(handle: int) -> pb.Envelope:
+    return pb.Envelope(run_step=pb.RunStep(handle=handle))
 
 
 def _again(error: OpError) -> OpError:

@@ -13,6 +13,7 @@ from typing import Any
 import grpc
 
 from jflow.cluster import ClusterSpec, Device, Task
+from jflow.deadline import FOREVER, Deadline
 from jflow.errors import (
     AbortedError,
     CancelledError,
@@ -27,6 +28,7 @@ from jflow.wire.background import Background
 from jflow.wire.codec import error_of, plan_to_proto
 from jflow.wire.eager import begin
 from jflow.wire.frame import Array
+from jflow.wire.names import looked_up, unresolved
 from jflow.wire.services import Artifacts, DeviceRecord, Registered, Welcome
 from jflow.wire.stream import FrameStream, Received
 from jflow.wire.token import credentials
@@ -34,6 +36,7 @@ from jflow.wire.v1 import service_pb2 as pb
 
 _LOG = logging.getLogger(__name__)
 _NOTICE_AFTER_S = 10.0
+_ADVICE = "start it or check the address in the cluster"
 REDIAL_TIMEOUT_S = 2.0
 """How long to look for a task that was lost, in seconds."""
 
@@ -57,25 +60,31 @@ class GrpcPeer:
         self._dialing = asyncio.Lock()
         self._link: _Link | None = None
 
-    async def connect(self, timeout: float) -> Welcome:
+    async def connect(self, connect_timeout: float, deadline: Deadline = FOREVER) -> Welcome:
         """Makes sure that there is a connection.
 
         Args:
-          timeout: longest time to wait for the task, in seconds.
+          connect_timeout: longest time to wait for the task, in seconds.
+          deadline: of the call that needs the connection.
 
         Raises:
-          UnavailableError: if the task does not answer in time.
+          UnavailableError: if the task does not answer for the connect timeout, or the name of its
+            host does not resolve.
+          DeadlineExceededError: if the deadline comes before.
           UnauthenticatedError: if it does not take the token.
         """
-        async with self._dialing:
+        limit = deadline.while_connecting(connect_timeout)
+        doing = f"connecting to {self._task} at {self.address}"
+        async with limit.bounding(doing, str(self._task), _ADVICE), self._dialing:
             if self._link is None or self._link.is_broken:
-                self._link = await _dial(self._task, self.address, self._token, timeout)
+                self._link = await _dial(self._task, self.address, self._token)
             return self._link.welcome
 
     async def _linked(self) -> _Link | None:
         """The connection, which is there already but for the first time and after it broke."""
         if self._link is None or self._link.is_broken:
-            await self.connect(REDIAL_TIMEOUT_S)
+            # In a task of its own: a timeout must know which task it cancels (see `begin`).
+            await asyncio.ensure_future(self.connect(REDIAL_TIMEOUT_S))
         return self._link
 
     async def _meant_for(self, incarnation: int) -> _Link:
@@ -119,19 +128,14 @@ class GrpcPeer:
         _, values = await self._call(incarnation, pb.Envelope(run_parts=body), feeds)
         return values
 
-    async def reset(self, containers: Sequence[str], timeout: float) -> None:
-        """See `WorkerService.reset`.
-
-        Raises:
-          UnavailableError: if the task does not answer in `timeout` seconds.
-        """
-        try:
-            async with asyncio.timeout(timeout):
-                await self.connect(timeout)
-                if self._link is not None:
-                    await self._link.call(pb.Envelope(reset=pb.Reset(containers=containers)))
-        except TimeoutError:
-            raise _no_answer(self._task, self.address, timeout) from None
+    async def reset(
+        self, containers: Sequence[str], connect_timeout: float, deadline: Deadline = FOREVER
+    ) -> None:
+        """See `WorkerService.reset`. Raises as `connect`."""
+        await self.connect(connect_timeout, deadline)
+        if self._link is not None:
+            async with deadline.bounding(f"resetting {self._task}", str(self._task)):
+                await self._link.call(pb.Envelope(reset=pb.Reset(containers=containers)))
 
     async def deliver(self, step: int, edge: int, tensor: Array | None) -> None:
         """Sends the task a value under an edge of a step."""
@@ -161,8 +165,9 @@ class _UnsentError(UnavailableError):
 class _Link:
     """One stream to one life of a task."""
 
-    def __init__(self, task: Task, channel: grpc.aio.Channel, token: str) -> None:
+    def __init__(self, task: Task, address: str, channel: grpc.aio.Channel, token: str) -> None:
         self._task = task
+        self._address = address
         self._channel = channel
         method: Any = channel.stream_stream(settings.PEER_METHOD)
         self._stream = FrameStream(method(metadata=credentials(token)))
@@ -252,7 +257,8 @@ class _Link:
             future.set_result((envelope, tensors))
 
     def _gone(self, cause: object) -> OpError:
-        return rpc_error(cause, f"{self._task} cannot be reached", str(self._task))
+        where = f"{self._task} at {self._address}"
+        return rpc_error(cause, where, "the server that called it", str(self._task))
 
 
 async def _reply_after_all(reply: asyncio.Future[Received]) -> Received:
@@ -278,62 +284,62 @@ def _fail(future: asyncio.Future[Received], sending: asyncio.Future[None]) -> No
         future.set_exception(error)
 
 
-async def _dial(task: Task, address: str, token: str, timeout: float) -> _Link:
+async def _dial(task: Task, address: str, token: str) -> _Link:
+    await _resolve(task, address)
     channel = grpc.aio.insecure_channel(address, options=settings.CHANNEL_OPTIONS)
     try:
-        await _wait_until_ready(channel, task, address, timeout)
-        link = _Link(task, channel, token)
-    except BaseException as error:
+        await _wait_until_ready(channel, task, address)
+        link = _Link(task, address, channel, token)
+    except BaseException:
         await channel.close()
-        if isinstance(error, TimeoutError):
-            raise _no_answer(task, address, timeout) from None
         raise
     try:
-        await asyncio.wait_for(link.greet(), max(timeout, REDIAL_TIMEOUT_S))
-    except BaseException as error:
+        await link.greet()
+    except BaseException:
         await link.close()
-        if isinstance(error, TimeoutError):
-            raise _no_answer(task, address, timeout) from None
         raise
     return link
 
 
-def _no_answer(task: Task, address: str, timeout: float) -> UnavailableError:
-    return UnavailableError(
-        f"waited {timeout:.0f} s for {task} at {address}, but nobody answers there; "
-        "start it or check the address in the cluster",
-        task=str(task),
-    )
-
-
-async def _wait_until_ready(
-    channel: grpc.aio.Channel, task: Task, address: str, timeout: float
-) -> None:
-    ready = asyncio.ensure_future(channel.channel_ready())
-    done, _ = await asyncio.wait([ready], timeout=min(timeout, _NOTICE_AFTER_S))
-    if not done and timeout > _NOTICE_AFTER_S:
-        _LOG.warning("still waiting for %s at %s", task, address)
+async def _resolve(task: Task, address: str) -> None:
+    """Makes sure that the host of an address is known."""
     try:
-        await asyncio.wait_for(ready, max(timeout - _NOTICE_AFTER_S, 0.0))
-    except asyncio.CancelledError:
-        ready.cancel()
-        raise
+        await asyncio.wrap_future(looked_up(address))
+    except (OSError, UnicodeError) as error:
+        raise UnavailableError(
+            f"{task} cannot be reached at {address!r}, its address in the cluster: "
+            f"{unresolved(address, error)}; correct the address, or make the name known to the "
+            "machine that calls it",
+            task=str(task),
+        ) from None
 
 
-def rpc_error(cause: object, what: str, task: str | None) -> OpError:
+async def _wait_until_ready(channel: grpc.aio.Channel, task: Task, address: str) -> None:
+    notice = asyncio.get_running_loop().call_later(
+        _NOTICE_AFTER_S, _LOG.warning, "still waiting for %s at %s", task, address
+    )
+    try:
+        await channel.channel_ready()
+    finally:
+        notice.cancel()
+
+
+def rpc_error(cause: object, server: str, caller: str, task: str | None) -> OpError:
     """The error for a stream that failed.
 
     Args:
       cause: what gRPC raised, or a sentence.
-      what: what could not be done.
+      server: the other end, for the message.
+      caller: this end, likewise.
       task: the task at the other end.
     """
     if isinstance(cause, grpc.RpcError):
         code, details = cause.code(), cause.details() or ""
         if code is grpc.StatusCode.UNAUTHENTICATED:
-            return UnauthenticatedError(details, task=task)
+            message = f"{server} refused the token of {caller}: {details}"
+            return UnauthenticatedError(message, task=task)
         cause = f"{code.name.lower()}: {details}"
-    return UnavailableError(f"{what} ({cause})", task=task)
+    return UnavailableError(f"{server} cannot be reached ({cause})", task=task)
 
 
 def welcome_from_proto(message: pb.Welcome) -> Welcome:

@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 
 from jflow.cluster import Task
+from jflow.deadline import FOREVER, Deadline
 from jflow.errors import InvalidArgumentError, UnknownError
 from jflow.wire import settings
 from jflow.wire.background import Background
@@ -162,21 +163,28 @@ async def _call_master(
 ) -> Reply | None:
     match request.WhichOneof("body"):
         case "run_step":
-            run = request.run_step
-            timeout = run.timeout_ms / 1000 if run.timeout_ms else None
-            return pb.Envelope(), await session.run(run.handle, timeout, tensors)
+            handle = request.run_step.handle
+            return pb.Envelope(), await session.run(handle, _deadline(request), tensors)
         case "register_step":
             register = request.register_step
             plans = [plan_from_proto(plan) for plan in register.plans]
             artifacts = _artifacts(register.artifacts, tensors)
-            timeout = register.timeout_ms / 1000
             return _registered(
-                await session.register(plans, register.n_fetches, artifacts, timeout)
+                await session.register(
+                    plans,
+                    register.n_fetches,
+                    artifacts,
+                    register.connect_timeout_s,
+                    _deadline(request),
+                )
             )
         case "list_devices":
             ask = request.list_devices
             found = await session.list_devices(
-                [_task(name) for name in ask.tasks], ask.timeout_ms / 1000, ask.only_up
+                [_task(name) for name in ask.tasks],
+                ask.connect_timeout_s,
+                ask.only_up,
+                _deadline(request),
             )
             devices = [
                 pb.Device(name=str(d.device), platform=d.platform, incarnation=d.incarnation)
@@ -188,7 +196,8 @@ async def _call_master(
                 session.release(handle)
             return None
         case "reset":
-            await session.reset(list(request.reset.containers))
+            reset = request.reset
+            await session.reset(list(reset.containers), reset.connect_timeout_s, _deadline(request))
             return None
         case other:
             raise InvalidArgumentError(f"a master does not answer {other!r}")
@@ -218,6 +227,13 @@ async def _call_worker(
             return None
         case other:
             raise InvalidArgumentError(f"a worker does not answer {other!r}")
+
+
+def _deadline(request: pb.Envelope) -> Deadline:
+    """The deadline of a call, by the clock of this machine."""
+    if not request.remaining_s > 0:
+        return FOREVER
+    return Deadline(request.timeout_s, request.remaining_s)
 
 
 def _task(name: str) -> Task:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from jflow.cluster import ClusterSpec, Device, Task
+from jflow.deadline import Deadline
 from jflow.plan import Plan
 from jflow.wire.frame import Array
 
@@ -81,27 +82,36 @@ class WorkerSession(WorkerService, Protocol):
 
 
 class MasterSession(Protocol):
-    """What a server does for a client's session. Errors are `OpError`s."""
+    """What a server does for a client's session. Errors are `OpError`s.
+
+    Every call has a deadline; `connect_timeout` says how long, in seconds, to wait for another task
+    that does not answer.
+    """
 
     async def list_devices(
-        self, tasks: Sequence[Task], timeout: float, only_up: bool
+        self, tasks: Sequence[Task], connect_timeout: float, only_up: bool, deadline: Deadline
     ) -> Sequence[DeviceRecord]:
-        """The devices of tasks; waits for them up to `timeout` seconds unless `only_up`."""
+        """The devices of tasks; those that do not answer are left out if `only_up`."""
 
     async def register(
-        self, plans: Sequence[Plan], n_fetches: int, artifacts: Artifacts, timeout: float
+        self,
+        plans: Sequence[Plan],
+        n_fetches: int,
+        artifacts: Artifacts,
+        connect_timeout: float,
+        deadline: Deadline,
     ) -> Registered:
         """Makes a step ready to run on every task that takes part."""
 
-    async def run(
-        self, handle: int, timeout: float | None, feeds: Sequence[Array]
-    ) -> Sequence[Array]:
+    async def run(self, handle: int, deadline: Deadline, feeds: Sequence[Array]) -> Sequence[Array]:
         """Runs a registered step."""
 
     def release(self, handle: int) -> None:
         """Forgets a registered step, here and on the tasks that take part in it."""
 
-    async def reset(self, containers: Sequence[str]) -> None:
+    async def reset(
+        self, containers: Sequence[str], connect_timeout: float, deadline: Deadline
+    ) -> None:
         """Frees containers on every task and closes this server's other sessions."""
 
     def close(self) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from jflow import errors
+from jflow.deadline import Deadline
 from jflow.execution.strands import run_strands
 from jflow.execution.waiting import settled
 from jflow.resources import (
@@ -71,7 +72,7 @@ def test_a_put_that_is_done_in_the_last_moment_is_done(queue: Holder, is_cancell
         yield from settled(queue, Enqueue(number(2)))
 
     woken = LastMoment(lambda: took(queue), is_cancelled=is_cancelled)
-    run_strands({"put": put()}, {"put": ()}, 0.0, woken)
+    run_strands({"put": put()}, {"put": ()}, Deadline(0.0), woken)
     assert took(queue) == 2
 
 
@@ -83,7 +84,7 @@ def test_it_does_not_wait_again_when_its_time_is_over(queue: Holder, is_cancelle
 
     woken = LastMoment(lambda: took(queue), is_cancelled=is_cancelled)
     with pytest.raises((errors.CancelledError, errors.DeadlineExceededError)):
-        run_strands({"put": put()}, {"put": ()}, 0.0, woken)
+        run_strands({"put": put()}, {"put": ()}, Deadline(0.0), woken)
     assert took(queue) == 2
     assert queue.look(lambda state: state.size) == 0
 
@@ -99,7 +100,9 @@ def test_an_element_that_comes_in_the_last_moment_goes_back(is_cancelled: bool) 
         assert holder.submit(Enqueue(number(1)), print)
 
     with pytest.raises((errors.CancelledError, errors.DeadlineExceededError)):
-        run_strands({"get": get()}, {"get": ()}, 0.0, LastMoment(put, is_cancelled=is_cancelled))
+        run_strands(
+            {"get": get()}, {"get": ()}, Deadline(0.0), LastMoment(put, is_cancelled=is_cancelled)
+        )
     assert took(holder) == 1
 
 
@@ -115,5 +118,5 @@ def test_gradients_that_are_taken_in_the_last_moment_are_not_lost(is_cancelled: 
         assert holder.submit(ApplyGradient(np.array(2, np.float32), 0), print)
 
     woken = LastMoment(apply, is_cancelled=is_cancelled)
-    run_strands({"take": take()}, {"take": ()}, 0.0, woken)
+    run_strands({"take": take()}, {"take": ()}, Deadline(0.0), woken)
     assert taken == [(2,)]

@@ -9,6 +9,7 @@ from collections import Counter
 import numpy as np
 
 from jflow.cluster import ClusterSpec, Device, Task
+from jflow.deadline import FOREVER
 from jflow.master import Master
 from jflow.plan import Feed, Fetch, Plan
 from jflow.wire import DeviceRecord, Registered, Welcome
@@ -87,8 +88,8 @@ class Peer:
         self.timeouts = []
         self.unavailable = None
 
-    async def connect(self, timeout):
-        self.timeouts.append(timeout)
+    async def connect(self, connect_timeout, deadline=FOREVER):
+        self.timeouts.append(connect_timeout)
         await asyncio.sleep(0)
         if self.unavailable is not None:
             raise self.unavailable
@@ -109,8 +110,8 @@ class Peer:
         self._check(incarnation)
         return await self.worker.run(step, handle, feeds)
 
-    async def reset(self, containers, timeout):
-        await self.connect(timeout)
+    async def reset(self, containers, connect_timeout, deadline):
+        await self.connect(connect_timeout, deadline)
         await self.worker.reset(containers)
 
     async def release(self, incarnation, handle):

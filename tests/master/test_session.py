@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from jflow.cluster import Device
+from jflow.deadline import FOREVER, Deadline
 from jflow.errors import (
     AbortedError,
     CancelledError,
@@ -181,7 +182,7 @@ def test_a_session_belongs_to_the_first_life_of_a_task_that_it_met():
         with pytest.raises(AbortedError):
             await session.register([plan(PS)], 0, {}, 5.0)
         with pytest.raises(AbortedError):
-            await session.run(handle, None, [])
+            await session.run(handle, FOREVER, [])
         assert asked == [old, old]
         del peer.register
         another = fleet.master.open_session()
@@ -204,14 +205,14 @@ def test_fed_and_fetched_values_go_to_and_come_from_the_tasks_that_have_them():
             plan(PS, feeds=(1, 2), fetches=(2, 0)),
             n_fetches=4,
         )
-        got = await session.run(handle, None, ["a", "b", "c"])
+        got = await session.run(handle, FOREVER, ["a", "b", "c"])
         assert [float(value) for value in got] == [10, 20, 30, 40]
         ((_, step, own_handle, own_feeds),) = fleet.workers[OWN].asked("run")
         ((_, same_step, _, other_feeds),) = fleet.workers[PS].asked("run")
         assert step == same_step, "both know the step by one name"
         assert (own_feeds, other_feeds) == (["a", "c"], ["b", "c"])
         assert own_handle in fleet.workers[OWN].handles
-        await session.run(handle, None, ["a", "b", "c"])
+        await session.run(handle, FOREVER, ["a", "b", "c"])
         assert fleet.workers[OWN].asked("run")[1][1] != step, "no other step has that name"
 
     check(use)
@@ -223,10 +224,10 @@ def test_a_step_of_one_task_gives_its_values_and_its_errors(task):
         session = fleet.master.open_session()
         handle = await fleet.registered(session, plan(task, fetches=(0,)), n_fetches=1)
         fleet.script("run", answers(5), task)
-        assert await session.run(handle, None, []) == [5.0]
+        assert await session.run(handle, FOREVER, []) == [5.0]
         fleet.script("run", fails(FailedPreconditionError("not yet", op="x")), task)
         with pytest.raises(FailedPreconditionError, match="not yet"):
-            await session.run(handle, None, [])
+            await session.run(handle, FOREVER, [])
 
     check(use)
 
@@ -245,7 +246,7 @@ def test_the_first_error_stops_the_other_shares_and_is_raised(bad, order):
         session = fleet.master.open_session()
         handle = await fleet.registered(session, *(THREE[i] for i in order))
         with pytest.raises(FailedPreconditionError, match="not yet"):
-            await asyncio.wait_for(session.run(handle, None, []), 2)
+            await asyncio.wait_for(session.run(handle, FOREVER, []), 2)
         for worker in fleet.workers.values():
             assert worker.started in (0, 1)
             assert worker.cancelled == (0 if worker.task == bad else worker.started)
@@ -261,7 +262,7 @@ def test_an_error_that_is_not_jflow_s_own_ends_the_step_too(bad):
         session = fleet.master.open_session()
         handle = await fleet.registered(session, *THREE)
         with pytest.raises((InternalError, TypeError), match="a fault of ours"):
-            await asyncio.wait_for(session.run(handle, None, []), 2)
+            await asyncio.wait_for(session.run(handle, FOREVER, []), 2)
         assert all(
             worker.cancelled == worker.started for t, worker in fleet.workers.items() if t != bad
         )
@@ -283,7 +284,7 @@ def test_a_step_fails_only_when_nothing_of_it_runs_any_more():
         fleet.script("run", fails(ERROR), PS)
         session = fleet.master.open_session()
         handle = await fleet.registered(session, plan(OWN), plan(PS))
-        running = asyncio.create_task(session.run(handle, None, []))
+        running = asyncio.create_task(session.run(handle, FOREVER, []))
         await settled()
         assert not running.done()
         tidied_up.set()
@@ -301,13 +302,13 @@ def test_a_step_that_takes_too_long_is_cancelled_everywhere(plans):
         handle = await fleet.registered(session, *plans)
         begun = time.monotonic()
         with pytest.raises(DeadlineExceededError, match=r"0\.05 s"):
-            await session.run(handle, 0.05, [])
+            await session.run(handle, Deadline(0.05), [])
         assert time.monotonic() - begun < 5
         for p in plans:
             worker = fleet.workers[p.device.task]
             assert (worker.started, worker.cancelled) == (1, 1)
         fleet.script("run", answers())
-        assert await session.run(handle, 5.0, []) == [], "the session stays usable"
+        assert await session.run(handle, Deadline(5.0), []) == [], "the session stays usable"
 
     check(use)
 
@@ -318,7 +319,7 @@ def test_a_cancelled_run_is_cancelled_everywhere(plans):
         fleet.script("run", forever)
         session = fleet.master.open_session()
         handle = await fleet.registered(session, *plans)
-        running = asyncio.create_task(session.run(handle, None, []))
+        running = asyncio.create_task(session.run(handle, FOREVER, []))
         await until(lambda: sum(w.started for w in fleet.workers.values()) == len(plans))
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -339,7 +340,7 @@ def test_steps_of_one_session_run_at_the_same_time():
             await gate.wait()
 
         fleet.script("run", together)
-        await asyncio.gather(*(session.run(handle, 5.0, []) for _ in range(3)))
+        await asyncio.gather(*(session.run(handle, Deadline(5.0), []) for _ in range(3)))
 
     check(use)
 
@@ -351,7 +352,7 @@ def test_too_few_fed_values_are_refused(plans, n_feeds):
         session = fleet.master.open_session()
         handle = await fleet.registered(session, *plans)
         with pytest.raises(InvalidArgumentError):
-            await asyncio.wait_for(session.run(handle, None, ["a"] * n_feeds), 2)
+            await asyncio.wait_for(session.run(handle, FOREVER, ["a"] * n_feeds), 2)
 
     check(use)
 
@@ -364,7 +365,7 @@ def test_more_fetches_than_the_plans_give_are_refused(n_fetches):
 
         async def register_and_run():
             registered = await session.register([plan(OWN, fetches=(0,))], n_fetches, {}, 5.0)
-            await session.run(registered.handle, None, [])
+            await session.run(registered.handle, FOREVER, [])
 
         with pytest.raises(InvalidArgumentError):
             await register_and_run()
@@ -381,7 +382,7 @@ def test_a_task_that_answers_with_the_wrong_number_of_values_is_an_error_of_jflo
         session = fleet.master.open_session()
         handle = await fleet.registered(session, *plans, n_fetches=2)
         with pytest.raises(OpError):
-            await asyncio.wait_for(session.run(handle, None, []), 2)
+            await asyncio.wait_for(session.run(handle, FOREVER, []), 2)
 
     check(use)
 
@@ -391,9 +392,9 @@ def test_a_step_that_was_not_registered_here_is_refused():
         one, other = fleet.master.open_session(), fleet.master.open_session()
         handle = await fleet.registered(one, plan(OWN))
         with pytest.raises(InvalidArgumentError, match="not registered in this session"):
-            await other.run(handle, None, [])
+            await other.run(handle, FOREVER, [])
         with pytest.raises(InvalidArgumentError, match="not registered in this session"):
-            await one.run(handle + 1, None, [])
+            await one.run(handle + 1, FOREVER, [])
 
     check(use)
 
@@ -434,7 +435,7 @@ def test_a_task_that_is_gone_does_not_keep_the_others_from_being_released():
 
 def test_a_reset_frees_the_containers_on_every_task():
     async def use(fleet):
-        await fleet.master.open_session().reset(["", "box"])
+        await fleet.master.open_session().reset(["", "box"], 5.0)
         for worker in fleet.workers.values():
             assert worker.calls == [("reset", ["", "box"])]
 
@@ -447,19 +448,19 @@ def test_a_reset_ends_the_other_sessions_and_cancels_what_they_run():
         kept = await fleet.registered(asking, plan(OWN))
         handle = await fleet.registered(other, *THREE)
         fleet.script("run", forever)
-        running = asyncio.create_task(other.run(handle, None, []))
+        running = asyncio.create_task(other.run(handle, FOREVER, []))
         await until(lambda: all(w.started == 1 for w in fleet.workers.values()))
-        await asking.reset(["box"])
+        await asking.reset(["box"], 5.0)
         await asyncio.wait([running], timeout=5)
         assert running.cancelled() or isinstance(running.exception(), CancelledError)
         assert all(worker.cancelled == 1 for worker in fleet.workers.values())
         for _ in range(2):
             with pytest.raises(AbortedError, match=r"Session is not found.*\['box'\]"):
-                await other.run(handle, None, [])
+                await other.run(handle, FOREVER, [])
             with pytest.raises(AbortedError, match="open a new one"):
                 await other.register([plan(OWN)], 0, {}, 5.0)
         fleet.script("run", answers())
-        assert await asking.run(kept, None, []) == [], "who asked goes on"
+        assert await asking.run(kept, FOREVER, []) == [], "who asked goes on"
         assert (await fleet.master.open_session().register([plan(OWN)], 0, {}, 5.0)).handle
 
     check(use)
@@ -469,7 +470,7 @@ def test_a_closed_session_is_not_ended_again_by_a_reset():
     async def use(fleet):
         asking, closed = fleet.master.open_session(), fleet.master.open_session()
         closed.close()
-        await asking.reset([])
+        await asking.reset([], 5.0)
         assert fleet.master._sessions == {asking}
 
     check(use)
@@ -481,7 +482,7 @@ def test_a_reset_that_cannot_reach_a_task_frees_the_others_and_says_so():
         with pytest.raises(
             UnavailableError, match=r"\['box'\] could not be reset: it is down"
         ) as caught:
-            await fleet.master.open_session().reset(["box"])
+            await fleet.master.open_session().reset(["box"], 5.0)
         assert caught.value.task == str(PS)
         assert str(caught.value) == caught.value.message
         for task in (OWN, OTHER):

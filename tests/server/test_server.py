@@ -221,7 +221,9 @@ def test_a_server_that_is_not_there_is_waited_for_until_the_deadline() -> None:
         config = tf.ConfigProto(connect_timeout_in_ms=300)
         with (
             tf.Session(f"grpc://{address}", config=config) as session,
-            pytest.raises(tf.errors.UnavailableError, match=f"{address}.*nobody answers"),
+            pytest.raises(
+                tf.errors.UnavailableError, match=f"no answer in 0.3 s while .* {address}"
+            ),
         ):
             session.run(a)
 

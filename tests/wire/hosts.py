@@ -87,8 +87,8 @@ class Session:
             self.cancelled += 1
             raise
 
-    async def list_devices(self, tasks, timeout, only_up):
-        return await self._call("list_devices", (), tasks, timeout, only_up)
+    async def list_devices(self, tasks, connect_timeout, only_up, deadline):
+        return await self._call("list_devices", (), tasks, connect_timeout, only_up, deadline)
 
     async def register(self, *args):
         return await self._call("register", Registered(1), *args)
@@ -96,8 +96,8 @@ class Session:
     async def run(self, *args):
         return await self._call("run", args[-1], *args)
 
-    async def reset(self, containers):
-        await self._call("reset", None, containers)
+    async def reset(self, containers, *times):
+        await self._call("reset", None, containers, *times)
 
     def release(self, handle):
         self.calls.append(("release", handle))

@@ -13,6 +13,7 @@ import pytest
 
 from jflow import errors
 from jflow.cluster import Device, Task
+from jflow.deadline import FOREVER, Deadline
 from jflow.plan import Feed, Plan, VariableKey, VariableSpec
 from jflow.wire import DeviceRecord, MasterClient, Registered
 from jflow.wire.frame import CHUNK_BYTES, Assembler
@@ -99,20 +100,37 @@ def test_the_host_is_asked_what_the_client_was(client, host):
     constants = {"one": np.arange(3, dtype=np.int8), "two": np.zeros((0, 2))}
     assert client.register([PLAN, PLAN], 4, constants, 2.0) == Registered(9, ("a", "b"))
     feeds = [np.arange(4.0), np.array(True)]
-    for got, fed in zip(client.run(9, feeds, 0.25), feeds, strict=True):
+    for got, fed in zip(client.run(9, feeds, Deadline(0.25)), feeds, strict=True):
         same(got, fed)
-    client.run(10, [], None)
-    client.reset(["", "box"])
+    client.run(10, [], FOREVER)
+    client.reset(["", "box"], PATIENCE_S)
     listed, register, run, endless, reset = host.calls
-    assert listed == ("list_devices", [Task("ps", 0)], 1.5, True)
+    assert listed == ("list_devices", [Task("ps", 0)], 1.5, True, FOREVER)
     assert register[:3] == ("register", [PLAN, PLAN], 4)
     assert list(register[3]) == ["one", "two"]
     for digest, constant in constants.items():
         same(register[3][digest], constant)
     assert register[4] == 2.0
-    assert run[:3] == ("run", 9, 0.25)
-    assert endless[:3] == ("run", 10, None)
-    assert reset == ("reset", ["", "box"])
+    assert run[:2] == ("run", 9)
+    assert run[2].timeout == 0.25
+    assert run[2].remaining() <= 0.25
+    assert endless[:3] == ("run", 10, FOREVER)
+    assert reset == ("reset", ["", "box"], PATIENCE_S, FOREVER)
+
+
+def test_every_call_takes_along_the_time_given_and_what_is_left_of_it(client, host):
+    deadline = Deadline(10.0, remaining=3.0)
+    client.list_devices([TASK], 1.0, deadline)
+    client.register([PLAN], 0, {}, 1.0, deadline)
+    client.run(1, [], deadline)
+    client.start(1, [], deadline).result(PATIENCE_S)
+    client.reset([], 1.0, deadline)
+    (_, *_, listed), (_, *_, registered), (_, _, run, _), (_, _, started, _), (_, *_, reset) = (
+        host.calls
+    )
+    for got in (listed, registered, run, started, reset):
+        assert got.timeout == 10.0
+        assert 0 < got.remaining() <= 3.0
 
 
 def test_an_error_of_the_host_is_raised_where_it_was_asked(client, host):
@@ -121,7 +139,7 @@ def test_an_error_of_the_host_is_raised_where_it_was_asked(client, host):
 
     host.script["run"] = fail
     with pytest.raises(errors.FailedPreconditionError) as caught:
-        client.run(1, [], None)
+        client.run(1, [], FOREVER)
     assert (caught.value.message, caught.value.op) == ("not yet", "x")
     assert caught.value.task == "/job:ps/task:0"
     assert client.is_open
@@ -135,7 +153,7 @@ def test_a_hundred_threads_get_their_own_answers(client):
         gate.wait(PATIENCE_S)
         for j in range(n_calls):
             sent = np.full(i + 1, i * n_calls + j)
-            (got,) = client.run(1, [sent], None)
+            (got,) = client.run(1, [sent], FOREVER)
             same(got, sent)
 
     with ThreadPoolExecutor(n_threads) as pool:
@@ -144,7 +162,7 @@ def test_a_hundred_threads_get_their_own_answers(client):
 
 def test_large_tensors_pass_both_ways(client):
     sent = [large(), np.float32(3)]
-    got = client.run(1, sent, None)
+    got = client.run(1, sent, FOREVER)
     for one, other in zip(got, sent, strict=True):
         same(one, np.asarray(other))
 
@@ -157,10 +175,10 @@ def test_a_small_call_is_answered_while_a_large_answer_is_under_way(client, host
 
     host.script["run"] = run
     finished = []
-    with _calling(client.run, 1, [], None) as slow:
+    with _calling(client.run, 1, [], FOREVER) as slow:
         slow.add_done_callback(lambda _: finished.append("large"))
         eventually(lambda: host.started == 1)
-        same(*client.run(2, [np.zeros(1)], None), np.zeros(1))
+        same(*client.run(2, [np.zeros(1)], FOREVER), np.zeros(1))
         finished.append("small")
         same(*slow.result(PATIENCE_S), tensor)
     assert finished == ["small", "large"]
@@ -196,9 +214,9 @@ def test_a_small_call_passes_between_the_chunks_of_a_large_one():
     with _gated_server() as (address, go_on, frames, _):
         client = MasterClient(address, PATIENCE_S)
         try:
-            with _calling(client.run, 1, [large()], None) as slow:
+            with _calling(client.run, 1, [large()], FOREVER) as slow:
                 eventually(lambda: len(frames) == 1)
-                with _calling(client.run, 2, [], None) as quick:
+                with _calling(client.run, 2, [], FOREVER) as quick:
                     eventually(lambda: len(client._pending) == 2)
                     go_on()
                     quick.result(PATIENCE_S)
@@ -214,7 +232,7 @@ def test_a_cancellation_does_not_overtake_its_call():
         client = MasterClient(address, PATIENCE_S)
         try:
             with pytest.raises(errors.DeadlineExceededError):
-                client.run(1, [large()], 0.1)
+                client.run(1, [large()], Deadline(0.1))
             go_on()
             eventually(lambda: len(messages) == 2)
             call, cancellation = messages
@@ -241,8 +259,8 @@ def _raw(handle):
 def test_a_request_that_is_too_large_is_refused_and_the_session_stays_usable(client):
     names = ["x" * CHUNK_BYTES] * 5
     with pytest.raises(errors.ResourceExhaustedError):
-        client.reset(names)
-    assert client.run(1, [], None) == []
+        client.reset(names, PATIENCE_S)
+    assert client.run(1, [], FOREVER) == []
     assert client._pending == {}
 
 
@@ -252,10 +270,10 @@ def test_a_request_that_is_too_large_is_refused_and_the_session_stays_usable(cli
 def test_a_call_that_takes_too_long_is_cancelled_and_the_session_stays_usable(client, host):
     host.script["run"] = forever
     with pytest.raises(errors.DeadlineExceededError, match=r"0\.05 s"):
-        client.run(1, [], 0.05)
+        client.run(1, [], Deadline(0.05))
     eventually(lambda: host.cancelled == 1)
     del host.script["run"]
-    assert client.run(1, [], 5.0) == []
+    assert client.run(1, [], Deadline(5.0)) == []
     assert client._pending == {}
 
 
@@ -269,11 +287,11 @@ def test_ctrl_c_cancels_the_call_and_the_session_stays_usable(client, host):
     thread = threading.Thread(target=interrupt)
     thread.start()
     with pytest.raises(KeyboardInterrupt):
-        client.run(1, [], PATIENCE_S)
+        client.run(1, [], Deadline(PATIENCE_S))
     thread.join()
     eventually(lambda: host.cancelled == 1)
     del host.script["run"]
-    assert client.run(1, [], 5.0) == []
+    assert client.run(1, [], Deadline(5.0)) == []
 
 
 # Ends ---------------------------------------------------------------------------------------------
@@ -281,14 +299,14 @@ def test_ctrl_c_cancels_the_call_and_the_session_stays_usable(client, host):
 
 def test_closing_fails_the_calls_under_way_and_all_later_ones(client, host):
     host.script["run"] = forever
-    with _calling(client.run, 1, [], None) as one, _calling(client.run, 2, [], None) as other:
+    with _calling(client.run, 1, [], FOREVER) as one, _calling(client.run, 2, [], FOREVER) as other:
         eventually(lambda: host.started == 2)
         client.close()
         failures = [one.exception(PATIENCE_S), other.exception(PATIENCE_S)]
     assert [type(error) for error in failures] == [errors.CancelledError] * 2
     assert failures[0] is not failures[1], "an exception is not raised in two threads"
     with pytest.raises(errors.CancelledError, match=r"Session\.close"):
-        client.run(1, [], None)
+        client.run(1, [], FOREVER)
     assert not client.is_open
     eventually(host.sessions[0].closed.is_set)
     assert host.cancelled == 2
@@ -299,7 +317,7 @@ def test_what_was_started_and_not_awaited_is_answered_once(client, host, monkeyp
     failed = []
     monkeypatch.setattr(threading, "excepthook", failed.append)
     host.script["run"] = forever
-    going, cancelled = (client.start(number, [], None) for number in (1, 2))
+    going, cancelled = (client.start(number, [], FOREVER) for number in (1, 2))
     eventually(lambda: host.started == 2)
     assert cancelled.cancel()
     readers = [x for x in threading.enumerate() if x.name.startswith("jflow 127.0.0.1:")]
@@ -312,13 +330,13 @@ def test_what_was_started_and_not_awaited_is_answered_once(client, host, monkeyp
 
 def test_when_the_server_stops_calls_under_way_and_later_ones_are_unavailable(client, host, server):
     host.script["run"] = forever
-    with _calling(client.run, 1, [], None) as one:
+    with _calling(client.run, 1, [], FOREVER) as one:
         eventually(lambda: host.started == 1)
         server.stop()
         assert isinstance(one.exception(PATIENCE_S), errors.UnavailableError)
         assert server.address in str(one.exception())
     with pytest.raises(errors.UnavailableError, match=server.address):
-        client.run(1, [], None)
+        client.run(1, [], FOREVER)
     assert not client.is_open
     eventually(lambda: host.cancelled == 1)
 
@@ -328,7 +346,7 @@ def test_closing_one_client_leaves_the_others_alone(client, host, server):
     other.close()
     eventually(lambda: len(host.sessions) == 2)
     eventually(host.sessions[1].closed.is_set)
-    assert client.run(1, [], None) == []
+    assert client.run(1, [], FOREVER) == []
     assert not host.sessions[0].closed.is_set()
 
 
@@ -350,7 +368,7 @@ def test_a_server_that_comes_late_is_waited_for(host):
             nobody.close()
             with served(host, port):
                 client = connecting.result(PATIENCE_S)
-                assert client.run(1, [], None) == []
+                assert client.run(1, [], FOREVER) == []
                 client.close()
 
 
@@ -369,7 +387,7 @@ def test_a_server_that_never_answers_hello_is_unavailable():
 
     with (
         _raw(silent) as address,
-        pytest.raises(errors.UnavailableError, match=f"{address}, but nobody answers"),
+        pytest.raises(errors.UnavailableError, match=f"no answer in 0.2 s while .* at {address}"),
     ):
         MasterClient(address, 0.2)
 
@@ -411,7 +429,7 @@ def test_an_answer_that_nobody_waits_for_is_ignored():
 
     with _raw(chatty) as address:
         client = MasterClient(address, PATIENCE_S)
-        assert client.run(1, [], PATIENCE_S) == []
+        assert client.run(1, [], Deadline(PATIENCE_S)) == []
         client.close()
 
 
@@ -428,6 +446,6 @@ def test_a_server_may_end_the_session_with_a_reason():
         client = MasterClient(address, PATIENCE_S)
         for _ in range(2):
             with pytest.raises(errors.AbortedError, match="all over"):
-                client.run(1, [], PATIENCE_S)
+                client.run(1, [], Deadline(PATIENCE_S))
         assert not client.is_open
         client.close()

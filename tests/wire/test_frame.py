@@ -284,7 +284,7 @@ def _damaged(draw):
 
 
 def _envelope(arrays):
-    envelope = pb.Envelope(id=5, run_step=pb.RunStep(handle=9, timeout_ms=100))
+    envelope = pb.Envelope(id=5, run_step=pb.RunStep(handle=9), timeout_s=0.1)
     for array in arrays:
         envelope.tensors.add(dtype=array.dtype.name, shape=array.shape)
     return envelope.SerializeToString(), [a.reshape(-1).view(np.uint8) for a in arrays]

@@ -10,6 +10,7 @@ import pytest
 
 from jflow import errors
 from jflow.cluster import Device, Task
+from jflow.deadline import FOREVER
 from jflow.plan import Feed, Plan, VariableKey, VariableSpec
 from jflow.wire import DeviceRecord, GrpcServer, Registered
 from jflow.wire.codec import plan_to_proto
@@ -157,7 +158,7 @@ def test_a_call_for_this_life_or_for_any_is_answered(method, incarnation):
 
     host = Host()
     _greeted(host, check, method)
-    assert host.calls == [("reset", ["a"])]
+    assert [call[:2] for call in host.calls] == [("reset", ["a"])]
 
 
 @both_methods
@@ -174,7 +175,7 @@ def test_a_call_for_another_life_of_the_task_is_aborted(method):
 
     host = Host()
     _greeted(host, check, method)
-    assert host.calls == [("reset", [])]
+    assert [call[:2] for call in host.calls] == [("reset", [])]
 
 
 def test_what_is_sent_to_another_life_of_the_task_is_dropped():
@@ -200,7 +201,7 @@ def test_a_master_is_asked_what_the_messages_say():
         return Registered(9, ("a", "b"))
 
     async def check(client):
-        ask = pb.ListDevices(tasks=["/job:ps/task:0"], timeout_ms=1500, only_up=True)
+        ask = pb.ListDevices(tasks=["/job:ps/task:0"], connect_timeout_s=1.5, only_up=True)
         await client.send(id=2, list_devices=ask)
         reply, _ = await client.receive()
         (found,) = reply.device_list.devices
@@ -209,12 +210,13 @@ def test_a_master_is_asked_what_the_messages_say():
             plans=[plan_to_proto(PLAN)],
             n_fetches=4,
             artifacts=[pb.Artifact(digest="one"), pb.Artifact(digest="two")],
-            timeout_ms=2000,
+            connect_timeout_s=2.0,
         )
         await client.send(tensors, id=3, register_step=register)
         reply, _ = await client.receive()
         assert (reply.registered.handle, list(reply.registered.missing)) == (9, ["a", "b"])
-        await client.send(tensors, id=4, run_step=pb.RunStep(handle=9, timeout_ms=250))
+        limits = {"timeout_s": 0.25, "remaining_s": 0.2}
+        await client.send(tensors, id=4, run_step=pb.RunStep(handle=9), **limits)
         _, (one, two) = await client.receive()
         same(one, tensors[0])
         same(two, tensors[1])
@@ -224,13 +226,15 @@ def test_a_master_is_asked_what_the_messages_say():
     host = Host(script={"list_devices": devices, "register": registered})
     _greeted(host, check)
     listed, register, run, endless = host.calls
-    assert listed == ("list_devices", [Task("ps", 0)], 1.5, True)
+    assert listed == ("list_devices", [Task("ps", 0)], 1.5, True, FOREVER)
     assert register[:3] == ("register", [PLAN], 4)
     assert list(register[3]) == ["one", "two"]
     same(register[3]["two"], tensors[1])
     assert register[4] == 2.0
-    assert run[:3] == ("run", 9, 0.25)
-    assert endless == ("run", 9, None, [])
+    assert run[:2] == ("run", 9)
+    assert run[2].timeout == 0.25, "what the caller gave, for messages"
+    assert run[2].remaining() <= 0.2
+    assert endless == ("run", 9, FOREVER, [])
 
 
 def test_a_worker_is_asked_what_the_messages_say():
@@ -437,7 +441,7 @@ def test_a_bad_request_to_a_master_is_answered_as_such(fields):
         assert (await client.receive())[0].id == 3
 
     _greeted(host, check)
-    assert host.calls == [("reset", [])]
+    assert [call[:2] for call in host.calls] == [("reset", [])]
 
 
 BAD_PARTS = {

@@ -9,11 +9,13 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Envelope(_message.Message):
-    __slots__ = ("id", "incarnation", "status", "tensors", "hello", "welcome", "list_devices", "device_list", "register_step", "register_parts", "registered", "run_step", "run_parts", "send_tensor", "cancel", "reset", "release")
+    __slots__ = ("id", "incarnation", "status", "tensors", "timeout_s", "remaining_s", "hello", "welcome", "list_devices", "device_list", "register_step", "register_parts", "registered", "run_step", "run_parts", "send_tensor", "cancel", "reset", "release")
     ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
     TENSORS_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
+    REMAINING_S_FIELD_NUMBER: _ClassVar[int]
     HELLO_FIELD_NUMBER: _ClassVar[int]
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     LIST_DEVICES_FIELD_NUMBER: _ClassVar[int]
@@ -31,6 +33,8 @@ class Envelope(_message.Message):
     incarnation: int
     status: _tensor_pb2.Status
     tensors: _containers.RepeatedCompositeFieldContainer[_tensor_pb2.TensorMeta]
+    timeout_s: float
+    remaining_s: float
     hello: Hello
     welcome: Welcome
     list_devices: ListDevices
@@ -44,7 +48,7 @@ class Envelope(_message.Message):
     cancel: Cancel
     reset: Reset
     release: Release
-    def __init__(self, id: _Optional[int] = ..., incarnation: _Optional[int] = ..., status: _Optional[_Union[_tensor_pb2.Status, _Mapping]] = ..., tensors: _Optional[_Iterable[_Union[_tensor_pb2.TensorMeta, _Mapping]]] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., list_devices: _Optional[_Union[ListDevices, _Mapping]] = ..., device_list: _Optional[_Union[DeviceList, _Mapping]] = ..., register_step: _Optional[_Union[RegisterStep, _Mapping]] = ..., register_parts: _Optional[_Union[RegisterParts, _Mapping]] = ..., registered: _Optional[_Union[Registered, _Mapping]] = ..., run_step: _Optional[_Union[RunStep, _Mapping]] = ..., run_parts: _Optional[_Union[RunParts, _Mapping]] = ..., send_tensor: _Optional[_Union[SendTensor, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., reset: _Optional[_Union[Reset, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ...) -> None: ...
+    def __init__(self, id: _Optional[int] = ..., incarnation: _Optional[int] = ..., status: _Optional[_Union[_tensor_pb2.Status, _Mapping]] = ..., tensors: _Optional[_Iterable[_Union[_tensor_pb2.TensorMeta, _Mapping]]] = ..., timeout_s: _Optional[float] = ..., remaining_s: _Optional[float] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., list_devices: _Optional[_Union[ListDevices, _Mapping]] = ..., device_list: _Optional[_Union[DeviceList, _Mapping]] = ..., register_step: _Optional[_Union[RegisterStep, _Mapping]] = ..., register_parts: _Optional[_Union[RegisterParts, _Mapping]] = ..., registered: _Optional[_Union[Registered, _Mapping]] = ..., run_step: _Optional[_Union[RunStep, _Mapping]] = ..., run_parts: _Optional[_Union[RunParts, _Mapping]] = ..., send_tensor: _Optional[_Union[SendTensor, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., reset: _Optional[_Union[Reset, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ()
@@ -82,14 +86,14 @@ class Device(_message.Message):
     def __init__(self, name: _Optional[str] = ..., platform: _Optional[str] = ..., incarnation: _Optional[int] = ...) -> None: ...
 
 class ListDevices(_message.Message):
-    __slots__ = ("tasks", "timeout_ms", "only_up")
+    __slots__ = ("tasks", "connect_timeout_s", "only_up")
     TASKS_FIELD_NUMBER: _ClassVar[int]
-    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    CONNECT_TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
     ONLY_UP_FIELD_NUMBER: _ClassVar[int]
     tasks: _containers.RepeatedScalarFieldContainer[str]
-    timeout_ms: int
+    connect_timeout_s: float
     only_up: bool
-    def __init__(self, tasks: _Optional[_Iterable[str]] = ..., timeout_ms: _Optional[int] = ..., only_up: bool = ...) -> None: ...
+    def __init__(self, tasks: _Optional[_Iterable[str]] = ..., connect_timeout_s: _Optional[float] = ..., only_up: bool = ...) -> None: ...
 
 class DeviceList(_message.Message):
     __slots__ = ("devices",)
@@ -104,16 +108,16 @@ class Artifact(_message.Message):
     def __init__(self, digest: _Optional[str] = ...) -> None: ...
 
 class RegisterStep(_message.Message):
-    __slots__ = ("plans", "n_fetches", "artifacts", "timeout_ms")
+    __slots__ = ("plans", "n_fetches", "artifacts", "connect_timeout_s")
     PLANS_FIELD_NUMBER: _ClassVar[int]
     N_FETCHES_FIELD_NUMBER: _ClassVar[int]
     ARTIFACTS_FIELD_NUMBER: _ClassVar[int]
-    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    CONNECT_TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
     plans: _containers.RepeatedCompositeFieldContainer[_plan_pb2.Plan]
     n_fetches: int
     artifacts: _containers.RepeatedCompositeFieldContainer[Artifact]
-    timeout_ms: int
-    def __init__(self, plans: _Optional[_Iterable[_Union[_plan_pb2.Plan, _Mapping]]] = ..., n_fetches: _Optional[int] = ..., artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
+    connect_timeout_s: float
+    def __init__(self, plans: _Optional[_Iterable[_Union[_plan_pb2.Plan, _Mapping]]] = ..., n_fetches: _Optional[int] = ..., artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ..., connect_timeout_s: _Optional[float] = ...) -> None: ...
 
 class RegisterParts(_message.Message):
     __slots__ = ("plans", "artifacts")
@@ -132,12 +136,10 @@ class Registered(_message.Message):
     def __init__(self, handle: _Optional[int] = ..., missing: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RunStep(_message.Message):
-    __slots__ = ("handle", "timeout_ms")
+    __slots__ = ("handle",)
     HANDLE_FIELD_NUMBER: _ClassVar[int]
-    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     handle: int
-    timeout_ms: int
-    def __init__(self, handle: _Optional[int] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
+    def __init__(self, handle: _Optional[int] = ...) -> None: ...
 
 class RunParts(_message.Message):
     __slots__ = ("step", "handle")
@@ -162,10 +164,12 @@ class Cancel(_message.Message):
     def __init__(self, id: _Optional[int] = ...) -> None: ...
 
 class Reset(_message.Message):
-    __slots__ = ("containers",)
+    __slots__ = ("containers", "connect_timeout_s")
     CONTAINERS_FIELD_NUMBER: _ClassVar[int]
+    CONNECT_TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
     containers: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, containers: _Optional[_Iterable[str]] = ...) -> None: ...
+    connect_timeout_s: float
+    def __init__(self, containers: _Optional[_Iterable[str]] = ..., connect_timeout_s: _Optional[float] = ...) -> None: ...
 
 class Release(_message.Message):
     __slots__ = ("handles",)

@@ -1,0 +1,82 @@
+"""The record that bounds a call: what remains, which of two clocks ends a wait, its messages."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from jflow.deadline import FOREVER, Deadline
+from jflow.errors import DeadlineExceededError, UnavailableError
+
+
+def test_what_remains_ends_at_zero() -> None:
+    assert FOREVER.remaining() is None
+    assert Deadline(None).remaining() is None
+    assert 9 < (Deadline(10.0).remaining() or 0) <= 10
+    assert (Deadline(10.0, remaining=2.0).remaining() or 0) <= 2
+    assert Deadline(0.0).remaining() == 0
+    assert Deadline(-1.0).remaining() == 0
+
+
+@pytest.mark.parametrize("timeout", [1e9, 1e300, float("inf")])
+def test_a_time_longer_than_threads_can_wait_is_as_long_as_they_can(timeout: float) -> None:
+    lock = threading.Lock()
+    with Deadline(timeout).holding(lock, "waiting"):
+        assert lock.locked()
+
+
+@pytest.mark.parametrize(
+    ("timeout", "remaining", "connect_timeout", "kind", "seconds"),
+    [
+        (0.05, None, 30.0, DeadlineExceededError, "0.05 s"),
+        (30.0, None, 0.05, UnavailableError, "0.05 s"),
+        (30.0, 0.01, 0.05, DeadlineExceededError, "30 s"),
+        (None, None, 1.5, UnavailableError, "1.5 s"),
+    ],
+)
+def test_the_clock_that_runs_out_first_decides_the_class(
+    timeout: float | None,
+    remaining: float | None,
+    connect_timeout: float,
+    kind: type[Exception],
+    seconds: str,
+) -> None:
+    limit = Deadline(timeout, remaining).while_connecting(connect_timeout)
+    error = limit.error("connecting to /job:ps/task:0", "/job:ps/task:0", "start it")
+    assert type(error) is kind
+    assert error.task == "/job:ps/task:0"
+    assert f"{seconds} " in error.message
+    assert error.message.endswith("while connecting to /job:ps/task:0; start it")
+
+
+def test_a_lock_that_is_not_free_in_time_is_an_error_and_is_not_taken() -> None:
+    lock = threading.Lock()
+    with (
+        lock,
+        pytest.raises(DeadlineExceededError, match=r"0\.01 s .* while waiting for it"),
+        Deadline(0.01).holding(lock, "waiting for it"),
+    ):
+        pytest.fail("the lock was not free")
+    assert not lock.locked()
+    with pytest.raises(KeyError), FOREVER.holding(lock, "waiting for it"):
+        raise KeyError
+    assert not lock.locked()
+
+
+def test_a_block_on_a_loop_is_cancelled_at_the_deadline_and_only_then() -> None:
+    async def bounded(deadline: Deadline, error: Exception | None = None) -> None:
+        async with deadline.bounding("waiting", "/job:ps/task:0"):
+            if error is not None:
+                raise error
+            await asyncio.sleep(60)
+
+    begun = time.monotonic()
+    with pytest.raises(DeadlineExceededError, match=r"0\.02 s") as caught:
+        asyncio.run(bounded(Deadline(0.02)))
+    assert caught.value.task == "/job:ps/task:0"
+    assert time.monotonic() - begun < 5
+    with pytest.raises(TimeoutError, match="another"):
+        asyncio.run(bounded(Deadline(60.0), TimeoutError("another")))
