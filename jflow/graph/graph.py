@@ -201,6 +201,7 @@ class Graph:
         self._operations: dict[str, Operation] = {}
         self._tensors: dict[jex.Var, Tensor] = {}
         self._homes: dict[VariableRef | ResourceRef, Operation] = {}
+        self._values: dict[str, Tensor] = {}
         self._names: dict[str, int] = {}
         self._collections: dict[str, list[Any]] = {}
         self._finalized = False
@@ -382,6 +383,10 @@ class Graph:
         """Says that `op` stands for a variable or resource."""
         self._homes[ref] = op
 
+    def declare_value(self, name: str, value: Tensor) -> None:
+        """Says that the name of a variable, as of a tensor, stands for a tensor of its value."""
+        self._values[name] = value
+
     def _take_in(self, ref: VariableRef | ResourceRef) -> None:
         if ref in self._homes:
             return
@@ -452,7 +457,7 @@ class Graph:
             raise KeyError(f"the graph has no operation {name!r}") from None
 
     def get_tensor_by_name(self, name: str) -> Tensor:
-        """The tensor "operation:index".
+        """The tensor "operation:index", or a variable's value by the variable's name.
 
         Raises:
           ValueError: if the name has another form.
@@ -461,6 +466,9 @@ class Graph:
         op_name, colon, index = name.rpartition(":")
         if not colon or not index.isdigit():
             raise ValueError(f"a tensor name is 'operation:index', got {name!r}")
+        value = self._values.get(name)
+        if value is not None:
+            return value
         outputs = self.get_operation_by_name(op_name).outputs
         if int(index) >= len(outputs):
             raise KeyError(f"operation {op_name!r} has {len(outputs)} outputs, asked for {name!r}")

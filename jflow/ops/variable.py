@@ -105,6 +105,7 @@ class Variable(Symbolic):
                 tensor = self._write(assign_p, [self.initial_value], "Assign")
                 self.initializer: Operation = tensor.op
                 self._value: Tensor = self._read("read")
+            graph.declare_value(self.name, self._value)
 
     def _come_alive(
         self, keeper: live.LiveKeeper, initial_value: Any, name: str | None, dtype: Any

@@ -339,3 +339,20 @@ def test_list_devices_names_every_device(backend: Backend) -> None:
         names = [device.name for device in session.list_devices()]
     jobs = {name.split("/")[1] for name in names}
     assert jobs == ({"job:ps", "job:worker"} if backend.shared else {"job:localhost"})
+
+
+def test_a_variable_s_name_stands_for_its_value(backend: Backend) -> None:
+    with tf.device(backend.devices[1]), tf.name_scope("scope"):
+        x = tf.Variable([1.0, 2.0], name="x")
+    assert x.name == "scope/x:0"
+    assert x.graph.get_tensor_by_name(x.name) is x.value()
+    total = tf.numpy.sum(x * 10)
+    with backend.session() as session:
+        session.run(x.initializer)
+        assert session.run(x.name).tolist() == [1, 2]
+        assert session.run({"value": x.name})["value"].tolist() == [1, 2]
+        assert session.run(total, {x.name: [3.0, 4.0]}) == 70
+        assert session.run([x.name, total], {"scope/x:0": [3.0, 4.0]})[0].tolist() == [3, 4]
+        assert session.run(total) == 30
+    with pytest.raises(KeyError, match="outputs"):
+        x.graph.get_tensor_by_name("scope/x:1")
