@@ -82,9 +82,8 @@ def test_what_has_no_names_takes_no_dict() -> None:
     two = tf.FIFOQueue(10, [tf.int32, tf.int32])
     with pytest.raises(ValueError, match="no names; make the queue with names="):
         two.enqueue({"a": 1, "b": 2})
-    with tf.connect():
-        with pytest.raises(ValueError, match="no names; make the queue with names="):
-            tf.FIFOQueue(10, tf.int32).put({"a": 1})
+    with tf.connect(), pytest.raises(ValueError, match="no names; make the queue with names="):
+        tf.FIFOQueue(10, tf.int32).put({"a": 1})
 
 
 def test_batches_of_different_sizes_are_refused_where_they_are_written() -> None:
