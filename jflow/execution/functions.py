@@ -45,9 +45,14 @@ def _cast(value: Array, *, dtype: str) -> Sequence[Array]:
     return (value.astype(NUMBERS[dtype]),)
 
 
-def _ensure_shape(value: Array, *, shape: list[int | None]) -> Sequence[Array]:
-    if not may_be(shape, value.shape):
-        raise InvalidArgumentError(f"expected a value of shape {shape}, got {[*value.shape]}")
+def _ensure_shape(
+    value: Array, *like: Array, shape: list[int | None], leading: int = 0, what: str = ""
+) -> Sequence[Array]:
+    """Refuses a value of another shape, which begins with `leading` sizes of another value."""
+    wanted = [*(size for other in like for size in other.shape[:leading]), *shape]
+    if not may_be(wanted, value.shape):
+        expected = f"expected a value of shape {wanted}, got {[*value.shape]}"
+        raise InvalidArgumentError(f"{what}: {expected}" if what else expected)
     return (value,)
 
 

@@ -31,6 +31,11 @@ def is_known(dim: Dim) -> bool:
     return isinstance(dim, int)
 
 
+def is_static(shape: Sequence[Dim] | None) -> bool:
+    """Whether rank and all sizes are known."""
+    return shape is not None and all(map(is_known, shape))
+
+
 def as_shape(shape: Any) -> tuple[Dim, ...] | None:
     """The shape that a user's value stands for: a new symbol for each None, None for any rank.
 

@@ -377,6 +377,7 @@ class Graph:
 
     def home(self, ref: VariableRef | ResourceRef) -> Operation:
         """The operation that says where a variable or resource lives."""
+        self._take_in(ref)
         return self._homes[ref]
 
     def declare(self, ref: VariableRef | ResourceRef, op: Operation) -> None:

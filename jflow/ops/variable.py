@@ -27,11 +27,13 @@ from jflow.graph import (
     string,
 )
 from jflow.graph import get_default_graph as _default_graph
+from jflow.graph.dims import is_static, may_be
 from jflow.graph.dtypes import as_array
 from jflow.graph.equations import shape_of
 from jflow.graph.primitives import assign_p, check_p, read_p, update_p, variable_p
 from jflow.graph.tracing import is_fixed
 from jflow.ops.indices import report_indices
+from jflow.ops.sizes import checked
 
 GLOBAL_VARIABLES = "variables"
 LOCAL_VARIABLES = "local_variables"
@@ -57,10 +59,11 @@ class Variable(Symbolic):
         without a name is shared with nobody.
       dtype: wanted dtype, or None for the initial value's.
       collections: of the graph that list it, the global variables if None; a live variable is in
-        none.
+        none. The trainable variables list it as well if it is trainable.
+      validate_shape: must be True. The shape of a variable is known and never changes.
 
     Raises:
-      TypeError, ValueError: if there is no proper initial value.
+      TypeError, ValueError: if there is no proper initial value, or its shape is not known.
       InvalidArgumentError: if it is live and exists with another shape or dtype.
     """
 
@@ -71,17 +74,21 @@ class Variable(Symbolic):
         name: str | None = None,
         dtype: Any = None,
         collections: Sequence[str] | None = None,
+        validate_shape: bool = True,
     ) -> None:
         if initial_value is None:
             raise ValueError(f"variable {name or ''!r} needs an initial value")
+        if not validate_shape:
+            raise ValueError(
+                f"variable {name or ''!r} cannot have validate_shape=False: XLA programs are "
+                f"compiled for the shape of a variable, which stays the same. {_KNOWN_SHAPE}"
+            )
         self.trainable = trainable
         keeper = live.current()
         if keeper is None:
             self._define(_default_graph(), initial_value, name or "Variable", dtype)
-            for key in (GLOBAL_VARIABLES,) if collections is None else collections:
+            for key in _listing(collections, trainable):
                 self.graph.add_to_collection(key, self)
-            if trainable:
-                self.graph.add_to_collection(TRAINABLE_VARIABLES, self)
         else:
             self._come_alive(keeper, initial_value, name, dtype)
 
@@ -221,15 +228,18 @@ class Variable(Symbolic):
 
         Raises:
           ValueError: if the shape differs.
+          InvalidArgumentError: in the step, if only that tells the shape.
           TypeError: if the dtype differs.
         """
         operand = self._operand(value)
-        if operand.shape != self.shape:
+        if not may_be(self.shape, operand.shape):
             raise ValueError(
                 f"cannot assign a value of shape {operand.shape} to {self._ref} "
                 f"of shape {self.shape}"
             )
-        return self._write(assign_p, [operand], name)
+        return self._write(
+            assign_p, [self.check_shape(operand, self.shape, "cannot assign to")], name
+        )
 
     def assign_add(self, delta: Any, name: str = "AssignAdd") -> Any:
         """Adds to the value in one atomic turn; returns and raises as `assign`."""
@@ -247,13 +257,24 @@ class Variable(Symbolic):
             self.initializer.run({self.initial_value: value}, session)
 
     def _fitting(self, value: Any) -> Any:
-        """An operand that broadcasts to the variable's shape."""
+        """An operand that broadcasts to the variable's shape; has it if its own is not known."""
         operand = self._operand(value)
-        if jnp.broadcast_shapes(self.shape, operand.shape) != self.shape:
+        is_known = is_static(operand.shape)
+        if not is_known and may_be(self.shape, operand.shape):
+            return self.check_shape(operand, self.shape, "cannot update")
+        if not is_known or jnp.broadcast_shapes(self.shape, operand.shape) != self.shape:
             raise ValueError(
                 f"an update of shape {operand.shape} does not fit {self._ref} of shape {self.shape}"
             )
         return operand
+
+    def check_shape(
+        self, value: Any, shape: tuple[Any, ...], what: str, like: Any = None, leading: int = 0
+    ) -> Any:
+        """An operand of an update here, of which the step checks the shape; see `checked`."""
+        if value.shape == shape:
+            return value
+        return checked(self._graph_of((value,)), value, shape, self._ref, what, like, leading)
 
     def update(self, fun: Callable[..., Any], *operands: Any, name: str = "Update") -> Any:
         """Sets the value to `fun` of the old one and the operands, in one atomic turn.
@@ -437,6 +458,11 @@ def _body(
     return body
 
 
+_KNOWN_SHAPE = (
+    "Give the sizes to the initial value, with jflow.ensure_shape or the placeholder's shape, or "
+    "keep values whose size changes in a queue"
+)
+
 _known_body = lru_cache(maxsize=1024)(_body)
 
 
@@ -448,7 +474,20 @@ def _initial_tensor(graph: Graph, value: Any, dtype: Any, name: str) -> Tensor:
     else:
         tensor = graph.as_tensor(value)
     _check_initial(tensor, dtype, name)
+    if not is_static(tensor.shape):
+        raise ValueError(
+            f"variable {name!r} needs an initial value of known shape, got {tensor!r} (made at "
+            f"{tensor.op.origin}). {_KNOWN_SHAPE}"
+        )
     return tensor
+
+
+def _listing(collections: Sequence[str] | None, trainable: bool) -> dict[str, None]:
+    """The collections that list a variable, each once."""
+    if isinstance(collections, str):
+        raise TypeError(f"collections is a list of names, got the text {collections!r}")
+    keys = (GLOBAL_VARIABLES,) if collections is None else tuple(collections)
+    return dict.fromkeys((*keys, TRAINABLE_VARIABLES) if trainable else keys)
 
 
 def _check_initial(value: Any, dtype: Any, name: str) -> None:

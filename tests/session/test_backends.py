@@ -356,3 +356,69 @@ def test_a_variable_s_name_stands_for_its_value(backend: Backend) -> None:
         assert session.run(total) == 30
     with pytest.raises(KeyError, match="outputs"):
         x.graph.get_tensor_by_name("scope/x:1")
+
+
+def test_a_value_of_unknown_size_is_checked_when_it_is_assigned(backend: Backend) -> None:
+    with tf.device(backend.devices[1]):
+        w = tf.Variable([1.0, 2.0], name="w")
+    fed = [tf.placeholder(tf.float32), tf.placeholder(tf.float32, (None,))]
+    changes = [change(p) for p in fed for change in (w.assign, w.assign_add, w.assign_sub)]
+    with backend.session() as session:
+        session.run(w.initializer)
+        for change, p in zip(changes, [p for p in fed for _ in range(3)], strict=True):
+            with pytest.raises(
+                tf.errors.InvalidArgumentError,
+                match=r"variable 'w' .*expected a value of shape \[2\], got \[3\]",
+            ):
+                session.run(change, {p: [1.0, 2.0, 3.0]})
+            assert session.run(w).tolist() == [1, 2]
+            session.run(change, {p: [3.0, 5.0]})
+            session.run(w.initializer)
+        assert session.run(changes[1], {fed[0]: [3.0, 5.0]}).tolist() == [4, 7]
+        with pytest.raises(tf.errors.InvalidArgumentError, match=r"got \[2, 1\]"):
+            session.run(changes[0], {fed[0]: [[1.0], [2.0]]})
+
+
+def test_updates_of_unknown_size_are_checked_when_they_are_scattered(backend: Backend) -> None:
+    with tf.device(backend.devices[1]):
+        w = tf.Variable(np.zeros((4, 2), np.float32), name="w")
+    at, values = tf.placeholder(tf.int32, (None,)), tf.placeholder(tf.float32, (None, None))
+    pairs, whole = tf.placeholder(tf.int32, (None, 2)), tf.placeholder(tf.float32)
+    rows, known = tf.scatter_add(w, at, values), tf.scatter_add(w, at, np.ones((1, 2), np.float32))
+    nd = tf.scatter_nd_update(w, pairs, whole)
+    right = {at: [0, 3], values: np.ones((2, 2)), pairs: [[0, 0], [3, 1]], whole: [5.0, 6.0]}
+    with backend.session() as session:
+        session.run(w.initializer)
+        for update, wrong, message in (
+            (rows, {values: np.ones((1, 2))}, r"shape \[2, 2\], got \[1, 2\]"),
+            (rows, {values: np.ones((2, 1))}, r"shape \[2, 2\], got \[2, 1\]"),
+            (known, {}, r"shape \[2, 2\], got \[1, 2\]"),
+            (nd, {whole: [5.0]}, r"shape \[2\], got \[1\]"),
+            (nd, {whole: 5.0}, r"shape \[2\], got \[\]"),
+        ):
+            used = {rows: (at, values), known: (at,), nd: (pairs, whole)}[update]
+            feeds = {key: {**right, **wrong}[key] for key in used}
+            with pytest.raises(
+                tf.errors.InvalidArgumentError, match=f"cannot scatter into variable 'w'.*{message}"
+            ):
+                session.run(update, feeds)
+        assert not session.run(w).any()
+        session.run(rows, {at: [0, 3], values: np.ones((2, 2))})
+        session.run(known, {at: [1]})
+        session.run(nd, {pairs: [[0, 0], [3, 1]], whole: [5.0, 6.0]})
+        assert session.run(w).tolist() == [[5, 1], [1, 1], [0, 0], [1, 6]]
+
+
+def test_an_initial_value_of_unknown_shape_is_refused_at_its_line(backend: Backend) -> None:
+    with backend.session():
+        for shape in (None, (None,), (2, None)):
+            given = tf.placeholder(tf.float32, shape, name="given")
+            for value in (given, lambda given=given: given):
+                with pytest.raises(
+                    ValueError,
+                    match=r"variable 'x' needs an initial value of known shape, got .*'given.*"
+                    r"test_backends.py:.*jflow.ensure_shape",
+                ):
+                    tf.Variable(value, name="x")
+        with pytest.raises(ValueError, match=r"'x' cannot have validate_shape=False.*in a queue"):
+            tf.Variable(given, name="x", validate_shape=False)
