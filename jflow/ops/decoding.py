@@ -3,35 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
 from jflow.graph import Dtype, Graph, HostArray, Tensor, as_dtype, string
 from jflow.graph import get_default_graph as _default_graph
-from jflow.graph.calls import call
+from jflow.graph.calls import call, plain
 from jflow.graph.dims import unknown_dim
 from jflow.graph.dtypes import AbstractValue, abstract, host_abstract
 from jflow.graph.host import HostDtype
+from jflow.ops.sparse import SparseTensor
 from jflow.records import Feature, VarLenFeature, as_columns
 
 _INT64 = np.dtype(np.int64)
 _WIDE = {kind: np.dtype(kind) for kind in ("int64", "uint64", "float64", "complex128")}
-
-
-class SparseTensor(NamedTuple):
-    """A tensor of which only some elements are there.
-
-    Attributes:
-      indices: i64[n, rank], where they are, on the host.
-      values: dtype[n], the elements.
-      dense_shape: i64[rank], the shape of the whole, on the host.
-    """
-
-    indices: Tensor
-    values: Tensor
-    dense_shape: Tensor
 
 
 def cast(x: Any, dtype: Any, name: str = "Cast") -> Tensor:
@@ -83,12 +70,12 @@ def decode_csv(
     lines = _strings(graph, records)
     defaults = [_default(graph, value) for value in record_defaults]
     attributes: dict[str, Any] = {
-        "field_delim": field_delim,
+        "field_delim": _text(field_delim, "field_delim"),
         "use_quote_delim": use_quote_delim,
-        "na_value": na_value,
+        "na_value": _text(na_value, "na_value"),
     }
     if select_cols is not None:
-        attributes["select_cols"] = [int(column) for column in select_cols]
+        attributes["select_cols"] = [*select_cols]
     avals = [host_abstract(lines.shape, default.dtype) for default in defaults]
     return [*_call("decode_csv", [lines, *defaults], avals, name, **attributes)]
 
@@ -120,7 +107,7 @@ def string_split(
       name: name of the operation.
     """
     strings = _strings(_default_graph(), source)
-    attributes = {"delimiter": delimiter, "skip_empty": skip_empty}
+    attributes = {"delimiter": _text(delimiter, "delimiter"), "skip_empty": skip_empty}
     return SparseTensor(*_call("string_split", [strings], _sparse(string), name, **attributes))
 
 
@@ -143,9 +130,10 @@ def string_join(inputs: Sequence[Any], separator: str = "", name: str = "StringJ
     if not inputs:
         raise ValueError("expected at least one tensor of strings to join, got none")
     graph = _default_graph()
+    attributes = {"separator": _text(separator, "separator")}
     strings = [_strings(graph, value) for value in inputs]
     shape = next((tensor.shape for tensor in strings if tensor.shape != ()), ())
-    return _call("string_join", strings, [abstract(shape, string)], name, separator=separator)[0]
+    return _call("string_join", strings, [abstract(shape, string)], name, **attributes)[0]
 
 
 def string_strip(input: Any, name: str = "StringStrip") -> Tensor:  # noqa: A002 - TensorFlow's name
@@ -165,6 +153,7 @@ def substr(input: Any, pos: Any, len: Any, name: str = "Substr", unit: str = "BY
     """
     graph = _default_graph()
     strings = _strings(graph, input)
+    unit = _text(unit, "unit")
     places = [_on_host(graph, value) for value in (pos, len)]
     return _call("substr", [strings, *places], [strings.aval], name, unit=unit)[0]
 
@@ -262,6 +251,7 @@ def _parse(
 
 def _decode(function: str, contents: Any, channels: int, name: str) -> Tensor:
     strings = _strings(_default_graph(), contents)
+    channels = plain(function, "channels", channels)
     shape = (unknown_dim("h"), unknown_dim("w"), channels or unknown_dim("c"))
     aval = abstract(shape, np.dtype(np.uint8))
     return _call(function, [strings], [aval], name, channels=channels)[0]
@@ -300,6 +290,13 @@ def _strings(graph: Graph, value: Any) -> Tensor:
     if tensor.dtype != string:
         raise TypeError(f"expected strings, got {tensor!r}")
     return tensor
+
+
+def _text(value: Any, what: str) -> str:
+    """A text that the graph has to know. Raises TypeError if it is something else."""
+    if isinstance(value, str | bytes):
+        return value if isinstance(value, str) else value.decode()
+    raise TypeError(f"{what} is text that is known when the graph is built, got {value!r:.80}")
 
 
 def _number(dtype: Any) -> np.dtype[Any]:

@@ -17,6 +17,7 @@ from jflow.graph.primitives import placeholder_p
 from jflow.ops.elements import Part, Structure
 from jflow.ops.live_steps import Build, LiveSteps
 from jflow.ops.resource import Handle
+from jflow.ops.sparse import refuse_sparse
 from jflow.ops.streams import MAX_AHEAD_BYTES, QueueReader, QueueWriter
 from jflow.resources import QueueSpec
 
@@ -281,7 +282,9 @@ class QueueBase(Handle):
         """Adds an enqueue; gives the operation in graph code."""
         batch = function.endswith("_many")
         tensors: list[Tensor] = []
-        for part, value in zip(self._structure.parts, self._structure.flatten(vals), strict=True):
+        values = self._structure.flatten(vals)
+        refuse_sparse(values, repr(self))
+        for part, value in zip(self._structure.parts, values, strict=True):
             is_priority = self._by_priority and not tensors
             tensor = self._operand(value, _widened(value) if is_priority else part.dtype)
             _check_shape(self, part, tensor.shape, batch)
