@@ -18,13 +18,10 @@ from jflow.graph import (
     Symbolic,
     Tensor,
     VariableRef,
-    as_dtype,
     internals,
-    is_host,
     live,
     origin,
     request,
-    string,
 )
 from jflow.graph import get_default_graph as _default_graph
 from jflow.graph.dims import is_static, may_be
@@ -33,6 +30,7 @@ from jflow.graph.equations import shape_of
 from jflow.graph.primitives import assign_p, check_p, read_p, update_p, variable_p
 from jflow.graph.tracing import is_fixed
 from jflow.ops.indices import report_indices
+from jflow.ops.initial import check_initial, initial_tensor, refuse_varying
 from jflow.ops.sizes import checked
 
 GLOBAL_VARIABLES = "variables"
@@ -79,10 +77,7 @@ class Variable(Symbolic):
         if initial_value is None:
             raise ValueError(f"variable {name or ''!r} needs an initial value")
         if not validate_shape:
-            raise ValueError(
-                f"variable {name or ''!r} cannot have validate_shape=False: XLA programs are "
-                f"compiled for the shape of a variable, which stays the same. {_KNOWN_SHAPE}"
-            )
+            refuse_varying(name or "")
         self.trainable = trainable
         keeper = live.current()
         if keeper is None:
@@ -97,7 +92,7 @@ class Variable(Symbolic):
         # Reading and initializing later must not wait for the control inputs of this block.
         with graph.scopes.replaced(control_inputs=()):
             value = initial_value() if callable(initial_value) else initial_value
-            self.initial_value = _initial_tensor(graph, value, dtype, name)
+            self.initial_value = initial_tensor(graph, value, dtype, name)
             self._op: Operation | None = graph.add(variable_p, [], [], name=name)
             self._ref = VariableRef(
                 self._op.name,
@@ -130,7 +125,7 @@ class Variable(Symbolic):
             aval = jax.eval_shape(initial)
         else:
             aval = initial = as_array(initial, dtype)
-        _check_initial(aval, dtype, name or "")
+        check_initial(aval, dtype, name or "")
         name = scopes.names + name if name else keeper.unnamed()
         # A graph of its own, for the blocks around may want to see an operation.
         spec = Graph().add(variable_p, [], [], name=name).spec
@@ -458,28 +453,7 @@ def _body(
     return body
 
 
-_KNOWN_SHAPE = (
-    "Give the sizes to the initial value, with jflow.ensure_shape or the placeholder's shape, or "
-    "keep values whose size changes in a queue"
-)
-
 _known_body = lru_cache(maxsize=1024)(_body)
-
-
-def _initial_tensor(graph: Graph, value: Any, dtype: Any, name: str) -> Tensor:
-    if value is None:
-        raise ValueError(f"variable {name!r} needs an initial value")
-    if not isinstance(value, Symbolic):
-        tensor = graph.constant(value, dtype, name=f"{name}/initial_value")
-    else:
-        tensor = graph.as_tensor(value)
-    _check_initial(tensor, dtype, name)
-    if not is_static(tensor.shape):
-        raise ValueError(
-            f"variable {name!r} needs an initial value of known shape, got {tensor!r} (made at "
-            f"{tensor.op.origin}). {_KNOWN_SHAPE}"
-        )
-    return tensor
 
 
 def _listing(collections: Sequence[str] | None, trainable: bool) -> dict[str, None]:
@@ -488,13 +462,3 @@ def _listing(collections: Sequence[str] | None, trainable: bool) -> dict[str, No
         raise TypeError(f"collections is a list of names, got the text {collections!r}")
     keys = (GLOBAL_VARIABLES,) if collections is None else tuple(collections)
     return dict.fromkeys((*keys, TRAINABLE_VARIABLES) if trainable else keys)
-
-
-def _check_initial(value: Any, dtype: Any, name: str) -> None:
-    if is_host(value) or value.dtype is string:
-        raise TypeError(f"variable {name!r} cannot hold strings, only what XLA computes with")
-    if dtype is not None and value.dtype != as_dtype(dtype):
-        raise TypeError(
-            f"variable {name!r} is asked for as {as_dtype(dtype)}, "
-            f"its initial value has dtype {value.dtype}"
-        )
