@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any
 
 from jflow.graph import Graph, Symbolic, Tensor, as_dtype, is_host, string
 from jflow.graph.dims import is_static
 
-_CURE = (
-    "give the initial value its sizes (jflow.ensure_shape, or the shape of the placeholder), or "
-    "keep values whose size changes in a queue"
-)
 
-
-def initial_tensor(graph: Graph, value: Any, dtype: Any, name: str) -> Tensor:
+def initial_tensor(graph: Graph, value: Any, dtype: Any, name: str, validate_shape: bool) -> Tensor:
     """The initial value of a variable in a graph.
 
     Args:
@@ -21,10 +16,11 @@ def initial_tensor(graph: Graph, value: Any, dtype: Any, name: str) -> Tensor:
       value: a number, array, tensor or variable.
       dtype: what the variable is asked for as, or None.
       name: of the variable.
+      validate_shape: whether all sizes must be known; if not, the rank must.
 
     Raises:
       TypeError: if it holds strings, or is of another dtype.
-      ValueError: if there is none, or its shape is not known.
+      ValueError: if there is none, or its shape, or rank, is not known.
     """
     if value is None:
         raise ValueError(f"variable {name!r} needs an initial value")
@@ -33,10 +29,12 @@ def initial_tensor(graph: Graph, value: Any, dtype: Any, name: str) -> Tensor:
     else:
         tensor = graph.as_tensor(value)
     check_initial(tensor, dtype, name)
-    if not is_static(tensor.shape):
+    if tensor.shape is None or (validate_shape and not is_static(tensor.shape)):
+        what = "shape" if validate_shape else "rank"
         raise ValueError(
-            f"variable {name!r} needs an initial value of known shape, got {tensor!r} (made at "
-            f"{tensor.op.origin}); {_CURE}"
+            f"variable {name!r} needs an initial value of known {what}, got {tensor!r} (made at "
+            f"{tensor.op.origin}); give the sizes with jflow.ensure_shape or to the placeholder, "
+            "or have a variable whose sizes may change with validate_shape=False"
         )
     return tensor
 
@@ -50,11 +48,3 @@ def check_initial(value: Any, dtype: Any, name: str) -> None:
             f"variable {name!r} is asked for as {as_dtype(dtype)}, "
             f"its initial value has dtype {value.dtype}"
         )
-
-
-def refuse_varying(name: str) -> NoReturn:
-    """Raises ValueError because a variable is asked for without a fixed shape."""
-    raise ValueError(
-        f"variable {name!r} cannot have validate_shape=False: the shape of a variable never "
-        f"changes, because programs are compiled for it; {_CURE}"
-    )

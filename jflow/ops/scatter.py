@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from jflow.graph import Operation, Tensor, control_dependencies
-from jflow.graph.dims import declared, is_known, may_be
+from jflow.graph.dims import declared, is_known, is_static, may_be
 from jflow.graph.host import refuse_host
 from jflow.ops.variable import Variable
 
@@ -130,6 +130,11 @@ def _scatter(
     indices have components."""
     if not isinstance(ref, Variable):
         raise TypeError(f"expected a variable to update, got {ref!r}")
+    if not is_static(ref.shape):
+        raise ValueError(
+            f"{ref!r} was made with validate_shape=False and may change its size, so no rows of it "
+            "can be updated; assign the whole value"
+        )
     where = ref.operand(indices)
     if not jnp.issubdtype(where.dtype, jnp.integer):
         raise TypeError(f"indices into {ref!r} must be integers, got {where.dtype.name}")

@@ -10,7 +10,7 @@ import jax
 
 from jflow.graph import Graph, Tensor, VariableRef, abstract, colocate_with, origin
 from jflow.graph.calls import call
-from jflow.graph.dims import Dim
+from jflow.graph.dims import Dim, declared
 from jflow.graph.primitives import host_p
 
 
@@ -28,13 +28,13 @@ def checked(
     Args:
       graph: what it belongs to; None if JAX traces a function.
       value: of unknown sizes.
-      shape: what it must have. All sizes are known but for the first `leading` ones.
+      shape: what it must have; of sizes that are not known any will do.
       ref: the variable that it is for.
       what: what is refused, for the message of the InvalidArgumentError.
       like: a value whose first dimensions have these `leading` sizes.
       leading: how many they are.
     """
-    attributes = {"shape": [*shape[leading:]], "leading": leading, "what": f"{what} {ref}"}
+    attributes = {"shape": declared(shape[leading:]), "leading": leading, "what": f"{what} {ref}"}
     inputs = [value] if like is None else [value, like]
     aval = abstract(tuple(shape), value.dtype)
     if graph is not None:

@@ -24,13 +24,13 @@ from jflow.graph import (
     request,
 )
 from jflow.graph import get_default_graph as _default_graph
-from jflow.graph.dims import is_static, may_be
+from jflow.graph.dims import is_known, is_static, is_symbol, may_be, unknown_sizes
 from jflow.graph.dtypes import as_array
 from jflow.graph.equations import shape_of
 from jflow.graph.primitives import assign_p, check_p, read_p, update_p, variable_p
 from jflow.graph.tracing import is_fixed
 from jflow.ops.indices import report_indices
-from jflow.ops.initial import check_initial, initial_tensor, refuse_varying
+from jflow.ops.initial import check_initial, initial_tensor
 from jflow.ops.sizes import checked
 
 GLOBAL_VARIABLES = "variables"
@@ -58,7 +58,8 @@ class Variable(Symbolic):
       dtype: wanted dtype, or None for the initial value's.
       collections: of the graph that list it, the global variables if None; a live variable is in
         none. The trainable variables list it as well if it is trainable.
-      validate_shape: must be True. The shape of a variable is known and never changes.
+      validate_shape: whether the shape stays that of the initial value, which must be known then.
+        Else an assignment may change its sizes, but not its rank; in graph code only.
 
     Raises:
       TypeError, ValueError: if there is no proper initial value, or its shape is not known.
@@ -76,28 +77,35 @@ class Variable(Symbolic):
     ) -> None:
         if initial_value is None:
             raise ValueError(f"variable {name or ''!r} needs an initial value")
-        if not validate_shape:
-            refuse_varying(name or "")
         self.trainable = trainable
         keeper = live.current()
         if keeper is None:
-            self._define(_default_graph(), initial_value, name or "Variable", dtype)
+            name = name or "Variable"
+            self._define(_default_graph(), initial_value, name, dtype, validate_shape)
             for key in _listing(collections, trainable):
                 self.graph.add_to_collection(key, self)
+        elif not validate_shape:
+            raise ValueError(
+                f"variable {name or ''!r} is live and cannot have validate_shape=False: functions "
+                "are compiled for the sizes of live variables; make it in graph code"
+            )
         else:
             self._come_alive(keeper, initial_value, name, dtype)
 
-    def _define(self, graph: Graph, initial_value: Any, name: str, dtype: Any) -> None:
+    def _define(
+        self, graph: Graph, initial_value: Any, name: str, dtype: Any, validate_shape: bool
+    ) -> None:
         """Becomes part of a graph."""
         # Reading and initializing later must not wait for the control inputs of this block.
         with graph.scopes.replaced(control_inputs=()):
             value = initial_value() if callable(initial_value) else initial_value
-            self.initial_value = initial_tensor(graph, value, dtype, name)
+            self.initial_value = initial_tensor(graph, value, dtype, name, validate_shape)
+            shape = self.initial_value.shape
             self._op: Operation | None = graph.add(variable_p, [], [], name=name)
             self._ref = VariableRef(
                 self._op.name,
                 graph.scopes.container,
-                self.initial_value.shape,
+                shape if validate_shape else unknown_sizes(len(shape)),
                 self.initial_value.dtype,
                 self._op.spec,
                 graph,
@@ -159,7 +167,9 @@ class Variable(Symbolic):
     @property
     def shape(self) -> tuple[int, ...]:
         """Size of each dimension."""
-        return self._ref.shape
+        shape: tuple[int, ...] = self._ref.shape
+        # What was read tells the sizes of a variable that may change them.
+        return shape if is_static(shape) else self._value.shape
 
     @property
     def dtype(self) -> Dtype:
@@ -232,9 +242,18 @@ class Variable(Symbolic):
                 f"cannot assign a value of shape {operand.shape} to {self._ref} "
                 f"of shape {self.shape}"
             )
-        return self._write(
-            assign_p, [self.check_shape(operand, self.shape, "cannot assign to")], name
-        )
+        if is_static(self.shape):
+            operand = self.check_shape(operand, self.shape, "cannot assign to")
+        else:
+            operand = self._of_rank(operand)
+        return self._write(assign_p, [operand], name)
+
+    def _of_rank(self, operand: Any) -> Any:
+        """The operand of an assignment that may change the sizes, with the rank checked."""
+        # A sum of sizes could not be told from an argument of the program that assigns.
+        if operand.shape is not None and all(is_known(x) or is_symbol(x) for x in operand.shape):
+            return operand
+        return self.check_shape(operand, unknown_sizes(self.ndim), "cannot assign to")
 
     def assign_add(self, delta: Any, name: str = "AssignAdd") -> Any:
         """Adds to the value in one atomic turn; returns and raises as `assign`."""
@@ -253,11 +272,12 @@ class Variable(Symbolic):
 
     def _fitting(self, value: Any) -> Any:
         """An operand that broadcasts to the variable's shape; has it if its own is not known."""
+        self._check_fixed()
         operand = self._operand(value)
-        is_known = is_static(operand.shape)
-        if not is_known and may_be(self.shape, operand.shape):
+        has_sizes = is_static(operand.shape)
+        if not has_sizes and may_be(self.shape, operand.shape):
             return self.check_shape(operand, self.shape, "cannot update")
-        if not is_known or jnp.broadcast_shapes(self.shape, operand.shape) != self.shape:
+        if not has_sizes or jnp.broadcast_shapes(self.shape, operand.shape) != self.shape:
             raise ValueError(
                 f"an update of shape {operand.shape} does not fit {self._ref} of shape {self.shape}"
             )
@@ -270,6 +290,13 @@ class Variable(Symbolic):
         if value.shape == shape:
             return value
         return checked(self._graph_of((value,)), value, shape, self._ref, what, like, leading)
+
+    def _check_fixed(self) -> None:
+        if not is_static(self._ref.shape):
+            raise ValueError(
+                f"{self._ref} may change its size and cannot be updated in place; assign the whole "
+                "value: v.assign(v + delta)"
+            )
 
     def update(self, fun: Callable[..., Any], *operands: Any, name: str = "Update") -> Any:
         """Sets the value to `fun` of the old one and the operands, in one atomic turn.
@@ -285,6 +312,7 @@ class Variable(Symbolic):
         Raises:
           TypeError, ValueError: if it gives something else, or does not take the operands.
         """
+        self._check_fixed()
         given = [self.operand(operand) for operand in operands]
         shapes = tuple(_shape_of(operand) for operand in given)
         # A library's function is the same each time; a user's may use what changes.
@@ -338,6 +366,11 @@ class Variable(Symbolic):
         return self if written is None else written
 
     def _bind(self, primitive: jex.Primitive, inputs: Sequence[Any], **params: Any) -> Any:
+        if not is_static(self._ref.shape):
+            raise ValueError(
+                f"{self._ref} may change its size and cannot be used in a function that is traced; "
+                "pass its value as an argument, and assign what the function returns"
+            )
         # No derivative goes through state, as in graph code.
         values = map(jax.lax.stop_gradient, inputs)
         return primitive.bind(*values, variable=self._ref, **params)
@@ -424,7 +457,12 @@ def _add(
     **params: Any,
 ) -> Tensor:
     atoms = [tensor.var for tensor in inputs]
-    return graph.add(primitive, atoms, [ref.aval], name=name, variable=ref, **params).outputs[0]
+    aval = ref.aval
+    if not is_static(ref.shape):
+        # Between two operations another may change the sizes, so each has symbols of its own.
+        sizes = inputs[0].shape if primitive is assign_p else unknown_sizes(len(ref.shape))
+        aval = jax.core.ShapedArray(sizes, ref.dtype)
+    return graph.add(primitive, atoms, [aval], name=name, variable=ref, **params).outputs[0]
 
 
 def _line() -> dict[str, str]:
