@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Any
 
 import jax
@@ -21,14 +20,12 @@ from jflow.graph import (
     internals,
     live,
     origin,
-    request,
 )
 from jflow.graph import get_default_graph as _default_graph
 from jflow.graph.dims import is_known, is_static, is_symbol, may_be, unknown_sizes
 from jflow.graph.dtypes import as_array
-from jflow.graph.equations import shape_of
 from jflow.graph.primitives import assign_p, check_p, read_p, update_p, variable_p
-from jflow.graph.tracing import is_fixed
+from jflow.ops.bodies import body_of
 from jflow.ops.indices import report_indices
 from jflow.ops.initial import check_initial, initial_tensor
 from jflow.ops.sizes import checked
@@ -314,9 +311,7 @@ class Variable(Symbolic):
         """
         self._check_fixed()
         given = [self.operand(operand) for operand in operands]
-        shapes = tuple(_shape_of(operand) for operand in given)
-        # A library's function is the same each time; a user's may use what changes.
-        body = (_known_body if is_fixed(fun) else _body)(fun, self._ref.aval, shapes)
+        body = body_of(fun, self._ref.aval, given)
         new = body.out_avals
         if [(x.shape, x.dtype) for x in new] != [(self.shape, self.dtype)]:
             raise ValueError(
@@ -468,30 +463,6 @@ def _add(
 def _line() -> dict[str, str]:
     """The user's line, for a write that JAX traces: it may refuse it somewhere else."""
     return {"line": origin.describe(origin.user_place())} if internals.is_tracing() else {}
-
-
-def _shape_of(operand: Any) -> jax.ShapeDtypeStruct:
-    if isinstance(operand, Tensor):
-        return shape_of(operand.aval)
-    return jax.ShapeDtypeStruct(operand.shape, operand.dtype)
-
-
-def _body(
-    fun: Callable[..., Any], old: jax.core.ShapedArray, operands: tuple[jax.ShapeDtypeStruct, ...]
-) -> jex.ClosedJaxpr:
-    """The program of an update."""
-    # It runs where the variable is, whatever the blocks around the first use of it ask for.
-    with request.asking_for_nothing():
-        body = jax.make_jaxpr(fun)(shape_of(old), *operands)
-    if any(isinstance(value, jax.core.Tracer) for value in body.consts):
-        raise TypeError(
-            f"the update {fun!r} uses a traced value from outside; pass it as an operand: "
-            "update(lambda old, x: ..., x)"
-        )
-    return body
-
-
-_known_body = lru_cache(maxsize=1024)(_body)
 
 
 def _listing(collections: Sequence[str] | None, trainable: bool) -> dict[str, None]:
