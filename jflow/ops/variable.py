@@ -164,9 +164,14 @@ class Variable(Symbolic):
     @property
     def shape(self) -> tuple[int, ...]:
         """Size of each dimension."""
-        shape: tuple[int, ...] = self._ref.shape
         # What was read tells the sizes of a variable that may change them.
-        return shape if is_static(shape) else self._value.shape
+        shape: tuple[int, ...] = self._value.shape if self._is_varying else self._ref.shape
+        return shape
+
+    @property
+    def _is_varying(self) -> bool:
+        """Whether an assignment may change its sizes."""
+        return self._op is not None and not is_static(self._ref.shape)
 
     @property
     def dtype(self) -> Dtype:
@@ -239,10 +244,10 @@ class Variable(Symbolic):
                 f"cannot assign a value of shape {operand.shape} to {self._ref} "
                 f"of shape {self.shape}"
             )
-        if is_static(self.shape):
-            operand = self.check_shape(operand, self.shape, "cannot assign to")
-        else:
+        if self._is_varying:
             operand = self._of_rank(operand)
+        else:
+            operand = self.check_shape(operand, self.shape, "cannot assign to")
         return self._write(assign_p, [operand], name)
 
     def _of_rank(self, operand: Any) -> Any:
@@ -289,7 +294,7 @@ class Variable(Symbolic):
         return checked(self._graph_of((value,)), value, shape, self._ref, what, like, leading)
 
     def _check_fixed(self) -> None:
-        if not is_static(self._ref.shape):
+        if self._is_varying:
             raise ValueError(
                 f"{self._ref} may change its size and cannot be updated in place; assign the whole "
                 "value: v.assign(v + delta)"
@@ -361,7 +366,7 @@ class Variable(Symbolic):
         return self if written is None else written
 
     def _bind(self, primitive: jex.Primitive, inputs: Sequence[Any], **params: Any) -> Any:
-        if not is_static(self._ref.shape):
+        if self._is_varying:
             raise ValueError(
                 f"{self._ref} may change its size and cannot be used in a function that is traced; "
                 "pass its value as an argument, and assign what the function returns"
