@@ -34,18 +34,21 @@ def checked(
       like: a value whose first dimensions have these `leading` sizes.
       leading: how many they are.
     """
-    attributes = {"shape": declared(shape[leading:]), "leading": leading, "what": f"{what} {ref}"}
-    inputs = [value] if like is None else [value, like]
+    attributes: dict[str, Any] = {"shape": declared(shape[leading:]), "what": f"{what} {ref}"}
+    inputs, function = [value], "ensure_shape"
+    if like is not None:
+        inputs, function = [value, like], "ensure_shape_like"
+        attributes["leading"] = leading
     aval = abstract(tuple(shape), value.dtype)
     if graph is not None:
         tensors: list[Tensor] = [graph.as_tensor(x) for x in inputs]
         with graph.as_default(), colocate_with(graph.home(ref), ignore_existing=True):
             return call(
-                graph, "ensure_shape", tensors, [aval], name="check_shape", attributes=attributes
+                graph, function, tensors, [aval], name="check_shape", attributes=attributes
             ).outputs[0]
     (same,) = host_p.bind(
         *map(jax.lax.stop_gradient, inputs),
-        function="ensure_shape",
+        function=function,
         attributes=json.dumps(attributes, sort_keys=True),
         resources=(),
         may_wait=False,
