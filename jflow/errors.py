@@ -8,6 +8,7 @@ expected and what to do next; `op` and `task` carry the same facts for programs.
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Any, overload
 
 
 class Code(IntEnum):
@@ -34,27 +35,64 @@ class Code(IntEnum):
 class OpError(Exception):
     """The base of every error that a running graph or a cluster can raise.
 
+    It is made of a message, `OutOfRangeError("the end")`, or as in TensorFlow of a node, an
+    operation and a message, `OutOfRangeError(None, None, "the end")`; the latter form of `OpError`
+    itself takes the code as its fourth argument.
+
     Attributes:
       message: what happened, as a sentence or a few.
-      op: name of the operation that failed, or None when no single one did.
+      op: name of the operation that failed, or None when no single one did; what user code gave
+        where that made the error.
+      node_def: what user code gave as the node; None in the errors of jflow.
       task: full name of the task where it failed, such as "/job:ps/task:0", or None.
       error_code: the status code.
     """
 
     error_code = Code.UNKNOWN
 
-    def __init__(self, message: str, *, op: str | None = None, task: str | None = None) -> None:
-        super().__init__(message)
-        self.message = message
-        self.op = op
+    @overload
+    def __init__(
+        self, message: str, /, *, op: str | None = None, task: str | None = None
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self, node_def: Any, op: Any, message: str, error_code: int = ..., /, *, task: Any = None
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self, *, message: str, node_def: Any = None, op: Any = None, task: str | None = None
+    ) -> None: ...
+
+    def __init__(self, *args: Any, task: str | None = None, **named: Any) -> None:
+        names = ("message",) if len(args) == 1 else ("node_def", "op", "message", "error_code")
+        given = {**dict(zip(names, args, strict=False)), **named}
+        is_valid = len(args) + len(named) == len(given) and given.keys() <= _ARGUMENTS
+        if not is_valid or not isinstance(given.get("message"), str):
+            raise TypeError(
+                f"{type(self).__name__} takes (message, op=None, task=None), or "
+                f"(node_def, op, message) as in TensorFlow; got {args!r:.80} and {[*named]}"
+            )
+        super().__init__(given["message"])
+        self.message: str = given["message"]
+        self.op: Any = given.get("op")
+        self.node_def: Any = given.get("node_def")
         self.task = task
+        if "error_code" in given:
+            self.error_code = Code(given["error_code"])
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuild, (type(self), self.message, self.op, self.task))
+        return (_rebuild, (type(self), {**vars(self)}))
 
 
-def _rebuild(kind: type[OpError], message: str, op: str | None, task: str | None) -> OpError:
-    return kind(message, op=op, task=task)
+_ARGUMENTS = {"node_def", "op", "message", "error_code"}
+
+
+def _rebuild(kind: type[OpError], state: dict[str, Any]) -> OpError:
+    error = kind(state["message"])
+    vars(error).update(state)
+    return error
 
 
 class CancelledError(OpError):

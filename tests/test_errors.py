@@ -40,3 +40,33 @@ def test_a_copied_error_keeps_what_it_knows(through):
 
 def test_the_message_is_what_str_shows():
     assert str(errors.NotFoundError("no such thing")) == "no such thing"
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_an_error_is_made_as_in_tensorflow(kind):
+    for error in (kind(None, None, "x"), kind(node_def=None, op=None, message="x"), kind("x")):
+        assert (error.node_def, error.op, error.message, str(error)) == (None, None, "x", "x")
+        assert error.error_code is kind.error_code
+        assert error.task is None
+    error = kind("node", "an operation", "it broke")
+    assert (error.node_def, error.op, error.message) == ("node", "an operation", "it broke")
+    again = pickle.loads(pickle.dumps(error))
+    assert (again.node_def, again.op, again.message) == ("node", "an operation", "it broke")
+
+
+def test_the_base_of_all_errors_takes_a_code():
+    error = errors.OpError(None, None, "x", errors.Code.ABORTED)
+    assert error.error_code is errors.Code.ABORTED
+    assert copy.copy(error).error_code is errors.Code.ABORTED
+    assert errors.OpError(None, None, "x", 11).error_code is errors.Code.OUT_OF_RANGE
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [(), ("a", "b"), (None, None), (None, None, None), (None,), (1, 2, 3), ("a", "b", "c", 1, 2)],
+)
+def test_other_arguments_of_an_error_are_refused(arguments):
+    with pytest.raises(TypeError, match=r"AbortedError takes \(message, op=None, task=None\)"):
+        errors.AbortedError(*arguments)
+    with pytest.raises(TypeError, match="as in TensorFlow"):
+        errors.AbortedError("x", message="x")

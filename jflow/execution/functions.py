@@ -45,10 +45,18 @@ def _cast(value: Array, *, dtype: str) -> Sequence[Array]:
     return (value.astype(NUMBERS[dtype]),)
 
 
-def _ensure_shape(value: Array, *, shape: list[int | None]) -> Sequence[Array]:
+def _ensure_shape(value: Array, *, shape: list[int | None], what: str = "") -> Sequence[Array]:
     if not may_be(shape, value.shape):
-        raise InvalidArgumentError(f"expected a value of shape {shape}, got {[*value.shape]}")
+        expected = f"expected a value of shape {shape}, got {[*value.shape]}"
+        raise InvalidArgumentError(f"{what}: {expected}" if what else expected)
     return (value,)
+
+
+def _ensure_shape_like(
+    value: Array, like: Array, *, leading: int, shape: list[int | None], what: str
+) -> Sequence[Array]:
+    """As `ensure_shape`, of a shape that begins with the first sizes of another value."""
+    return _ensure_shape(value, shape=[*like.shape[:leading], *shape], what=what)
 
 
 _FUNCTIONS: Mapping[str, HostFunction] = {
@@ -56,6 +64,7 @@ _FUNCTIONS: Mapping[str, HostFunction] = {
     "check_indices": _check_indices,
     "cast": _cast,
     "ensure_shape": _ensure_shape,
+    "ensure_shape_like": _ensure_shape_like,
     **ROW_FUNCTIONS,
     **DECODERS,
 }

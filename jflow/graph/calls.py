@@ -6,6 +6,9 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+import jax
+import numpy as np
+
 from jflow.graph.dtypes import AbstractValue
 from jflow.graph.graph import Graph, Operation, Tensor
 from jflow.graph.primitives import ResourceRef, host_p
@@ -33,14 +36,32 @@ def call(
       resources: what it works on; it runs where the first one is.
       may_wait: whether it can take as long as others let it wait.
       attributes: its other arguments, as JSON knows them.
+
+    Raises:
+      TypeError: if an attribute is something else, such as a tensor.
     """
+    known = {key: plain(function, key, value) for key, value in (attributes or {}).items()}
     return graph.add(
         host_p,
         [tensor.var for tensor in inputs],
         outputs,
         name=name,
         function=function,
-        attributes=json.dumps(attributes or {}, sort_keys=True),
+        attributes=json.dumps(known, sort_keys=True),
         resources=tuple(resources),
         may_wait=may_wait,
     )
+
+
+def plain(function: str, name: str, value: Any) -> Any:
+    """An attribute of a call as JSON has it. Raises TypeError if it holds something else."""
+
+    def leaf(item: Any) -> Any:
+        item = item.item() if isinstance(item, np.generic) else item
+        if not isinstance(item, str | int | float | bool):
+            raise TypeError(
+                f"{function} takes a {name} that is known when the graph is built, got {item!r:.80}"
+            )
+        return item
+
+    return jax.tree.map(leaf, value)

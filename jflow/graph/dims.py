@@ -8,6 +8,7 @@ each size that comes along.
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ Dim = Any
 
 _SCOPE = jax.export.SymbolicScope()
 _NUMBERS = itertools.count()
+_SYMBOL = re.compile(r"[A-Za-z_]\w*")
 
 
 def unknown_dim(hint: str = "n") -> Dim:
@@ -26,9 +28,24 @@ def unknown_dim(hint: str = "n") -> Dim:
     return dim
 
 
+def unknown_sizes(rank: int) -> tuple[Dim, ...]:
+    """A shape of new symbols."""
+    return tuple(unknown_dim() for _ in range(rank))
+
+
 def is_known(dim: Dim) -> bool:
     """Whether a size is a number."""
     return isinstance(dim, int)
+
+
+def is_symbol(dim: Dim) -> bool:
+    """Whether a size is a single symbol, of which an argument of a program tells the value."""
+    return not is_known(dim) and _SYMBOL.fullmatch(str(dim)) is not None
+
+
+def is_static(shape: Sequence[Dim] | None) -> bool:
+    """Whether rank and all sizes are known."""
+    return shape is not None and all(map(is_known, shape))
 
 
 def as_shape(shape: Any) -> tuple[Dim, ...] | None:

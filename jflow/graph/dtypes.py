@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 
@@ -35,6 +36,7 @@ NUMBERS: dict[str, np.dtype[Any]] = {
 _KNOWN = frozenset(NUMBERS.values())
 _OF_A_LIBRARY = 2  # what NumPy says of dtypes that are not its own
 _RANKS = (np.bool_, np.integer, np.floating, np.complexfloating)
+_WEAK = (bool, int, float, complex)  # in the order in which they are promoted
 _FLOATING = _RANKS.index(np.floating)
 
 _SWITCH_ON = "jax.config.update('jax_enable_x64', True)"
@@ -110,6 +112,26 @@ def as_array(value: Any, dtype: Any = None, *, on_host: bool = False) -> Any:
         raise TypeError(f"expected numbers or booleans, got {array.dtype}: {value!r:.80}")
     wanted = jax.dtypes.canonicalize_dtype(own) if wanted is None else wanted
     return array.astype(wanted, copy=False) if own == wanted else _cast(array, wanted)
+
+
+def as_operand(values: Sequence[Any], leaves: Sequence[Any], dtype: Dtype) -> Any:
+    """The array of nested lists of numbers next to an operand of a dtype.
+
+    Numbers of Python alone take part in type promotion as a single one does: beside float16 they
+    become float16, beside int32 floats become float32.
+
+    Args:
+      values: nested lists or tuples.
+      leaves: what they hold.
+      dtype: of the other operand.
+
+    Raises:
+      TypeError, ValueError: as `as_array`.
+    """
+    if not isinstance(dtype, np.dtype) or not all(type(leaf) in _WEAK for leaf in leaves):
+        return as_array(values)
+    widest = max(map(type, leaves), key=_WEAK.index, default=bool)
+    return as_array(values, jnp.result_type(dtype, widest))
 
 
 def abstract(shape: Sequence[Any] | None, dtype: Dtype) -> AbstractValue:

@@ -8,7 +8,6 @@ carry it along.
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -23,6 +22,7 @@ from jflow.graph import equations, internals, origin, request, stack, tracing
 from jflow.graph.carrier import carry
 from jflow.graph.dtypes import AbstractValue, Dtype, abstract_of, as_array
 from jflow.graph.host import refuse_host
+from jflow.graph.names import Names
 from jflow.graph.order import StateOrder
 from jflow.graph.primitives import (
     ResourceRef,
@@ -37,8 +37,6 @@ from jflow.graph.settle import settle
 from jflow.graph.symbolic import Symbolic
 
 graphs: stack.DefaultStack[Graph] = stack.DefaultStack()
-
-_NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\-/\\]*")
 
 
 class Tensor(Symbolic):
@@ -201,7 +199,8 @@ class Graph:
         self._operations: dict[str, Operation] = {}
         self._tensors: dict[jex.Var, Tensor] = {}
         self._homes: dict[VariableRef | ResourceRef, Operation] = {}
-        self._names: dict[str, int] = {}
+        self._values: dict[str, Tensor] = {}
+        self._names = Names()
         self._collections: dict[str, list[Any]] = {}
         self._finalized = False
         self.scopes = stack.Scopes()
@@ -356,7 +355,7 @@ class Graph:
         with self._lock:
             if self._finalized:
                 raise RuntimeError("Graph is finalized and cannot be modified.")
-            unique = self._unique(self.scopes.names + name)
+            unique = self._names.unique(self.scopes.names + name)
         tensors = tuple(self._tensors[x] for x in inputs if not isinstance(x, jex.Literal))
         data = {tensor.op for tensor in tensors}
         first = dict.fromkeys((*self.scopes.control_inputs, *after))
@@ -376,18 +375,24 @@ class Graph:
 
     def home(self, ref: VariableRef | ResourceRef) -> Operation:
         """The operation that says where a variable or resource lives."""
+        with self._lock:
+            self._take_in(ref)
         return self._homes[ref]
 
     def declare(self, ref: VariableRef | ResourceRef, op: Operation) -> None:
         """Says that `op` stands for a variable or resource."""
         self._homes[ref] = op
 
+    def declare_value(self, name: str, value: Tensor) -> None:
+        """Says that the name of a variable, as of a tensor, stands for a tensor of its value."""
+        self._values[name] = value
+
     def _take_in(self, ref: VariableRef | ResourceRef) -> None:
         if ref in self._homes:
             return
         if isinstance(ref.keeper, Graph):
             raise ValueError(f"{ref} belongs to another graph than the one being built")
-        name = self._unique(ref.name)
+        name = self._names.unique(ref.name)
         primitive = variable_p if isinstance(ref, VariableRef) else resource_p
         with request.asking_for_nothing(), request.asking_for(ref.spec):
             eqn = jex.new_jaxpr_eqn([], [], primitive, {}, jex.no_effects)
@@ -411,26 +416,7 @@ class Graph:
           ValueError: if it is not a valid name.
         """
         with self._lock:
-            return self._unique(self.scopes.names + name)
-
-    def _unique(self, name: str) -> str:
-        if not _NAME.fullmatch(name):
-            raise ValueError(
-                f"{name!r} is not a valid node name: start with a letter, digit or '.', "
-                "go on with letters, digits and any of '_.-/\\'"
-            )
-        key = name.casefold()
-        count = self._names.get(key, 0)
-        self._names[key] = count + 1
-        if not count:
-            return name
-        unique = f"{name}_{count}"
-        while unique.casefold() in self._names:
-            count += 1
-            unique = f"{name}_{count}"
-        self._names[key] = count + 1
-        self._names[unique.casefold()] = 1
-        return unique
+            return self._names.unique(self.scopes.names + name)
 
     # Looking up -------------------------------------------------------------------------------
 
@@ -452,7 +438,7 @@ class Graph:
             raise KeyError(f"the graph has no operation {name!r}") from None
 
     def get_tensor_by_name(self, name: str) -> Tensor:
-        """The tensor "operation:index".
+        """The tensor "operation:index", or a variable's value by the variable's name.
 
         Raises:
           ValueError: if the name has another form.
@@ -461,6 +447,9 @@ class Graph:
         op_name, colon, index = name.rpartition(":")
         if not colon or not index.isdigit():
             raise ValueError(f"a tensor name is 'operation:index', got {name!r}")
+        value = self._values.get(name)
+        if value is not None:
+            return value
         outputs = self.get_operation_by_name(op_name).outputs
         if int(index) >= len(outputs):
             raise KeyError(f"operation {op_name!r} has {len(outputs)} outputs, asked for {name!r}")

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
+
+import jax
+import jax.numpy as jnp
+
+from jflow.graph.dtypes import Dtype, as_operand
 
 
 class Symbolic(ABC):
@@ -20,105 +25,125 @@ class Symbolic(ABC):
     def to_tensor(self) -> Any:
         """The tensor that stands for the value."""
 
+    @property
+    @abstractmethod
+    def dtype(self) -> Dtype:
+        """Type of the elements."""
+
     @abstractmethod
     def _apply(self, fun: Callable[..., Any], *args: Any) -> Any:
         """Adds `fun` of the arguments to this value's graph."""
 
+    def _binary(self, fun: Callable[..., Any], left: Any, right: Any) -> Any:
+        """An operator of this value and another one, which may also be a list or tuple."""
+        if isinstance(left, list | tuple):
+            left = self._packed(left)
+        elif isinstance(right, list | tuple):
+            right = self._packed(right)
+        return self._apply(fun, left, right)
+
+    def _packed(self, values: Sequence[Any]) -> Any:
+        """The array of a list's values; those of Python adapt to this dtype, as single ones do."""
+        leaves = jax.tree.leaves(values)
+        if any(isinstance(leaf, Symbolic | jax.core.Tracer) for leaf in leaves):
+            return self._apply(jnp.asarray, values)
+        return as_operand(values, leaves, self.dtype)
+
     def __add__(self, other: Any) -> Any:
-        return self._apply(operator.add, self, other)
+        return self._binary(operator.add, self, other)
 
     def __radd__(self, other: Any) -> Any:
-        return self._apply(operator.add, other, self)
+        return self._binary(operator.add, other, self)
 
     def __sub__(self, other: Any) -> Any:
-        return self._apply(operator.sub, self, other)
+        return self._binary(operator.sub, self, other)
 
     def __rsub__(self, other: Any) -> Any:
-        return self._apply(operator.sub, other, self)
+        return self._binary(operator.sub, other, self)
 
     def __mul__(self, other: Any) -> Any:
-        return self._apply(operator.mul, self, other)
+        return self._binary(operator.mul, self, other)
 
     def __rmul__(self, other: Any) -> Any:
-        return self._apply(operator.mul, other, self)
+        return self._binary(operator.mul, other, self)
 
     def __truediv__(self, other: Any) -> Any:
-        return self._apply(operator.truediv, self, other)
+        return self._binary(operator.truediv, self, other)
 
     def __rtruediv__(self, other: Any) -> Any:
-        return self._apply(operator.truediv, other, self)
+        return self._binary(operator.truediv, other, self)
 
     def __floordiv__(self, other: Any) -> Any:
-        return self._apply(operator.floordiv, self, other)
+        return self._binary(operator.floordiv, self, other)
 
     def __rfloordiv__(self, other: Any) -> Any:
-        return self._apply(operator.floordiv, other, self)
+        return self._binary(operator.floordiv, other, self)
 
     def __mod__(self, other: Any) -> Any:
-        return self._apply(operator.mod, self, other)
+        return self._binary(operator.mod, self, other)
 
     def __rmod__(self, other: Any) -> Any:
-        return self._apply(operator.mod, other, self)
+        return self._binary(operator.mod, other, self)
 
     def __pow__(self, other: Any) -> Any:
-        return self._apply(operator.pow, self, other)
+        return self._binary(operator.pow, self, other)
 
     def __rpow__(self, other: Any) -> Any:
-        return self._apply(operator.pow, other, self)
+        return self._binary(operator.pow, other, self)
 
     def __matmul__(self, other: Any) -> Any:
-        return self._apply(operator.matmul, self, other)
+        return self._binary(operator.matmul, self, other)
 
     def __rmatmul__(self, other: Any) -> Any:
-        return self._apply(operator.matmul, other, self)
+        return self._binary(operator.matmul, other, self)
 
     def __and__(self, other: Any) -> Any:
-        return self._apply(operator.and_, self, other)
+        return self._binary(operator.and_, self, other)
 
     def __rand__(self, other: Any) -> Any:
-        return self._apply(operator.and_, other, self)
+        return self._binary(operator.and_, other, self)
 
     def __or__(self, other: Any) -> Any:
-        return self._apply(operator.or_, self, other)
+        return self._binary(operator.or_, self, other)
 
     def __ror__(self, other: Any) -> Any:
-        return self._apply(operator.or_, other, self)
+        return self._binary(operator.or_, other, self)
 
     def __xor__(self, other: Any) -> Any:
-        return self._apply(operator.xor, self, other)
+        return self._binary(operator.xor, self, other)
 
     def __rxor__(self, other: Any) -> Any:
-        return self._apply(operator.xor, other, self)
+        return self._binary(operator.xor, other, self)
 
     def __lshift__(self, other: Any) -> Any:
-        return self._apply(operator.lshift, self, other)
+        return self._binary(operator.lshift, self, other)
 
     def __rlshift__(self, other: Any) -> Any:
-        return self._apply(operator.lshift, other, self)
+        return self._binary(operator.lshift, other, self)
 
     def __rshift__(self, other: Any) -> Any:
-        return self._apply(operator.rshift, self, other)
+        return self._binary(operator.rshift, self, other)
 
     def __rrshift__(self, other: Any) -> Any:
-        return self._apply(operator.rshift, other, self)
+        return self._binary(operator.rshift, other, self)
 
     def __divmod__(self, other: Any) -> Any:
-        return self._apply(divmod, self, other)
+        return self._binary(divmod, self, other)
 
     def __rdivmod__(self, other: Any) -> Any:
-        return self._apply(divmod, other, self)
+        return self._binary(divmod, other, self)
 
     def __lt__(self, other: Any) -> Any:
-        return self._apply(operator.lt, self, other)
+        return self._binary(operator.lt, self, other)
 
     def __le__(self, other: Any) -> Any:
-        return self._apply(operator.le, self, other)
+        return self._binary(operator.le, self, other)
 
     def __gt__(self, other: Any) -> Any:
-        return self._apply(operator.gt, self, other)
+        return self._binary(operator.gt, self, other)
 
     def __ge__(self, other: Any) -> Any:
-        return self._apply(operator.ge, self, other)
+        return self._binary(operator.ge, self, other)
 
     def __neg__(self) -> Any:
         return self._apply(operator.neg, self)

@@ -9,7 +9,6 @@ from jflow.ops.arrays import identity as identity
 from jflow.ops.arrays import no_op as no_op
 from jflow.ops.arrays import placeholder as placeholder
 from jflow.ops.counting import count_up_to as count_up_to
-from jflow.ops.decoding import SparseTensor as SparseTensor
 from jflow.ops.decoding import as_string as as_string
 from jflow.ops.decoding import cast as cast
 from jflow.ops.decoding import decode_csv as decode_csv
@@ -57,6 +56,8 @@ from jflow.ops.scatter import scatter_nd_sub as scatter_nd_sub
 from jflow.ops.scatter import scatter_nd_update as scatter_nd_update
 from jflow.ops.scatter import scatter_sub as scatter_sub
 from jflow.ops.scatter import scatter_update as scatter_update
+from jflow.ops.sparse import SparseTensor as SparseTensor
+from jflow.ops.sparse import refuse_sparse as refuse_sparse
 from jflow.ops.state import assign as assign
 from jflow.ops.state import assign_add as assign_add
 from jflow.ops.state import assign_sub as assign_sub

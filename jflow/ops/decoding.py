@@ -8,35 +8,22 @@ kept there, because nothing goes to a device.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
 from jflow.graph import Dtype, Graph, HostArray, Tensor, as_dtype, string
 from jflow.graph import get_default_graph as _default_graph
-from jflow.graph.calls import call
+from jflow.graph.calls import call, plain
 from jflow.graph.dims import unknown_dim
 from jflow.graph.dtypes import AbstractValue, abstract, as_array, host_abstract, host_dtype
 from jflow.graph.host import Array, HostDtype, as_strings
 from jflow.graph.stack import decodes_eagerly
+from jflow.ops.sparse import SparseTensor
 from jflow.records import DECODERS, Column, Feature, VarLenFeature, as_columns
 
 _INT64 = np.dtype(np.int64)
-
-
-class SparseTensor(NamedTuple):
-    """A tensor of which only some elements are there.
-
-    Attributes:
-      indices: i64[n, rank], where they are, on the host.
-      values: dtype[n], the elements.
-      dense_shape: i64[rank], the shape of the whole, on the host.
-    """
-
-    indices: Tensor
-    values: Tensor
-    dense_shape: Tensor
 
 
 def cast(x: Any, dtype: Any, name: str = "Cast") -> Tensor:
@@ -92,9 +79,9 @@ def decode_csv(
     lines = _strings(graph, records)
     defaults = [_default(graph, value) for value in record_defaults]
     attributes: dict[str, Any] = {
-        "field_delim": field_delim,
+        "field_delim": _text(field_delim, "field_delim"),
         "use_quote_delim": use_quote_delim,
-        "na_value": na_value,
+        "na_value": _text(na_value, "na_value"),
     }
     if select_cols is not None:
         attributes["select_cols"] = [int(column) for column in select_cols]
@@ -138,7 +125,7 @@ def string_split(
     """
     graph = _graph_for(source)
     strings = _strings(graph, source)
-    attributes = {"delimiter": delimiter, "skip_empty": skip_empty}
+    attributes = {"delimiter": _text(delimiter, "delimiter"), "skip_empty": skip_empty}
     parts = _call(graph, "string_split", [strings], lambda: _sparse(string), name, **attributes)
     return SparseTensor(*parts)
 
@@ -166,13 +153,14 @@ def string_join(inputs: Sequence[Any], separator: str = "", name: str = "StringJ
     if not inputs:
         raise ValueError("expected at least one tensor of strings to join, got none")
     graph = _graph_for(*inputs)
+    attributes = {"separator": _text(separator, "separator")}
     strings = [_strings(graph, value) for value in inputs]
     shape = next((tensor.shape for tensor in strings if tensor.shape != ()), ())
 
     def avals() -> list[AbstractValue]:
         return [abstract(shape, string)]
 
-    return _call(graph, "string_join", strings, avals, name, separator=separator)[0]
+    return _call(graph, "string_join", strings, avals, name, **attributes)[0]
 
 
 def string_strip(input: Any, name: str = "StringStrip") -> Tensor:  # noqa: A002 - TensorFlow's name
@@ -193,6 +181,7 @@ def substr(input: Any, pos: Any, len: Any, name: str = "Substr", unit: str = "BY
     """
     graph = _graph_for(input, pos, len)
     strings = _strings(graph, input)
+    unit = _text(unit, "unit")
     places = [_on_host(graph, value) for value in (pos, len)]
     return _call(graph, "substr", [strings, *places], lambda: [strings.aval], name, unit=unit)[0]
 
@@ -298,6 +287,7 @@ def _column_avals(batch: Sequence[Any], column: Column) -> list[AbstractValue]:
 def _decode(function: str, contents: Any, channels: int, name: str) -> Tensor:
     graph = _graph_for(contents)
     strings = _strings(graph, contents)
+    channels = plain(function, "channels", channels)
 
     def avals() -> list[AbstractValue]:
         shape = (unknown_dim("h"), unknown_dim("w"), channels or unknown_dim("c"))
@@ -375,6 +365,13 @@ def _strings(graph: Graph | None, value: Any) -> Any:
     if tensor.dtype != string:
         raise TypeError(f"expected strings, got {tensor!r}")
     return tensor
+
+
+def _text(value: Any, what: str) -> str:
+    """A text that the graph has to know. Raises TypeError if it is something else."""
+    if isinstance(value, str | bytes):
+        return value if isinstance(value, str) else value.decode()
+    raise TypeError(f"{what} is text that is known when the graph is built, got {value!r:.80}")
 
 
 def _number(dtype: Any) -> np.dtype[Any]:

@@ -66,6 +66,7 @@ class Structure:
     def __init__(self, dtypes: Any, shapes: Any = None, names: Sequence[str] | None = None) -> None:
         self._tree: Any = None
         self._is_named = names is not None
+        self._is_single = jax.tree.structure(dtypes) == _LEAF
         if _is_flat(dtypes):
             leaves = [*dtypes]
             sizes = _in_sequence(shapes, len(leaves))
@@ -98,6 +99,8 @@ class Structure:
                 raise ValueError(f"expected a dict of {[*self.names]}, got {got}")
             return [value[name] for name in self.names]
         if self._tree is not None:
+            if self._is_single:
+                return [_unnamed(value)]
             try:
                 leaves: list[Any] = self._tree.flatten_up_to(value)
                 return leaves
@@ -106,8 +109,18 @@ class Structure:
         if isinstance(value, list | tuple) and len(value) == n_parts:
             return [*value]
         if n_parts == 1:
-            return [value]
+            return [_unnamed(value)]
+        _unnamed(value)
         raise ValueError(f"expected a sequence of {n_parts} components, got {value!r:.80}")
+
+    def element(self, vals: Any) -> Any:
+        """The element, or batch, that the operand of an enqueue stands for.
+
+        There a list or tuple of one is the components of an element of one, as in TensorFlow, also
+        if the dtypes are a single dtype. `flatten` takes it for the component itself then.
+        """
+        is_components = isinstance(vals, list | tuple) and len(vals) == 1
+        return vals[0] if is_components and self._is_single else vals
 
     def unflatten(self, components: Sequence[Any]) -> Any:
         """The element that components make up."""
@@ -116,6 +129,16 @@ class Structure:
         if self._tree is not None:
             return jax.tree.unflatten(self._tree, components)
         return components[0] if len(components) == 1 else [*components]
+
+
+def _unnamed(value: Any) -> Any:
+    """The value. Raises ValueError if it is a dict, which names components."""
+    if isinstance(value, dict):
+        raise ValueError(
+            f"got a dict of {[*value]} for components that have no names; make the queue with "
+            "names= or with a dict of dtypes, or enqueue a tuple of components"
+        )
+    return value
 
 
 def _is_flat(dtypes: Any) -> bool:

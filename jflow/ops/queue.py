@@ -11,12 +11,13 @@ import numpy as np
 
 from jflow.errors import OutOfRangeError
 from jflow.graph import Tensor, as_array, carry, restore, string
-from jflow.graph.dims import may_be, unknown_dim
+from jflow.graph.dims import is_known, may_be, unknown_dim
 from jflow.graph.dtypes import abstract
 from jflow.graph.primitives import placeholder_p
 from jflow.ops.elements import Part, Structure
 from jflow.ops.live_steps import Build, LiveSteps
 from jflow.ops.resource import Handle
+from jflow.ops.sparse import refuse_sparse
 from jflow.ops.streams import MAX_AHEAD_BYTES, QueueReader, QueueWriter
 from jflow.resources import QueueSpec
 
@@ -94,9 +95,15 @@ class QueueBase(Handle):
         Of a live queue it is done at once, as by `put`, or as part of the `jflow.function` that it
         is in; that goes for all operations of a queue.
 
+        Args:
+          vals: the element. A list or tuple of one is the components of an element of one, as in
+            TensorFlow; to `put` it is the component itself if `dtypes` is a single dtype.
+          name: name of the operation.
+
         Raises:
           ValueError, TypeError: if the element has another structure, dtype or shape.
         """
+        vals = self._structure.element(vals)
         if self._acts_at_once:
             return self.put(vals)
         return self._put("queue.enqueue", vals, name or f"{self._title}_enqueue")
@@ -104,9 +111,14 @@ class QueueBase(Handle):
     def enqueue_many(self, vals: Any, name: str | None = None) -> Any:
         """An operation that adds the rows of a batch one by one, each as soon as there is room.
 
+        Args:
+          vals: a batch of each component, in the structure that `enqueue` takes.
+          name: name of the operation.
+
         Raises:
           ValueError, TypeError: if the batch has another structure, dtype or shape.
         """
+        vals = self._structure.element(vals)
         if self._acts_at_once:
             return self.put_many(vals)
         return self._put("queue.enqueue_many", vals, name or f"{self._title}_enqueue_many")
@@ -279,11 +291,15 @@ class QueueBase(Handle):
         """Adds an enqueue; gives the operation in graph code."""
         batch = function.endswith("_many")
         tensors: list[Tensor] = []
-        for part, value in zip(self._structure.parts, self._structure.flatten(vals), strict=True):
+        values = self._structure.flatten(vals)
+        refuse_sparse(values, repr(self))
+        for part, value in zip(self._structure.parts, values, strict=True):
             is_priority = self._by_priority and not tensors
             tensor = self._operand(value, _widened(value) if is_priority else part.dtype)
             _check_shape(self, part, tensor.shape, batch)
             tensors.append(tensor)
+        if batch:
+            _check_rows(self, tensors)
         attributes = {"by_priority": True} if self._by_priority else {}
         added = self._act(function, tensors, [], name, attributes)
         return None if self._is_traced else added
@@ -333,6 +349,8 @@ class QueueBase(Handle):
             array = as_array(leaf, part.dtype, on_host=True)
             _check_shape(self, part, array.shape, n_batch_dims > 0)
             arrays.append(carry(array))
+        if n_batch_dims:
+            _check_rows(self, arrays)
         return arrays
 
     def _element(self, arrays: Sequence[Any]) -> Any:
@@ -460,3 +478,22 @@ def _check_shape(queue: QueueBase, part: Part, shape: Any, is_batch: bool) -> No
             f"expected {'a batch' if is_batch else 'an element'} of shape {wanted} for {queue!r}, "
             f"got {tuple(shape)}"
         )
+
+
+def _check_rows(queue: QueueBase, batches: Sequence[Any]) -> None:
+    """Refuses components of a batch that cannot have the same number of rows."""
+    shapes = [batch.shape for batch in batches]
+    for i, shape in enumerate(shapes):
+        if shape == ():
+            raise ValueError(
+                f"a batch has a first dimension, its rows, but component {i} for {queue!r} is a "
+                "scalar"
+            )
+    sizes = {i: shape[0] for i, shape in enumerate(shapes) if shape and is_known(shape[0])}
+    for i, size in sizes.items():
+        first = next(iter(sizes))
+        if size != sizes[first]:
+            raise ValueError(
+                f"components of a batch for {queue!r} need the same number of rows: component {i} "
+                f"has {size}, component {first} has {sizes[first]}"
+            )

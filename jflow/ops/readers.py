@@ -90,9 +90,20 @@ class ReaderBase(Handle):
         return self._call("reader.serialize", [], [abstract((), string)], name).outputs[0]
 
     def restore_state(self, state: Any, name: str | None = None) -> Operation:
-        """An operation that goes on where `state` was taken."""
+        """An operation that goes on where `state` was taken.
+
+        Args:
+          state: string[], what `serialize_state` gave.
+          name: name of the operation.
+
+        Raises:
+          TypeError, ValueError: if it is no single string.
+        """
         name = name or f"{self._title}_RestoreState"
-        return self._call("reader.restore", [self._tensor(state, string)], [], name)
+        tensor = self._tensor(state, string)
+        if not may_be((), tensor.shape):
+            raise ValueError(f"{self!r} is restored from one string, got {tensor!r}")
+        return self._call("reader.restore", [tensor], [], name)
 
     def _read(
         self,

@@ -11,7 +11,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jflow.graph import Operation, control_dependencies
+from jflow.graph import Operation, Tensor, control_dependencies
+from jflow.graph.dims import declared, is_known, is_static, may_be
+from jflow.graph.host import refuse_host
 from jflow.ops.variable import Variable
 
 Body = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
@@ -50,7 +52,7 @@ def scatter_update(ref: Variable, indices: Any, updates: Any, name: str = "Scatt
     Args:
       ref: T[m, *row].
       indices: integers of any shape; where one occurs twice, either update may win.
-      updates: T[*indices.shape, *row], or what broadcasts to it.
+      updates: T[*indices.shape, *row], or a scalar for all of it.
       name: name for the operation.
 
     Returns:
@@ -58,7 +60,8 @@ def scatter_update(ref: Variable, indices: Any, updates: Any, name: str = "Scatt
 
     Raises:
       TypeError, ValueError: if dtypes or shapes do not fit.
-      InvalidArgumentError: in the step, if an index is out of range.
+      InvalidArgumentError: in the step, if an index is out of range, or if only the step tells
+        that the updates are of another shape.
     """
     return _scatter(ref, indices, updates, _ROWS["set"], 1, name)
 
@@ -127,15 +130,38 @@ def _scatter(
     indices have components."""
     if not isinstance(ref, Variable):
         raise TypeError(f"expected a variable to update, got {ref!r}")
+    if not is_static(ref.shape):
+        raise ValueError(
+            f"{ref!r} was made with validate_shape=False and may change its size, so no rows of it "
+            "can be updated; assign the whole value"
+        )
     where = ref.operand(indices)
     if not jnp.issubdtype(where.dtype, jnp.integer):
         raise TypeError(f"indices into {ref!r} must be integers, got {where.dtype.name}")
     values = ref.operand(updates, ref.dtype)
     if jnp.promote_types(values.dtype, ref.dtype) != ref.dtype:
         raise TypeError(f"updates of {ref!r} have dtype {values.dtype.name}; convert them first")
+    if isinstance(where, Tensor):
+        refuse_host(where, name)
+    is_rows = depth is not None
     depth = depth or (where.shape or (0,))[-1]
-    if not 1 <= depth <= ref.ndim:
+    if not is_known(depth) or not 1 <= depth <= ref.ndim:
         raise ValueError(f"indices of shape {where.shape} do not fit {ref!r}")
+    n_dims = where.ndim if is_rows else where.ndim - 1
+    if not (is_rows and values.shape == ()):
+        values = _checked(ref, where, values, (*where.shape[:n_dims], *ref.shape[depth:]), n_dims)
     checks = ref.check_indices(where, ref.shape[:depth]) if 0 not in where.shape else None
     with control_dependencies([checks] if isinstance(checks, Operation) else []):
         return ref.update(body, where, values, name=name)
+
+
+def _checked(ref: Variable, where: Any, values: Any, wanted: tuple[Any, ...], n_dims: int) -> Any:
+    """The updates, of which the step checks the shape if it may be another than the wanted one."""
+    if values.shape == wanted:
+        return values
+    if not may_be(wanted, values.shape):
+        raise ValueError(
+            f"indices of shape {declared(where.shape)} into {ref!r} need updates of shape "
+            f"{declared(wanted)}, got {declared(values.shape)}"
+        )
+    return ref.check_shape(values, wanted, "cannot scatter into", where, n_dims)

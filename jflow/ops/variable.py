@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Any
 
 import jax
@@ -18,22 +17,20 @@ from jflow.graph import (
     Symbolic,
     Tensor,
     VariableRef,
-    as_dtype,
     internals,
-    is_host,
     live,
     origin,
-    request,
-    string,
 )
 from jflow.graph import get_default_graph as _default_graph
 from jflow.graph.completion import visible
+from jflow.graph.dims import is_known, is_static, is_symbol, may_be, unknown_sizes
 from jflow.graph.dtypes import as_array
-from jflow.graph.equations import shape_of
 from jflow.graph.primitives import assign_p, check_p, read_p, update_p, variable_p
-from jflow.graph.tracing import is_fixed
+from jflow.ops.bodies import body_of
 from jflow.ops.indices import report_indices
+from jflow.ops.initial import check_initial, initial_tensor
 from jflow.ops.preview import preview
+from jflow.ops.sizes import checked
 
 GLOBAL_VARIABLES = "variables"
 LOCAL_VARIABLES = "local_variables"
@@ -59,10 +56,12 @@ class Variable(Symbolic):
         without a name is shared with nobody.
       dtype: wanted dtype, or None for the initial value's.
       collections: of the graph that list it, the global variables if None; a live variable is in
-        none.
+        none. The trainable variables list it as well if it is trainable.
+      validate_shape: whether the shape stays that of the initial value, which must be known then.
+        Else an assignment may change its sizes, but not its rank; in graph code only.
 
     Raises:
-      TypeError, ValueError: if there is no proper initial value.
+      TypeError, ValueError: if there is no proper initial value, or its shape is not known.
       InvalidArgumentError: if it is live and exists with another shape or dtype.
     """
 
@@ -73,31 +72,39 @@ class Variable(Symbolic):
         name: str | None = None,
         dtype: Any = None,
         collections: Sequence[str] | None = None,
+        validate_shape: bool = True,
     ) -> None:
         if initial_value is None:
             raise ValueError(f"variable {name or ''!r} needs an initial value")
         self.trainable = trainable
         keeper = live.current()
         if keeper is None:
-            self._define(_default_graph(), initial_value, name or "Variable", dtype)
-            for key in (GLOBAL_VARIABLES,) if collections is None else collections:
+            name = name or "Variable"
+            self._define(_default_graph(), initial_value, name, dtype, validate_shape)
+            for key in _listing(collections, trainable):
                 self.graph.add_to_collection(key, self)
-            if trainable:
-                self.graph.add_to_collection(TRAINABLE_VARIABLES, self)
+        elif not validate_shape:
+            raise ValueError(
+                f"variable {name or ''!r} is live and cannot have validate_shape=False: functions "
+                "are compiled for the sizes of live variables; make it in graph code"
+            )
         else:
             self._come_alive(keeper, initial_value, name, dtype)
 
-    def _define(self, graph: Graph, initial_value: Any, name: str, dtype: Any) -> None:
+    def _define(
+        self, graph: Graph, initial_value: Any, name: str, dtype: Any, validate_shape: bool
+    ) -> None:
         """Becomes part of a graph."""
         # Reading and initializing later must not wait for the control inputs of this block.
         with graph.scopes.replaced(control_inputs=()):
             value = initial_value() if callable(initial_value) else initial_value
-            self.initial_value = _initial_tensor(graph, value, dtype, name)
+            self.initial_value = initial_tensor(graph, value, dtype, name, validate_shape)
+            shape = self.initial_value.shape
             self._op: Operation | None = graph.add(variable_p, [], [], name=name)
             self._ref = VariableRef(
                 self._op.name,
                 graph.scopes.container,
-                self.initial_value.shape,
+                shape if validate_shape else unknown_sizes(len(shape)),
                 self.initial_value.dtype,
                 self._op.spec,
                 graph,
@@ -107,6 +114,7 @@ class Variable(Symbolic):
                 tensor = self._write(assign_p, [self.initial_value], "Assign")
                 self.initializer: Operation = tensor.op
                 self._value: Tensor = self._read("read")
+            graph.declare_value(self.name, self._value)
 
     def _come_alive(
         self, keeper: live.LiveKeeper, initial_value: Any, name: str | None, dtype: Any
@@ -124,7 +132,7 @@ class Variable(Symbolic):
             aval = jax.eval_shape(initial)
         else:
             aval = initial = as_array(initial, dtype)
-        _check_initial(aval, dtype, name or "")
+        check_initial(aval, dtype, name or "")
         name = scopes.names + name if name else keeper.unnamed()
         # A graph of its own, for the blocks around may want to see an operation.
         spec = Graph().add(variable_p, [], [], name=name).spec
@@ -158,7 +166,14 @@ class Variable(Symbolic):
     @property
     def shape(self) -> tuple[int, ...]:
         """Size of each dimension."""
-        return self._ref.shape
+        # What was read tells the sizes of a variable that may change them.
+        shape: tuple[int, ...] = self._value.shape if self._is_varying else self._ref.shape
+        return shape
+
+    @property
+    def _is_varying(self) -> bool:
+        """Whether an assignment may change its sizes."""
+        return self._op is not None and not is_static(self._ref.shape)
 
     @property
     def dtype(self) -> Dtype:
@@ -222,15 +237,27 @@ class Variable(Symbolic):
 
         Raises:
           ValueError: if the shape differs.
+          InvalidArgumentError: in the step, if only that tells the shape.
           TypeError: if the dtype differs.
         """
         operand = self._operand(value)
-        if operand.shape != self.shape:
+        if not may_be(self.shape, operand.shape):
             raise ValueError(
                 f"cannot assign a value of shape {operand.shape} to {self._ref} "
                 f"of shape {self.shape}"
             )
+        if self._is_varying:
+            operand = self._of_rank(operand)
+        else:
+            operand = self.check_shape(operand, self.shape, "cannot assign to")
         return self._write(assign_p, [operand], name)
+
+    def _of_rank(self, operand: Any) -> Any:
+        """The operand of an assignment that may change the sizes, with the rank checked."""
+        # A sum of sizes could not be told from an argument of the program that assigns.
+        if operand.shape is not None and all(is_known(x) or is_symbol(x) for x in operand.shape):
+            return operand
+        return self.check_shape(operand, unknown_sizes(self.ndim), "cannot assign to")
 
     def assign_add(self, delta: Any, name: str = "AssignAdd") -> Any:
         """Adds to the value in one atomic turn; returns and raises as `assign`."""
@@ -248,13 +275,32 @@ class Variable(Symbolic):
             self.initializer.run({self.initial_value: value}, session)
 
     def _fitting(self, value: Any) -> Any:
-        """An operand that broadcasts to the variable's shape."""
+        """An operand that broadcasts to the variable's shape; has it if its own is not known."""
+        self._check_fixed()
         operand = self._operand(value)
-        if jnp.broadcast_shapes(self.shape, operand.shape) != self.shape:
+        has_sizes = is_static(operand.shape)
+        if not has_sizes and may_be(self.shape, operand.shape):
+            return self.check_shape(operand, self.shape, "cannot update")
+        if not has_sizes or jnp.broadcast_shapes(self.shape, operand.shape) != self.shape:
             raise ValueError(
                 f"an update of shape {operand.shape} does not fit {self._ref} of shape {self.shape}"
             )
         return operand
+
+    def check_shape(
+        self, value: Any, shape: tuple[Any, ...], what: str, like: Any = None, leading: int = 0
+    ) -> Any:
+        """An operand of an update here, of which the step checks the shape; see `checked`."""
+        if value.shape == shape:
+            return value
+        return checked(self._graph_of((value,)), value, shape, self._ref, what, like, leading)
+
+    def _check_fixed(self) -> None:
+        if self._is_varying:
+            raise ValueError(
+                f"{self._ref} may change its size and cannot be updated in place; assign the whole "
+                "value: v.assign(v + delta)"
+            )
 
     def update(self, fun: Callable[..., Any], *operands: Any, name: str = "Update") -> Any:
         """Sets the value to `fun` of the old one and the operands, in one atomic turn.
@@ -270,10 +316,9 @@ class Variable(Symbolic):
         Raises:
           TypeError, ValueError: if it gives something else, or does not take the operands.
         """
+        self._check_fixed()
         given = [self.operand(operand) for operand in operands]
-        shapes = tuple(_shape_of(operand) for operand in given)
-        # A library's function is the same each time; a user's may use what changes.
-        body = (_known_body if is_fixed(fun) else _body)(fun, self._ref.aval, shapes)
+        body = body_of(fun, self._ref.aval, given)
         new = body.out_avals
         if [(x.shape, x.dtype) for x in new] != [(self.shape, self.dtype)]:
             raise ValueError(
@@ -323,6 +368,11 @@ class Variable(Symbolic):
         return self if written is None else written
 
     def _bind(self, primitive: jex.Primitive, inputs: Sequence[Any], **params: Any) -> Any:
+        if self._is_varying:
+            raise ValueError(
+                f"{self._ref} may change its size and cannot be used in a function that is traced; "
+                "pass its value as an argument, and assign what the function returns"
+            )
         # No derivative goes through state, as in graph code.
         values = map(jax.lax.stop_gradient, inputs)
         return primitive.bind(*values, variable=self._ref, **params)
@@ -417,7 +467,12 @@ def _add(
     **params: Any,
 ) -> Tensor:
     atoms = [tensor.var for tensor in inputs]
-    return graph.add(primitive, atoms, [ref.aval], name=name, variable=ref, **params).outputs[0]
+    aval = ref.aval
+    if not is_static(ref.shape):
+        # Between two operations another may change the sizes, so each has symbols of its own.
+        sizes = inputs[0].shape if primitive is assign_p else unknown_sizes(len(ref.shape))
+        aval = jax.core.ShapedArray(sizes, ref.dtype)
+    return graph.add(primitive, atoms, [aval], name=name, variable=ref, **params).outputs[0]
 
 
 def _line() -> dict[str, str]:
@@ -425,46 +480,9 @@ def _line() -> dict[str, str]:
     return {"line": origin.describe(origin.user_place())} if internals.is_tracing() else {}
 
 
-def _shape_of(operand: Any) -> jax.ShapeDtypeStruct:
-    if isinstance(operand, Tensor):
-        return shape_of(operand.aval)
-    return jax.ShapeDtypeStruct(operand.shape, operand.dtype)
-
-
-def _body(
-    fun: Callable[..., Any], old: jax.core.ShapedArray, operands: tuple[jax.ShapeDtypeStruct, ...]
-) -> jex.ClosedJaxpr:
-    """The program of an update."""
-    # It runs where the variable is, whatever the blocks around the first use of it ask for.
-    with request.asking_for_nothing():
-        body = jax.make_jaxpr(fun)(shape_of(old), *operands)
-    if any(isinstance(value, jax.core.Tracer) for value in body.consts):
-        raise TypeError(
-            f"the update {fun!r} uses a traced value from outside; pass it as an operand: "
-            "update(lambda old, x: ..., x)"
-        )
-    return body
-
-
-_known_body = lru_cache(maxsize=1024)(_body)
-
-
-def _initial_tensor(graph: Graph, value: Any, dtype: Any, name: str) -> Tensor:
-    if value is None:
-        raise ValueError(f"variable {name!r} needs an initial value")
-    if not isinstance(value, Symbolic):
-        tensor = graph.constant(value, dtype, name=f"{name}/initial_value")
-    else:
-        tensor = graph.as_tensor(value)
-    _check_initial(tensor, dtype, name)
-    return tensor
-
-
-def _check_initial(value: Any, dtype: Any, name: str) -> None:
-    if is_host(value) or value.dtype is string:
-        raise TypeError(f"variable {name!r} cannot hold strings, only what XLA computes with")
-    if dtype is not None and value.dtype != as_dtype(dtype):
-        raise TypeError(
-            f"variable {name!r} is asked for as {as_dtype(dtype)}, "
-            f"its initial value has dtype {value.dtype}"
-        )
+def _listing(collections: Sequence[str] | None, trainable: bool) -> dict[str, None]:
+    """The collections that list a variable, each once."""
+    if isinstance(collections, str):
+        raise TypeError(f"collections is a list of names, got the text {collections!r}")
+    keys = (GLOBAL_VARIABLES,) if collections is None else tuple(collections)
+    return dict.fromkeys((*keys, TRAINABLE_VARIABLES) if trainable else keys)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from jflow.graph import HostArray, Operation, Tensor
-from jflow.graph.dims import is_known
+from jflow.graph.dims import is_known, is_symbol
 
 _SYMBOL = re.compile(r"[A-Za-z_]\w*")
 
@@ -44,7 +44,7 @@ def _teach(teachers: dict[str, Tensor], tensor: Tensor) -> None:
     """Notes the sizes that a program can learn from a tensor."""
     if not isinstance(tensor.aval, HostArray):
         for dim in _dims([tensor]):
-            if not is_known(dim) and _SYMBOL.fullmatch(str(dim)):
+            if is_symbol(dim):
                 teachers.setdefault(str(dim), tensor)
 
 

@@ -27,12 +27,14 @@ import numpy as np
 
 from jflow.cluster import Device
 from jflow.graph import Operation, ResourceRef, Tensor, VariableRef
+from jflow.graph.dims import is_known
 from jflow.graph.host import as_strings
 from jflow.graph.primitives import HOMES, check_p, constant_p, group_p, is_on_host, may_wait
 from jflow.partition.prune import control_sources
 from jflow.partition.sizes import needs
-from jflow.partition.state import StateUse, analyse
+from jflow.partition.state import StateUse, analyse, varying_reads
 from jflow.plan import (
+    VARYING,
     Call,
     Feed,
     Fetch,
@@ -295,6 +297,10 @@ def _pieces(group: Sequence[Operation], max_segment_ops: int) -> Iterator[tuple[
         yield tuple(group[start : start + size])
 
 
+def _sizes(ref: VariableRef) -> tuple[int, ...]:
+    return tuple(size if is_known(size) else VARYING for size in ref.shape)
+
+
 def _producer(value: _Value) -> Operation:
     return value.op if isinstance(value, Tensor) else value
 
@@ -353,10 +359,12 @@ class _PlanBuilder:
         fed: Collection[Tensor],
         lower: Callable[[Segment], Program],
     ) -> None:
+        arriving = varying_reads(ops, needed)
         inside = {tensor for op in ops for tensor in op.outputs if tensor not in fed}
+        inside.difference_update(arriving)
         inputs = tuple(tensor for tensor in needed if tensor not in inside)
         leaving = [t for op in ops for t in op.outputs if t in escaping]
-        state: StateUse = analyse(ops, leaving)
+        state: StateUse = analyse(ops, leaving, arriving)
         segment = Segment(self.device, ops, state.reads, inputs, state.writes, tuple(state.outputs))
         self.add(
             stage,
@@ -377,7 +385,7 @@ class _PlanBuilder:
             self.device,
             len(self._slots),
             tuple(
-                VariableSpec(VariableKey(ref.container, ref.name), ref.dtype.name, ref.shape)
+                VariableSpec(VariableKey(ref.container, ref.name), ref.dtype.name, _sizes(ref))
                 for ref in self._variables
             ),
             tuple(tuple(self._stages.get(stage, ())) for stage in range(self.n_stages)),

@@ -7,10 +7,12 @@ own buffer, held for as long as the step needs it; so is a written value that st
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
+from jflow.errors import InvalidArgumentError
 from jflow.graph import Operation, Tensor, VariableRef
+from jflow.graph.dims import is_static
 from jflow.graph.primitives import ACCESSES, initialize_p, read_p, update_p
 
 
@@ -43,12 +45,33 @@ class StateUse:
         return tuple(self.written)
 
 
-def analyse(ops: Sequence[Operation], leaving: Sequence[Tensor]) -> StateUse:
+def varying_reads(ops: Sequence[Operation], needed: Collection[Tensor]) -> tuple[Tensor, ...]:
+    """The reads of variables of changing size that operations of their own segment need.
+
+    Each has symbols of its own for the sizes that it found, so it is an input of its own of the
+    program, filled when the turn begins.
+    """
+    return tuple(
+        op.outputs[0]
+        for op in ops
+        if op.eqn.primitive is read_p
+        and not is_static(op.outputs[0].shape)
+        and op.outputs[0] in needed
+    )
+
+
+def analyse(
+    ops: Sequence[Operation], leaving: Sequence[Tensor], arriving: Collection[Tensor] = ()
+) -> StateUse:
     """How the operations of a segment use variables.
 
     Args:
       ops: the segment, in the graph's order.
       leaving: its tensors that something outside needs.
+      arriving: reads that the segment takes as inputs, see `varying_reads`.
+
+    Raises:
+      InvalidArgumentError: if one of these comes after a write.
     """
     use = StateUse()
     consumed = {tensor for op in ops for tensor in op.inputs}
@@ -59,7 +82,11 @@ def analyse(ops: Sequence[Operation], leaving: Sequence[Tensor]) -> StateUse:
         ref: VariableRef = op.eqn.params["variable"]
         (tensor,) = op.outputs
         current = use.written.get(ref)
-        if op.eqn.primitive is read_p:
+        if tensor in arriving:
+            _check_first(op, ref, current)
+            use.before.append((ref, tensor))
+            takes_old = False
+        elif op.eqn.primitive is read_p:
             value_of[tensor] = current
             takes_old = tensor in consumed
         else:
@@ -70,8 +97,19 @@ def analyse(ops: Sequence[Operation], leaving: Sequence[Tensor]) -> StateUse:
         if takes_old and current is None:
             use.read[ref] = None
     for tensor in leaving:
-        _classify(use, tensor, value_of)
+        if tensor not in arriving:
+            _classify(use, tensor, value_of)
     return use
+
+
+def _check_first(op: Operation, ref: VariableRef, written: Tensor | None) -> None:
+    if written is not None:
+        raise InvalidArgumentError(
+            f"{op.name!r} reads {ref}, whose size may change, after {written.op.name!r} has set it "
+            "in the same step, and the step computes with what it reads; use the value that the "
+            "assignment gives, or read it in the next step",
+            op=op.name,
+        )
 
 
 def _classify(use: StateUse, tensor: Tensor, value_of: dict[Tensor, Tensor | None]) -> None:

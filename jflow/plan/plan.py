@@ -29,9 +29,19 @@ class VariableKey:
         return f"variable {self.name!r} (container {self.container!r})"
 
 
+VARYING = 2**64 - 1
+"""In the shape of a variable: a size that assignments may change."""
+
+
 @dataclass(frozen=True)
 class VariableSpec:
-    """A variable as a plan uses it; `dtype` is its name, such as "float32"."""
+    """A variable as a plan uses it.
+
+    Attributes:
+      key: identifies it.
+      dtype: name of its dtype, such as "float32".
+      shape: its sizes, `VARYING` where they may change.
+    """
 
     key: VariableKey
     dtype: str

@@ -17,14 +17,18 @@ T = TypeVar("T")
 
 
 class Holder:
-    """A resource and its lock. Any thread may call."""
+    """A resource and its lock. Any thread may call.
 
-    __slots__ = ("_lock", "_resource", "definition")
+    Attributes:
+      definitions: those that the resource is known to satisfy.
+    """
+
+    __slots__ = ("_lock", "_resource", "definitions")
 
     def __init__(self, resource: Resource, definition: str) -> None:
         self._lock = threading.Lock()
         self._resource = resource
-        self.definition = definition
+        self.definitions = {definition}
 
     def submit(self, attempt: Attempt, then: Callable[[Attempt], None]) -> bool:
         """Takes an attempt in; says whether it settled at once.
@@ -108,8 +112,9 @@ class Holders:
                         raise self._gone(spec.kind, spec.name, _CLOSED)
                     holder = Holder(make(spec, self._roots), spec.definition)
                     self._rooms.setdefault(room, {})[key] = holder
-        if holder.definition != spec.definition:
+        if spec.definition not in holder.definitions:
             holder.look(lambda resource: check_same(resource, spec))
+            holder.definitions.add(spec.definition)
         return holder
 
     def clear(self, containers: Iterable[str]) -> None:

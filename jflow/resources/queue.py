@@ -346,6 +346,8 @@ class DequeueMany(LinedAttempt[Queue]):
             raise _insufficient(state, self._count - self._n_taken)
 
     def _finish(self, state: Queue) -> None:
+        if state.spec.kind == PRIORITY and len(self._taken) > 1:
+            self._take_smallest(state)
         try:
             batches = state.batches(self._taken)
         except (MemoryError, ValueError) as error:  # the latter if the size is no size_t
@@ -354,6 +356,16 @@ class DequeueMany(LinedAttempt[Queue]):
                 f"the size of the largest: {error}; the elements are in the queue again"
             ) from error
         self.succeed(batches)
+
+    def _take_smallest(self, state: Queue) -> None:
+        """Takes as many elements again, the smallest of all that came while it waited.
+
+        Each round took the smallest of what was there, and a smaller one may have come later.
+        """
+        count = self._n_taken
+        self.undo(state)
+        self._taken = [state.take_many(count)]
+        self._n_taken = count
 
 
 class Close(LinedAttempt[Queue]):

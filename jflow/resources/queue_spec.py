@@ -74,6 +74,8 @@ class QueueSpec:
     def check_same(self, found: QueueSpec, name: str) -> None:
         """Refuses an existing queue that is not what this graph expects.
 
+        A graph that gives no seed joins a queue of any.
+
         Args:
           found: what the queue was made as.
           name: its name, for the message.
@@ -82,7 +84,7 @@ class QueueSpec:
           InvalidArgumentError: saying the first thing they differ in.
         """
         for (what, wanted), (_, present) in zip(self._facts(), found._facts(), strict=True):
-            if wanted != present:
+            if wanted != present and not (what == "seed" and wanted is None):
                 raise InvalidArgumentError(
                     f"Shared queue {name!r} has another {what}. Expected {wanted}, found "
                     f"{present}; use another name or container, or reset the container"

@@ -9,7 +9,7 @@ import jax
 
 from jflow.cluster import Device, Task
 from jflow.errors import FailedPreconditionError, InvalidArgumentError
-from jflow.plan import VariableKey, VariableSpec
+from jflow.plan import VARYING, VariableKey, VariableSpec
 from jflow.records import Roots
 from jflow.resources.holder import Holders
 from jflow.resources.variable import Buffer, Variable
@@ -109,9 +109,14 @@ class Store:
         found = variable.spec
         if (found.dtype, found.shape) != (spec.dtype, spec.shape):
             raise InvalidArgumentError(
-                f"{spec.key} on {device} exists with dtype {found.dtype} and shape {found.shape}, "
-                f"this graph expects {spec.dtype} and {spec.shape}; use another name or container, "
-                "or reset the container",
+                f"{spec.key} on {device} exists with dtype {found.dtype} and shape "
+                f"{_sizes(found)}, this graph expects {spec.dtype} and {_sizes(spec)}; use another "
+                "name or container, or reset the container",
                 op=spec.key.name,
                 task=str(self._task),
             )
+
+
+def _sizes(spec: VariableSpec) -> tuple[int | None, ...]:
+    """The shape for messages, None for sizes that may change."""
+    return tuple(None if size == VARYING else size for size in spec.shape)

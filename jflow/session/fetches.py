@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import jax
 import numpy as np
 
 from jflow.graph import Graph, Operation, Symbolic, Tensor, as_array, carry, restore
 from jflow.graph.carrier import carrier_of
 from jflow.graph.dims import may_be
 from jflow.graph.host import HostArray
+from jflow.session.structures import Build, take_apart
 
 Array = np.ndarray[Any, Any]
 
@@ -20,15 +20,15 @@ class Fetches:
     """A fetch structure taken apart.
 
     Args:
-      tree: the structure.
+      build: makes the structure of values for the leaves.
       leaves: for each leaf, the tensor to give back, or the operation to run and give None for.
 
     Attributes:
       tensors, targets: the tensors and the operations among the leaves, each once.
     """
 
-    def __init__(self, tree: Any, leaves: Sequence[Tensor | Operation]) -> None:
-        self._tree = tree
+    def __init__(self, build: Build, leaves: Sequence[Tensor | Operation]) -> None:
+        self._build = build
         self._leaves = leaves
         self.tensors = tuple(dict.fromkeys(x for x in leaves if isinstance(x, Tensor)))
         self._is_plain = all(carrier_of(tensor.dtype) is None for tensor in self.tensors)
@@ -39,7 +39,7 @@ class Fetches:
         filled = [
             restore(values[x], x.dtype) if isinstance(x, Tensor) else None for x in self._leaves
         ]
-        return jax.tree.unflatten(self._tree, filled)
+        return self._build(iter(filled))
 
     def fill_single(self, values: Sequence[Array]) -> Any:
         """What a structure that is a single element stands for."""
@@ -80,15 +80,16 @@ def parse_fetches(graph: Graph, fetches: Any) -> Fetches:
 
     Args:
       graph: the session's graph.
-      fetches: a tensor, variable, operation or the name of one, or any pytree of them.
+      fetches: a tensor, variable, operation or the name of one, or containers of them, see
+        `take_apart`.
 
     Raises:
       TypeError: if a leaf is none of these.
       ValueError: if a leaf is not of this graph.
     """
-    # None is a leaf, so that it is refused instead of vanishing.
-    leaves, tree = jax.tree.flatten(fetches, is_leaf=lambda x: x is None)
-    return Fetches(tree, [_element(graph, leaf) for leaf in leaves])
+    leaves: list[Any] = []
+    build = take_apart(fetches, leaves)
+    return Fetches(build, [_element(graph, leaf) for leaf in leaves])
 
 
 def _element(graph: Graph, leaf: Any) -> Tensor | Operation:

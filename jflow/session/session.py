@@ -92,7 +92,8 @@ class Session:
         """Runs what the fetches need, each operation at most once, and returns their values.
 
         Args:
-          fetches: tensors, variables, operations or names of them in any structure (pytree).
+          fetches: tensors, variables, operations or names of them in any structure: lists,
+            tuples, dicts, their subclasses, dataclasses, classes of attrs and JAX's pytrees.
           feed_dict: values for tensors; whatever computes a fed tensor does not run.
           options: options of this step.
 

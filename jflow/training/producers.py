@@ -25,6 +25,7 @@ from jflow.ops import (
     constant,
     count_up_to,
     identity,
+    refuse_sparse,
     shuffle_rows,
     take_row,
 )
@@ -183,6 +184,7 @@ def slice_input_producer(
       ValueError: if there is no tensor, they have no row count in common, or as `input_producer`.
     """
     with name_scope(name or "input_producer"):
+        refuse_sparse(tensor_list, "slice_input_producer")
         tensors = [get_default_graph().as_tensor(tensor) for tensor in tensor_list]
         if not tensors:
             raise ValueError("slice_input_producer needs at least one tensor")

@@ -10,7 +10,7 @@ import jax
 
 from jflow.graph import Operation, Tensor, get_default_graph
 from jflow.graph.dims import as_shape, declared
-from jflow.ops import keep_rows
+from jflow.ops import SparseTensor, keep_rows, refuse_sparse
 from jflow.ops.queue import QueueBase
 
 Shape = tuple[int | None, ...] | None
@@ -46,8 +46,10 @@ class Sources:
 
         Raises:
           ValueError: if there is no tensor, the structures differ, or a rank is not known.
-          TypeError: if the dtypes differ.
+          TypeError: if the dtypes differ, or a tensor is sparse.
         """
+        leaves = jax.tree.leaves(elements, is_leaf=lambda x: isinstance(x, SparseTensor))
+        refuse_sparse(leaves, "a batch of elements")
         if not elements or not jax.tree.leaves(elements[0]):
             raise ValueError(f"expected at least one tensor to make batches of, got {elements!r}")
         trees = [jax.tree.structure(element) for element in elements]

@@ -1,5 +1,7 @@
 import operator
+from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -207,3 +209,81 @@ def test_a_tensor_inside_a_function_that_jax_traces_is_a_type_error_that_says_so
     tensor = tf.constant(1.0)
     with pytest.raises(TypeError, match=r"no value while the graph is built|as one of them"):
         tf.lax.cond(True, lambda x: body(x, tensor), lambda x: x, tf.constant(2.0))
+
+
+OPERATORS = {
+    name: getattr(operator, name)
+    for name in (
+        *("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul"),
+        *("lt", "le", "gt", "ge"),
+    )
+}
+OPERATORS["divmod"] = divmod
+BITWISE = {name: getattr(operator, name) for name in ("and_", "or_", "xor", "lshift", "rshift")}
+OPERANDS = {
+    "list": [1.0, 2.0],
+    "tuple": (3.0, 2.0),
+    "array": np.array([1.0, 2.0], np.float32),
+    "array of JAX": jnp.array([1.0, 2.0]),
+    "nested": [[1.0, 2.0], (3.0, 1.0)],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [*((name, "list") for name in [*OPERATORS, *BITWISE]), *(("sub", kind) for kind in OPERANDS)],
+)
+def test_lists_and_arrays_are_operands_on_both_sides(name: str, kind: str) -> None:
+    fun = (OPERATORS | BITWISE)[name]
+    dtype = np.int32 if name in BITWISE else np.float32
+    other = OPERANDS[kind]
+    if name in BITWISE:
+        other = jax.tree.map(lambda x: x.astype(dtype) if hasattr(x, "astype") else int(x), other)
+    given = np.array([[1, 2], [3, 1]], dtype)
+    x = tf.constant(given)
+    found = [fun(x, other), fun(other, x)]
+    plain = jnp.asarray(np.asarray(other, dtype))
+    wanted = [fun(jnp.asarray(given), plain), fun(plain, jnp.asarray(given))]
+    with tf.Session() as session:
+        for one, expected in zip(session.run(found), wanted, strict=True):
+            np.testing.assert_array_equal(np.asarray(one), np.asarray(expected))
+            assert np.asarray(one).dtype == np.asarray(expected).dtype
+
+
+@pytest.mark.parametrize(
+    ("dtype", "values", "expected"),
+    [
+        ("bfloat16", [1.0, 2.0], "bfloat16"),
+        ("float16", [1, 2], "float16"),
+        ("int8", [1, 2], "int8"),
+        ("int32", [1.5, 2.0], "float32"),
+        ("int8", np.array([1, 2], np.int32), "int32"),
+        ("int8", [np.int16(1), np.int16(2)], "int16"),
+        ("bool", [1, 2], "int32"),
+        ("float32", [1j, 2], "complex64"),
+    ],
+)
+def test_numbers_in_a_list_are_promoted_as_single_ones_are(
+    dtype: str, values: Any, expected: str
+) -> None:
+    x = tf.cast(tf.constant([1, 0]), dtype)
+    assert (x + values).dtype.name == expected
+    assert (values + x).dtype.name == expected
+    with pytest.raises(TypeError, match="out of its range"):
+        operator.add(tf.constant([1], "int8"), [300])
+
+
+def test_a_list_may_hold_tensors_and_variables() -> None:
+    x, y = tf.constant(1.0), tf.Variable(2.0)
+    total = operator.add([x, 10.0], operator.add(x, [x, y]) * ((y, 3.0),))
+    with tf.Session() as session:
+        session.run(y.initializer)
+        assert session.run(total).tolist() == [[5.0, 19.0]]
+
+
+def test_lists_are_operands_of_live_variables_too() -> None:
+    with tf.connect():
+        x = tf.Variable([1.0, 2.0])
+        assert (x * [1, 2.5]).tolist() == [1, 5]
+        assert ((3.0, 4.0) * x).tolist() == [3, 8]
+        assert tf.function(lambda a: x * [a, 2.0])(np.float32(5)).tolist() == [5, 4]

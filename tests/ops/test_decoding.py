@@ -308,3 +308,43 @@ def test_a_pipeline_from_files_to_training_is_what_plain_jax_does(
     np.testing.assert_array_equal(np.sort(found, axis=0), np.sort(rows, axis=0))
     assert sorted(map(tuple, found.tolist())) == sorted(map(tuple, rows.tolist()))
     assert not np.array_equal(found, rows)
+
+
+PLAIN: dict[str, Callable[[Any], Any]] = {
+    "delimiter": lambda text: tf.string_split(["a b"], delimiter=text),
+    "field_delim": lambda text: tf.decode_csv(["1,2"], [0, 0], field_delim=text),
+    "na_value": lambda text: tf.decode_csv(["1,2"], [0, 0], na_value=text),
+    "separator": lambda text: tf.string_join(["a", "b"], separator=text),
+    "unit": lambda text: tf.substr(["abc"], 0, 1, unit=text),
+}
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_a_tensor_is_no_value_of_what_the_graph_has_to_know(name: str) -> None:
+    for value, what in ((tf.constant(","), "jflow.Tensor 'Const"), (3, "3"), (None, "None")):
+        with pytest.raises(TypeError, match=rf"{name} is text.*got <?{what}"):
+            PLAIN[name](value)
+
+
+def test_text_arguments_may_be_bytes() -> None:
+    split = tf.string_split(["a b"], delimiter=b" ").values
+    joined = tf.string_join(["a", "b"], separator=b"-")
+    with tf.Session() as session:
+        assert session.run(split).tolist() == [b"a", b"b"]
+        assert session.run(joined) == b"a-b"
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x: tf.decode_png(b"", channels=x),
+        lambda x: tf.encode_jpeg(np.zeros((1, 1, 3), np.uint8), quality=x),
+        lambda x: tf.string_split(["a"], skip_empty=x),
+        lambda x: tf.decode_csv(["1"], [0], use_quote_delim=x),
+        lambda x: tf.decode_csv(["1"], [0], select_cols=[x]),
+        lambda x: tf.decode_raw([b"1"], "uint8", little_endian=x),
+    ],
+)
+def test_a_tensor_is_refused_as_an_attribute(make: Callable[[Any], Any]) -> None:
+    with pytest.raises(TypeError, match=r"known when the graph is built.*got .*jflow.Tensor 'x:0'"):
+        make(tf.placeholder("int32", (), name="x"))

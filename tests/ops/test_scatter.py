@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -118,3 +120,52 @@ def test_live_variables_and_functions_scatter_too() -> None:
         with pytest.raises(tf.errors.InvalidArgumentError, match=r"indices\[0\] = -2"):
             twice(jnp.array([-2]), one)
         np.testing.assert_array_equal(table.numpy()[0], TABLE[0] - 1)
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize("shape", [(1, 3), (2, 1), (3,), (1,), (2, 2, 3)], ids=str)
+def test_updates_of_rows_have_the_shape_of_the_rows(name: str, shape: tuple[int, ...]) -> None:
+    scatter, _ = OPERATIONS[name]
+    table = tf.Variable(TABLE)
+    for updates in (np.ones(shape, np.float32), tf.constant(np.ones(shape, np.float32))):
+        with pytest.raises(ValueError, match=r"indices of shape \(2,\).*\(2, 3\), got"):
+            scatter(table, [0, 1], updates)
+
+
+def test_a_scalar_updates_all_of_the_rows() -> None:
+    table = tf.Variable(TABLE)
+    value = run(table, tf.scatter_mul(table, [0, 1], 0.0))
+    np.testing.assert_array_equal(value, [[0] * 3, [0] * 3, *TABLE[2:]])
+
+
+@pytest.mark.parametrize("scatter", [tf.scatter_nd_update, tf.scatter_nd_add, tf.scatter_nd_sub])
+def test_updates_of_elements_have_the_shape_of_the_elements(scatter: Any) -> None:
+    table = tf.Variable(TABLE)
+    for indices, shapes in (
+        ([[0, 1], [3, 2]], [(), (1,), (3,), (2, 1), (1, 2)]),
+        ([[0], [3]], [(), (3,), (2,), (1, 3), (2, 1)]),
+    ):
+        for shape in shapes:
+            with pytest.raises(ValueError, match="need updates of shape"):
+                scatter(table, indices, np.ones(shape, np.float32))
+    with tf.connect():
+        live = tf.Variable(TABLE)
+        with pytest.raises(ValueError, match="need updates of shape"):
+            scatter(live, [[0, 1], [3, 2]], 1.0)
+        with pytest.raises(ValueError, match="need updates of shape"):
+            tf.function(lambda x: scatter(live, [[0, 1], [3, 2]], x))(jnp.ones(1))
+
+
+def test_sizes_that_are_one_need_no_check() -> None:
+    table = tf.Variable(TABLE)
+    queue = tf.FIFOQueue(10, ["int32", "float32"], [(), (3,)])
+    at, rows = queue.dequeue_up_to(2)
+    before = len(tf.get_default_graph().get_operations())
+    tf.scatter_add(table, at, rows)
+    added = tf.get_default_graph().get_operations()[before:]
+    assert not [op for op in added if op.type.startswith("ensure_shape")]
+
+
+def test_indices_of_unknown_rank_are_refused() -> None:
+    with pytest.raises(TypeError, match="not even the rank is known"):
+        tf.scatter_add(tf.Variable(TABLE), tf.placeholder("int32"), np.ones((1, 3)))

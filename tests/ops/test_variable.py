@@ -164,3 +164,41 @@ def test_a_control_dependency_on_a_variable_can_be_met():
     with tf.control_dependencies([tf.group(x, y)]):
         z = tf.constant(3.0) * 2
     assert _run([y, z]) == [[4.0, 6.0]]
+
+
+def test_a_variable_is_in_each_collection_once():
+    keys = ["variables", "trainable_variables", "mine", "mine"]
+    a = tf.Variable(1.0, collections=keys)
+    b = tf.Variable(2.0, collections=["local_variables", "local_variables"], trainable=False)
+    c = tf.Variable(3.0, collections=("trainable_variables",), trainable=False)
+    d = tf.Variable(4.0, collections=[])
+    assert tf.global_variables() == [a]
+    assert tf.trainable_variables() == [a, c, d]
+    assert tf.local_variables() == [b]
+    assert tf.get_default_graph().get_collection("mine") == [a]
+    with pytest.raises(TypeError, match="a list of names, got the text 'local_variables'"):
+        tf.Variable(1.0, collections="local_variables")
+
+
+def test_a_value_of_unknown_size_that_can_never_fit_is_refused_at_its_line():
+    x = tf.Variable(np.ones((2, 3)), name="x")
+    for shape in ((None,), (None, 4), (3, None)):
+        with pytest.raises(ValueError, match="cannot assign a value of shape"):
+            x.assign(tf.placeholder(tf.float32, shape))
+        with pytest.raises(ValueError, match="an update of shape"):
+            x.assign_add(tf.placeholder(tf.float32, shape))
+    assert x.assign(tf.placeholder(tf.float32, (None, 3))).shape == (2, 3)
+
+
+def test_what_a_queue_gives_in_a_function_can_be_assigned():
+    with tf.connect():
+        queue = tf.FIFOQueue(10, [tf.float32], [()])
+        x = tf.Variable([0.0, 0.0], name="x")
+        assign = tf.function(lambda: x.assign(queue.dequeue_up_to(2)))
+        for value in (1.0, 2.0, 3.0):
+            queue.put(value)
+        assert assign().tolist() == [1, 2]
+        queue.close()
+        with pytest.raises(tf.errors.InvalidArgumentError, match=r"shape \[2\], got \[1\]"):
+            assign()
+        assert x.numpy().tolist() == [1, 2]

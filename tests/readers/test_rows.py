@@ -248,3 +248,11 @@ def test_servers_read_below_their_roots_only(cluster: Backend, directory: Path) 
             assert caught.value.op == "whole_Read"
             assert str(directory.parent) in str(caught.value)
         assert driver.values(1) == [b"1\n"]
+
+
+def test_a_reader_is_restored_from_a_single_string() -> None:
+    reader = tf.IdentityReader(name="reader")
+    for state in (["a", "b"], tf.constant(["a"]), tf.placeholder(tf.string, (None,))):
+        with pytest.raises((ValueError, TypeError), match="'reader'"):
+            reader.restore_state(state)
+    assert reader.restore_state(tf.placeholder(tf.string)) is not None

@@ -169,6 +169,10 @@ class Model:
                 moved = moved or n_new > 0
                 if len(op.taken) < op.count and (n_new or len(op.taken) < wanted):
                     break
+                if self.is_sorted:
+                    n_taken = len(op.taken)
+                    self.restore(op)
+                    op.taken, self.inside = self.inside[:n_taken], self.inside[n_taken:]
                 outcome = op.taken
             self.gets.pop(0)
             settled.append((op, outcome))

@@ -1,5 +1,8 @@
-from collections import OrderedDict, namedtuple
+import dataclasses
+from collections import OrderedDict, UserDict, defaultdict, namedtuple
+from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -113,6 +116,121 @@ def test_a_tensor_of_another_graph_is_a_value_error(graph):
     for one in foreign:
         with pytest.raises(ValueError, match="not an element of this session's graph"):
             _run([graph.left, one])
+
+
+class Listed(list):
+    def __init__(self, label, *items):
+        super().__init__(items)
+        self.label = label
+
+
+class Named(dict):
+    label = None
+
+
+class Tupled(tuple):
+    __slots__ = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+    left: Any
+    right: Any = dataclasses.field(kw_only=True)
+    both: Any = dataclasses.field(init=False, default=None)
+
+    def __post_init__(self):
+        if isinstance(self.left, np.generic):
+            object.__setattr__(self, "both", self.left + self.right["x"])
+
+
+class Attribute:
+    """A field, as attrs describes it."""
+
+    def __init__(self, name, alias=None, init=True):
+        self.name, self.init = name, init
+        if alias is not None:
+            self.alias = alias
+
+
+class Attrs:
+    __attrs_attrs__ = (Attribute("left"), Attribute("_right"), Attribute("none", init=False))
+
+    def __init__(self, left, right):
+        self.left, self._right, self.none = left, right, None
+
+
+class Renamed(Attrs):
+    __attrs_attrs__ = (Attribute("left", "links"), Attribute("_right", "rechts"))
+
+    def __init__(self, links, rechts):
+        super().__init__(links, rechts)
+
+
+@jax.tree_util.register_pytree_node_class
+class Node:
+    def __init__(self, *children):
+        self.children = children
+
+    def tree_flatten(self):
+        return self.children, None
+
+    @classmethod
+    def tree_unflatten(cls, _, children):
+        return cls(*children)
+
+
+def test_dicts_keep_the_order_of_their_keys_whatever_these_are(graph):
+    a, b = graph
+    keys = [b, "z", 3, a, "a", (1, "x"), None, 1.5, a.op, tf.Variable(1.0)]
+    for kind in (dict, OrderedDict):
+        found = _run(kind((key, [a, {"y": b, "x": a}]) for key in keys))
+        assert type(found) is kind
+        assert all(one is other for one, other in zip(found, keys, strict=True))
+        assert all(value == [1.0, {"y": 3.0, "x": 1.0}] for value in found.values())
+        assert [*found[b][1]] == ["y", "x"]
+
+
+def test_subclasses_of_containers_come_back_as_they_are(graph):
+    a, b = graph
+    listed = Listed("label", a, [b])
+    found = _run(listed)
+    assert (type(found), found, found.label) == (Listed, [1.0, [3.0]], "label")
+    assert listed[0] is a
+    named = Named(z=b, a=(a, b))
+    named.label = "label"
+    found = _run({"k": named})["k"]
+    assert (type(found), found, found.label) == (Named, {"z": 3.0, "a": (1.0, 3.0)}, "label")
+    assert [*found] == ["z", "a"]
+    missing = defaultdict(list, x=a)
+    found = _run(missing)
+    assert (found, found["new"]) == ({"x": 1.0, "new": []}, [])
+    assert "new" not in missing
+    found = _run(UserDict(b=a))
+    assert (type(found), found["b"]) == (UserDict, 1.0)
+    found = _run(Tupled([a, Pair(b, {"x": a})]))
+    assert (type(found), found) == (Tupled, (1.0, Pair(3.0, {"x": 1.0})))
+
+
+def test_dataclasses_and_classes_of_attrs_are_structures(graph):
+    a, b = graph
+    found = _run([Data(a, right={"x": b})])[0]
+    assert found == Data(np.float32(1.0), right={"x": np.float32(3.0)})
+    assert found.both == 4.0
+    for kind in (Attrs, Renamed):
+        found = _run(kind([a], b.op))
+        assert (type(found), found.left, found._right) == (kind, [1.0], None)
+    with pytest.raises(TypeError, match=r"a fetch is a tensor.*got <class .*Data'>"):
+        _run(Data)
+    with pytest.raises(TypeError, match="got 3 of type int"):
+        _run(Data(a, right=3))
+
+
+def test_pytrees_of_jax_are_structures_and_may_hold_others(graph):
+    found = _run({"z": Node(graph.left, {"y": graph.right, "x": [Node()]})})["z"]
+    assert type(found) is Node
+    assert found.children[0] == 1.0
+    assert [*found.children[1]] == ["y", "x"]
+    assert found.children[1]["x"][0].children == ()
 
 
 # Feeds

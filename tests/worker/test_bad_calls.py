@@ -134,6 +134,8 @@ def test_functions_that_are_no_operations(function: str) -> None:
         Call("ensure_shape", (0, 0), (1,), attributes='{"shape": []}'),
         Call("ensure_shape", (), (1,), attributes='{"shape": []}'),
         Call("ensure_shape", (0,), (1,), attributes='{"shape": 3}'),
+        Call("ensure_shape_like", (0,), (1,), attributes='{"shape": [], "leading": 0, "what": ""}'),
+        Call("ensure_shape_like", (0, 0), (1,), attributes='{"shape": [], "what": ""}'),
         Call("identity", (0, 0), (1,)),
         Call("identity", (), (1,)),
         Call("identity", (), ()),

@@ -1,0 +1,58 @@
+"""Values whose shapes only a step can compare with what they must be."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+
+from jflow.graph import Graph, Tensor, VariableRef, abstract, colocate_with, origin
+from jflow.graph.calls import call
+from jflow.graph.dims import Dim, declared
+from jflow.graph.primitives import host_p
+
+
+def checked(
+    graph: Graph | None,
+    value: Any,
+    shape: Sequence[Dim],
+    ref: VariableRef,
+    what: str,
+    like: Any = None,
+    leading: int = 0,
+) -> Any:
+    """The same value, of which the step checks the shape where the variable is.
+
+    Args:
+      graph: what it belongs to; None if JAX traces a function.
+      value: of unknown sizes.
+      shape: what it must have; of sizes that are not known any will do.
+      ref: the variable that it is for.
+      what: what is refused, for the message of the InvalidArgumentError.
+      like: a value whose first dimensions have these `leading` sizes.
+      leading: how many they are.
+    """
+    attributes: dict[str, Any] = {"shape": declared(shape[leading:]), "what": f"{what} {ref}"}
+    inputs, function = [value], "ensure_shape"
+    if like is not None:
+        inputs, function = [value, like], "ensure_shape_like"
+        attributes["leading"] = leading
+    aval = abstract(tuple(shape), value.dtype)
+    if graph is not None:
+        tensors: list[Tensor] = [graph.as_tensor(x) for x in inputs]
+        with graph.as_default(), colocate_with(graph.home(ref), ignore_existing=True):
+            return call(
+                graph, function, tensors, [aval], name="check_shape", attributes=attributes
+            ).outputs[0]
+    (same,) = host_p.bind(
+        *map(jax.lax.stop_gradient, inputs),
+        function=function,
+        attributes=json.dumps(attributes, sort_keys=True),
+        resources=(),
+        may_wait=False,
+        outputs=(aval,),
+        line=origin.describe(origin.user_place()),
+    )
+    return same
