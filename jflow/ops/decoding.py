@@ -84,7 +84,7 @@ def decode_csv(
         "na_value": _text(na_value, "na_value"),
     }
     if select_cols is not None:
-        attributes["select_cols"] = [int(column) for column in select_cols]
+        attributes["select_cols"] = [*select_cols]
 
     def avals() -> list[AbstractValue]:
         return [host_abstract(lines.shape, default.dtype) for default in defaults]
