@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, wait
 from queue import SimpleQueue
@@ -15,6 +16,8 @@ from jflow.execution.bound import BoundCall, BoundOperation, BoundPlan, BoundRun
 from jflow.execution.devices import put
 from jflow.execution.frame import Frame
 from jflow.execution.strands import Strand, Woken, run_strands
+from jflow.execution.variables import QUEUED_S
+from jflow.execution.waiting import Wanted
 from jflow.graph import Array
 from jflow.plan import Feed, Fetch, Recv, Send, Slot
 from jflow.resources import Store
@@ -141,7 +144,9 @@ class InlineStep:
         timeout: float | None,
         woken: Woken | None = None,
     ) -> list[Any]:
-        frames = [Frame(bound, self._store) for bound in self._plans]
+        # A step with a deadline must not take what may not be computed by then.
+        queued_s = QUEUED_S if timeout is None else 0.0
+        frames = [Frame(bound, self._store, queued_s) for bound in self._plans]
         try:
             for number, feed in self._feeds:
                 frames[number][feed.slot] = self._fed(feeds[feed.index], number)
@@ -152,8 +157,12 @@ class InlineStep:
             if self._may_wait:
                 run_strands(strands, self._after, timeout, woken or SimpleQueue())
             else:
+                begun = time.monotonic()
                 for strand in strands.values():
-                    next(strand, None)
+                    wanted = next(strand, None)
+                    if wanted is not None:  # variables that another step writes
+                        rest = {_ALL: _resumed(wanted, strand)}
+                        run_strands(rest, {_ALL: ()}, timeout, woken or SimpleQueue(), begun)
             # Read last, so that no device waits for another one's results.
             values: list[Any] = [None] * self._n_fetches
             for number, wanted in self._fetches:
@@ -168,7 +177,11 @@ class InlineStep:
     ) -> Strand:
         for number, step in work:
             if isinstance(step, BoundRun):
-                frames[number].take_turn(step)
+                frame = frames[number]
+                if step.uses_variables:
+                    frame.finish(frame.begin(step) or (yield from frame.wait(step)))
+                else:
+                    frame.compute(step)
             elif isinstance(step, BoundOperation):
                 yield from frames[number].perform(step)
             elif isinstance(step, BoundCall):
@@ -204,6 +217,15 @@ class _Outcome(Future[list[Array]]):
         is_cancelled = super().cancel()
         wait([self])
         return is_cancelled
+
+
+def _resumed(wanted: Wanted, strand: Strand) -> Strand:
+    """A strand that has begun, from what it waits for."""
+    try:
+        yield wanted
+        yield from strand
+    finally:
+        strand.close()
 
 
 def _copied(frame: Frame, slot: Slot) -> Array:

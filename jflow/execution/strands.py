@@ -26,6 +26,7 @@ def run_strands(
     after: Mapping[Name, Collection[Name]],
     timeout: float | None,
     woken: Woken,
+    begun: float | None = None,
 ) -> None:
     """Runs strands to their end.
 
@@ -34,13 +35,15 @@ def run_strands(
       after: for each of them those that have to be done before it begins.
       timeout: how long to wait in seconds, None for ever.
       woken: takes the names of strands that can go on; None stops all waiting.
+      begun: since when the timeout counts, by `time.monotonic`; since now if None.
 
     Raises:
       DeadlineExceededError: if the time is over; what was waited for is given up. What cannot be
         taken back and is done by then is not: who is told of an error might do it again.
       OpError: the first one that a strand raises; likewise.
     """
-    deadline = None if timeout is None else time.monotonic() + timeout
+    since = time.monotonic() if begun is None else begun
+    deadline = None if timeout is None else since + timeout
     missing = {name: set(after[name]) for name in strands}
     ready = [name for name, needed in missing.items() if not needed]
     parked: dict[Name, Wanted] = {}
@@ -48,9 +51,10 @@ def run_strands(
         while ready or parked:
             try:
                 name = ready.pop() if ready else _next(woken, deadline, timeout)
-            except OpError:
+            except OpError as error:
+                reasons = _reasons(parked)
                 if _gives_up(parked):
-                    raise
+                    raise type(error)("; it ".join([error.message, *reasons])) from None
                 continue  # all was done in the last moment, and wakes its strands
             parked.pop(name, None)
             if _goes_on(name, strands[name], woken, parked):
@@ -81,6 +85,11 @@ def _gives_up(parked: Mapping[Name, Wanted]) -> bool:
     for holder, attempt in parked.values():
         holder.withdraw(attempt, CancelledError("Step was cancelled"))
     return any(attempt.error or attempt.can_be_undone for _, attempt in parked.values())
+
+
+def _reasons(parked: Mapping[Name, Wanted]) -> list[str]:
+    """What is waited for, where there is something to say."""
+    return [reason for holder, attempt in parked.values() if (reason := holder.reason(attempt))]
 
 
 def _next(woken: Woken, deadline: float | None, timeout: float | None) -> Any:

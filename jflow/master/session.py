@@ -164,9 +164,10 @@ class ClientSession:
             else:
                 async with asyncio.timeout(timeout):
                     values = await self._run_shares(step, feeds)
-        except TimeoutError:
+        except TimeoutError as error:
+            waited = f"; {reason}" if (reason := str(error.__cause__ or "")) else ""
             raise DeadlineExceededError(
-                f"the step took longer than its {timeout} s and was cancelled"
+                f"the step took longer than its {timeout} s and was cancelled{waited}"
             ) from None
         finally:
             self._running.discard(running)
@@ -303,7 +304,10 @@ class _StepRunner:
             await self._outcome
         except asyncio.CancelledError:
             self._act(self._step.cancelled(CancelledError("Step was cancelled")))
-            await asyncio.gather(*self._calls.values(), return_exceptions=True)
+            ended = await asyncio.gather(*self._calls.values(), return_exceptions=True)
+            for error in ended:
+                if isinstance(error, asyncio.CancelledError) and str(error):
+                    raise asyncio.CancelledError(str(error)) from None  # what its share waited for
             raise
         return self._values
 

@@ -19,9 +19,18 @@ class LoopThread:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Runs a coroutine on the loop and waits for its result; not to be called on the loop."""
-        return asyncio.run_coroutine_threadsafe(coroutine, self._started()).result()
+    def run(self, coroutine: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
+        """Runs a coroutine on the loop and waits for its result; not to be called on the loop.
+
+        Raises:
+          TimeoutError: if it takes longer than `timeout` seconds; it is cancelled.
+        """
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._started())
+        try:
+            return future.result(timeout)
+        except TimeoutError:
+            future.cancel()
+            raise
 
     def _started(self) -> asyncio.AbstractEventLoop:
         with self._lock:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import threading
@@ -33,7 +34,9 @@ from jflow.wire import (
 )
 from jflow.worker import Worker
 
+_LOG = logging.getLogger(__name__)
 _N_THREADS = 8
+_STOP_S = 5.0
 _ROOTS_VARIABLE = "JFLOW_DATA_ROOTS"
 
 
@@ -124,11 +127,18 @@ class Server:
         self._stopped.wait()
 
     def stop(self) -> None:
-        """Stops listening, cancels what runs and frees the state. May be called again."""
+        """Stops listening, cancels what runs and frees the state. May be called again.
+
+        It returns within seconds also when a program is running that nothing can interrupt.
+        """
         host, self._host = self._host, None
         if host is not None:
-            SERVERS.run(host.stop())
-            # A device may be busy with a step that cannot be cancelled; nobody waits for it.
+            try:
+                SERVERS.run(host.stop(), _STOP_S)
+            except TimeoutError:
+                _LOG.warning("%s did not stop within %.0f s and was left", self._task, _STOP_S)
+            # A device may be busy with a step that cannot be cancelled; nothing waits for it.
+            host.worker.long_programs.shutdown()
             host.threads.shutdown(wait=False, cancel_futures=True)
         self._stopped.set()
 
@@ -173,7 +183,7 @@ class _Host:
         incarnation = secrets.randbits(63) + 1
         self.threads = threads
         self.peers = Peers(cluster, token)
-        self.worker = Worker(task, devices, self.peers, threads, roots)
+        self.worker = Worker(task, devices, self.peers, threads, roots, take_64_bits)
         self._task = task
         self._incarnation = incarnation
         self._devices = tuple(

@@ -196,11 +196,16 @@ class MasterClient:
         It may be an element that was taken from a queue, which must not be lost.
         """
         self._cancel(key)
+        reason = ""
         with suppress(Empty):
             answer = answers.get(timeout=_GRACE_S)
             if not isinstance(answer, CancelledError):
                 return answer
-        return DeadlineExceededError(f"the call took longer than its {timeout} s and was cancelled")
+            _, found, waited = answer.message.partition("; ")
+            reason = found + waited
+        return DeadlineExceededError(
+            f"the call took longer than its {timeout} s and was cancelled{reason}"
+        )
 
     def _cancel(self, key: int) -> None:
         self._send(key, pb.Envelope(cancel=pb.Cancel(id=key)), ())
