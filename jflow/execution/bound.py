@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import math
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,6 +20,9 @@ from jflow.execution.waiting import Operation
 from jflow.lowering import Executable, is_bounded
 from jflow.plan import Call, Plan, Program, ResourceSpec, Run, Step, VariableSpec
 from jflow.resources import VariablePlace
+
+
+_PACES: weakref.WeakKeyDictionary[Executable, Pace] = weakref.WeakKeyDictionary()
 
 
 @dataclass
@@ -170,10 +174,10 @@ def bind(
             yield BoundRun(step, None, (), Pace(0.0), plan.variables, places)
         else:
             constants = tuple(constant(digest) for digest in step.program.constants)
-            pace = Pace()
-            yield BoundRun(
-                step, executable(step.program), constants, pace, plan.variables, places
-            )
+            found = executable(step.program)
+            # Whichever session runs it: it takes as long as it took for another one.
+            pace = _PACES.setdefault(found, Pace())
+            yield BoundRun(step, found, constants, pace, plan.variables, places)
 
     stages = tuple(tuple(one for step in stage for one in bound(step)) for stage in plan.stages)
     return BoundPlan(plan, device, stages, tuple(slots))

@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from jflow import _forks
 from jflow.execution.bound import BoundCall, BoundOperation, BoundPlan, BoundRun
 from jflow.execution.devices import put
 from jflow.execution.frame import Frame
@@ -31,6 +32,7 @@ _Name = tuple[int, int]
 _ALL: _Name = (0, 0)
 
 
+@_forks.guarded("run", "start", "compute")
 class InlineStep:
     """All plans of a step, to be run together in the caller's thread.
 
@@ -159,9 +161,9 @@ class InlineStep:
             else:
                 begun = time.monotonic()
                 for strand in strands.values():
-                    wanted = next(strand, None)
-                    if wanted is not None:  # variables that another step writes
-                        rest = {_ALL: _resumed(wanted, strand)}
+                    first = next(strand, None)
+                    if first is not None:  # variables that another step writes
+                        rest = {_ALL: _resumed(first, strand)}
                         run_strands(rest, {_ALL: ()}, timeout, woken or SimpleQueue(), begun)
             # Read last, so that no device waits for another one's results.
             values: list[Any] = [None] * self._n_fetches
@@ -219,10 +221,10 @@ class _Outcome(Future[list[Array]]):
         return is_cancelled
 
 
-def _resumed(wanted: Wanted, strand: Strand) -> Strand:
+def _resumed(first: Wanted, strand: Strand) -> Strand:
     """A strand that has begun, from what it waits for."""
     try:
-        yield wanted
+        yield first
         yield from strand
     finally:
         strand.close()

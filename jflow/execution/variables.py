@@ -157,8 +157,8 @@ class VariableAccess(Access):
 
 
 def _common(one: Access, other: Access) -> object:
-    mine = {*one.keys()}
-    return next((key for key in other.keys() if key in mine), next(other.keys()))
+    mine = {*one.all_keys()}
+    return next((key for key in other.all_keys() if key in mine), next(other.all_keys()))
 
 
 def _writing(op: str, since: float) -> str:
@@ -211,8 +211,10 @@ class _Devices(Resource):
     def reason(self, attempt: Attempt) -> str:
         assert isinstance(attempt, Computed)
         write = attempt.buffer.write
-        return "" if write is None else f"waited for {attempt.place}, which " + _writing(
-            write.op, write.since
+        return (
+            ""
+            if write is None
+            else f"waited for {attempt.place}, which " + _writing(write.op, write.since)
         )
 
     def computed(self, buffer: Buffer) -> list[Computed]:

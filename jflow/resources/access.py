@@ -50,7 +50,7 @@ class Access(Attempt, ABC):
           writer: what that waits for in the end; the same one if it does not wait.
         """
 
-    def keys(self) -> Iterator[Hashable]:
+    def all_keys(self) -> Iterator[Hashable]:
         """All of its variables."""
         yield from self.reads
         yield from self.writes
@@ -69,7 +69,7 @@ class AccessQueue(Resource):
         assert isinstance(attempt, Access)
         if self.try_grant(attempt):
             return [attempt]
-        for key in attempt.keys():
+        for key in attempt.all_keys():
             self._queues.setdefault(key, OrderedDict())[attempt] = None
         return []
 
@@ -93,7 +93,7 @@ class AccessQueue(Resource):
             return []
         self._leave(attempt)
         attempt.fail(error)
-        return [attempt, *self._go_on(attempt.keys())]
+        return [attempt, *self._go_on(attempt.all_keys())]
 
     def restore(self, attempt: Attempt) -> list[Attempt]:
         assert isinstance(attempt, Access)
@@ -133,7 +133,7 @@ class AccessQueue(Resource):
 
     def blocker(self, access: Access) -> Access | None:
         """An access that has to end, or to be granted, before this one is granted; None if none."""
-        for key in access.keys():
+        for key in access.all_keys():
             writer = self._writers.get(key)
             if writer is not None:
                 return writer
@@ -155,7 +155,7 @@ class AccessQueue(Resource):
         access.succeed()
 
     def _leave(self, access: Access) -> None:
-        for key in access.keys():
+        for key in access.all_keys():
             queue = self._queues.get(key)
             if queue is not None:
                 queue.pop(access, None)
@@ -174,7 +174,7 @@ class AccessQueue(Resource):
                     self._grant(access)
                     settled.append(access)
                     # It has left the queues of all its variables, and holds some only.
-                    keys.extend(access.keys())
+                    keys.extend(access.all_keys())
                 elif key in access.writes:
                     break  # all that come after it wait for it
         return settled

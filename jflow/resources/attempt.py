@@ -84,7 +84,7 @@ class Resource(ABC):
         return []
 
     def reason(self, attempt: Attempt) -> str:
-        """What an attempt is waiting for, as the end of a sentence; "" if there is nothing to say."""
+        """What an attempt waits for, as the end of a sentence; "" if there is nothing to say."""
         return ""
 
     @abstractmethod

@@ -64,7 +64,7 @@ class Holder:
             return at(self._resource)
 
     def reason(self, attempt: Attempt) -> str:
-        """What an attempt is waiting for, as the end of a sentence; "" if there is nothing to say."""
+        """What an attempt waits for, as the end of a sentence; "" if there is nothing to say."""
         with self._lock:
             return self._resource.reason(attempt)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable
 from typing import NamedTuple
 
 import jax
@@ -146,7 +146,7 @@ class Store:
                 names.setdefault(place.container, []).append(place.name)
         return {container: sorted(found) for container, found in names.items()}
 
-    def _free(self, containers: set[str] | None) -> None:
+    def _free(self, containers: Collection[str] | None) -> None:
         """Frees variables, of all containers if None; what writes them now may go on."""
 
         def is_freed(place: Hashable) -> bool:

@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 
 import jax
 
+from jflow.graph import internals
+
 T = TypeVar("T")
 
 
@@ -45,6 +47,16 @@ class LoopThread:
 def take_64_bits() -> None:
     """Lets this thread use 64-bit types: whether a graph has them is decided where it is built."""
     jax.enable_x64(True).__enter__()
+
+
+def run_programs_in_their_threads() -> None:
+    """Has CPU programs run in the threads that start them, if JAX has not started yet.
+
+    Otherwise XLA gives the larger ones to a few threads of its own, and one that runs for minutes
+    there can keep any other program waiting. A server has threads enough, and needs results anyway.
+    """
+    if not internals.has_started():
+        jax.config.update("jax_cpu_enable_async_dispatch", False)
 
 
 def _serve(loop: asyncio.AbstractEventLoop) -> None:

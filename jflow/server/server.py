@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Self
 
+from jflow import _forks
 from jflow.cluster import ClusterSpec, Task, read_tf_config, split_address
 from jflow.errors import InvalidArgumentError, NotFoundError
 from jflow.execution import local_devices
@@ -19,7 +20,7 @@ from jflow.master import Master
 from jflow.plan import Plan
 from jflow.records import Roots
 from jflow.server.address import listening_host
-from jflow.server.loop import SERVERS, take_64_bits
+from jflow.server.loop import SERVERS, run_programs_in_their_threads, take_64_bits
 from jflow.wire import (
     Array,
     Artifacts,
@@ -40,11 +41,13 @@ _STOP_S = 5.0
 _ROOTS_VARIABLE = "JFLOW_DATA_ROOTS"
 
 
+@_forks.guarded("start", "connect", "join", ignored=("stop",))
 class Server:
     """A task of a cluster: a master for clients and a worker for masters, on one port.
 
     Several servers may live in one process. The server listens only at the address that the
-    cluster gives for its task; it asks every caller for this user's token.
+    cluster gives for its task; it asks every caller for this user's token. Where it is the first
+    in its process to use JAX, it switches off `jax_cpu_enable_async_dispatch` there.
 
     Args:
       server_or_cluster_def: the cluster, as for ClusterSpec.
@@ -107,6 +110,8 @@ class Server:
     def start(self) -> None:
         """Starts to listen. Raises as the constructor; does nothing if it has started."""
         if self._host is None:
+            _forks.mark_used()
+            run_programs_in_their_threads()
             self._host = SERVERS.run(_start(self._task, self._cluster, load_token(), self._roots))
             self._cluster = self._host.welcome().cluster
 

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jflow import lowering
+from jflow import _forks, lowering
 from jflow.cluster import Device, Task, split_address
 from jflow.errors import AbortedError, CancelledError, InternalError
 from jflow.partition import Partition, Segment
@@ -26,6 +26,7 @@ _MAX_OFFERS = 3
 _RECONNECT_TIMEOUT_S = 2.0
 
 
+@_forks.guarded("inventory", "lower", "register", "list_devices", ignored=("close",))
 class RemoteBackend:
     """A session on a cluster. It connects when it is first used.
 
@@ -35,6 +36,7 @@ class RemoteBackend:
     """
 
     def __init__(self, target: str, config: ConfigProto) -> None:
+        _forks.mark_used()
         self.owner = secrets.token_hex(8)
         self._target = target
         self._timeout = config.connect_timeout_in_ms / 1000
@@ -125,6 +127,7 @@ def _release(registered: list[tuple[MasterClient, int]]) -> None:
         client.release(handle)
 
 
+@_forks.guarded("run", "start", "compute", "register")
 class _RemoteStep:
     """A step that is registered with the master, again if the connection was made anew."""
 

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, ExitStack
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
+from jflow import _forks
 from jflow.cluster import Device
 from jflow.errors import OpError
 from jflow.graph import Graph, Operation, Tensor, get_default_graph, stack
@@ -36,6 +37,7 @@ class _Known(NamedTuple):
     fetches: Fetches
 
 
+@_forks.guarded("run", "list_devices", "placement", "reset")
 class Session:
     """Runs a graph in this process or on a cluster.
 

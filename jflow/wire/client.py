@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import grpc
 
+from jflow import _forks
 from jflow.cluster import Task
 from jflow.errors import CancelledError, DeadlineExceededError, OpError, UnavailableError
 from jflow.plan import Plan
@@ -40,6 +41,7 @@ class _Answers(Protocol):
         """Takes an answer, on any thread."""
 
 
+@_forks.guarded("list_devices", "register", "run", "start", "reset", ignored=("close", "release"))
 class MasterClient:
     """A session on a server. Threads may call at the same time.
 
