@@ -13,13 +13,13 @@ from typing import Any, NoReturn, TypeVar
 C = TypeVar("C", bound=type)
 
 _guarded: list[tuple[type, tuple[str, ...], tuple[str, ...]]] = []
-_is_used = False
+_users: set[int] = set()
+"""This process's id, once it has started JAX or gRPC."""
 
 
 def mark_used() -> None:
     """Notes that this process has JAX or gRPC started, so its forks cannot use them."""
-    global _is_used
-    _is_used = True
+    _users.add(os.getpid())
 
 
 def guarded(*refused: str, ignored: tuple[str, ...] = ()) -> Callable[[C], C]:
@@ -50,7 +50,7 @@ def _ignore(*_: Any, **__: Any) -> None:
 
 
 def _after_fork() -> None:
-    if not _is_used:
+    if not _users:
         return  # as a process that has only imported jflow, the child may use it
     for cls, refused, ignored in _guarded:
         for name in refused:

@@ -20,7 +20,6 @@ from jflow.demo import run_demo
 from jflow.errors import OpError
 from jflow.server import Server
 
-
 _STOPPING = (signal.SIGTERM, signal.SIGINT)
 _STOP_S = 8.0
 """How long stopping may take before the process ends without it."""

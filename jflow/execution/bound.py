@@ -21,7 +21,6 @@ from jflow.lowering import Executable, is_bounded
 from jflow.plan import Call, Plan, Program, ResourceSpec, Run, Step, VariableSpec
 from jflow.resources import VariablePlace
 
-
 _PACES: weakref.WeakKeyDictionary[Executable, Pace] = weakref.WeakKeyDictionary()
 
 

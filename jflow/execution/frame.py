@@ -16,7 +16,7 @@ from jflow.execution.variables import DEVICES, QUEUED_S, Computed, VariableAcces
 from jflow.execution.waiting import Wanted, settled
 from jflow.graph import is_host
 from jflow.plan import Slot
-from jflow.resources import Lease, Store, Write, is_computed
+from jflow.resources import Lease, Store
 
 COPIED_BYTES = 4096
 """Up to this size a copy of a variable takes less time than keeping account of a view."""
@@ -95,11 +95,13 @@ class Frame:
         leased until it has ended.
         """
         self._is_closed = True
-        for lease in list(self._leases.values()):
-            lease.release()
-        reads, self._reads = self._reads, []
-        for lease, result in reads:
-            lease.release_after(result)
+        if self._leases:
+            for lease in [*self._leases.values()]:
+                lease.release()
+        if self._reads:
+            reads, self._reads = self._reads, []
+            for lease, result in reads:
+                lease.release_after(result)
 
     def call(self, bound: BoundCall) -> None:
         """Calls a function of the host. Raises OpError as that does."""
@@ -184,15 +186,14 @@ class Frame:
                 new, result = self._compute(run, access.donated())
                 if until_computed and result is not None:
                     result.block_until_ready()
-                if result is not None and is_computed(result):
-                    result = None
-                write = None if result is None else Write(run.step.op, access.since)
-                written = access.set(new, write) if new else {}
-                for i, slot in run.step.after:
-                    # Nothing else can have written it: the access has not ended.
-                    self._hold(slot, written[i].lease())
+                if new:
+                    written = access.set(new, None if until_computed else access.write)
+                    for i, slot in run.step.after:
+                        # Nothing else can have written it: the access has not ended.
+                        self._hold(slot, written[i].lease())
         finally:
-            access.end()
+            if access.writes:
+                access.end()
             for lease in access.leases.values():
                 if result is None:
                     lease.release()

@@ -1,12 +1,14 @@
-"""What a program does with variables: takes them in a critical section, and sets them at its end."""
+"""How programs use variables: taken together before a program runs, set when it has run."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 
 import jax
+
 from jflow.errors import OpError
 from jflow.execution.bound import BoundRun
 from jflow.plan import Slot
@@ -80,40 +82,43 @@ class VariableAccess(Access):
 
     def take(self) -> None:
         run, store, step = self.run, self._store, self.run.step
-        self.since = time.monotonic()
+        self.since = now = time.monotonic()
         for i in step.initializes:
             variable = store.find_at(run.places[i], run.specs[i])
             if variable is not None:
                 self.kept[i] = variable
-        if self.kept and len(self.kept) == len(step.writes) and not (step.outputs or step.after):
+        if (
+            step.initializes
+            and len(self.kept) == len(step.writes)
+            and not (step.outputs or step.after)
+        ):
             self.is_done = True  # nothing needs what the program would compute
             return
+        oldest = now - self.queued_s
         for i in run.used:
-            self.used[i] = store.get_at(run.places[i], run.specs[i])
+            self.used[i] = variable = store.get_at(run.places[i], run.specs[i])
+            buffer = variable.buffer
+            if buffer.write is not None and buffer.write[1] < oldest and not buffer.is_computed:
+                self.late = (run.places[i], buffer)
         for i in run.only_written:
             store.find_at(run.places[i], run.specs[i])
-        if self._is_late():
+        if self.late is not None:
             return
         for i in run.leased:
             self.leases[i] = self.used[i].lease()
         for i, slot in step.before:
             self.held.append((slot, self.used[i].lease()))
 
-    def _is_late(self) -> bool:
-        oldest = self.since - self.queued_s
-        for i, variable in self.used.items():
-            buffer = variable.buffer
-            if buffer.write is None or buffer.write.since > oldest or buffer.is_computed:
-                continue
-            self.late = (self.run.places[i], buffer)
-            return True
-        return False
+    @property
+    def write(self) -> Write:
+        """How the values that it sets are marked until they are computed."""
+        return (self.run.step.op, self.since)
 
     def donated(self) -> list[jax.Array]:
         """The old values as the program takes them, which destroys those that it writes."""
+        used, leases = self.used, self.leases
         return [
-            self.leases[i].buffer.array if i in self.leases else self.used[i].donate()
-            for i in self.run.step.reads
+            leases[i].buffer.array if i in leases else used[i].donate() for i in self.run.step.reads
         ]
 
     @property
@@ -128,11 +133,13 @@ class VariableAccess(Access):
 
     def set(self, new: Sequence[jax.Array], write: Write | None) -> dict[int, Variable]:
         """Sets the written variables; gives them by their number in the plan."""
-        run = self.run
-        pairs = [p for p in zip(run.step.writes, new, strict=True) if p[0] not in self.kept]
-        values = [(run.places[i], run.specs[i], array) for i, array in pairs]
-        written = self._store.set_all(self, values, write)
-        return self.kept | {i: variable for (i, _), variable in zip(pairs, written, strict=True)}
+        run, store = self.run, self._store
+        written = {**self.kept}
+        with store.lock:
+            for i, array in zip(run.step.writes, new, strict=True):
+                if i not in written:
+                    written[i] = store.set_at(self, run.places[i], run.specs[i], array, write)
+        return written
 
     def end(self) -> None:
         """Lets other steps have the variables."""
@@ -211,11 +218,7 @@ class _Devices(Resource):
     def reason(self, attempt: Attempt) -> str:
         assert isinstance(attempt, Computed)
         write = attempt.buffer.write
-        return (
-            ""
-            if write is None
-            else f"waited for {attempt.place}, which " + _writing(write.op, write.since)
-        )
+        return "" if write is None else f"waited for {attempt.place}, which " + _writing(*write)
 
     def computed(self, buffer: Buffer) -> list[Computed]:
         """A value is there: everything that waited for it goes on."""
@@ -231,9 +234,7 @@ DEVICES = Holder(_DEVICES, "")
 
 
 def _watch(buffer: Buffer) -> None:
-    try:
+    with suppress(Exception):  # whatever it is, a program that takes the value fails with it
         buffer.array.block_until_ready()
-    except Exception:  # whatever it is, those who take the value will see it
-        pass
     for attempt in DEVICES.look(lambda devices: devices.computed(buffer)):
         attempt.then(attempt)

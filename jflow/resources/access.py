@@ -82,10 +82,10 @@ class AccessQueue(Resource):
 
     def end(self, access: Access) -> list[Attempt]:
         """Ends a granted access. Returns the accesses that this settled, in order."""
-        freed = [key for key in access.writes if self._writers.get(key) is access]
-        for key in freed:
-            del self._writers[key]
-        return self._go_on(freed) if self._queues else []
+        for key in access.writes:
+            if self._writers.get(key) is access:
+                del self._writers[key]
+        return self._go_on(access.writes) if self._queues else []
 
     def withdraw(self, attempt: Attempt, error: OpError) -> list[Attempt]:
         assert isinstance(attempt, Access)

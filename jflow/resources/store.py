@@ -73,7 +73,13 @@ class Store:
 
     def set(self, device: Device, spec: VariableSpec, array: jax.Array) -> Variable:
         """Sets the variable's value and so initializes it."""
-        return self._set(VariablePlace.of(device, spec.key), spec, array, None)
+        place = VariablePlace.of(device, spec.key)
+        variable = self._variables.get(place)
+        if variable is None:
+            variable = self._variables[place] = Variable(spec, Buffer(array))
+        else:
+            variable.set(array)
+        return variable
 
     def get_at(self, place: VariablePlace, spec: VariableSpec) -> Variable:
         """As `get`."""
@@ -99,25 +105,28 @@ class Store:
         with self.lock:
             return self._queue.try_grant(access)
 
-    def set_all(
+    def set_at(
         self,
         access: Access,
-        values: Iterable[tuple[VariablePlace, VariableSpec, jax.Array]],
+        place: VariablePlace,
+        spec: VariableSpec,
+        array: jax.Array,
         write: Write | None,
-    ) -> list[Variable]:
-        """Sets variables that a granted access writes.
+    ) -> Variable:
+        """Sets a variable that a granted access writes; `lock` must be held.
 
         Returns:
-          The variables. One that was freed meanwhile does not come back: its value is set to a
+          The variable. One that was freed meanwhile does not come back: the value is set to a
           variable that only the caller knows.
         """
-        with self.lock:
-            return [
-                Variable(spec, Buffer(array, write))
-                if place in access.lost
-                else self._set(place, spec, array, write)
-                for place, spec, array in values
-            ]
+        if access.lost and place in access.lost:
+            return Variable(spec, Buffer(array, write))
+        variable = self._variables.get(place)
+        if variable is None:
+            variable = self._variables[place] = Variable(spec, Buffer(array, write))
+        else:
+            variable.buffer = Buffer(array, write)
+        return variable
 
     def end(self, access: Access) -> None:
         """Ends a granted access."""
@@ -158,16 +167,6 @@ class Store:
                 del self._variables[place]
             settled = self._queue.free(is_freed)
         _tell(settled)
-
-    def _set(
-        self, place: VariablePlace, spec: VariableSpec, array: jax.Array, write: Write | None
-    ) -> Variable:
-        variable = self._variables.get(place)
-        if variable is None:
-            variable = self._variables[place] = Variable(spec, Buffer(array, write))
-        else:
-            variable.set(array, write)
-        return variable
 
     def _check(self, variable: Variable, spec: VariableSpec, place: VariablePlace) -> None:
         found = variable.spec

@@ -16,13 +16,8 @@ import jax.numpy as jnp
 
 from jflow.plan import VariableSpec
 
-
-@dataclass(frozen=True, slots=True)
-class Write:
-    """What wrote a value: the operation, and when its program was started (`time.monotonic`)."""
-
-    op: str
-    since: float
+Write = tuple[str, float]
+"""What wrote a value: the operation, and when its program was started (`time.monotonic`)."""
 
 
 @dataclass(eq=False, slots=True)
@@ -103,7 +98,7 @@ class Variable:
     def donate(self) -> jax.Array:
         """The present value as an array that its user may destroy; a new one must be set."""
         array = self.buffer.array
-        return jnp.copy(array) if self.is_leased else array
+        return jnp.copy(array) if self.buffer.leases and self.is_leased else array
 
     def set(self, array: jax.Array, write: Write | None = None) -> None:
         """Replaces the value."""
