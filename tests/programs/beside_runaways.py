@@ -10,16 +10,6 @@ import threading
 import jflow as tf
 from tests.runaway import Runaway, check_beside_a_reader, check_beside_a_writer
 
-if sys.argv[1] == "local":
-    session = tf.Session()
-    runaway = Runaway("", lambda: session)
-    # A local session's variables are its own, so all steps are of one session.
-    runaway.session = lambda: _Open(session)  # type: ignore[assignment,return-value]
-    server = None
-else:
-    server = tf.train.Server({"local": ["127.0.0.1:0"]})
-    runaway = Runaway("", lambda: tf.Session(server.target))
-
 
 class _Open:
     """A session that a block leaves open."""
@@ -35,6 +25,15 @@ class _Open:
         pass
 
 
+server = None
+if sys.argv[1] == "local":
+    session = tf.Session()
+    # A local session's variables are its own, so all steps are of one session.
+    runaway = Runaway("", lambda: _Open(session))  # type: ignore[arg-type,return-value]
+else:
+    server = tf.train.Server({"local": ["127.0.0.1:0"]})
+    target = server.target
+    runaway = Runaway("", lambda: tf.Session(target))
 check_beside_a_reader(runaway)
 check_beside_a_writer(runaway)
 if server is not None:
