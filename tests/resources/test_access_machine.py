@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from jflow.errors import CancelledError, FailedPreconditionError
 from jflow.resources import Access, AccessQueue, Attempt
 
-KEYS = st.frozensets(st.sampled_from("abcd"), max_size=3)
+KEYS = st.sampled_from([frozenset(keys) for keys in ("", "a", "b", "c", "ab", "bc", "abc")])
 
 
 class Numbered(Access):
@@ -77,14 +77,27 @@ class AccessMachine(RuleBasedStateMachine):
         assert {id(attempt) for attempt in settled} == expected
         assert len(settled) == len(expected)
 
-    @rule(reads=KEYS, writes=KEYS, fails=st.booleans(), tries=st.booleans())
-    def submit(self, reads: Any, writes: Any, fails: bool, tries: bool) -> None:
+    def _new(self, reads: Any, writes: Any, *, fails: bool) -> Numbered:
         access = Numbered(self.n, reads, writes, fails=fails)
         self.n += 1
         self.waiting.append(access)
-        if not tries:
-            self._check(self.queue.submit(access))
-            return
+        return access
+
+    @rule(reads=KEYS, writes=KEYS)
+    def submit(self, reads: Any, writes: Any) -> None:
+        self._check(self.queue.submit(self._new(reads, writes, fails=False)))
+
+    @rule(reads=KEYS)
+    def submit_a_reader(self, reads: Any) -> None:
+        self._check(self.queue.submit(self._new(reads, frozenset(), fails=False)))
+
+    @rule(key=st.sampled_from("abc"), fails=st.booleans())
+    def submit_a_writer(self, key: str, fails: bool) -> None:
+        self._check(self.queue.submit(self._new(frozenset(), frozenset(key), fails=fails)))
+
+    @rule(reads=KEYS, writes=KEYS)
+    def try_to_have(self, reads: Any, writes: Any) -> None:
+        access = self._new(reads, writes, fails=False)
         granted = self.queue.try_grant(access)
         assert self._expected() == [access] * granted
         if not granted:
@@ -111,13 +124,14 @@ class AccessMachine(RuleBasedStateMachine):
         self._check(self.queue.withdraw(access, CancelledError("x")), access)
         assert self.queue.withdraw(access, CancelledError("x")) == []
 
-    @rule(keys=KEYS)
+    @rule(keys=st.sampled_from(["a", "bc"]))
     def free(self, keys: Any) -> None:
-        lost = [{*access.lost} | ({*access.writes} & keys) for access in self.writing]
+        lost = [{*access.lost} | ({*access.writes} & {*keys}) for access in self.writing]
         settled = self.queue.free(lambda key: key in keys)
         assert [{*access.lost} for access in self.writing] == lost
         self._check(settled)
 
+    @precondition(lambda self: len(self.waiting) > 3)
     @rule()
     def abandon(self) -> None:
         waiting, self.waiting = self.waiting, []
@@ -146,4 +160,4 @@ class AccessMachine(RuleBasedStateMachine):
 
 
 TestAccessMachine = AccessMachine.TestCase
-TestAccessMachine.settings = settings(max_examples=80, stateful_step_count=30)
+TestAccessMachine.settings = settings(max_examples=100, stateful_step_count=30)
