@@ -9,11 +9,13 @@ from typing import Any, TypeVar
 
 import jax
 
+from jflow import _forks
 from jflow.graph import internals
 
 T = TypeVar("T")
 
 
+@_forks.guarded("run")
 class LoopThread:
     """An event loop on a daemon thread, started when it is first needed."""
 

@@ -34,7 +34,7 @@ with tf.connect(server.target) as connection:
         "update": lambda: live.assign_add(1.0),
         "queue": queue.dequeue,
         "connection": connection.list_devices,
-        "server": server.start,
+        "server": lambda: server.connect(server.cluster_spec),
     }
     pid = os.fork()
     if pid == 0:
