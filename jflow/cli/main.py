@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import signal
 import sys
+import threading
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 
@@ -17,6 +21,9 @@ from jflow.errors import InvalidArgumentError, NotFoundError, OpError, Permissio
 from jflow.server import Server
 
 _USAGE_ERRORS = (ValueError, InvalidArgumentError, NotFoundError, PermissionDeniedError)
+_STOPPING = (signal.SIGTERM, signal.SIGINT)
+_STOP_S = 8.0
+"""How long stopping may take before the process ends without it."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -81,17 +88,37 @@ def _server(options: argparse.Namespace) -> None:
     cluster = read_tf_config().cluster if text is None else parse_cluster(text, "--cluster")
     if not cluster:
         raise ValueError("no cluster: give --cluster, or set TF_CONFIG")
-    with Server(cluster, options.job, options.index, data_roots=options.data_root) as server:
-        signal.signal(signal.SIGTERM, _interrupt)
+    server = Server(cluster, options.job, options.index, data_roots=options.data_root)
+    try:
+        for number in _STOPPING:
+            signal.signal(number, _interrupt)
         print(f"{server!r} is ready", flush=True)
-        try:
-            server.join()
-        except KeyboardInterrupt:
-            print("stopping")
+        server.join()
+    except KeyboardInterrupt:
+        print("stopping", flush=True)
+    for number in _STOPPING:
+        signal.signal(number, signal.SIG_DFL)  # a second one ends the process at once
+    threading.Thread(target=_exit_after, args=(_STOP_S,), daemon=True).start()
+    server.stop()
+    _exit()
 
 
 def _interrupt(_: int, __: FrameType | None) -> None:
     raise KeyboardInterrupt
+
+
+def _exit_after(seconds: float) -> None:
+    time.sleep(seconds)
+    _exit()
+
+
+def _exit() -> None:
+    """Ends the process: Python would wait for programs that nothing can interrupt."""
+    logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # nothing reads it any more
+            stream.flush()
+    os._exit(0)
 
 
 if __name__ == "__main__":

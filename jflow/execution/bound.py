@@ -5,8 +5,10 @@ from __future__ import annotations
 import inspect
 import json
 import math
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeGuard
 
 import jax
@@ -15,8 +17,11 @@ import numpy as np
 from jflow.errors import InvalidArgumentError
 from jflow.execution.functions import HostFunction, host_function, host_operation
 from jflow.execution.waiting import Operation
-from jflow.lowering import Executable
-from jflow.plan import Call, Plan, Program, ResourceSpec, Run, Step
+from jflow.lowering import Executable, is_bounded
+from jflow.plan import Call, Plan, Program, ResourceSpec, Run, Step, VariableSpec
+from jflow.resources import VariablePlace
+
+_PACES: weakref.WeakKeyDictionary[Executable, Pace] = weakref.WeakKeyDictionary()
 
 
 @dataclass
@@ -37,11 +42,46 @@ class BoundRun:
     executable: Executable | None
     constants: tuple[jax.Array, ...]
     pace: Pace
+    specs: tuple[VariableSpec, ...] = ()
+    places: tuple[VariablePlace, ...] = ()
 
-    @property
+    # Decided once, so that a step does nothing but its work. Numbers are those of the plan.
+
+    @cached_property
     def uses_variables(self) -> bool:
         """Whether other steps could come between its reading and its setting of variables."""
         return bool(self.step.reads or self.step.writes or self.step.before)
+
+    @cached_property
+    def used(self) -> tuple[int, ...]:
+        """The variables whose old values it needs."""
+        return tuple(dict.fromkeys((*self.step.reads, *(i for i, _ in self.step.before))))
+
+    @cached_property
+    def leased(self) -> tuple[int, ...]:
+        """The variables whose old values must stay as they are while the program runs."""
+        return tuple(i for i in self.step.reads if i not in self.step.writes)
+
+    @cached_property
+    def only_written(self) -> tuple[int, ...]:
+        """The variables that it writes without need of their old values."""
+        return tuple(i for i in self.step.writes if i not in self.used)
+
+    @cached_property
+    def written(self) -> tuple[VariablePlace, ...]:
+        """Where the variables are that it writes."""
+        return tuple(dict.fromkeys(self.places[i] for i in self.step.writes))
+
+    @cached_property
+    def only_read(self) -> tuple[VariablePlace, ...]:
+        """Where the variables are that it only reads."""
+        places = dict.fromkeys(self.places[i] for i in self.used)
+        return tuple(place for place in places if place not in self.written)
+
+    @cached_property
+    def may_be_quick(self) -> bool:
+        """Whether it takes as long as it took the last time, as far as that can be known."""
+        return self.executable is None or is_bounded(self.executable)
 
 
 @dataclass(frozen=True)
@@ -120,6 +160,7 @@ def bind(
     """
 
     slots: list[Any] = [None] * plan.n_slots
+    places = tuple(VariablePlace.of(plan.device, spec.key) for spec in plan.variables)
 
     def bound(step: Step) -> Iterator[BoundStep]:
         if _is_constant(step):
@@ -129,10 +170,13 @@ def bind(
         elif not isinstance(step, Run):
             yield step
         elif step.program is None:
-            yield BoundRun(step, None, (), Pace(0.0))
+            yield BoundRun(step, None, (), Pace(0.0), plan.variables, places)
         else:
             constants = tuple(constant(digest) for digest in step.program.constants)
-            yield BoundRun(step, executable(step.program), constants, Pace())
+            found = executable(step.program)
+            # Whichever session runs it: it takes as long as it took for another one.
+            pace = _PACES.setdefault(found, Pace())
+            yield BoundRun(step, found, constants, pace, plan.variables, places)
 
     stages = tuple(tuple(one for step in stage for one in bound(step)) for stage in plan.stages)
     return BoundPlan(plan, device, stages, tuple(slots))

@@ -1,8 +1,8 @@
-"""The values of one part in one step, and its turns on the variables."""
+"""The values of one part in one step, and its accesses to variables."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from typing import Any
 
 import jax
@@ -12,20 +12,30 @@ import numpy as np
 from jflow.errors import InvalidArgumentError, OpError
 from jflow.execution.bound import BoundCall, BoundOperation, BoundPlan, BoundRun
 from jflow.execution.loan import lent
-from jflow.execution.waiting import Wanted
+from jflow.execution.variables import DEVICES, QUEUED_S, Computed, VariableAccess
+from jflow.execution.waiting import Wanted, settled
 from jflow.graph import is_host
 from jflow.plan import Slot
-from jflow.resources import Lease, Store, Variable
+from jflow.resources import Lease, Store
 
 COPIED_BYTES = 4096
 """Up to this size a copy of a variable takes less time than keeping account of a view."""
 
 
 class Frame:
-    """Slots of a plan while a step runs. Must be closed, which ends the leases it holds."""
+    """Slots of a plan while a step runs. Must be closed, which ends the leases it holds.
 
-    def __init__(self, bound: BoundPlan, store: Store) -> None:
+    Args:
+      bound: the plan.
+      store: the state.
+      queued_s: for how long after its start a program's results may be given to another one before
+        they are computed, in seconds.
+    """
+
+    def __init__(self, bound: BoundPlan, store: Store, queued_s: float = QUEUED_S) -> None:
         self._plan = bound.plan
+        self._queued_s = queued_s
+        self._reads: list[tuple[Lease, jax.Array]] = []
         self._store = store
         self._slots = [*bound.slots]
         self._leases: dict[Slot, Lease] = {}
@@ -81,11 +91,17 @@ class Frame:
     def close(self) -> None:
         """Ends the leases: a variable's next update may work in place again.
 
-        A turn may still be under way on another thread when its step was cancelled.
+        A program may still run on another thread when its step was cancelled; what it read stays
+        leased until it has ended.
         """
         self._is_closed = True
-        for lease in list(self._leases.values()):
-            lease.release()
+        if self._leases:
+            for lease in [*self._leases.values()]:
+                lease.release()
+        if self._reads:
+            reads, self._reads = self._reads, []
+            for lease, result in reads:
+                lease.release_after(result)
 
     def call(self, bound: BoundCall) -> None:
         """Calls a function of the host. Raises OpError as that does."""
@@ -122,57 +138,87 @@ class Frame:
             raise InvalidArgumentError(f"a call takes slot {slot}, which nothing has filled")
         return value if isinstance(value, np.ndarray) else self.host(slot, copy=True)
 
-    def take_turn(self, bound: BoundRun) -> None:
-        """Runs a program between reading variables and setting them, as one atomic turn.
+    def begin(self, bound: BoundRun) -> VariableAccess | None:
+        """Takes the variables that a program uses, all at once; None if it has to wait for them.
 
-        Computing goes on in the background where JAX does so; the turn lasts for the dispatch.
+        `finish` or `give_up` must follow.
 
         Raises:
           FailedPreconditionError: if a variable is read that is not initialized.
           InvalidArgumentError: if a variable has another dtype or shape than expected.
         """
-        if bound.uses_variables:
-            with self._store.lock:
-                self._turn(bound)
-        else:
-            self._compute(bound, [])
+        access = VariableAccess(bound, self._store, self._queued_s)
+        if not self._store.begin(access):
+            return None
+        if access.error is not None:
+            raise access.error
+        if access.late is not None:
+            access.give_up()
+            return None
+        return access
 
-    def try_turn(self, bound: BoundRun) -> bool:
-        """As `take_turn`, but does nothing and returns False if it is somebody else's turn."""
-        if not bound.uses_variables:
-            self._compute(bound, [])
-            return True
-        if not self._store.lock.acquire(blocking=False):
-            return False
+    def wait(self, bound: BoundRun) -> Generator[Wanted, None, VariableAccess]:
+        """As `begin`; yields what it has to wait for."""
+        while True:
+            access = VariableAccess(bound, self._store, self._queued_s)
+            yield from settled(self._store.accesses, access)
+            if access.late is None:
+                return access
+            access.give_up()
+            yield from settled(DEVICES, Computed(*access.late))
+
+    def finish(self, access: VariableAccess, *, until_computed: bool = False) -> None:
+        """Runs a program on the variables that were taken for it, and sets those that it writes.
+
+        Args:
+          access: what `begin` or `wait` gave; it has ended when this returns.
+          until_computed: whether to keep the variables until the device has computed their values.
+
+        Raises:
+          InvalidArgumentError: if the program does not take what it is given.
+        """
+        run = access.run
+        for slot, lease in access.held:
+            self._hold(slot, lease)
+        result: jax.Array | None = None
         try:
-            self._turn(bound)
+            if not access.is_done:
+                new, result = self._compute(run, access.donated())
+                if until_computed and result is not None:
+                    result.block_until_ready()
+                if new:
+                    written = access.set(new, None if until_computed else access.write)
+                    for i, slot in run.step.after:
+                        # Nothing else can have written it: the access has not ended.
+                        self._hold(slot, written[i].lease())
         finally:
-            self._store.lock.release()
-        return True
+            if access.writes:
+                access.end()
+            for lease in access.leases.values():
+                if result is None:
+                    lease.release()
+                else:
+                    self._reads.append((lease, result))
+            if self._is_closed:
+                self.close()
 
-    def _turn(self, bound: BoundRun) -> None:
-        step = bound.step
-        kept = self._kept(step.initializes)
-        if kept and len(kept) == len(step.writes) and not (step.outputs or step.after):
-            return  # nobody needs what the program would compute
-        used = {i: self._get(i) for i in (*step.reads, *(i for i, _ in step.before))}
-        for i in step.writes:
-            self._store.find(self._plan.device, self._plan.variables[i])
-        for i, slot in step.before:
-            self._hold(used[i], slot)
-        old = [used[i].donate() if i in step.writes else used[i].buffer.array for i in step.reads]
-        new = self._compute(bound, old)
-        written = {
-            i: kept.get(i) or self._store.set(self._plan.device, self._plan.variables[i], array)
-            for i, array in zip(step.writes, new, strict=True)
-        }
-        for i, slot in step.after:
-            self._hold(written[i], slot)
+    def compute(self, bound: BoundRun, *, until_computed: bool = False) -> None:
+        """Runs a program that uses no variables."""
+        _, probe = self._compute(bound, [])
+        if until_computed and probe is not None:
+            probe.block_until_ready()
 
-    def _compute(self, bound: BoundRun, old: list[jax.Array]) -> list[jax.Array]:
-        """Runs the program; keeps its outputs in slots and returns the variables' new values."""
+    def _compute(
+        self, bound: BoundRun, old: list[jax.Array]
+    ) -> tuple[list[jax.Array], jax.Array | None]:
+        """Runs the program and keeps its outputs in slots.
+
+        Returns:
+          The variables' new values, and one of the results if there are any: the device computes
+          all of them together.
+        """
         if bound.executable is None:
-            return []
+            return [], None
         inputs = [self._slots[slot] for slot in bound.step.inputs]
         try:
             results = bound.executable(*old, *inputs, *bound.constants)
@@ -184,18 +230,8 @@ class Frame:
         n_written = len(bound.step.writes)
         for slot, value in zip(bound.step.outputs, results[n_written:], strict=True):
             self._slots[slot] = value
-        return list(results[:n_written])
+        return list(results[:n_written]), results[-1] if results else None
 
-    def _kept(self, variables: Sequence[int]) -> dict[int, Variable]:
-        """Those of the variables that have a value already, which initializing must not change."""
-        found = {i: self._store.find(self._plan.device, self._plan.variables[i]) for i in variables}
-        return {i: variable for i, variable in found.items() if variable is not None}
-
-    def _get(self, variable: int) -> Variable:
-        return self._store.get(self._plan.device, self._plan.variables[variable])
-
-    def _hold(self, variable: Variable, slot: Slot) -> None:
-        lease = self._leases[slot] = variable.lease()
-        self._slots[slot] = variable.buffer.array
-        if self._is_closed:
-            lease.release()
+    def _hold(self, slot: Slot, lease: Lease) -> None:
+        self._leases[slot] = lease
+        self._slots[slot] = lease.buffer.array

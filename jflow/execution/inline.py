@@ -11,11 +11,14 @@ from typing import Any
 import jax
 import numpy as np
 
+from jflow import _forks
 from jflow.deadline import FOREVER, Deadline
 from jflow.execution.bound import BoundCall, BoundOperation, BoundPlan, BoundRun
 from jflow.execution.devices import put
 from jflow.execution.frame import Frame
 from jflow.execution.strands import Strand, Woken, run_strands
+from jflow.execution.variables import QUEUED_S
+from jflow.execution.waiting import Wanted
 from jflow.graph import Array
 from jflow.plan import Feed, Fetch, Recv, Send, Slot
 from jflow.resources import Store
@@ -29,6 +32,7 @@ _Name = tuple[int, int]
 _ALL: _Name = (0, 0)
 
 
+@_forks.guarded("run", "start", "compute")
 class InlineStep:
     """All plans of a step, to be run together in the caller's thread.
 
@@ -145,7 +149,9 @@ class InlineStep:
         deadline: Deadline,
         woken: Woken | None = None,
     ) -> list[Any]:
-        frames = [Frame(bound, self._store) for bound in self._plans]
+        # A step with a deadline must not take what may not be computed by then.
+        queued_s = QUEUED_S if deadline.timeout is None else 0.0
+        frames = [Frame(bound, self._store, queued_s) for bound in self._plans]
         try:
             for number, feed in self._feeds:
                 frames[number][feed.slot] = self._fed(feeds[feed.index], number)
@@ -157,7 +163,10 @@ class InlineStep:
                 run_strands(strands, self._after, deadline, woken or SimpleQueue())
             else:
                 for strand in strands.values():
-                    next(strand, None)
+                    first = next(strand, None)
+                    if first is not None:  # variables that another step writes
+                        rest = {_ALL: _resumed(first, strand)}
+                        run_strands(rest, {_ALL: ()}, deadline, woken or SimpleQueue())
             # Read last, so that no device waits for another one's results.
             values: list[Any] = [None] * self._n_fetches
             for number, wanted in self._fetches:
@@ -172,7 +181,11 @@ class InlineStep:
     ) -> Strand:
         for number, step in work:
             if isinstance(step, BoundRun):
-                frames[number].take_turn(step)
+                frame = frames[number]
+                if step.uses_variables:
+                    frame.finish(frame.begin(step) or (yield from frame.wait(step)))
+                else:
+                    frame.compute(step)
             elif isinstance(step, BoundOperation):
                 yield from frames[number].perform(step)
             elif isinstance(step, BoundCall):
@@ -208,6 +221,15 @@ class _Outcome(Future[list[Array]]):
         is_cancelled = super().cancel()
         wait([self])
         return is_cancelled
+
+
+def _resumed(first: Wanted, strand: Strand) -> Strand:
+    """A strand that has begun, from what it waits for."""
+    try:
+        yield first
+        yield from strand
+    finally:
+        strand.close()
 
 
 def _copied(frame: Frame, slot: Slot) -> Array:

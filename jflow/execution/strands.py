@@ -47,9 +47,10 @@ def run_strands(
         while ready or parked:
             try:
                 name = ready.pop() if ready else _next(woken, deadline)
-            except OpError:
+            except OpError as error:
+                reasons = _reasons(parked)
                 if _gives_up(parked):
-                    raise
+                    raise type(error)("; it ".join([error.message, *reasons])) from None
                 continue  # all was done in the last moment, and wakes its strands
             parked.pop(name, None)
             if _goes_on(name, strands[name], woken, parked):
@@ -80,6 +81,11 @@ def _gives_up(parked: Mapping[Name, Wanted]) -> bool:
     for holder, attempt in parked.values():
         holder.withdraw(attempt, CancelledError("Step was cancelled"))
     return any(attempt.error or attempt.can_be_undone for _, attempt in parked.values())
+
+
+def _reasons(parked: Mapping[Name, Wanted]) -> list[str]:
+    """What is waited for, where there is something to say."""
+    return [reason for holder, attempt in parked.values() if (reason := holder.reason(attempt))]
 
 
 def _next(woken: Woken, deadline: Deadline) -> Any:

@@ -16,6 +16,7 @@ import jax
 import jax.extend.core as jex
 from jax.api_util import shaped_abstractify
 
+from jflow import _forks
 from jflow.cluster import Device, DeviceSpec
 from jflow.deadline import Deadline
 from jflow.functions.concrete import Concrete
@@ -41,6 +42,7 @@ _MAX_ACCESSES = 512
 """How many kinds of accesses to variables a connection remembers how to do."""
 
 
+@_forks.guarded("list_devices", "register", "place", "step", "access", "create", ignored=("close",))
 class Connection:
     """Runs functions and keeps live variables, in this process or on a cluster.
 

@@ -14,6 +14,7 @@ import numpy as np
 from jax.api_util import shaped_abstractify
 from jax.tree_util import SequenceKey, keystr, tree_flatten
 
+from jflow import _forks
 from jflow.cluster import Device
 from jflow.deadline import Deadline
 from jflow.functions.closures import check_closure
@@ -58,6 +59,7 @@ class _Call(NamedTuple):
     has_static: bool
 
 
+@_forks.guarded("__call__")
 class Function(Generic[P, R_co]):
     """What `jflow.function` makes of a Python function: callable as it is, with its types."""
 

@@ -12,12 +12,20 @@ from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from jax._src import array, config, core
+from jax._src import array, config, core, xla_bridge
 from jax._src.export import _export
 from jax._src.numpy import array_methods
 
 ConcreteArray = array.ArrayImpl
 """The type of arrays that have a value; `isinstance(x, jax.Array)` takes ten times as long."""
+
+
+def has_started() -> bool:
+    """Whether JAX has looked for devices in this process; settings of them come too late then.
+
+    `jax.distributed.is_initialized()` answers another question.
+    """
+    return xla_bridge.backends_are_initialized()
 
 
 def no_source_locations() -> AbstractContextManager[Any]:

@@ -13,12 +13,14 @@ from contextlib import suppress
 from types import TracebackType
 from typing import IO, Any, Self
 
+from jflow import _forks
 from jflow.cluster import ClusterSpec, Task
 from jflow.errors import DeadlineExceededError, UnavailableError, from_code
 
 _STOP_TIMEOUT_S = 10.0
 
 
+@_forks.guarded("kill", ignored=("stop",))
 class LocalCluster:
     """Server processes on the loopback interface, on ports that the system chooses.
 
@@ -48,6 +50,7 @@ class LocalCluster:
         tasks = [Task("ps", i) for i in range(ps)] + [Task("worker", i) for i in range(workers)]
         if not tasks:
             raise ValueError("a cluster needs at least one task")
+        _forks.mark_used()
         self._children = {task: _Child(task, data_roots) for task in tasks}
         watchdog = threading.Timer(timeout, self._kill_all)
         watchdog.start()

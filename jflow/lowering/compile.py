@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,10 +15,33 @@ from jflow.errors import InvalidArgumentError, OpError
 from jflow.graph import internals
 from jflow.lowering.export import export, export_platform
 
+_TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 _CUSTOM_CALL = re.compile(r'stablehlo\.custom_call @(?:"([^"]*)"|([\w.$-]+))')
 
 Executable = Callable[..., list[jax.Array]]
 """Takes arrays or NumPy arrays and gives arrays on its device; donated arguments are used up."""
+
+_MAX_TRIPS = 1000
+"""A loop of so many rounds, in a branch that may be taken or not, still counts as bounded."""
+
+_BOUNDED: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
+
+
+def is_bounded(executable: Executable) -> bool:
+    """Whether how long a compiled program takes depends little on the values that it is given.
+
+    It does if a loop of it ends on a condition that is computed, or is long and in a branch.
+    """
+    return _BOUNDED.get(executable, True)
+
+
+def _loops_are_bounded(hlo: str) -> bool:
+    loops = [line for line in hlo.splitlines() if " while(" in line]
+    trips = [_TRIPS.search(line) for line in loops]
+    if None in trips:
+        return False
+    has_branches = " conditional(" in hlo
+    return not has_branches or all(found and int(found[1]) <= _MAX_TRIPS for found in trips)
 
 
 def prepare(
@@ -55,13 +79,18 @@ def compile_exported(data: bytes, device: jax.Device, donated: tuple[int, ...]) 
     """
     try:
         exported = jax.export.deserialize(bytearray(data))
-        _check_custom_calls(exported.mlir_module())
+        module = exported.mlir_module()
+        _check_custom_calls(module)
+        has_loops = "stablehlo.while" in module
         jitted = _jitted(exported.call, device, donated)
         if _is_dynamic(exported.in_avals):
             # Compiled again for each size that comes along; JAX checks the types of arguments.
+            _BOUNDED[jitted] = not has_loops
             return jitted  # type: ignore[no-any-return]
         # Compiled, it refuses arguments of other types, which also come from somebody else.
         executable: Executable = jitted.lower(*_shapes(exported.in_avals)).compile()
+        if has_loops:
+            _BOUNDED[executable] = _loops_are_bounded(executable.as_text())  # type: ignore[attr-defined]
         return executable
     except OpError:
         raise

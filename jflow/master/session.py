@@ -177,9 +177,10 @@ class ClientSession:
                 return await self._run_shares(step, feeds)
             async with asyncio.timeout(left):
                 return await self._run_shares(step, feeds)
-        except TimeoutError:
+        except TimeoutError as error:
             tasks = ", ".join(map(str, step.shares))
-            raise deadline.error(f"running the step on {tasks}", _only(step.shares)) from None
+            doing, reason = f"running the step on {tasks}", str(error.__cause__ or "")
+            raise deadline.error(doing, _only(step.shares), reason) from None
         finally:
             self._running.discard(running)
 
@@ -330,7 +331,10 @@ class _StepRunner:
             await self._outcome
         except asyncio.CancelledError:
             self._act(self._step.cancelled(CancelledError("Step was cancelled")))
-            await asyncio.gather(*self._calls.values(), return_exceptions=True)
+            ended = await asyncio.gather(*self._calls.values(), return_exceptions=True)
+            for error in ended:
+                if isinstance(error, asyncio.CancelledError) and str(error):
+                    raise asyncio.CancelledError(str(error)) from None  # what its share waited for
             raise
         return self._values
 

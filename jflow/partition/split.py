@@ -377,6 +377,7 @@ class _PlanBuilder:
                 outputs=tuple(self.slot(tensor) for tensor in state.outputs),
                 before=tuple((self._variable(r), self.slot(t)) for r, t in state.before),
                 after=tuple((self._variable(r), self.slot(t)) for r, t in state.after),
+                op=next(iter([*state.written.values(), *leaving, *ops[-1].outputs])).op.name,
             ),
         )
 

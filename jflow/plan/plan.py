@@ -11,7 +11,7 @@ steps that some device can reach without it (see `jflow.partition`).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from jflow.cluster import Device
 
@@ -117,6 +117,8 @@ class Run:
       inputs, outputs: slots.
       before: (variable, slot) pairs to fill with values as they were before the turn.
       after: (variable, slot) pairs to fill with values as they are after it.
+      op: name of the operation in the user's graph that writes the first of `writes`, or else of
+        another one of the program, for messages.
     """
 
     program: Program | None
@@ -127,6 +129,7 @@ class Run:
     before: tuple[tuple[int, Slot], ...] = ()
     after: tuple[tuple[int, Slot], ...] = ()
     initializes: tuple[int, ...] = ()
+    op: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)

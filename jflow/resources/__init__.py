@@ -1,5 +1,7 @@
 """State that outlives a step: containers, and the variables, queues and accumulators in them."""
 
+from jflow.resources.access import Access as Access
+from jflow.resources.access import AccessQueue as AccessQueue
 from jflow.resources.accumulator import Accumulator as Accumulator
 from jflow.resources.accumulator import ApplyGradient as ApplyGradient
 from jflow.resources.accumulator import ApplySparse as ApplySparse
@@ -27,6 +29,9 @@ from jflow.resources.reader import Reader as Reader
 from jflow.resources.reader import ReaderSpec as ReaderSpec
 from jflow.resources.reader import Turn as Turn
 from jflow.resources.store import Store as Store
+from jflow.resources.store import VariablePlace as VariablePlace
 from jflow.resources.variable import Buffer as Buffer
 from jflow.resources.variable import Lease as Lease
 from jflow.resources.variable import Variable as Variable
+from jflow.resources.variable import Write as Write
+from jflow.resources.variable import is_computed as is_computed

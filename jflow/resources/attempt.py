@@ -83,6 +83,10 @@ class Resource(ABC):
         """
         return []
 
+    def reason(self, attempt: Attempt) -> str:
+        """What an attempt waits for, as the end of a sentence; "" if there is nothing to say."""
+        return ""
+
     @abstractmethod
     def abandon(self, error: OpError) -> list[Attempt]:
         """Empties the resource for ever: what waits, and what comes later, fails with `error`.

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Holder:
-    """A resource and its lock. Any thread may call.
+    """A resource and its lock, which may guard more than this. Any thread may call.
 
     Attributes:
       definitions: those that the resource is known to satisfy.
@@ -25,8 +25,10 @@ class Holder:
 
     __slots__ = ("_lock", "_resource", "definitions")
 
-    def __init__(self, resource: Resource, definition: str) -> None:
-        self._lock = threading.Lock()
+    def __init__(
+        self, resource: Resource, definition: str, lock: threading.Lock | None = None
+    ) -> None:
+        self._lock = lock or threading.Lock()
         self._resource = resource
         self.definitions = {definition}
 
@@ -64,6 +66,11 @@ class Holder:
         """What a function makes of the resource, which nobody changes meanwhile."""
         with self._lock:
             return at(self._resource)
+
+    def reason(self, attempt: Attempt) -> str:
+        """What an attempt waits for, as the end of a sentence; "" if there is nothing to say."""
+        with self._lock:
+            return self._resource.reason(attempt)
 
     @staticmethod
     def _tell(settled: Iterable[Attempt], but: Attempt | None) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Collection, Hashable, Iterable
+from typing import NamedTuple
 
 import jax
 
@@ -11,10 +12,27 @@ from jflow.cluster import Device, Task
 from jflow.errors import FailedPreconditionError, InvalidArgumentError
 from jflow.plan import VARYING, VariableKey, VariableSpec
 from jflow.records import Roots
-from jflow.resources.holder import Holders
-from jflow.resources.variable import Buffer, Variable
+from jflow.resources.access import Access, AccessQueue
+from jflow.resources.attempt import Attempt
+from jflow.resources.holder import Holder, Holders
+from jflow.resources.variable import Buffer, Variable, Write
 
-_Place = tuple[Device, str]
+
+class VariablePlace(NamedTuple):
+    """What identifies a variable of a task; the default container is ""."""
+
+    container: str
+    device: str
+    name: str
+
+    @classmethod
+    def of(cls, device: Device, key: VariableKey) -> VariablePlace:
+        """Where a plan for a device finds a variable."""
+        container = "" if key.container == device.task.job else key.container
+        return cls(container, str(device), key.name)
+
+    def __str__(self) -> str:
+        return f"variable {self.name!r} (container {self.container!r}) on {self.device}"
 
 
 class Store:
@@ -27,14 +45,17 @@ class Store:
       roots: where its readers may read files; nowhere if None.
 
     Attributes:
-      lock: held by whoever uses a variable, from reading its buffer to setting the next one.
+      lock: guards the variables and the accesses to them; never held while a program runs.
+      accesses: where accesses to variables wait.
       resources: queues and what else there is besides variables.
     """
 
     def __init__(self, task: Task, roots: Roots | None = None) -> None:
         self._task = task
-        self._containers: dict[str, dict[_Place, Variable]] = {}
+        self._variables: dict[VariablePlace, Variable] = {}
         self.lock = threading.Lock()
+        self._queue = AccessQueue()
+        self.accesses = Holder(self._queue, "", self.lock)
         self.resources = Holders(task, roots or Roots(()))
 
     def get(self, device: Device, spec: VariableSpec) -> Variable:
@@ -44,72 +65,121 @@ class Store:
           FailedPreconditionError: if it is not.
           InvalidArgumentError: if it has another dtype or shape.
         """
-        variable = self.find(device, spec)
+        return self.get_at(VariablePlace.of(device, spec.key), spec)
+
+    def find(self, device: Device, spec: VariableSpec) -> Variable | None:
+        """The variable, None if it is not initialized. Raises InvalidArgumentError as `get`."""
+        return self.find_at(VariablePlace.of(device, spec.key), spec)
+
+    def set(self, device: Device, spec: VariableSpec, array: jax.Array) -> Variable:
+        """Sets the variable's value and so initializes it."""
+        place = VariablePlace.of(device, spec.key)
+        variable = self._variables.get(place)
+        if variable is None:
+            variable = self._variables[place] = Variable(spec, Buffer(array))
+        else:
+            variable.set(array)
+        return variable
+
+    def get_at(self, place: VariablePlace, spec: VariableSpec) -> Variable:
+        """As `get`."""
+        variable = self.find_at(place, spec)
         if variable is None:
             raise FailedPreconditionError(
-                f"Attempting to use uninitialized value: {spec.key} on {device}; run its "
+                f"Attempting to use uninitialized value: {spec.key} on {place.device}; run its "
                 "initializer or jflow.global_variables_initializer() in this container first",
                 op=spec.key.name,
                 task=str(self._task),
             )
         return variable
 
-    def find(self, device: Device, spec: VariableSpec) -> Variable | None:
-        """The variable, None if it is not initialized. Raises InvalidArgumentError as `get`."""
-        variable = self._find(device, spec.key)
+    def find_at(self, place: VariablePlace, spec: VariableSpec) -> Variable | None:
+        """As `find`."""
+        variable = self._variables.get(place)
         if variable is not None:
-            self._check(variable, spec, device)
+            self._check(variable, spec, place)
         return variable
 
     def peek(self, device: Device, key: VariableKey) -> jax.Array | None:
         """A variable's buffer as it is now; without the lock, so an update may take it away."""
-        variable = self._find(device, key)
+        variable = self._variables.get(VariablePlace.of(device, key))
         return None if variable is None else variable.buffer.array
 
-    def set(self, device: Device, spec: VariableSpec, array: jax.Array) -> Variable:
-        """Sets the variable's value and so initializes it."""
-        variable = self._find(device, spec.key)
+    def begin(self, access: Access) -> bool:
+        """Grants an access to variables if it need not wait. It may have failed, too."""
+        with self.lock:
+            return self._queue.try_grant(access)
+
+    def set_at(
+        self,
+        access: Access,
+        place: VariablePlace,
+        spec: VariableSpec,
+        array: jax.Array,
+        write: Write | None,
+    ) -> Variable:
+        """Sets a variable that a granted access writes; `lock` must be held.
+
+        Returns:
+          The variable. One that was freed meanwhile does not come back: the value is set to a
+          variable that only the caller knows.
+        """
+        if access.lost and place in access.lost:
+            return Variable(spec, Buffer(array, write))
+        variable = self._variables.get(place)
         if variable is None:
-            variables = self._containers.setdefault(self._normal(spec.key.container), {})
-            variable = variables[device, spec.key.name] = Variable(spec, Buffer(array))
+            variable = self._variables[place] = Variable(spec, Buffer(array, write))
         else:
-            variable.set(array)
+            variable.buffer = Buffer(array, write)
         return variable
+
+    def end(self, access: Access) -> None:
+        """Ends a granted access."""
+        with self.lock:
+            settled = self._queue.end(access)
+        if settled:
+            _tell(settled)
 
     def clear(self, containers: Iterable[str]) -> None:
         """Frees everything in the named containers; unknown names are no error."""
         containers = list(containers)
         self.resources.clear(containers)
-        with self.lock:
-            for container in containers:
-                self._containers.pop(self._normal(container), None)
+        freed = {"" if name == self._task.job else name for name in containers}
+        self._free(freed)
 
     def clear_all(self) -> None:
         """Frees everything."""
         self.resources.clear_all()
-        with self.lock:
-            self._containers.clear()
+        self._free(None)
 
     def names(self) -> dict[str, list[str]]:
         """Names of the variables by container."""
+        names: dict[str, list[str]] = {}
         with self.lock:
-            return {
-                container: sorted(name for _, name in variables)
-                for container, variables in self._containers.items()
-            }
+            for place in self._variables:
+                names.setdefault(place.container, []).append(place.name)
+        return {container: sorted(found) for container, found in names.items()}
 
-    def _normal(self, container: str) -> str:
-        return "" if container == self._task.job else container
+    def _free(self, containers: Collection[str] | None) -> None:
+        """Frees variables, of all containers if None; what writes them now may go on."""
 
-    def _find(self, device: Device, key: VariableKey) -> Variable | None:
-        variables = self._containers.get(self._normal(key.container))
-        return None if variables is None else variables.get((device, key.name))
+        def is_freed(place: Hashable) -> bool:
+            assert isinstance(place, VariablePlace)
+            return containers is None or place.container in containers
 
-    def _check(self, variable: Variable, spec: VariableSpec, device: Device) -> None:
+        with self.lock:
+            for place in [*filter(is_freed, self._variables)]:
+                del self._variables[place]
+            settled = self._queue.free(is_freed)
+        _tell(settled)
+
+    def _check(self, variable: Variable, spec: VariableSpec, place: VariablePlace) -> None:
         found = variable.spec
+        if found is spec:
+            return
         if (found.dtype, found.shape) != (spec.dtype, spec.shape):
             raise InvalidArgumentError(
-                f"{spec.key} on {device} exists with dtype {found.dtype} and shape "
+                f"{spec.key} on {place.device} exists with dtype {found.dtype} and shape "
                 f"{_sizes(found)}, this graph expects {spec.dtype} and {_sizes(spec)}; use another "
                 "name or container, or reset the container",
                 op=spec.key.name,
@@ -120,3 +190,9 @@ class Store:
 def _sizes(spec: VariableSpec) -> tuple[int | None, ...]:
     """The shape for messages, None for sizes that may change."""
     return tuple(None if size == VARYING else size for size in spec.shape)
+
+
+def _tell(settled: Iterable[Attempt]) -> None:
+    for attempt in settled:
+        if attempt.then is not None:
+            attempt.then(attempt)

@@ -9,9 +9,13 @@ from typing import Any, TypeVar
 
 import jax
 
+from jflow import _forks
+from jflow.graph import internals
+
 T = TypeVar("T")
 
 
+@_forks.guarded("run")
 class LoopThread:
     """An event loop on a daemon thread, started when it is first needed."""
 
@@ -19,9 +23,18 @@ class LoopThread:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Runs a coroutine on the loop and waits for its result; not to be called on the loop."""
-        return asyncio.run_coroutine_threadsafe(coroutine, self._started()).result()
+    def run(self, coroutine: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
+        """Runs a coroutine on the loop and waits for its result; not to be called on the loop.
+
+        Raises:
+          TimeoutError: if it takes longer than `timeout` seconds; it is cancelled.
+        """
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._started())
+        try:
+            return future.result(timeout)
+        except TimeoutError:
+            future.cancel()
+            raise
 
     def _started(self) -> asyncio.AbstractEventLoop:
         with self._lock:
@@ -36,6 +49,16 @@ class LoopThread:
 def take_64_bits() -> None:
     """Lets this thread use 64-bit types: whether a graph has them is decided where it is built."""
     jax.enable_x64(True).__enter__()
+
+
+def run_programs_in_their_threads() -> None:
+    """Has CPU programs run in the threads that start them, if JAX has not started yet.
+
+    Otherwise XLA gives the larger ones to a few threads of its own, and one that runs for minutes
+    there can keep any other program waiting. A server has threads enough, and needs results anyway.
+    """
+    if not internals.has_started():
+        jax.config.update("jax_cpu_enable_async_dispatch", False)
 
 
 def _serve(loop: asyncio.AbstractEventLoop) -> None:

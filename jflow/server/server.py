@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import threading
@@ -10,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Self
 
+from jflow import _forks
 from jflow.cluster import ClusterSpec, Task, split_address
 from jflow.errors import InvalidArgumentError, NotFoundError
 from jflow.execution import local_devices
@@ -18,7 +20,7 @@ from jflow.master import Master
 from jflow.plan import Plan
 from jflow.records import Roots
 from jflow.server.address import listening_host
-from jflow.server.loop import SERVERS, take_64_bits
+from jflow.server.loop import SERVERS, run_programs_in_their_threads, take_64_bits
 from jflow.server.role import which_task
 from jflow.wire import (
     Array,
@@ -34,15 +36,19 @@ from jflow.wire import (
 )
 from jflow.worker import Worker
 
+_LOG = logging.getLogger(__name__)
 _N_THREADS = 8
+_STOP_S = 5.0
 _ROOTS_VARIABLE = "JFLOW_DATA_ROOTS"
 
 
+@_forks.guarded("start", "connect", "join", ignored=("stop",))
 class Server:
     """A task of a cluster: a master for clients and a worker for masters, on one port.
 
     Several servers may live in one process. The server listens only at the address that the
-    cluster gives for its task; it asks every caller for this user's token.
+    cluster gives for its task; it asks every caller for this user's token. Where it is the first
+    in its process to use JAX, it switches off `jax_cpu_enable_async_dispatch` there.
 
     Args:
       server_or_cluster_def: the cluster, as for ClusterSpec.
@@ -106,6 +112,8 @@ class Server:
     def start(self) -> None:
         """Starts to listen. Raises as the constructor; does nothing if it has started."""
         if self._host is None:
+            _forks.mark_used()
+            run_programs_in_their_threads()
             # Here and not on the loop, which serves others while a name is looked up.
             host = listening_host(split_address(self._address)[0], self._task)
             starting = _start(self._task, self._cluster, host, load_token(), self._roots)
@@ -129,11 +137,18 @@ class Server:
         self._stopped.wait()
 
     def stop(self) -> None:
-        """Stops listening, cancels what runs and frees the state. May be called again."""
+        """Stops listening, cancels what runs and frees the state. May be called again.
+
+        It returns within seconds also when a program is running that nothing can interrupt.
+        """
         host, self._host = self._host, None
         if host is not None:
-            SERVERS.run(host.stop())
-            # A device may be busy with a step that cannot be cancelled; nobody waits for it.
+            try:
+                SERVERS.run(host.stop(), _STOP_S)
+            except TimeoutError:
+                _LOG.warning("%s did not stop within %.0f s and was left", self._task, _STOP_S)
+            # A device may be busy with a step that cannot be cancelled; nothing waits for it.
+            host.worker.long_programs.shutdown()
             host.threads.shutdown(wait=False, cancel_futures=True)
         self._stopped.set()
 
@@ -178,7 +193,7 @@ class _Host:
         incarnation = secrets.randbits(63) + 1
         self.threads = threads
         self.peers = Peers(cluster, token)
-        self.worker = Worker(task, devices, self.peers, threads, roots)
+        self.worker = Worker(task, devices, self.peers, threads, roots, take_64_bits)
         self._task = task
         self._incarnation = incarnation
         self._devices = tuple(

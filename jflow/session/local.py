@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import jax
 
-from jflow import lowering
+from jflow import _forks, lowering
 from jflow.cluster import LOCAL_TASK
 from jflow.deadline import Deadline
 from jflow.execution import BoundPlan, InlineStep, bind, local_devices, put
@@ -23,10 +23,12 @@ from jflow.resources import Store
 from jflow.session.backend import Array, DeviceInfo, Step
 
 
+@_forks.guarded("inventory", "lower", "register", "list_devices", ignored=("close",))
 class LocalBackend:
     """A session without a cluster: its devices are this process's, its state dies with it."""
 
     def __init__(self) -> None:
+        _forks.mark_used()
         self._devices = local_devices(LOCAL_TASK)
         self._store = Store(LOCAL_TASK, Roots.anywhere())
         self._names = itertools.count()

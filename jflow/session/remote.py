@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jflow import lowering
+from jflow import _forks, lowering
 from jflow.cluster import Device, Task, split_address
 from jflow.deadline import Deadline
 from jflow.errors import AbortedError, CancelledError, InternalError
@@ -30,6 +30,7 @@ _LOOK_S = 1.0
 """How long `list_devices` waits for a task, in seconds."""
 
 
+@_forks.guarded("inventory", "lower", "register", "list_devices", ignored=("close",))
 class RemoteBackend:
     """A session on a cluster. It connects when it is first used.
 
@@ -39,6 +40,7 @@ class RemoteBackend:
     """
 
     def __init__(self, target: str, config: ConfigProto) -> None:
+        _forks.mark_used()
         self.owner = secrets.token_hex(8)
         self._target = target
         self._connect_timeout = config.connect_timeout_in_ms / 1000
@@ -153,6 +155,7 @@ def _release(registered: list[tuple[MasterClient, int]]) -> None:
         client.release(handle)
 
 
+@_forks.guarded("run", "start", "compute", "register")
 class _RemoteStep:
     """A step that registers itself with the master, again if the connection was made anew."""
 

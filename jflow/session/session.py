@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, ExitStack
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
+from jflow import _forks
 from jflow.cluster import Device
 from jflow.deadline import FOREVER, Deadline
 from jflow.errors import OpError
@@ -38,6 +39,7 @@ class _Known(NamedTuple):
     fetches: Fetches
 
 
+@_forks.guarded("run", "list_devices", "placement", "reset")
 class Session:
     """Runs a graph in this process or on a cluster.
 

@@ -20,6 +20,9 @@ from jflow.wire.v1 import service_pb2 as pb
 _LOG = logging.getLogger(__name__)
 
 Reply = tuple[pb.Envelope, Sequence[Array]]
+CALL_CANCELLED = "the call was cancelled"
+"""What the answer to a call says that was cancelled; after "; " follows what it waited for."""
+
 Handle = Callable[[pb.Envelope, list[Array]], Awaitable[Reply | None]]
 
 
@@ -125,8 +128,9 @@ class Calls:
         try:
             self._check_incarnation(request)
             reply, values = await self._handle(request, tensors) or (pb.Envelope(), ())
-        except asyncio.CancelledError:
-            reply, values = self._failed(CancelledError("the call was cancelled")), ()
+        except asyncio.CancelledError as error:
+            said = f"{CALL_CANCELLED}; {error}" if str(error) else CALL_CANCELLED
+            reply, values = self._failed(CancelledError(said)), ()
         except Exception as error:  # the boundary of the process: whatever it is goes to the caller
             if not isinstance(error, OpError):
                 _LOG.exception("a call failed with an error that is not jflow's own")

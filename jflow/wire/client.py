@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import grpc
 
+from jflow import _forks
 from jflow.cluster import Task
 from jflow.deadline import FOREVER, Deadline
 from jflow.errors import CancelledError, OpError, UnavailableError
@@ -43,6 +44,7 @@ class _Answers(Protocol):
         """Takes an answer, on any thread."""
 
 
+@_forks.guarded("list_devices", "register", "run", "start", "reset", ignored=("close", "release"))
 class MasterClient:
     """A session on a server. Threads may call at the same time.
 
@@ -249,12 +251,14 @@ class MasterClient:
         with suppress(Empty):
             return answers.get(timeout=left + settings.GRACE_S)
         self._cancel(key)
+        reason = ""
         with suppress(Empty):
             answer = answers.get(timeout=settings.GRACE_S)
             if not isinstance(answer, CancelledError):
                 return answer
+            reason = answer.message.partition("; ")[2]
         task = str(self.welcome.task)
-        return deadline.error(f"{doing} through {task} at {self._address}", task)
+        return deadline.error(f"{doing} through {task} at {self._address}", task, reason)
 
     def _cancel(self, key: int) -> None:
         self._send(key, pb.Envelope(cancel=pb.Cancel(id=key)), ())

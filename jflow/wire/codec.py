@@ -245,6 +245,7 @@ def _run_to_proto(step: Run) -> pb_plan.Run:
         outputs=step.outputs,
         before=[pb_plan.Held(variable=v, slot=s) for v, s in step.before],
         after=[pb_plan.Held(variable=v, slot=s) for v, s in step.after],
+        op=step.op,
     )
 
 
@@ -291,6 +292,7 @@ def _run_from_proto(message: pb_plan.Run) -> Run:
         outputs=tuple(message.outputs),
         before=tuple((held.variable, held.slot) for held in message.before),
         after=tuple((held.variable, held.slot) for held in message.after),
+        op=message.op,
     )
 
 

@@ -273,8 +273,8 @@ async def _reply_after_all(reply: asyncio.Future[Received]) -> Received:
     grace.cancel()
     try:
         return reply.result()
-    except CancelledError:
-        raise asyncio.CancelledError from None
+    except CancelledError as error:
+        raise asyncio.CancelledError(*error.message.split("; ", 1)[1:]) from None
 
 
 def _fail(future: asyncio.Future[Received], sending: asyncio.Future[None]) -> None:

@@ -16,7 +16,8 @@ from collections.abc import (
 )
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import jax
@@ -27,10 +28,12 @@ from jflow.errors import CancelledError, InternalError, InvalidArgumentError, Op
 from jflow.execution.bound import BoundCall, BoundOperation, BoundPlan, BoundRun, BoundStep
 from jflow.execution.devices import put
 from jflow.execution.frame import Frame
+from jflow.execution.variables import VariableAccess
 from jflow.execution.waiting import Wanted
 from jflow.plan import Feed, Fetch, Recv, Send, Slot
 from jflow.resources import Attempt, Holder, Store
 from jflow.wire import Array, begin
+from jflow.worker.devices import Devices
 from jflow.worker.rendezvous import Rendezvous
 
 QUICK_S = 200e-6
@@ -53,7 +56,9 @@ class Surroundings:
       store: its state.
       rendezvous: where values for its parts arrive.
       transport: how to reach other tasks.
-      threads: where to wait for devices.
+      threads: for work on the host that may take a while, but ends.
+      devices: where programs run, and are waited for, that may take long.
+      blocked: by step, what those of its parts waited for that were cancelled.
     """
 
     task: Task
@@ -61,6 +66,8 @@ class Surroundings:
     rendezvous: Rendezvous[asyncio.Future[Any]]
     transport: Transport
     threads: ThreadPoolExecutor
+    devices: Devices
+    blocked: dict[int, str] = field(default_factory=dict)
 
     def deliver(self, step: int, edge: int, value: Any) -> None:
         """Takes a value for a part of this task."""
@@ -145,8 +152,12 @@ class _Part:
             # What need not wait is no coroutine of its own: most actions are done at once.
             match action:
                 case BoundRun():
-                    if action.pace.last_s > QUICK_S or not self._try_turn(action):
-                        await self._in_thread(self._timed_turn, action)
+                    if action.uses_variables:
+                        await self._run_on_variables(action)
+                    elif _is_quick(action):
+                        self._timed(action, self._frame.compute, action)
+                    else:
+                        await self._on_device(action, self._frame.compute, action)
                 case BoundCall():
                     await self._call(action)
                 case BoundOperation():
@@ -216,6 +227,8 @@ class _Part:
         try:
             await self._wait(waiter)
         except BaseException as error:
+            if reason := holder.reason(attempt):
+                self._around.blocked[self._step] = reason
             holder.withdraw(attempt, CancelledError("Step was cancelled"))
             is_done = attempt.error is None and not attempt.can_be_undone
             if not (is_done and isinstance(error, asyncio.CancelledError)):
@@ -236,21 +249,62 @@ class _Part:
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(self._around.threads, work, *args)
 
-    def _try_turn(self, action: BoundRun) -> bool:
-        """Runs a program here; False if it is somebody else's turn.
+    async def _run_on_variables(self, action: BoundRun) -> None:
+        access = self._frame.begin(action)
+        if access is None:
+            access = await self._variables(action)
+        if _is_quick(action) and not access.copies_much:
+            self._timed(action, self._frame.finish, access)
+        else:
+            await self._on_device(action, self._frame.finish, access, access.give_up)
 
-        Only for a program that is known to be quick. Some run to their end where they are
-        dispatched, and nobody knows beforehand how long that takes: a loop around little
-        arithmetic may take minutes.
+    async def _variables(self, action: BoundRun) -> VariableAccess:
+        """Waits for the variables that a program uses."""
+        waiting = self._frame.wait(action)
+        try:
+            while True:
+                await self._settled(*next(waiting))
+        except StopIteration as taken:
+            access: VariableAccess = taken.value
+            return access
+        finally:
+            waiting.close()
+
+    async def _on_device(
+        self,
+        action: BoundRun,
+        work: Callable[..., object],
+        argument: object,
+        give_up: Callable[[], object] = lambda: None,
+    ) -> None:
+        """Runs a program that may take long until its results are computed.
+
+        Nothing can interrupt it: if this part is cancelled, it goes on and ends by itself.
+
+        Args:
+          action: the program.
+          work: runs it, given `argument`.
+          argument: what `work` takes.
+          give_up: is called instead if the part is cancelled before the program starts.
         """
-        begun = time.perf_counter()
-        has_run = self._frame.try_turn(action)
-        action.pace.last_s = time.perf_counter() - begun
-        return has_run
+        timed = partial(self._timed, action, partial(work, until_computed=True), argument)
+        try:
+            job = await self._around.devices.start(self._bound.device, timed)
+        except BaseException:
+            give_up()
+            device = self._bound.plan.device
+            self._around.blocked[self._step] = f"waited for {device}, which runs other programs"
+            raise
+        try:
+            await asyncio.wrap_future(job)
+        except asyncio.CancelledError:
+            if job.cancel():
+                give_up()
+            raise
 
-    def _timed_turn(self, action: BoundRun) -> None:
+    def _timed(self, action: BoundRun, work: Callable[..., object], argument: object) -> None:
         begun = time.perf_counter()
-        self._frame.take_turn(action)
+        work(argument)
         action.pace.last_s = time.perf_counter() - begun
 
     async def _receive(self, action: Recv) -> None:
@@ -308,7 +362,16 @@ class _Part:
         """Waits until the device has computed a slot's value."""
         value = self._frame[slot]
         if isinstance(value, jax.Array) and not _is_ready(value):
-            await self._in_thread(value.block_until_ready)
+            await self._around.devices.wait(value)
+
+
+def _is_quick(action: BoundRun) -> bool:
+    """Whether a program may run on the event loop, which serves nothing else meanwhile.
+
+    Some run to their end where they are started. A loop whose end is computed may take minutes,
+    however quick it was the last time.
+    """
+    return action.pace.last_s <= QUICK_S and action.may_be_quick
 
 
 class _Waker:

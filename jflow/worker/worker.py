@@ -23,6 +23,7 @@ from jflow.records import Roots
 from jflow.resources import Store
 from jflow.wire import Array, Artifacts, Registered
 from jflow.worker.constants import ConstantCache
+from jflow.worker.devices import Devices
 from jflow.worker.part import Surroundings, Transport, all_of, run_part
 from jflow.worker.rendezvous import Rendezvous
 
@@ -43,10 +44,12 @@ class Worker:
       task: which task this is.
       devices: this process's devices by name.
       transport: how to reach other tasks.
-      threads: where to compile, and to wait until devices are done.
+      threads: where to compile, and to do other work that ends.
       roots: where readers may read files; nowhere if None.
+      thread_started: what each thread that runs programs calls first.
 
     Attributes:
+      long_programs: runs the programs that may take long.
       store: the state of the task.
       programs: what it has compiled.
     """
@@ -58,6 +61,7 @@ class Worker:
         transport: Transport,
         threads: ThreadPoolExecutor,
         roots: Roots | None = None,
+        thread_started: Callable[[], object] | None = None,
     ) -> None:
         self._devices = devices
         self._handles = itertools.count(1)
@@ -65,7 +69,10 @@ class Worker:
         # How many registered parts use the resources of a session.
         self._owners: Counter[str] = Counter()
         self._constants = ConstantCache()
-        self._around = Surroundings(task, Store(task, roots), Rendezvous(), transport, threads)
+        self.long_programs = Devices(devices.values(), f"jflow program {task}", thread_started)
+        self._around = Surroundings(
+            task, Store(task, roots), Rendezvous(), transport, threads, self.long_programs
+        )
         self.programs = ProgramCache()
 
     @property
@@ -133,6 +140,7 @@ class Worker:
         Raises:
           AbortedError: if the handle is not known.
           OpError: as the parts do.
+          asyncio.CancelledError: if it is cancelled; says what it waited for.
         """
         task = self._around.task
         parts = self._parts.get(handle)
@@ -149,8 +157,14 @@ class Worker:
             # A single part is awaited where it is, without a trip through the loop.
             calls = [run_part(plan, step, fed, self._around) for plan in parts.plans]
             results = [await calls[0]] if len(calls) == 1 else await all_of(calls)
+        except asyncio.CancelledError as error:
+            if reason := self._around.blocked.get(step):
+                # Whoever cancelled it because its time was over says what it waited for.
+                raise asyncio.CancelledError(f"{task} {reason}") from error
+            raise
         finally:
             self._around.rendezvous.end(step)
+            self._around.blocked.pop(step, None)
         fetched = {index: value for result in results for index, value in result.items()}
         return [fetched[index] for index in parts.fetches]
 

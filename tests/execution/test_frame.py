@@ -1,5 +1,7 @@
 """Turns on variables: what a step reads, what it holds, and what an update writes into."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -29,6 +31,13 @@ def _frame(store, *runs, n_slots=4, programs=None):
     return Frame(bound, store), steps
 
 
+def _run(frame, step):
+    if step.uses_variables:
+        frame.finish(frame.begin(step))
+    else:
+        frame.compute(step)
+
+
 def _store(**values):
     store = Store(TASK)
     for name, value in values.items():
@@ -50,7 +59,7 @@ def test_an_update_writes_into_the_variables_own_memory():
     before = _address(store)
     frame, (run,) = _frame(store, _update())
     for _ in range(3):
-        frame.take_turn(run)
+        _run(frame, run)
     frame.close()
     assert _address(store) == before
     assert store.get(CPU, X).buffer.array.tolist() == [4.0] * 3
@@ -69,23 +78,23 @@ def test_strings_on_the_host_are_copied_for_whoever_may_change_them():
 def test_what_was_read_before_an_update_stays_as_it_was():
     store = _store(x=1.0)
     frame, (run,) = _frame(store, _update(before=((0, 0),), after=((0, 1),)))
-    frame.take_turn(run)
+    _run(frame, run)
     assert [frame[slot].tolist() for slot in (0, 1)] == [[1.0] * 3, [2.0] * 3]
     assert frame.is_leased(0)
     assert frame.is_leased(1)
     other, (update,) = _frame(store, _update())
-    other.take_turn(update)
+    _run(other, update)
     assert [frame[slot].tolist() for slot in (0, 1)] == [[1.0] * 3, [2.0] * 3]
 
 
 def test_after_a_step_is_closed_updates_are_in_place_again():
     store = _store(x=1.0)
     frame, (run,) = _frame(store, Run(None, before=((0, 0),)))
-    frame.take_turn(run)
+    _run(frame, run)
     frame.close()
     before = _address(store)
     other, (update,) = _frame(store, _update())
-    other.take_turn(update)
+    _run(other, update)
     assert _address(store) == before
 
 
@@ -93,14 +102,14 @@ def test_a_turn_that_ends_after_its_step_was_closed_holds_nothing():
     store = _store(x=1.0)
     frame, (run,) = _frame(store, Run(None, before=((0, 0),)))
     frame.close()
-    frame.take_turn(run)
+    _run(frame, run)
     before = _address(store)
     other, (update,) = _frame(store, _update())
-    other.take_turn(update)
+    _run(other, update)
     assert _address(store) == before
 
 
-def test_a_program_without_variables_needs_no_turn():
+def test_a_program_without_variables_waits_for_nothing():
     double = {"double": lambda value: [value * 2]}
     store = _store()
     frame, (run,) = _frame(
@@ -108,18 +117,114 @@ def test_a_program_without_variables_needs_no_turn():
     )
     frame[0] = np.float32([1, 2, 3])
     with store.lock:
-        frame.take_turn(run)
-        assert frame.try_turn(run)
+        _run(frame, run)
     assert frame[2].tolist() == [2.0, 4.0, 6.0]
 
 
-def test_somebody_elses_turn_can_be_let_alone():
-    store = _store(x=1.0)
-    frame, (run,) = _frame(store, _update())
-    with store.lock:
-        assert not frame.try_turn(run)
-    assert frame.try_turn(run)
+def test_a_variable_that_another_step_writes_cannot_be_had():
+    store = _store(x=1.0, y=5.0)
+    frame, (run, read, other) = _frame(
+        store,
+        _update(),
+        Run(None, before=((0, 0),)),
+        Run(None, before=((1, 1),)),
+    )
+    writer = frame.begin(run)
+    assert frame.begin(run) is None
+    assert frame.begin(read) is None
+    _run(frame, other)
+    assert frame[1].tolist() == [5.0] * 3, "others go on"
+    frame.finish(writer)
+    _run(frame, run)
+    assert store.get(CPU, X).buffer.array.tolist() == [3.0] * 3
+
+
+def test_an_update_beside_a_program_that_reads_works_on_a_copy_until_that_has_ended():
+    store = _store(x=1.0, y=0.0)
+    seen = []
+    programs = {"add one": ADD_ONE, "sum": lambda value: [seen.append(value + 0) or seen[0]]}
+    frame, (read, update) = _frame(
+        store, Run(Program("sum"), (0,), outputs=(1,)), _update(), programs=programs
+    )
+    before = _address(store)
+    reader = frame.begin(read)
+    _run(frame, update)
     assert store.get(CPU, X).buffer.array.tolist() == [2.0] * 3
+    copied = _address(store)
+    assert copied != before
+    frame.finish(reader)
+    assert seen[0].tolist() == [1.0] * 3, "what it reads is not changed under it"
+    frame.close()
+    _run(frame, update)
+    assert _address(store) == copied
+
+
+def test_what_a_step_reads_comes_from_one_moment():
+    store = _store(x=1.0, y=1.0)
+    frame, (read, update) = _frame(
+        store,
+        Run(Program("both"), (0, 1), outputs=(0,)),
+        Run(Program("two"), (0, 1), (), (0, 1)),
+        programs={
+            "both": lambda x, y: [x - y],
+            "two": lambda x, y: [x + 1, y + 1],
+        },
+    )
+    access = frame.begin(read)
+    _run(frame, update)
+    frame.finish(access)
+    assert frame[0].tolist() == [0.0] * 3
+
+
+def test_who_waits_for_a_variable_learns_which_operation_writes_it():
+    store = _store(x=1.0)
+    frame, (run, read) = _frame(store, _update(op="x/add"), Run(None, before=((0, 0),)))
+    frame.begin(run)
+    holder, access = next(frame.wait(read))
+    assert not holder.submit(access, print)
+    reason = holder.reason(access)
+    assert re.fullmatch(
+        r"waited for variable 'x' \(container ''\) on /job:ps/task:0/device:CPU:0, which "
+        r"operation 'x/add' of another step has been writing for 0\.\d s",
+        reason,
+    )
+
+
+def test_a_reset_takes_the_variable_from_who_writes_it_and_the_value_does_not_come_back():
+    store = _store(x=1.0)
+    set_to = {"add one": ADD_ONE, "nine": lambda: [jnp.full(3, 9.0)]}
+    frame, (run, initialize) = _frame(
+        store,
+        _update(after=((0, 1),)),
+        Run(Program("nine"), (), (), (0,), initializes=(0,)),
+        programs=set_to,
+    )
+    writer = frame.begin(run)
+    store.clear([""])
+    assert store.names() == {}
+    _run(frame, initialize)
+    frame.finish(writer)
+    assert frame[1].tolist() == [2.0] * 3, "the step itself goes on with its own value"
+    assert store.get(CPU, X).buffer.array.tolist() == [9.0] * 3
+    assert store.get(CPU, X).buffer.leases == set()
+    _run(frame, run)
+    assert store.get(CPU, X).buffer.array.tolist() == [10.0] * 3
+
+
+def test_a_variable_is_initialized_once_by_all_that_initialize_it():
+    store = _store()
+    programs = {"nine": lambda: [jnp.full(3, 9.0)], "eight": lambda: [jnp.full(3, 8.0)]}
+    frame, (nine, eight) = _frame(
+        store,
+        Run(Program("nine"), (), (), (0,), initializes=(0,)),
+        Run(Program("eight"), (), (), (0,), initializes=(0,)),
+        programs=programs,
+    )
+    first = frame.begin(nine)
+    assert frame.begin(eight) is None
+    frame.finish(first)
+    _run(frame, eight)
+    assert store.get(CPU, X).buffer.array.tolist() == [9.0] * 3
 
 
 def test_old_values_inputs_and_constants_come_in_that_order():
@@ -134,7 +239,7 @@ def test_old_values_inputs_and_constants_come_in_that_order():
     bound = bind(plan, HERE, lambda _: program, {"c": np.float32(50)}.__getitem__)
     frame = Frame(bound, store)
     frame[0] = np.float32(7)
-    frame.take_turn(bound.stages[0][0])
+    _run(frame, bound.stages[0][0])
     assert seen == [[6.0, 3.0, 7.0, 50.0]]
     assert store.get(CPU, Y).buffer.array.tolist() == [3.0] * 3
     assert store.get(CPU, X).buffer.array.tolist() == [1.0] * 3
@@ -146,7 +251,7 @@ def test_a_turn_on_an_uninitialized_variable_changes_nothing():
     both = Run(Program("add one"), reads=(0,), writes=(1,))
     frame, (run,) = _frame(store, both)
     with pytest.raises(errors.FailedPreconditionError, match="'x'"):
-        frame.take_turn(run)
+        _run(frame, run)
     assert store.get(CPU, Y).buffer.array.tolist() == [1.0] * 3
     assert not store.lock.locked()
 
@@ -159,7 +264,7 @@ def test_a_variable_of_another_shape_is_refused_before_the_program_runs():
         store, Run(Program("p"), writes=(0,)), programs={"p": lambda: calls.append(1)}
     )
     with pytest.raises(errors.InvalidArgumentError, match="expects"):
-        frame.take_turn(run)
+        _run(frame, run)
     assert calls == []
 
 
@@ -167,11 +272,11 @@ def test_the_turn_ends_when_a_program_fails():
     store = _store(x=1.0)
     frame, (run,) = _frame(store, _update(before=((0, 0),)), programs={"add one": lambda _: 1 / 0})
     with pytest.raises(ZeroDivisionError):
-        frame.take_turn(run)
+        _run(frame, run)
     frame.close()
     before = _address(store)
     other, (update,) = _frame(store, _update())
-    other.take_turn(update)
+    _run(other, update)
     assert _address(store) == before
     assert store.get(CPU, X).buffer.array.tolist() == [2.0] * 3
 
@@ -181,18 +286,18 @@ def test_looking_at_a_variable_does_not_make_its_later_updates_copy(copy):
     store = _store(x=1.0)
     before = _address(store)
     reader, (read,) = _frame(store, Run(None, before=((0, 0),)))
-    reader.take_turn(read)
+    _run(reader, read)
     assert reader.host(0, copy=copy).tolist() == [1.0] * 3
     reader.close()
     frame, (run,) = _frame(store, _update())
-    frame.take_turn(run)
+    _run(frame, run)
     assert _address(store) == before
 
 
 def test_a_copy_of_a_variable_is_the_callers_own():
     store = _store(x=1.0)
     frame, (read,) = _frame(store, Run(None, before=((0, 0),)))
-    frame.take_turn(read)
+    _run(frame, read)
     copy = frame.host(0, copy=True)
     copy[:] = 5
     assert store.get(CPU, X).buffer.array.tolist() == [1.0] * 3
@@ -222,7 +327,7 @@ def test_a_large_variable_is_lent_and_not_copied_until_nobody_has_any_of_it():
     bound = bind(plan, HERE, {}.__getitem__, {}.__getitem__)
     frame = Frame(bound, store)
     before = variable().buffer.array.unsafe_buffer_pointer()
-    frame.take_turn(bound.stages[0][0])
+    _run(frame, bound.stages[0][0])
     lent = frame.lend(0)
     frame.close()
     assert (lent.dtype, lent.shape, lent.ctypes.data) == (np.float32, (5000,), before)
@@ -238,7 +343,7 @@ def test_a_large_variable_is_lent_and_not_copied_until_nobody_has_any_of_it():
 def test_a_small_variable_is_copied_and_keeps_no_update_waiting():
     store = _store(x=1.0)
     frame, (read,) = _frame(store, Run(None, before=((0, 0),)))
-    frame.take_turn(read)
+    _run(frame, read)
     value = frame.lend(0)
     frame.close()
     assert not store.get(CPU, X).buffer.leases

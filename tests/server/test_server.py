@@ -59,8 +59,7 @@ def test_an_update_leaves_the_buffer_where_it_is(servers: list[tf.train.Server])
     store = servers[0].worker.store
 
     def address() -> int:
-        (variables,) = store._containers.values()
-        (variable,) = variables.values()
+        (variable,) = store._variables.values()
         return variable.buffer.array.unsafe_buffer_pointer()
 
     with tf.Session(servers[1].target) as session:

@@ -55,7 +55,7 @@ class Held(_message.Message):
     def __init__(self, variable: _Optional[int] = ..., slot: _Optional[int] = ...) -> None: ...
 
 class Run(_message.Message):
-    __slots__ = ("program", "reads", "inputs", "writes", "outputs", "before", "after", "initializes")
+    __slots__ = ("program", "reads", "inputs", "writes", "outputs", "before", "after", "initializes", "op")
     PROGRAM_FIELD_NUMBER: _ClassVar[int]
     READS_FIELD_NUMBER: _ClassVar[int]
     INPUTS_FIELD_NUMBER: _ClassVar[int]
@@ -64,6 +64,7 @@ class Run(_message.Message):
     BEFORE_FIELD_NUMBER: _ClassVar[int]
     AFTER_FIELD_NUMBER: _ClassVar[int]
     INITIALIZES_FIELD_NUMBER: _ClassVar[int]
+    OP_FIELD_NUMBER: _ClassVar[int]
     program: Program
     reads: _containers.RepeatedScalarFieldContainer[int]
     inputs: _containers.RepeatedScalarFieldContainer[int]
@@ -72,7 +73,8 @@ class Run(_message.Message):
     before: _containers.RepeatedCompositeFieldContainer[Held]
     after: _containers.RepeatedCompositeFieldContainer[Held]
     initializes: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, program: _Optional[_Union[Program, _Mapping]] = ..., reads: _Optional[_Iterable[int]] = ..., inputs: _Optional[_Iterable[int]] = ..., writes: _Optional[_Iterable[int]] = ..., outputs: _Optional[_Iterable[int]] = ..., before: _Optional[_Iterable[_Union[Held, _Mapping]]] = ..., after: _Optional[_Iterable[_Union[Held, _Mapping]]] = ..., initializes: _Optional[_Iterable[int]] = ...) -> None: ...
+    op: str
+    def __init__(self, program: _Optional[_Union[Program, _Mapping]] = ..., reads: _Optional[_Iterable[int]] = ..., inputs: _Optional[_Iterable[int]] = ..., writes: _Optional[_Iterable[int]] = ..., outputs: _Optional[_Iterable[int]] = ..., before: _Optional[_Iterable[_Union[Held, _Mapping]]] = ..., after: _Optional[_Iterable[_Union[Held, _Mapping]]] = ..., initializes: _Optional[_Iterable[int]] = ..., op: _Optional[str] = ...) -> None: ...
 
 class Call(_message.Message):
     __slots__ = ("function", "inputs", "outputs", "constants", "resources", "attributes", "op")

@@ -1,0 +1,67 @@
+"""Refuses the use of sessions and the like in a child that was forked after they were made.
+
+JAX and gRPC work with threads, which a fork does not copy: a call in the child would wait forever.
+The child's classes are changed when it is forked, so that nothing is checked in other processes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, NoReturn, TypeVar
+
+C = TypeVar("C", bound=type)
+
+_guarded: list[tuple[type, tuple[str, ...], tuple[str, ...]]] = []
+_users: set[int] = set()
+"""This process's id, once it has started JAX or gRPC."""
+
+
+def mark_used() -> None:
+    """Notes that this process has JAX or gRPC started, so its forks cannot use them."""
+    _users.add(os.getpid())
+
+
+def guarded(*refused: str, ignored: tuple[str, ...] = ()) -> Callable[[C], C]:
+    """A class whose methods cannot be used in a forked child.
+
+    Args:
+      refused: names of methods that raise RuntimeError there.
+      ignored: names of methods that do nothing there, such as those that close.
+    """
+
+    def register(cls: C) -> C:
+        _guarded.append((cls, refused, ignored))
+        return cls
+
+    return register
+
+
+def _refuse(*_: Any, **__: Any) -> NoReturn:
+    raise RuntimeError(
+        "this process was forked from one that uses jflow: the threads of JAX and gRPC are not "
+        'here. Start it with multiprocessing.get_context("spawn") or subprocess, and make sessions '
+        "and connections in it"
+    )
+
+
+def _ignore(*_: Any, **__: Any) -> None:
+    pass
+
+
+def _after_fork() -> None:
+    if not _users:
+        return  # as a process that has only imported jflow, the child may use it
+    for cls, refused, ignored in _guarded:
+        for name in refused:
+            _replace(cls, name, _refuse)
+        for name in ignored:
+            _replace(cls, name, _ignore)
+
+
+def _replace(cls: type, name: str, by: Callable[..., Any]) -> None:
+    is_static = isinstance(cls.__dict__[name], staticmethod)
+    setattr(cls, name, staticmethod(by) if is_static else by)
+
+
+os.register_at_fork(after_in_child=_after_fork)

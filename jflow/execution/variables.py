@@ -1,0 +1,240 @@
+"""How programs use variables: taken together before a program runs, set when it has run."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+
+import jax
+
+from jflow.errors import OpError
+from jflow.execution.bound import BoundRun
+from jflow.plan import Slot
+from jflow.resources import (
+    Access,
+    Attempt,
+    Buffer,
+    Holder,
+    Lease,
+    Resource,
+    Store,
+    Variable,
+    VariablePlace,
+    Write,
+)
+
+QUEUED_S = 10e-3
+"""For so long after the start of a program others are started that take its results.
+
+Devices then go from one to the next without a pause. Later they are not, because of a program that
+takes minutes each would take a place among the few that a device can have in its queue.
+"""
+
+COPIED_HERE_BYTES = 1 << 20
+"""A copy of this size takes no longer than a program that is called quick."""
+
+
+class VariableAccess(Access):
+    """The access of one program, in one step, to variables.
+
+    Args:
+      run: the program.
+      store: where the variables are.
+      queued_s: how long after its start to take results of a program that still runs.
+
+    Attributes:
+      is_done: whether nothing is left to do: all that would be initialized has a value.
+      used: the variables that are read, by their number in the plan.
+      kept: those that keep their value, though they are among the written ones.
+      leases: what keeps the values that are only read as they are while the program runs, by the
+        number of the variable.
+      held: what keeps old values for slots as they are, until the step ends.
+      late: a value that is still being computed; nothing was taken then.
+    """
+
+    __slots__ = (
+        "_store",
+        "held",
+        "is_done",
+        "kept",
+        "late",
+        "leases",
+        "queued_s",
+        "run",
+        "since",
+        "used",
+    )
+
+    def __init__(self, run: BoundRun, store: Store, queued_s: float) -> None:
+        super().__init__(run.only_read, run.written)
+        self.run = run
+        self.queued_s = queued_s
+        self.since = 0.0
+        self.is_done = False
+        self.used: dict[int, Variable] = {}
+        self.kept: dict[int, Variable] = {}
+        self.leases: dict[int, Lease] = {}
+        self.held: list[tuple[Slot, Lease]] = []
+        self.late: tuple[VariablePlace, Buffer] | None = None
+        self._store = store
+
+    def take(self) -> None:
+        run, store, step = self.run, self._store, self.run.step
+        self.since = now = time.monotonic()
+        for i in step.initializes:
+            variable = store.find_at(run.places[i], run.specs[i])
+            if variable is not None:
+                self.kept[i] = variable
+        if (
+            step.initializes
+            and len(self.kept) == len(step.writes)
+            and not (step.outputs or step.after)
+        ):
+            self.is_done = True  # nothing needs what the program would compute
+            return
+        oldest = now - self.queued_s
+        for i in run.used:
+            self.used[i] = variable = store.get_at(run.places[i], run.specs[i])
+            buffer = variable.buffer
+            if buffer.write is not None and buffer.write[1] < oldest and not buffer.is_computed:
+                self.late = (run.places[i], buffer)
+        for i in run.only_written:
+            store.find_at(run.places[i], run.specs[i])
+        if self.late is not None:
+            return
+        for i in run.leased:
+            self.leases[i] = self.used[i].lease()
+        for i, slot in step.before:
+            self.held.append((slot, self.used[i].lease()))
+
+    @property
+    def write(self) -> Write:
+        """How the values that it sets are marked until they are computed."""
+        return (self.run.step.op, self.since)
+
+    def donated(self) -> list[jax.Array]:
+        """The old values as the program takes them, which destroys those that it writes."""
+        used, leases = self.used, self.leases
+        return [
+            leases[i].buffer.array if i in leases else used[i].donate() for i in self.run.step.reads
+        ]
+
+    @property
+    def copies_much(self) -> bool:
+        """Whether a large variable has to be copied before the program can update it."""
+        step = self.run.step
+        return any(
+            self.used[i].buffer.leases and self.used[i].buffer.array.nbytes > COPIED_HERE_BYTES
+            for i in step.writes
+            if i in self.used
+        )
+
+    def set(self, new: Sequence[jax.Array], write: Write | None) -> dict[int, Variable]:
+        """Sets the written variables; gives them by their number in the plan."""
+        run, store = self.run, self._store
+        written = {**self.kept}
+        with store.lock:
+            for i, array in zip(run.step.writes, new, strict=True):
+                if i not in written:
+                    written[i] = store.set_at(self, run.places[i], run.specs[i], array, write)
+        return written
+
+    def end(self) -> None:
+        """Lets other steps have the variables."""
+        self._store.end(self)
+
+    def undo(self) -> None:
+        for lease in (*self.leases.values(), *(lease for _, lease in self.held)):
+            lease.release()
+
+    def give_up(self) -> None:
+        """Ends the access; its program does not run."""
+        self.undo()
+        self.end()
+
+    def reason(self, ahead: Access, writer: Access) -> str:
+        assert isinstance(ahead, VariableAccess)
+        assert isinstance(writer, VariableAccess)
+        said = f"waited for {_common(self, ahead)}"
+        if writer is not ahead:
+            said += f", behind steps that waited for {_common(ahead, writer)}"
+        return f"{said}, which {_writing(writer.run.step.op, writer.since)}"
+
+
+def _common(one: Access, other: Access) -> object:
+    mine = {*one.all_keys()}
+    return next((key for key in other.all_keys() if key in mine), next(other.all_keys()))
+
+
+def _writing(op: str, since: float) -> str:
+    elapsed = time.monotonic() - since
+    return f"operation {op!r} of another step has been writing for {elapsed:.1f} s"
+
+
+class Computed(Attempt):
+    """Waits until a device has computed the value of a variable."""
+
+    __slots__ = ("buffer", "place")
+
+    def __init__(self, place: VariablePlace, buffer: Buffer) -> None:
+        super().__init__()
+        self.place = place
+        self.buffer = buffer
+
+
+class _Devices(Resource):
+    """Tells when values are computed; one thread for each of them, however many wait."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[Buffer, list[Computed]] = {}
+
+    def submit(self, attempt: Attempt) -> list[Attempt]:
+        assert isinstance(attempt, Computed)
+        if attempt.buffer in self._waiting:
+            self._waiting[attempt.buffer].append(attempt)
+            return []
+        if attempt.buffer.is_computed:
+            attempt.succeed()
+            return [attempt]
+        self._waiting[attempt.buffer] = [attempt]
+        threading.Thread(
+            target=_watch, args=(attempt.buffer,), name="jflow device", daemon=True
+        ).start()
+        return []
+
+    def withdraw(self, attempt: Attempt, error: OpError) -> list[Attempt]:
+        assert isinstance(attempt, Computed)
+        if attempt.is_settled:
+            return []
+        self._waiting[attempt.buffer].remove(attempt)
+        attempt.fail(error)
+        return [attempt]
+
+    def abandon(self, error: OpError) -> list[Attempt]:
+        raise NotImplementedError("devices stay as long as the process")
+
+    def reason(self, attempt: Attempt) -> str:
+        assert isinstance(attempt, Computed)
+        write = attempt.buffer.write
+        return "" if write is None else f"waited for {attempt.place}, which " + _writing(*write)
+
+    def computed(self, buffer: Buffer) -> list[Computed]:
+        """A value is there: everything that waited for it goes on."""
+        waiting = self._waiting.pop(buffer)
+        for attempt in waiting:
+            attempt.succeed()
+        return waiting
+
+
+_DEVICES = _Devices()
+DEVICES = Holder(_DEVICES, "")
+"""Where to wait for values of variables; JAX's devices belong to the whole process."""
+
+
+def _watch(buffer: Buffer) -> None:
+    with suppress(Exception):  # whatever it is, a program that takes the value fails with it
+        buffer.array.block_until_ready()
+    for attempt in DEVICES.look(lambda devices: devices.computed(buffer)):
+        attempt.then(attempt)
