@@ -15,7 +15,7 @@ import jax.export
 import jax.extend.core as jex
 import numpy as np
 
-from jflow.graph import internals
+from jflow.graph import internals, request
 from jflow.graph.host import raw_bytes, type_name
 
 
@@ -57,9 +57,8 @@ class _Stripper:
 
     def __init__(self) -> None:
         self._done: dict[int, tuple[Any, Any]] = {}
-        # An equation made outside of any scope has the plain context of this process.
-        add_p = jex.primitives.add_p
-        self._context = jex.new_jaxpr_eqn([], [], add_p, {}, jex.no_effects).ctx
+        # JAX makes equal contexts once, so there are few.
+        self._contexts: dict[Any, Any] = {}
 
     def jaxpr(self, jaxpr: jex.Jaxpr) -> jex.Jaxpr:
         if id(jaxpr) not in self._done:
@@ -72,9 +71,16 @@ class _Stripper:
         origin = eqn.source_info
         bare = origin.replace(traceback=None, name_stack=type(origin.name_stack)())
         params = {key: self._param(value) for key, value in eqn.params.items()}
-        ctx = self._context if eqn.ctx.xla_metadata else eqn.ctx
-        stripped: jex.JaxprEqn = eqn.replace(params=params, source_info=bare, ctx=ctx)
+        stripped: jex.JaxprEqn = eqn.replace(
+            params=params, source_info=bare, ctx=self._context(eqn.ctx)
+        )
         return stripped
+
+    def _context(self, context: Any) -> Any:
+        """The context without the request; without it nothing says where the program was to run."""
+        if context not in self._contexts:
+            self._contexts[context] = request.context_with(context, None)
+        return self._contexts[context]
 
     def _param(self, value: Any) -> Any:
         if isinstance(value, jex.ClosedJaxpr):
