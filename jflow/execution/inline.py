@@ -16,6 +16,7 @@ from jflow.execution.devices import put
 from jflow.execution.frame import Frame
 from jflow.execution.strands import Strand, Woken, run_strands
 from jflow.graph import Array
+from jflow.lowering import Executable
 from jflow.plan import Feed, Fetch, Recv, Send, Slot
 from jflow.resources import Store
 
@@ -26,6 +27,29 @@ _Name = tuple[int, int]
 """A strand of work: the numbers of its plan and stage."""
 
 _ALL: _Name = (0, 0)
+
+
+class _LoneProgram:
+    """A program that is all of a step, and how it takes and gives the step's values.
+
+    Attributes:
+      taken: the number of the fed value that each argument is.
+      n_in_order: how many values are fed if the arguments are just those; else -1.
+      given: the number of the result that each fetched value is; None if they are just those.
+    """
+
+    def __init__(
+        self,
+        executable: Executable,
+        constants: tuple[jax.Array, ...],
+        taken: list[int],
+        given: list[int] | None,
+    ) -> None:
+        self.executable = executable
+        self.constants = constants
+        self.taken = taken
+        self.n_in_order = len(taken) if taken == list(range(len(taken))) else -1
+        self.given = given
 
 
 class InlineStep:
@@ -40,6 +64,8 @@ class InlineStep:
       n_fetches: how many values the step gives back.
       store: the state.
     """
+
+    keeps_weak_types = True
 
     def __init__(self, plans: Sequence[BoundPlan], n_fetches: int, store: Store) -> None:
         self._plans = plans
@@ -58,9 +84,8 @@ class InlineStep:
                 if stage < len(bound.stages):
                     self._sort(number, bound, stage, work)
         self._after = {_ALL: set()} if in_a_row else _order(plans, self._strands)
-        lone = self._lone_program()
-        self._program = lone.executable if lone else None
-        self._constants = lone.constants if lone else ()
+        self._lone = self._lone_program()
+        self._moves_feeds = False
 
     def _sort(self, number: int, bound: BoundPlan, stage: int, work: list[_Work]) -> None:
         for step in bound.stages[stage]:
@@ -72,16 +97,20 @@ class InlineStep:
                 case BoundRun() | BoundCall() | BoundOperation() | Send() | Recv():
                     work.append((number, step))
 
-    def _lone_program(self) -> BoundRun | None:
+    def _lone_program(self) -> _LoneProgram | None:
         """The step's program, if running it on what is fed and fetching its results is all."""
         match [*self._strands.values()]:
             case [[(_, BoundRun() as run)]] if run.executable and not run.uses_variables:
-                fed = tuple(feed.slot for _, feed in self._feeds)
-                in_order = [feed.index for _, feed in self._feeds] == list(range(len(fed)))
-                fetched = sorted((fetch.index, fetch.slot) for _, fetch in self._fetches)
-                slots = tuple(slot for _, slot in fetched)
-                if in_order and (fed, slots) == (run.step.inputs, run.step.outputs):
-                    return run
+                fed = {feed.slot: feed.index for _, feed in self._feeds}
+                fetched = [slot for _, slot in sorted((f.index, f.slot) for _, f in self._fetches)]
+                position = {slot: i for i, slot in enumerate(run.step.outputs)}
+                if fed.keys() >= set(run.step.inputs) and position.keys() >= set(fetched):
+                    taken = [fed[slot] for slot in run.step.inputs]
+                    given = [position[slot] for slot in fetched]
+                    is_ordered = given == list(range(len(run.step.outputs)))
+                    return _LoneProgram(
+                        run.executable, run.constants, taken, None if is_ordered else given
+                    )
         return None
 
     def run(self, feeds: Sequence[Array], timeout: float | None = None) -> list[Array]:
@@ -95,7 +124,7 @@ class InlineStep:
           DeadlineExceededError: if the time is over.
           OpError: as the steps do.
         """
-        if self._program is not None:
+        if self._lone is not None:
             return list(map(np.asarray, self.compute(feeds)))
         return self._run(self._kept(feeds), _copied, timeout)
 
@@ -119,13 +148,19 @@ class InlineStep:
 
     def compute(self, feeds: Sequence[Any], timeout: float | None = None) -> list[jax.Array]:
         """As `run`, with JAX arrays, which may still be on their way."""
-        if self._program is None:
+        lone = self._lone
+        if lone is None:
             return self._run(self._kept(feeds), Frame.array, timeout)
+        taken = feeds if len(feeds) == lone.n_in_order else [feeds[i] for i in lone.taken]
+        if self._moves_feeds:
+            taken = [self._fed(value, 0) for value in taken]
         try:
-            return self._program(*feeds, *self._constants)
+            results = lone.executable(*taken, *lone.constants)
         except (TypeError, ValueError):
-            # More may be fed than needed, and JAX does not move an array that is elsewhere.
+            # JAX does not move an array that is elsewhere; it likely is there the next time too.
+            self._moves_feeds = True
             return self._run(self._kept(feeds), Frame.array, timeout)
+        return results if lone.given is None else [results[i] for i in lone.given]
 
     def _kept(self, feeds: Sequence[Any]) -> Sequence[Any]:
         """The fed values as they may be looked at when the step is done."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 import jax
@@ -11,9 +11,10 @@ import jax.extend.core as jex
 
 from jflow.cluster import Device
 from jflow.errors import OpError
-from jflow.graph import Graph, Operation, StateOrder, Tensor, origin, request
-from jflow.graph.carrier import carrier_of
+from jflow.graph import Graph, Operation, StateOrder, Tensor, internals, origin, request
+from jflow.graph.carrier import carrier_of, is_key
 from jflow.graph.primitives import placeholder_p
+from jflow.partition import prune
 from jflow.session import Step, StepKey, add_origin
 
 
@@ -49,42 +50,97 @@ class Concrete:
         ]
         outputs, effects = insert(self.graph, jaxpr, args)
         computed = tuple(dict.fromkeys(t for t in outputs if t not in args))
+        needed = {t for op in prune(self.graph, effects, computed, args) for t in op.inputs}
+        fed = tuple(tensor for tensor in args if tensor in needed)
         try:
-            self._key = StepKey(tuple(effects), computed, tuple(args))
+            self._key = StepKey(tuple(effects), computed, fed)
             self._step = runner.register(self.graph, self._key)
         except OpError as error:
             add_origin(error, self.graph)
             raise
         self._timeout = runner.timeout
-        carriers = [carrier_of(tensor.dtype) for tensor in (*args, *computed)]
-        self._unwraps = [c.unwrap if c else None for c in carriers[: len(args)]]
-        self._wraps = [c.wrap if c else None for c in carriers[len(args) :]]
+        # Worked out here, so that a call does nothing to values that stay as they are.
+        self._taken = None if len(fed) == len(args) else [args.index(tensor) for tensor in fed]
+        self._unwraps = _changes(_unwrapping(tensor) for tensor in fed)
+        is_weak = dict(zip(outputs, (aval.weak_type for aval in jaxpr.out_avals), strict=True))
+        self._wraps = _changes(
+            _wrapping(tensor, self._step.keeps_weak_types, is_weak[tensor]) for tensor in computed
+        )
         # Where each result is found among the fetched values and, behind them, the arguments.
         position = {tensor: i for i, tensor in enumerate((*computed, *args))}
         wanted = [position[tensor] for tensor in outputs]
-        self._is_plain = not any(carriers) and wanted == list(range(len(computed)))
-        self._wanted = wanted
+        self._n_computed = len(computed)
+        self._wanted = None if wanted == list(range(len(computed))) else wanted
+        self._is_plain = self._taken is None and not self._unwraps
+        self._gives_plain = self._wanted is None and not self._wraps
 
     def __call__(self, args: Sequence[Any]) -> list[jax.Array]:
         """Runs it; arguments and results are in the order of the jaxpr's."""
         try:
-            if self._is_plain:
-                return self._step.compute(args, self._timeout)
-            values = self._step.compute(_mapped(self._unwraps, args), self._timeout)
+            fed = args if self._is_plain else self._fed(args)
+            values = self._step.compute(fed, self._timeout)
         except OpError as error:
             add_origin(error, self.graph)
             raise
-        known = [*_mapped(self._wraps, values), *args]
-        return [jax.numpy.asarray(known[i]) for i in self._wanted]
+        return values if self._gives_plain else self._results(values, args)
+
+    def _fed(self, args: Sequence[Any]) -> list[Any]:
+        fed = [*args] if self._taken is None else [args[i] for i in self._taken]
+        for i, unwrap in self._unwraps:
+            fed[i] = unwrap(fed[i])
+        return fed
+
+    def _results(self, values: list[jax.Array], args: Sequence[Any]) -> list[jax.Array]:
+        for i, wrap in self._wraps:
+            values[i] = wrap(values[i])
+        if self._wanted is None:
+            return values
+        n = self._n_computed
+        return [values[i] if i < n else _as_array(args[i - n]) for i in self._wanted]
 
     def placement(self) -> dict[Operation, Device]:
         """Where each of its operations runs."""
         return self._runner.place(self.graph, self._key)
 
 
-def _mapped(functions: Sequence[Callable[[Any], Any] | None], values: Sequence[Any]) -> list[Any]:
-    """The values, each through its function where it has one."""
-    return [f(value) if f else value for f, value in zip(functions, values, strict=True)]
+Change = Callable[[Any], Any]
+
+
+def _changes(found: Iterable[Change | None]) -> list[tuple[int, Change]]:
+    """The changes that there are, each with the number of its value."""
+    return [(i, change) for i, change in enumerate(found) if change is not None]
+
+
+def _unwrapping(tensor: Tensor) -> Change | None:
+    """From an argument to what carries it."""
+    if is_key(tensor.dtype):
+        return internals.key_data
+    carrier = carrier_of(tensor.dtype)
+    return carrier and carrier.unwrap
+
+
+def _wrapping(tensor: Tensor, keeps_weak_types: bool, is_weak: bool) -> Change | None:
+    """From what a step gives to a result with the type that it has under `jax.jit`."""
+    if is_key(tensor.dtype):
+        return internals.key_maker(tensor.dtype)
+    carrier = carrier_of(tensor.dtype)
+    if carrier is not None:
+        return carrier.wrap
+    if is_weak and not (keeps_weak_types and tensor.aval.weak_type):
+        return _weakened
+    return None
+
+
+@jax.jit
+def _weakened(x: jax.Array) -> jax.Array:
+    """The value with a weak type, as the result of Python numbers has one."""
+    convert_p = jex.primitives.convert_element_type_p
+    weak: jax.Array = convert_p.bind(x, new_dtype=x.dtype, weak_type=True, sharding=None)
+    return weak
+
+
+def _as_array(value: Any) -> jax.Array:
+    return value if isinstance(value, jax.Array) else jax.numpy.asarray(value)
 
 
 def insert(

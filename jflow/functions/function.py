@@ -19,6 +19,7 @@ from jflow.functions.closures import check_closure
 from jflow.functions.concrete import Concrete, insert
 from jflow.functions.connection import Connection, current
 from jflow.graph import Graph, Operation, ResourceRef, Tensor, VariableRef, internals, tracing
+from jflow.graph.carrier import is_key
 from jflow.graph.equations import shape_of
 from jflow.graph.flatten import flatten
 from jflow.graph.host import refuse_host
@@ -283,6 +284,8 @@ def _tuple(values: Any, single: type) -> tuple[Any, ...]:
 
 def _kind(leaf: Any) -> Any:
     """What of an argument decides about the equations."""
+    if isinstance(leaf, jax.Array) and is_key(leaf.dtype):
+        return leaf.shape, leaf.dtype  # which takes far less time than the abstract value
     if isinstance(leaf, _PLAIN):
         return shaped_abstractify(leaf)
     return leaf  # static or refused

@@ -11,7 +11,7 @@ import jax.export
 import jax.extend.core as jex
 
 from jflow.errors import InvalidArgumentError, OpError
-from jflow.graph import internals
+from jflow.graph import equations, internals
 from jflow.lowering.export import export, export_platform
 
 _CUSTOM_CALL = re.compile(r'stablehlo\.custom_call @(?:"([^"]*)"|([\w.$-]+))')
@@ -29,7 +29,7 @@ def prepare(
         data = export(jaxpr, export_platform(device)).tobytes()
         return lambda: compile_exported(data, device, donated)
     jitted = _jitted(jex.jaxpr_as_fun(jaxpr), device, donated)
-    lowered = jitted.lower(*_shapes(jaxpr.in_avals))
+    lowered = jitted.lower(*map(equations.shape_of, jaxpr.in_avals))
 
     def compiled() -> Executable:
         # JAX keeps what this compiles for the function, whose calls are quicker than its result's.

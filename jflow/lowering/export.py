@@ -15,7 +15,7 @@ import jax.export
 import jax.extend.core as jex
 import numpy as np
 
-from jflow.graph import internals, request
+from jflow.graph import equations, internals, request
 from jflow.graph.host import raw_bytes, type_name
 
 
@@ -41,7 +41,8 @@ def export(jaxpr: jex.ClosedJaxpr, platform: str) -> np.ndarray[Any, Any]:
       jaxpr: a pure program.
       platform: as `export_platform` says it.
     """
-    fun = jex.jaxpr_as_fun(jex.ClosedJaxpr(_Stripper().jaxpr(jaxpr.jaxpr), jaxpr.consts))
+    bare = equations.Rewriting(_Stripper()).jaxpr(jaxpr.jaxpr)
+    fun = jex.jaxpr_as_fun(jex.ClosedJaxpr(bare, jaxpr.consts))
 
     def segment(*args: Any) -> Any:
         return fun(*args)
@@ -53,40 +54,19 @@ def export(jaxpr: jex.ClosedJaxpr, platform: str) -> np.ndarray[Any, Any]:
 
 
 class _Stripper:
-    """Rebuilds jaxprs, nested ones included, without origins; each nested one only once."""
+    """Takes the origin and the device request out of equations."""
 
     def __init__(self) -> None:
-        self._done: dict[int, tuple[Any, Any]] = {}
         # JAX makes equal contexts once, so there are few.
         self._contexts: dict[Any, Any] = {}
 
-    def jaxpr(self, jaxpr: jex.Jaxpr) -> jex.Jaxpr:
-        if id(jaxpr) not in self._done:
-            stripped = jaxpr.replace(eqns=[self._eqn(eqn) for eqn in jaxpr.eqns])
-            # The original is kept too: its id must stay its own.
-            self._done[id(jaxpr)] = (jaxpr, stripped)
-        return self._done[id(jaxpr)][1]  # type: ignore[no-any-return]
-
-    def _eqn(self, eqn: jex.JaxprEqn) -> jex.JaxprEqn:
+    def __call__(self, eqn: jex.JaxprEqn) -> jex.JaxprEqn:
         origin = eqn.source_info
         bare = origin.replace(traceback=None, name_stack=type(origin.name_stack)())
-        params = {key: self._param(value) for key, value in eqn.params.items()}
-        stripped: jex.JaxprEqn = eqn.replace(
-            params=params, source_info=bare, ctx=self._context(eqn.ctx)
-        )
+        stripped: jex.JaxprEqn = eqn.replace(source_info=bare, ctx=self._context(eqn.ctx))
         return stripped
 
     def _context(self, context: Any) -> Any:
-        """The context without the request; without it nothing says where the program was to run."""
         if context not in self._contexts:
             self._contexts[context] = request.context_with(context, None)
         return self._contexts[context]
-
-    def _param(self, value: Any) -> Any:
-        if isinstance(value, jex.ClosedJaxpr):
-            return jex.ClosedJaxpr(self.jaxpr(value.jaxpr), value.consts)
-        if isinstance(value, jex.Jaxpr):
-            return self.jaxpr(value)
-        if isinstance(value, tuple | list) and type(value) in (tuple, list):
-            return type(value)(self._param(item) for item in value)
-        return value

@@ -21,7 +21,13 @@ Array = np.ndarray[Any, Any]
 
 
 class Step(Protocol):
-    """A registered step. Both ways to run it take the fed arrays and a timeout in seconds."""
+    """A registered step. Both ways to run it take the fed arrays and a timeout in seconds.
+
+    Attributes:
+      keeps_weak_types: whether the arrays that `compute` gives have JAX's weak types.
+    """
+
+    keeps_weak_types: bool
 
     def run(self, feeds: Sequence[Array], timeout: float | None) -> list[Array]:
         """Gives the fetched values as NumPy arrays, which are the caller's own."""

@@ -128,6 +128,8 @@ def _release(registered: list[tuple[MasterClient, int]]) -> None:
 class _RemoteStep:
     """A step that is registered with the master, again if the connection was made anew."""
 
+    keeps_weak_types = False  # arrays cross the wire as NumPy has them
+
     def __init__(
         self,
         plans: Partition,
