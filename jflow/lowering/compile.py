@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,9 +11,8 @@ import jax.extend.core as jex
 
 from jflow.errors import InvalidArgumentError, OpError
 from jflow.graph import equations, internals
+from jflow.lowering.custom_calls import check_custom_calls, is_native
 from jflow.lowering.export import export, export_platform
-
-_CUSTOM_CALL = re.compile(r'stablehlo\.custom_call @(?:"([^"]*)"|([\w.$-]+))')
 
 Executable = Callable[..., list[jax.Array]]
 """Takes arrays or NumPy arrays and gives arrays on its device; donated arguments are used up."""
@@ -55,11 +53,14 @@ def compile_exported(data: bytes, device: jax.Device, donated: tuple[int, ...]) 
     """
     try:
         exported = jax.export.deserialize(bytearray(data))
-        _check_custom_calls(exported.mlir_module())
+        is_dynamic = _is_dynamic(exported.in_avals)
+        calls = _custom_calls(exported.mlir_module())
+        check_custom_calls(calls, sizes_known=not is_dynamic)
         jitted = _jitted(exported.call, device, donated)
-        if _is_dynamic(exported.in_avals):
+        if is_dynamic:
             # Compiled again for each size that comes along; JAX checks the types of arguments.
-            return jitted  # type: ignore[no-any-return]
+            dynamic: Executable = _checked(jitted) if any(map(is_native, calls)) else jitted
+            return dynamic
         # Compiled, it refuses arguments of other types, which also come from somebody else.
         executable: Executable = jitted.lower(*_shapes(exported.in_avals)).compile()
         return executable
@@ -72,18 +73,24 @@ def compile_exported(data: bytes, device: jax.Device, donated: tuple[int, ...]) 
         ) from error
 
 
-def _check_custom_calls(module: str) -> None:
-    """Refuses native functions other than those that JAX's own lowerings call.
+def _custom_calls(program: str) -> list[internals.CustomCall]:
+    # Most programs have none, and are not taken apart.
+    return internals.custom_calls(program) if "custom_call" in program else []
 
-    A program may call any function that is registered in the process, so one that came over the
-    wire is data only as long as it calls none but these.
-    """
-    named = [quoted or plain for quoted, plain in _CUSTOM_CALL.findall(module)]
-    unknown = sorted(set(named) - internals.known_custom_calls())
-    if unknown or len(named) != module.count("custom_call"):
-        raise InvalidArgumentError(
-            f"a program calls native functions that are not allowed here: {unknown or 'unnamed'}"
-        )
+
+def _checked(jitted: Any) -> Executable:
+    """A program of symbolic sizes, its native calls checked for each size that comes along."""
+    known: set[Any] = set()
+
+    def call(*args: Any) -> list[jax.Array]:
+        shapes = tuple(arg.shape for arg in args)
+        if shapes not in known:
+            check_custom_calls(internals.custom_calls_for_sizes(jitted.lower(*args)))
+            known.add(shapes)
+        results: list[jax.Array] = jitted(*args)
+        return results
+
+    return call
 
 
 def _jitted(fun: Callable[..., Any], device: jax.Device, donated: tuple[int, ...]) -> Any:
