@@ -54,7 +54,9 @@ class OpError(Exception):
 
 
 def _rebuild(kind: type[OpError], message: str, op: str | None, task: str | None) -> OpError:
-    return kind(message, op=op, task=task)
+    error = kind.__new__(kind)
+    OpError.__init__(error, message, op=op, task=task)
+    return error
 
 
 class CancelledError(OpError):
@@ -73,6 +75,16 @@ class InvalidArgumentError(OpError):
     """What was asked can never work: a bad device, a missing feed, a shape that does not fit."""
 
     error_code = Code.INVALID_ARGUMENT
+
+
+class NotANumberError(InvalidArgumentError, FloatingPointError):
+    """A program gave NaN where `jax_debug_nans` is on; what JAX raises for it, too."""
+
+    BEGINNING = "invalid value (nan) encountered in "
+
+    def __init__(self, op: str, dtype: object, shape: tuple[int, ...]) -> None:
+        sizes = ",".join(map(str, shape))
+        super().__init__(f"{self.BEGINNING}{op!r}, which gave {dtype}[{sizes}]", op=op)
 
 
 class DeadlineExceededError(OpError):
@@ -162,4 +174,6 @@ def from_code(
         kind = kinds[Code(code)]
     except (ValueError, KeyError):
         kind = UnknownError
-    return kind(message, op=op, task=task)
+    if kind is InvalidArgumentError and message.startswith(NotANumberError.BEGINNING):
+        kind = NotANumberError
+    return _rebuild(kind, message, op, task)

@@ -120,6 +120,10 @@ def bind(
     """
 
     slots: list[Any] = [None] * plan.n_slots
+    checks_nans = plan.checks_nans
+
+    def program(named: Program) -> Executable:
+        return _unchecked(executable(named)) if checks_nans else executable(named)
 
     def bound(step: Step) -> Iterator[BoundStep]:
         if _is_constant(step):
@@ -132,10 +136,20 @@ def bind(
             yield BoundRun(step, None, (), Pace(0.0))
         else:
             constants = tuple(constant(digest) for digest in step.program.constants)
-            yield BoundRun(step, executable(step.program), constants, Pace())
+            yield BoundRun(step, program(step.program), constants, Pace())
 
     stages = tuple(tuple(one for step in stage for one in bound(step)) for stage in plan.stages)
     return BoundPlan(plan, device, stages, tuple(slots))
+
+
+def _unchecked(executable: Executable) -> Executable:
+    """The program without JAX's own search for NaN, which gives up the values of variables."""
+
+    def run(*args: Any) -> list[jax.Array]:
+        with jax.debug_nans(False):
+            return executable(*args)
+
+    return run
 
 
 def _is_constant(step: Step) -> TypeGuard[Call]:

@@ -122,6 +122,11 @@ JAX keys its own caches of traced functions with it.
 """
 
 
+def checks_nans() -> bool:
+    """`jax.config.jax_debug_nans`, in a quarter of the time."""
+    return config.debug_nans.value  # type: ignore[no-any-return]
+
+
 def is_tracing() -> bool:
     """Whether JAX is tracing or transforming a function on this thread.
 

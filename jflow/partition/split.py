@@ -29,10 +29,12 @@ from jflow.cluster import Device
 from jflow.graph import Operation, ResourceRef, Tensor, VariableRef
 from jflow.graph.host import as_strings
 from jflow.graph.primitives import HOMES, check_p, constant_p, group_p, is_on_host, may_wait
+from jflow.partition.nans import may_be_nan, nan_attributes
 from jflow.partition.prune import control_sources
 from jflow.partition.sizes import needs
 from jflow.partition.state import StateUse, analyse
 from jflow.plan import (
+    NAN_CHECK,
     Call,
     Feed,
     Fetch,
@@ -115,6 +117,7 @@ def partition(
     max_segment_ops: int = MAX_SEGMENT_OPS,
     *,
     owner: str = "",
+    checks_nans: bool = False,
 ) -> Partition:
     """Cuts operations into a plan for each device.
 
@@ -127,10 +130,11 @@ def partition(
       keep: keeps a constant host tensor.
       max_segment_ops: from which length on to cut a segment into pieces.
       owner: who the resources belong to that are not shared.
+      checks_nans: whether a step fails if one of its programs gives NaN.
     """
     running = [op for op in ops if op.eqn.primitive not in HOMES | {group_p}]
     splitter = _Splitter(running, placement, fed, fetched)
-    return splitter.plans(lower, keep, owner, max_segment_ops)
+    return splitter.plans(lower, keep, owner, max_segment_ops, checks_nans)
 
 
 class _Splitter:
@@ -189,7 +193,12 @@ class _Splitter:
         )
 
     def plans(
-        self, lower: Callable[[Segment], Program], keep: Keep, owner: str, max_segment_ops: int
+        self,
+        lower: Callable[[Segment], Program],
+        keep: Keep,
+        owner: str,
+        max_segment_ops: int,
+        checks_nans: bool,
     ) -> Partition:
         groups: dict[tuple[Device, int, bool], list[Operation]] = {}
         for op in self.ops:
@@ -217,7 +226,15 @@ class _Splitter:
                 builders[device].add_calls(stage, part, keep)
             else:
                 needed = dict.fromkeys(tensor for op in part for tensor in self.needs[op])
-                builders[device].add_run(stage, part, needed, escaping, set(self.feeds), lower)
+                fed = set(self.feeds)
+                if checks_nans:
+                    # All leave the program, so that the error names the operation that made it.
+                    looked_at = may_be_nan(part, fed)
+                    leaving = escaping.union(looked_at)
+                    builders[device].add_run(stage, part, needed, leaving, fed, lower)
+                    builders[device].add_nan_check(stage, looked_at, escaping)
+                else:
+                    builders[device].add_run(stage, part, needed, escaping, fed, lower)
         self._add_departures(builders, crossings)
         return tuple(
             builder.plan(() if self.in_a_row else self._after(builder))
@@ -371,6 +388,13 @@ class _PlanBuilder:
                 after=tuple((self._variable(r), self.slot(t)) for r, t in state.after),
             ),
         )
+
+    def add_nan_check(
+        self, stage: int, looked_at: Sequence[Tensor], escaping: Collection[Tensor]
+    ) -> None:
+        if looked_at:
+            slots = tuple(self.slot(tensor) for tensor in looked_at)
+            self.add(stage, Call(NAN_CHECK, slots, attributes=nan_attributes(looked_at, escaping)))
 
     def plan(self, after: tuple[tuple[int, ...], ...]) -> Plan:
         return Plan(
