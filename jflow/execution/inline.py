@@ -217,7 +217,8 @@ class InlineStep:
         """A fed value as the device takes it: JAX itself moves only what is not an array of its."""
         device = self._plans[number].device
         if isinstance(value, jax.Array) and value.devices() != {device}:
-            return jax.device_put(value, device)
+            # A device alone would leave the mesh that the array was divided over in its type.
+            return jax.device_put(value, jax.sharding.SingleDeviceSharding(device))
         return value
 
     def _receive(self, step: Recv, number: int, frame: Frame, wires: dict[int, Any]) -> None:

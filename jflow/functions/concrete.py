@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import jax
 import jax.extend.core as jex
+import numpy as np
 
 from jflow.cluster import Device
 from jflow.errors import OpError
@@ -49,9 +50,14 @@ class Concrete:
             for name, aval in zip(names, jaxpr.in_avals, strict=True)
         ]
         outputs, effects = insert(self.graph, jaxpr, args)
-        computed = tuple(dict.fromkeys(t for t in outputs if t not in args))
+        # Derivatives by integers have no elements, and no form outside of JAX.
+        self._empty = {
+            t: np.zeros(t.shape, t.dtype) for t in outputs if _is_empty(t) and t not in args
+        }
+        computed = tuple(dict.fromkeys(t for t in outputs if t not in {*args, *self._empty}))
         needed = {t for op in prune(self.graph, effects, computed, args) for t in op.inputs}
         fed = tuple(tensor for tensor in args if tensor in needed)
+        _refuse_empty(fed)
         try:
             self._key = StepKey(tuple(effects), computed, fed)
             self._step = runner.register(self.graph, self._key)
@@ -66,8 +72,8 @@ class Concrete:
         self._wraps = _changes(
             _wrapping(tensor, self._step.keeps_weak_types, is_weak[tensor]) for tensor in computed
         )
-        # Where each result is found among the fetched values and, behind them, the arguments.
-        position = {tensor: i for i, tensor in enumerate((*computed, *args))}
+        # Where each result is among the fetched values and, behind them, arguments and constants.
+        position = {tensor: i for i, tensor in enumerate((*computed, *args, *self._empty))}
         wanted = [position[tensor] for tensor in outputs]
         self._n_computed = len(computed)
         self._wanted = None if wanted == list(range(len(computed))) else wanted
@@ -96,7 +102,8 @@ class Concrete:
         if self._wanted is None:
             return values
         n = self._n_computed
-        return [values[i] if i < n else _as_array(args[i - n]) for i in self._wanted]
+        others = (*args, *self._empty.values()) if self._empty else args
+        return [values[i] if i < n else _as_array(others[i - n]) for i in self._wanted]
 
     def placement(self) -> dict[Operation, Device]:
         """Where each of its operations runs."""
@@ -116,7 +123,7 @@ def _unwrapping(tensor: Tensor) -> Change | None:
     if is_key(tensor.dtype):
         return internals.key_data
     carrier = carrier_of(tensor.dtype)
-    return carrier and carrier.unwrap
+    return carrier.unwrap if carrier else None
 
 
 def _wrapping(tensor: Tensor, keeps_weak_types: bool, is_weak: bool) -> Change | None:
@@ -126,7 +133,7 @@ def _wrapping(tensor: Tensor, keeps_weak_types: bool, is_weak: bool) -> Change |
     carrier = carrier_of(tensor.dtype)
     if carrier is not None:
         return carrier.wrap
-    if is_weak and not (keeps_weak_types and tensor.aval.weak_type):
+    if is_weak and not (keeps_weak_types and getattr(tensor.aval, "weak_type", False)):
         return _weakened
     return None
 
@@ -140,7 +147,22 @@ def _weakened(x: jax.Array) -> jax.Array:
 
 
 def _as_array(value: Any) -> jax.Array:
-    return value if isinstance(value, jax.Array) else jax.numpy.asarray(value)
+    if isinstance(value, jax.Array) or getattr(value, "dtype", None) == jax.dtypes.float0:
+        return value  # type: ignore[no-any-return]
+    return jax.numpy.asarray(value)
+
+
+def _is_empty(tensor: Tensor) -> bool:
+    return bool(tensor.dtype == jax.dtypes.float0)
+
+
+def _refuse_empty(fed: Iterable[Tensor]) -> None:
+    for tensor in fed:
+        if _is_empty(tensor):
+            raise TypeError(
+                f"the argument {tensor.op.name!r} has the dtype float0, as derivatives by integers "
+                "have it, and is computed with; leave it out, or pass zeros of another dtype"
+            )
 
 
 def insert(

@@ -185,7 +185,12 @@ class Function:
             out_trees.append(out_tree)
             return outputs
 
-        call.__name__ = call.__qualname__ = tracing.name_of(self._fun)
+        names = [
+            self._argument(path, simple=True)
+            for path, leaf in zip(_paths(tree, leaves), leaves, strict=True)
+            if not isinstance(leaf, _STATIC)
+        ]
+        tracing.name_after(call, self._fun, names)
         avals = map(_aval, _dynamic(leaves))
         jaxpr = tracing.make_jaxpr(call, [shape_of(aval) for aval in avals])
         return _Traced(flatten(jaxpr, keep_rules=in_graph), out_trees[-1])

@@ -36,15 +36,19 @@ def no_source_locations() -> AbstractContextManager[Any]:
     return context
 
 
+UNKNOWN = -1
+"""In place of a size that a program does not say."""
+
+
 @dataclass(frozen=True)
 class Buffer:
-    """An operand or result in a program: sizes, None where not known, and MLIR's name of the type."""
+    """An operand or result in a program: its sizes, and MLIR's name of its type."""
 
-    shape: tuple[int | None, ...]
+    shape: tuple[int, ...]
     dtype: str
 
     def __str__(self) -> str:
-        return f"{self.dtype}[{','.join('?' if n is None else str(n) for n in self.shape)}]"
+        return f"{self.dtype}[{','.join('?' if n == UNKNOWN else str(n) for n in self.shape)}]"
 
 
 @dataclass(frozen=True)
@@ -96,7 +100,8 @@ def _custom_calls(module: Any) -> list[CustomCall]:
 def _custom_call(op: Any) -> CustomCall:
     attributes: dict[str, Any] = {}
     if "mhlo.backend_config" in op.attributes:
-        for entry in ir.DictAttr(op.attributes["mhlo.backend_config"]):
+        options: Any = ir.DictAttr(op.attributes["mhlo.backend_config"])
+        for entry in options:
             # Numbers and truths have a value; for anything else its text has to do.
             attributes[entry.name] = getattr(entry.attr, "value", str(entry.attr))
     return CustomCall(
@@ -111,7 +116,7 @@ def _buffer(kind: Any) -> Buffer:
     if not isinstance(kind, ir.RankedTensorType):
         return Buffer((), str(kind))  # a token
     sizes = range(kind.rank)
-    shape = tuple(None if kind.is_dynamic_dim(i) else kind.get_dim_size(i) for i in sizes)
+    shape = tuple(UNKNOWN if kind.is_dynamic_dim(i) else kind.get_dim_size(i) for i in sizes)
     return Buffer(shape, str(kind.element_type))
 
 
@@ -120,6 +125,11 @@ trace_context: Callable[[], Hashable] = config.trace_context
 
 JAX keys its own caches of traced functions with it.
 """
+
+
+def mesh_around(eqn: Any) -> Any:
+    """The abstract mesh of the `jax.set_mesh` or `shard_map` that an equation was traced in."""
+    return eqn.ctx.cur_abstract_mesh
 
 
 def checks_nans() -> bool:

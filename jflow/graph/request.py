@@ -162,7 +162,11 @@ def context_with(context: Any, request: Request | None) -> Any:
     metadata of the user's own, so none of it is taken from the code around this call.
     """
     around = dict.fromkeys(_here().xla_metadata or {})
-    metadata = {**around, **(context.xla_metadata or {}), _KEY: None if request == _NOTHING else request}
+    metadata = {
+        **around,
+        **(context.xla_metadata or {}),
+        _KEY: None if request == _NOTHING else request,
+    }
     with context.manager, _carrying(metadata):
         return _here()
 

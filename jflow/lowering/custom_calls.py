@@ -6,7 +6,7 @@ over the wire is data only as long as it calls none but these, each as JAX's own
 so types, sizes and options are compared with a *signature* before the program is compiled.
 
 In a signature "T[m,n] -> T[m,n] T[k]" the letters in brackets are the last sizes of a buffer; the
-sizes before them, of a batch, are the same for all. `k` is the smaller one of m and n, `p` is n - 1,
+sizes before them, of a batch, are the same for all. `k` is the smaller of m and n, `p` is n - 1,
 and x, u, v and y depend on options (see `_derived`).
 "T()" is one number whatever the batch is.
 T is the type of the first operand, R and C its real and complex form, I is int32, U is uint32.
@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from jflow.errors import InvalidArgumentError
-from jflow.graph.internals import Buffer, CustomCall
+from jflow.graph.internals import UNKNOWN, Buffer, CustomCall
 
 _SIGNATURES = {
     # LAPACK on a CPU, behind "lapack_" and the letter of the type.
@@ -80,7 +80,9 @@ _REPLACED = frozenset(
 _LAPACK = re.compile(r"lapack_([sdcz])(\w+)_ffi")
 _TYPES = {"s": "f32", "d": "f64", "c": "complex<f32>", "z": "complex<f64>"}
 _ALIASES = {"ungqr": "orgqr", "heevd": "syevd", "hetrd": "sytrd"}
-_GPU = re.compile(r"(?:cu|hip)(?:(solver|sparse)_(\w+)_ffi|_(lu_pivots_to_permutation|threefry2x32_ffi))")
+_GPU = re.compile(
+    r"(?:cu|hip)(?:(solver|sparse)_(\w+)_ffi|_(lu_pivots_to_permutation|threefry2x32_ffi))"
+)
 
 _OPTIONS = {
     "uplo": "UL",
@@ -102,7 +104,7 @@ def check_custom_calls(calls: Iterable[CustomCall], *, sizes_known: bool = True)
 
     Args:
       calls: those of a program.
-      sizes_known: whether the program is for arrays of one size. If not, only the names are checked.
+      sizes_known: whether the program is for arrays of one size. If not, only names are checked.
 
     Raises:
       InvalidArgumentError: if a function is not one of those above, or is called otherwise.
@@ -154,12 +156,14 @@ def _problem(call: CustomCall, signature: str) -> str | None:
     if [len(side) for side in wanted] != [len(call.operands), len(call.results)]:
         return f"it takes and gives {signature!r}"
     buffers = [*call.operands, *call.results]
+    if any(UNKNOWN in buffer.shape for buffer in buffers):
+        return "not all sizes are known"
     patterns = [(kind, _letters(found), one) for side in wanted for kind, found, one in side]
     lapack = _LAPACK.fullmatch(call.target)
     dtype = _TYPES[lapack[1]] if lapack else buffers[0].dtype
     shape = buffers[0].shape
     batch = shape[: len(shape) - len(patterns[0][1])]
-    sizes: dict[str, int | None] = {}
+    sizes: dict[str, int] = {}
     for (kind, letters, one), buffer in zip(patterns, buffers, strict=True):
         n = len(buffer.shape) - len(letters)
         if n < 0 or buffer.shape[:n] != (() if one else batch):
@@ -167,7 +171,7 @@ def _problem(call: CustomCall, signature: str) -> str | None:
         if buffer.dtype not in _dtypes(kind, dtype):
             return f"{buffer} has another type than {signature!r} says"
         for letter, size in zip(letters, buffer.shape[n:], strict=True):
-            if size is None or sizes.setdefault(letter, size) != size:
+            if sizes.setdefault(letter, size) != size:
                 return f"{buffer} has a size of {size} instead of {sizes[letter]}, by {signature!r}"
         if buffer is buffers[0]:
             sizes |= _derived(call, **sizes)
@@ -196,7 +200,8 @@ def _derived(call: CustomCall, *, n: int = 0, m: int | None = None, **_: Any) ->
     options, k = call.attributes, min(m, n)
     is_full = options.get("mode") == ord("A") or options.get("full_matrices") is True
     if options.get("mode") == ord("N"):
-        is_full = call.results[2].shape[-1:] == (m,)  # left as it is, of either size
+        # The factors are not computed and may be of either size.
+        is_full = [r.shape[-2:] for r in call.results[2:4]] == [(m, m), (n, n)]
     rows, columns = (m, n) if is_full else (k, k)
     if options.get("transposed") is True:
         return {"k": k, "x": columns, "u": n, "v": m, "y": rows}
@@ -233,6 +238,8 @@ def _top_k_problem(call: CustomCall) -> str | None:
     """XLA replaces an approximate top k by sorting, and needs sizes that fit for that."""
     half = len(call.operands) // 2
     arrays, initial, results = call.operands[:half], call.operands[half:], call.results
+    if any(UNKNOWN in buffer.shape for buffer in (*arrays, *results)):
+        return "not all sizes are known"
     at, k = call.attributes.get("reduction_dim"), call.attributes.get("top_k")
     if not (half and len(initial) == len(results) == half):
         return "it takes arrays and as many initial values, and gives as many results"
@@ -251,5 +258,3 @@ def _top_k_problem(call: CustomCall) -> str | None:
         ):
             return "results are like the arrays, but in one dimension"
     return None
-
-

@@ -13,7 +13,7 @@ import jax.extend.core as jex
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec, Sharding
 
 from jflow.errors import UnimplementedError
-from jflow.graph import Operation, equations, origin
+from jflow.graph import Operation, equations, internals, origin
 
 _ONE = NamedSharding(AbstractMesh((1,), ("one",)), PartitionSpec())
 
@@ -29,12 +29,14 @@ def without_devices(op: Operation) -> jex.JaxprEqn:
 
     def change(eqn: jex.JaxprEqn) -> jex.JaxprEqn:
         try:
+            _check_size(internals.mesh_around(eqn).size)
             params = {key: _abstract(value) for key, value in eqn.params.items()}
         except _SeveralError as error:
             raise UnimplementedError(
-                f"operation {op.name!r}: {eqn.primitive.name!r} (at {origin.line_of(eqn) or op.origin}) is for "
-                f"{error.args[0]} devices, and an operation of a graph runs on one; use a mesh of "
-                "one device here, or divide the work among devices with jflow.device blocks",
+                f"operation {op.name!r}: {eqn.primitive.name!r} "
+                f"(at {origin.line_of(eqn) or op.origin}) is for {error.args[0]} devices, and an "
+                "operation of a graph runs on one; use a mesh of one device here, or divide the "
+                "work among devices with jflow.device blocks",
                 op=op.name,
             ) from None
         return eqn.replace(params=params)  # type: ignore[no-any-return]
@@ -47,9 +49,10 @@ class _SeveralError(Exception):
 
 
 def _names_devices(eqn: jex.JaxprEqn) -> bool:
-    return any(map(_is_placed, eqn.params.values())) or any(
-        _names_devices(inner) for body in jex.jaxprs_in_params(eqn.params) for inner in body.eqns
-    )
+    if not internals.mesh_around(eqn).empty or any(map(_is_placed, eqn.params.values())):
+        return True
+    bodies = jex.jaxprs_in_params(eqn.params)
+    return any(_names_devices(inner) for body in bodies for inner in body.eqns)
 
 
 def _is_placed(value: Any) -> bool:
@@ -67,9 +70,7 @@ def _abstract(value: Any) -> Any:
         _check_size(value.num_devices)
         if not isinstance(value, NamedSharding):
             return _ONE
-        return NamedSharding(
-            value.mesh.abstract_mesh, value.spec, memory_kind=value.memory_kind
-        )
+        return NamedSharding(value.mesh.abstract_mesh, value.spec, memory_kind=value.memory_kind)
     if isinstance(value, Mesh | AbstractMesh) and not value.empty:
         _check_size(value.size)
         return value.abstract_mesh

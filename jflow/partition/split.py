@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jflow.cluster import Device
-from jflow.graph import Operation, ResourceRef, Tensor, VariableRef
+from jflow.graph import Operation, ResourceRef, Tensor, VariableRef, internals
 from jflow.graph.host import as_strings
 from jflow.graph.primitives import HOMES, check_p, constant_p, group_p, is_on_host, may_wait
 from jflow.partition.nans import may_be_nan, nan_attributes
@@ -117,7 +117,6 @@ def partition(
     max_segment_ops: int = MAX_SEGMENT_OPS,
     *,
     owner: str = "",
-    checks_nans: bool = False,
 ) -> Partition:
     """Cuts operations into a plan for each device.
 
@@ -130,11 +129,10 @@ def partition(
       keep: keeps a constant host tensor.
       max_segment_ops: from which length on to cut a segment into pieces.
       owner: who the resources belong to that are not shared.
-      checks_nans: whether a step fails if one of its programs gives NaN.
     """
     running = [op for op in ops if op.eqn.primitive not in HOMES | {group_p}]
     splitter = _Splitter(running, placement, fed, fetched)
-    return splitter.plans(lower, keep, owner, max_segment_ops, checks_nans)
+    return splitter.plans(lower, keep, owner, max_segment_ops)
 
 
 class _Splitter:
@@ -193,12 +191,7 @@ class _Splitter:
         )
 
     def plans(
-        self,
-        lower: Callable[[Segment], Program],
-        keep: Keep,
-        owner: str,
-        max_segment_ops: int,
-        checks_nans: bool,
+        self, lower: Callable[[Segment], Program], keep: Keep, owner: str, max_segment_ops: int
     ) -> Partition:
         groups: dict[tuple[Device, int, bool], list[Operation]] = {}
         for op in self.ops:
@@ -227,7 +220,7 @@ class _Splitter:
             else:
                 needed = dict.fromkeys(tensor for op in part for tensor in self.needs[op])
                 fed = set(self.feeds)
-                if checks_nans:
+                if internals.checks_nans():
                     # All leave the program, so that the error names the operation that made it.
                     looked_at = may_be_nan(part, fed)
                     leaving = escaping.union(looked_at)

@@ -110,7 +110,6 @@ def register_step(graph: Graph, key: StepKey, backend: Backend, placer: Placer) 
         backend.lower,
         backend.keep,
         owner=backend.owner,
-        checks_nans=jax.config.jax_debug_nans,
     )
     return backend.register(plans, len(key.fetches))
 

@@ -53,7 +53,9 @@ class RemoteBackend:
         lowered = lowering.lower(
             segment.ops, segment.reads, segment.inputs, segment.writes, segment.outputs
         )
-        code = lowering.export(lowered.jaxpr, self._platform(segment.device))
+        platform = self._platform(segment.device)
+        with lowering.explained(segment.ops, platform):
+            code = lowering.export(lowered.jaxpr, platform)
         digest, *constants = (self.keep(artifact) for artifact in (code, *lowered.constants))
         return Program(digest, tuple(constants), segment.donated)
 
