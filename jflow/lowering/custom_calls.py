@@ -155,6 +155,8 @@ def _problem(call: CustomCall, signature: str) -> str | None:
     wanted = [_BUFFER.findall(side) for side in signature.split("->")]
     if [len(side) for side in wanted] != [len(call.operands), len(call.results)]:
         return f"it takes and gives {signature!r}"
+    if problem := _option_problem(call):
+        return problem
     buffers = [*call.operands, *call.results]
     if any(UNKNOWN in buffer.shape for buffer in buffers):
         return "not all sizes are known"
@@ -175,7 +177,7 @@ def _problem(call: CustomCall, signature: str) -> str | None:
                 return f"{buffer} has a size of {size} instead of {sizes[letter]}, by {signature!r}"
         if buffer is buffers[0]:
             sizes |= _derived(call, **sizes)
-    return _relation_problem(call, **sizes) or _option_problem(call, sizes)
+    return _relation_problem(call, **sizes)
 
 
 def _letters(letters: str) -> list[str]:
@@ -209,28 +211,32 @@ def _derived(call: CustomCall, *, n: int = 0, m: int | None = None, **_: Any) ->
 
 
 def _relation_problem(
-    call: CustomCall, *, m: int = 0, n: int = 0, r: int = 0, a: int | None = None, **_: Any
+    call: CustomCall,
+    *,
+    m: int = 0,
+    n: int = 0,
+    r: int = 0,
+    s: int = 0,
+    a: int | None = None,
+    **_: Any,
 ) -> str | None:
+    if s > m:
+        return f"{s} pivots do not permute {m} rows"
     if r and not r <= n <= m:
         return f"{r} reflectors cannot make {m} x {n}"
     if a is not None and a != (m if call.attributes.get("side") == ord("L") else n):
         return f"a triangle of {a} rows is not for {m} x {n}"
+    limits = call.attributes.get("low", 1), call.attributes.get("high", n)
+    if limits != (1, n):
+        return "the options 'low' and 'high' are the first and the last row"
     return None
 
 
-def _option_problem(call: CustomCall, sizes: Mapping[str, int]) -> str | None:
-    if not _LAPACK.fullmatch(call.target):
-        return None
-    for name, value in call.attributes.items():
+def _option_problem(call: CustomCall) -> str | None:
+    for name, value in call.attributes.items() if _LAPACK.fullmatch(call.target) else ():
         letters = "ASN" if "gesdd" in call.target else _OPTIONS.get(name)
         if letters is not None and not (type(value) is int and chr(value) in letters):
             return f"the option {name!r} is one of {', '.join(letters)}"
-    if "lu_pivots" in call.target and sizes["s"] > sizes["m"]:
-        return f"{sizes['s']} pivots do not permute {sizes['m']} rows"
-    if "gehrd" in call.target:
-        limits = call.attributes.get("low"), call.attributes.get("high")
-        if limits != (1, sizes["n"]):
-            return "the options 'low' and 'high' are the first and the last row"
     return None
 
 
@@ -255,6 +261,7 @@ def _top_k_problem(call: CustomCall) -> str | None:
             or result.dtype != array.dtype
             or (*result.shape[:at], *result.shape[at + 1 :]) != rest
             or not k <= size <= shape[at]
+            or result.shape != results[0].shape
         ):
             return "results are like the arrays, but in one dimension"
     return None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import jax
@@ -38,7 +38,7 @@ def _inside_of_a_call(block: Block, key: Any) -> Any:
 def _in_a_loop(block: Block, key: Any) -> Any:
     def body(key: Any, _: Any) -> Any:
         with block():
-            return key, jax.random.normal(key, (3,))
+            return key, jax.random.uniform(key, (3,))
 
     return jax.lax.scan(body, key, length=2)[1]
 
@@ -75,57 +75,57 @@ PROGRAMS: dict[str, Program] = {
     "inside of a call": _inside_of_a_call,
     "in a loop": _in_a_loop,
     "in a derivative": _in_a_derivative,
+}
+
+MESHES: dict[str, Program] = {
     "in a mesh of one device": _in_a_mesh_of_one_device,
     "jitted for a mesh of one device": _jitted_for_a_mesh_of_one_device,
 }
 
-SETTINGS: dict[str, Block] = {
-    "nothing": nullcontext,
-    "other random bits": lambda: jax.threefry_partitionable(False),
-    "other random bits and metadata": lambda: _both(
-        jax.threefry_partitionable(False), set_xla_metadata(mine="yes")
-    ),
-}
+
+@contextmanager
+def _other_bits() -> Iterator[None]:
+    with jax.threefry_partitionable(False), set_xla_metadata(mine="yes"):
+        yield
 
 
-def _both(*blocks: AbstractContextManager[Any]) -> AbstractContextManager[Any]:
-    stack = ExitStack()
-    for block in blocks:
-        stack.enter_context(block)
-    return stack
+def _all(programs: dict[str, Program], setting: Block, device: Block, key: Any) -> dict[str, Any]:
+    """The programs with a setting outside of their device block and inside of it."""
 
+    @contextmanager
+    def both() -> Iterator[None]:
+        with device(), setting():
+            yield
 
-def _nested(setting: Block, device: Block, key: Any, program: Program) -> dict[str, Any]:
-    """The program with a setting outside and inside of its device block, as one function."""
-
-    def both(key: Any) -> dict[str, Any]:
+    found = {}
+    for name, program in programs.items():
         with setting():
-            outside = program(device, key)
-        return {"outside": outside, "inside": program(lambda: _entered(device, setting), key)}
-
-    return both(key)
-
-
-def _entered(device: Block, setting: Block) -> AbstractContextManager[Any]:
-    stack = ExitStack()
-    stack.enter_context(device())
-    stack.enter_context(setting())
-    return stack
+            found[f"{name}, setting outside"] = program(device, key)
+        found[f"{name}, setting inside"] = program(both, key)
+    return found
 
 
-@pytest.mark.parametrize("setting", list(SETTINGS.values()), ids=list(SETTINGS))
-@pytest.mark.parametrize("program", list(PROGRAMS.values()), ids=list(PROGRAMS))
+@pytest.mark.parametrize(
+    ("programs", "setting"),
+    [(PROGRAMS, _other_bits), (MESHES, nullcontext)],
+    ids=["other random bits", "meshes"],
+)
 def test_a_setting_and_a_device_block_give_the_numbers_of_jit(
-    connection: tf.function.Connection, backend: Backend, program: Program, setting: Block
+    connection: tf.function.Connection,
+    backend: Backend,
+    programs: dict[str, Program],
+    setting: Block,
 ) -> None:
     key = jax.random.key(3)
 
     def on(device: Block) -> Callable[[Any], Any]:
-        return lambda key: _nested(setting, device, key, program)
+        return lambda key: _all(programs, setting, device, key)
 
     found = tf.function(on(lambda: tf.device(backend.devices[-1])))(key)
     wanted = jax.jit(on(nullcontext))(key)
-    jax.tree.map(np.testing.assert_array_equal, found, wanted)
+    assert found.keys() == wanted.keys()
+    for name, value in wanted.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
 
 
 def test_a_setting_around_the_call_counts_too(
@@ -138,3 +138,12 @@ def test_a_setting_around_the_call_counts_too(
     for setting in (nullcontext(), jax.threefry_partitionable(False)):
         with setting:
             np.testing.assert_array_equal(placed(key), jax.jit(on(nullcontext))(key))
+
+
+def test_a_setting_counts_for_an_operation_of_a_graph(backend: Backend) -> None:
+    key = jax.random.PRNGKey(3)
+    with tf.Graph().as_default(), jax.threefry_partitionable(False), tf.device(backend.devices[-1]):
+        bits = tf.random.bits(tf.constant(key), (3,))
+        wanted = jax.random.bits(key, (3,))
+        with backend.session() as session:
+            np.testing.assert_array_equal(session.run(bits), wanted)
