@@ -15,7 +15,7 @@ T is the type of the first operand, R and C its real and complex form, I is int3
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from jflow.errors import InvalidArgumentError
@@ -111,22 +111,27 @@ def check_custom_calls(calls: Iterable[CustomCall], *, sizes_known: bool = True)
     """
     for call in calls:
         signature = _signature(call)
-        if signature is None and call.target != "ApproxTopK" and call.target not in _REPLACED:
+        is_top_k = call.target == "ApproxTopK"
+        if signature is None and not is_top_k and call.target not in _REPLACED:
             raise InvalidArgumentError(
                 "a program calls native functions that are not allowed here: "
                 f"{call.target or 'unnamed'!r}"
             )
-        if not sizes_known:
-            continue
-        if signature is not None:
-            problem = _problem(call, signature)
-        else:
-            problem = _top_k_problem(call) if call.target == "ApproxTopK" else None
-        if problem is not None:
+        try:
+            if sizes_known and signature is not None:
+                _check_options(call)
+                _check_buffers(call, signature)
+            elif sizes_known and is_top_k:
+                _check_top_k(call)
+        except _MisfitError as error:
             raise InvalidArgumentError(
                 f"a program calls the native function {call.target!r} with arguments that do not "
-                f"fit: {problem}; got {call}"
-            )
+                f"fit: {error}; got {call}"
+            ) from None
+
+
+class _MisfitError(Exception):
+    """What is wrong with a call."""
 
 
 def is_native(call: CustomCall) -> bool:
@@ -150,16 +155,13 @@ def _signature(call: CustomCall) -> str | None:
     return _SIGNATURES[target] if target in _BY_XLA else None
 
 
-def _problem(call: CustomCall, signature: str) -> str | None:
-    """What is wrong with a call, None if nothing is."""
+def _check_buffers(call: CustomCall, signature: str) -> None:
     wanted = [_BUFFER.findall(side) for side in signature.split("->")]
-    if [len(side) for side in wanted] != [len(call.operands), len(call.results)]:
-        return f"it takes and gives {signature!r}"
-    if problem := _option_problem(call):
-        return problem
     buffers = [*call.operands, *call.results]
+    if [len(side) for side in wanted] != [len(call.operands), len(call.results)]:
+        raise _MisfitError(f"it takes and gives {signature!r}")
     if any(UNKNOWN in buffer.shape for buffer in buffers):
-        return "not all sizes are known"
+        raise _MisfitError("not all sizes are known")
     patterns = [(kind, _letters(found), one) for side in wanted for kind, found, one in side]
     lapack = _LAPACK.fullmatch(call.target)
     dtype = _TYPES[lapack[1]] if lapack else buffers[0].dtype
@@ -169,15 +171,17 @@ def _problem(call: CustomCall, signature: str) -> str | None:
     for (kind, letters, one), buffer in zip(patterns, buffers, strict=True):
         n = len(buffer.shape) - len(letters)
         if n < 0 or buffer.shape[:n] != (() if one else batch):
-            return f"{buffer} is not a batch like {buffers[0]}, by {signature!r}"
+            raise _MisfitError(f"{buffer} is not a batch like {buffers[0]}, by {signature!r}")
         if buffer.dtype not in _dtypes(kind, dtype):
-            return f"{buffer} has another type than {signature!r} says"
+            raise _MisfitError(f"{buffer} has another type than {signature!r} says")
         for letter, size in zip(letters, buffer.shape[n:], strict=True):
             if sizes.setdefault(letter, size) != size:
-                return f"{buffer} has a size of {size} instead of {sizes[letter]}, by {signature!r}"
+                raise _MisfitError(
+                    f"{buffer} has a size of {size} instead of {sizes[letter]}, by {signature!r}"
+                )
         if buffer is buffers[0]:
             sizes |= _derived(call, **sizes)
-    return _relation_problem(call, **sizes)
+    _check_relations(call, **sizes)
 
 
 def _letters(letters: str) -> list[str]:
@@ -210,7 +214,7 @@ def _derived(call: CustomCall, *, n: int = 0, m: int | None = None, **_: Any) ->
     return {"k": k, "x": m, "u": rows, "v": columns, "y": n}
 
 
-def _relation_problem(
+def _check_relations(
     call: CustomCall,
     *,
     m: int = 0,
@@ -219,49 +223,40 @@ def _relation_problem(
     s: int = 0,
     a: int | None = None,
     **_: Any,
-) -> str | None:
+) -> None:
+    options = call.attributes
     if s > m:
-        return f"{s} pivots do not permute {m} rows"
+        raise _MisfitError(f"{s} pivots do not permute {m} rows")
     if r and not r <= n <= m:
-        return f"{r} reflectors cannot make {m} x {n}"
-    if a is not None and a != (m if call.attributes.get("side") == ord("L") else n):
-        return f"a triangle of {a} rows is not for {m} x {n}"
-    limits = call.attributes.get("low", 1), call.attributes.get("high", n)
-    if limits != (1, n):
-        return "the options 'low' and 'high' are the first and the last row"
-    return None
+        raise _MisfitError(f"{r} reflectors cannot make {m} x {n}")
+    if a is not None and a != (m if options.get("side") == ord("L") else n):
+        raise _MisfitError(f"a triangle of {a} rows is not for {m} x {n}")
+    if (options.get("low", 1), options.get("high", n)) != (1, n):
+        raise _MisfitError("the options 'low' and 'high' are the first and the last row")
 
 
-def _option_problem(call: CustomCall) -> str | None:
+def _check_options(call: CustomCall) -> None:
     for name, value in call.attributes.items() if _LAPACK.fullmatch(call.target) else ():
         letters = "ASN" if "gesdd" in call.target else _OPTIONS.get(name)
         if letters is not None and not (type(value) is int and chr(value) in letters):
-            return f"the option {name!r} is one of {', '.join(letters)}"
-    return None
+            raise _MisfitError(f"the option {name!r} is one of {', '.join(letters)}")
 
 
-def _top_k_problem(call: CustomCall) -> str | None:
+def _check_top_k(call: CustomCall) -> None:
     """XLA replaces an approximate top k by sorting, and needs sizes that fit for that."""
     half = len(call.operands) // 2
     arrays, initial, results = call.operands[:half], call.operands[half:], call.results
-    if any(UNKNOWN in buffer.shape for buffer in (*arrays, *results)):
-        return "not all sizes are known"
     at, k = call.attributes.get("reduction_dim"), call.attributes.get("top_k")
     if not (half and len(initial) == len(results) == half):
-        return "it takes arrays and as many initial values, and gives as many results"
+        raise _MisfitError("it takes arrays and as many initial values, and gives as many results")
     shape = arrays[0].shape
+    if UNKNOWN in shape:
+        raise _MisfitError("not all sizes are known")
     if not (type(at) is int and type(k) is int and 0 <= at < len(shape) and 0 <= k <= shape[at]):
-        return "the options 'reduction_dim' and 'top_k' are a dimension and a size in it"
+        raise _MisfitError("'reduction_dim' and 'top_k' are a dimension and a size in it")
+    size = results[0].shape[at] if len(results[0].shape) == len(shape) else UNKNOWN
+    given = (*shape[:at], size, *shape[at + 1 :])
     for array, first, result in zip(arrays, initial, results, strict=True):
-        rest = (*shape[:at], *shape[at + 1 :])
-        size = result.shape[at] if len(result.shape) == len(shape) else -1
-        if (
-            array.shape != shape
-            or first != Buffer((), array.dtype)
-            or result.dtype != array.dtype
-            or (*result.shape[:at], *result.shape[at + 1 :]) != rest
-            or not k <= size <= shape[at]
-            or result.shape != results[0].shape
-        ):
-            return "results are like the arrays, but in one dimension"
-    return None
+        wanted = Buffer(shape, array.dtype), Buffer((), array.dtype), Buffer(given, array.dtype)
+        if (array, first, result) != wanted or not k <= size <= shape[at]:
+            raise _MisfitError("results are like the arrays, but in one dimension")

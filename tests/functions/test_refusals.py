@@ -61,9 +61,9 @@ def test_native_functions_without_a_promise_run_here_and_are_refused_for_other_t
 @pytest.mark.parametrize(
     "fun",
     [
-        lambda x: jax.shard_map(jnp.sin, mesh=TWO, in_specs=EACH, out_specs=EACH)(x),
+        lambda x: jax.shard_map(jnp.sin, mesh=TWO, in_specs=EACH, out_specs=EACH)(x * 2),
         lambda x: jax.lax.with_sharding_constraint(x, NamedSharding(TWO, EACH)),
-        lambda x: jax.jit(jnp.sin, in_shardings=NamedSharding(TWO, EACH))(x),
+        lambda x: jax.jit(jnp.sin, in_shardings=NamedSharding(TWO, EACH))(x * 2),
         lambda x: jax.lax.scan(
             lambda c, _: (jax.device_put(c, NamedSharding(TWO, EACH)), None), x, length=2
         )[0],
@@ -144,7 +144,7 @@ def test_a_native_call_whose_sizes_disagree_does_not_end_the_server(
 ) -> None:
     if backend.name == "local":
         pytest.skip("a program of this process is its own affair")
-    with pytest.raises(tf.errors.InvalidArgumentError, match="triangle of 3 rows .*3000000 x 1"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"triangle of 3 rows .*3000000 x 1"):
         tf.function(_mismatched)(jnp.eye(3), jnp.ones((3_000_000, 1)))
     assert tf.function(lambda x: x + 1)(1.0) == 2.0
     assert tf.function(_mismatched)(jnp.eye(3), jnp.ones((3, 2))).shape == (3, 2)
