@@ -10,13 +10,12 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-import jax
-import jax.export
 import jax.extend.core as jex
 
 from jflow.errors import InvalidArgumentError, OpError, UnimplementedError
 from jflow.graph import Operation, VariableRef, equations, origin
 from jflow.graph.primitives import read_p, state_of
+from jflow.lowering.export import export
 from jflow.lowering.segment import lower
 
 _TARGET = re.compile(r'custom_call @(?:"([^"]*)"|([\w.$-]+))')
@@ -40,9 +39,9 @@ def explained(ops: Sequence[Operation], platform: str) -> Iterator[None]:
     """
     try:
         yield
-    except OpError:
-        raise
     except Exception as error:  # JAX raises many kinds
+        if isinstance(error, OpError) and error.op is not None:
+            raise
         raise _explanation(ops, platform, error) from error
 
 
@@ -94,9 +93,8 @@ def _failure_of(op: Operation, platform: str) -> Exception | None:
 
 
 def _failure(jaxpr: jex.ClosedJaxpr, platform: str) -> Exception | None:
-    shapes = map(equations.shape_of, jaxpr.in_avals)
     try:
-        jax.export.export(jax.jit(jex.jaxpr_as_fun(jaxpr)), platforms=[platform])(*shapes)
+        export(jaxpr, platform)
     except Exception as error:  # as above
         return error
     return None

@@ -17,6 +17,7 @@ import numpy as np
 
 from jflow.graph import equations, internals, request
 from jflow.graph.host import raw_bytes, type_name
+from jflow.lowering.custom_calls import check_custom_calls
 
 
 def digest_of(artifact: np.ndarray[Any, Any]) -> str:
@@ -40,6 +41,10 @@ def export(jaxpr: jex.ClosedJaxpr, platform: str) -> np.ndarray[Any, Any]:
     Args:
       jaxpr: a pure program.
       platform: as `export_platform` says it.
+
+    Raises:
+      InvalidArgumentError: if it calls a native function that no server takes.
+      Exception: whatever JAX raises for what it cannot export; see `explained`.
     """
     bare = equations.Rewriting(_Stripper()).jaxpr(jaxpr.jaxpr)
     fun = jex.jaxpr_as_fun(jex.ClosedJaxpr(bare, jaxpr.consts))
@@ -50,7 +55,11 @@ def export(jaxpr: jex.ClosedJaxpr, platform: str) -> np.ndarray[Any, Any]:
     shapes = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in jaxpr.in_avals]
     with internals.no_source_locations():
         exported = jax.export.export(jax.jit(segment, keep_unused=True), platforms=[platform])
-        return np.frombuffer(exported(*shapes).serialize(), np.uint8)
+        program = exported(*shapes)
+        if b"custom_call" in program.mlir_module_serialized:
+            calls = internals.custom_calls(program.mlir_module())
+            check_custom_calls(calls, sizes_known=False)
+        return np.frombuffer(program.serialize(), np.uint8)
 
 
 class _Stripper:
