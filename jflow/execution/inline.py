@@ -33,6 +33,7 @@ class _LoneProgram:
     """A program that is all of a step, and how it takes and gives the step's values.
 
     Attributes:
+      plan: the number of its plan.
       taken: the number of the fed value that each argument is.
       n_in_order: how many values are fed if the arguments are just those; else -1.
       given: the number of the result that each fetched value is; None if they are just those.
@@ -40,11 +41,13 @@ class _LoneProgram:
 
     def __init__(
         self,
+        plan: int,
         executable: Executable,
         constants: tuple[jax.Array, ...],
         taken: list[int],
         given: list[int] | None,
     ) -> None:
+        self.plan = plan
         self.executable = executable
         self.constants = constants
         self.taken = taken
@@ -100,7 +103,7 @@ class InlineStep:
     def _lone_program(self) -> _LoneProgram | None:
         """The step's program, if running it on what is fed and fetching its results is all."""
         match [*self._strands.values()]:
-            case [[(_, BoundRun() as run)]] if run.executable and not run.uses_variables:
+            case [[(number, BoundRun() as run)]] if run.executable and not run.uses_variables:
                 fed = {feed.slot: feed.index for _, feed in self._feeds}
                 fetched = [slot for _, slot in sorted((f.index, f.slot) for _, f in self._fetches)]
                 position = {slot: i for i, slot in enumerate(run.step.outputs)}
@@ -109,7 +112,7 @@ class InlineStep:
                     given = [position[slot] for slot in fetched]
                     is_ordered = given == list(range(len(run.step.outputs)))
                     return _LoneProgram(
-                        run.executable, run.constants, taken, None if is_ordered else given
+                        number, run.executable, run.constants, taken, None if is_ordered else given
                     )
         return None
 
@@ -153,7 +156,7 @@ class InlineStep:
             return self._run(self._kept(feeds), Frame.array, timeout)
         taken = feeds if len(feeds) == lone.n_in_order else [feeds[i] for i in lone.taken]
         if self._moves_feeds:
-            taken = [self._fed(value, 0) for value in taken]
+            taken = [self._fed(value, lone.plan) for value in taken]
         try:
             results = lone.executable(*taken, *lone.constants)
         except (TypeError, ValueError):
