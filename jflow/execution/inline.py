@@ -87,8 +87,11 @@ class InlineStep:
                 if stage < len(bound.stages):
                     self._sort(number, bound, stage, work)
         self._after = {_ALL: set()} if in_a_row else _order(plans, self._strands)
-        self._lone = self._lone_program()
-        self._moves_feeds = False
+        self._lone = lone = self._lone_program()
+        # How many values are fed if the program takes just those and gives what is fetched.
+        self._n_direct = lone.n_in_order if lone and lone.given is None else -1
+        self._program = lone.executable if lone else None
+        self._constants = lone.constants if lone else ()
 
     def _sort(self, number: int, bound: BoundPlan, stage: int, work: list[_Work]) -> None:
         for step in bound.stages[stage]:
@@ -151,17 +154,25 @@ class InlineStep:
 
     def compute(self, feeds: Sequence[Any], timeout: float | None = None) -> list[jax.Array]:
         """As `run`, with JAX arrays, which may still be on their way."""
+        program = self._program
+        if program is None or len(feeds) != self._n_direct:
+            return self._compute(feeds, timeout)
+        try:
+            return program(*feeds, *self._constants)
+        except (TypeError, ValueError):
+            # JAX does not move an array that is elsewhere; it likely is there the next time too.
+            self._n_direct = -1
+            return self._run(self._kept(feeds), Frame.array, timeout)
+
+    def _compute(self, feeds: Sequence[Any], timeout: float | None) -> list[jax.Array]:
+        """As `compute`, for whatever is fed, wherever it is."""
         lone = self._lone
         if lone is None:
             return self._run(self._kept(feeds), Frame.array, timeout)
-        taken = feeds if len(feeds) == lone.n_in_order else [feeds[i] for i in lone.taken]
-        if self._moves_feeds:
-            taken = [self._fed(value, lone.plan) for value in taken]
+        taken = [self._fed(feeds[i], lone.plan) for i in lone.taken]
         try:
             results = lone.executable(*taken, *lone.constants)
         except (TypeError, ValueError):
-            # JAX does not move an array that is elsewhere; it likely is there the next time too.
-            self._moves_feeds = True
             return self._run(self._kept(feeds), Frame.array, timeout)
         return results if lone.given is None else [results[i] for i in lone.given]
 

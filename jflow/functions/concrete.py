@@ -77,18 +77,19 @@ class Concrete:
         wanted = [position[tensor] for tensor in outputs]
         self._n_computed = len(computed)
         self._wanted = None if wanted == list(range(len(computed))) else wanted
-        self._is_plain = self._taken is None and not self._unwraps
-        self._gives_plain = self._wanted is None and not self._wraps
+        takes_all = self._taken is None and not self._unwraps
+        self._is_plain = takes_all and self._wanted is None and not self._wraps
 
     def __call__(self, args: Sequence[Any]) -> list[jax.Array]:
         """Runs it; arguments and results are in the order of the jaxpr's."""
         try:
-            fed = args if self._is_plain else self._fed(args)
-            values = self._step.compute(fed, self._timeout)
+            if self._is_plain:
+                return self._step.compute(args, self._timeout)
+            values = self._step.compute(self._fed(args), self._timeout)
         except OpError as error:
             add_origin(error, self.graph)
             raise
-        return values if self._gives_plain else self._results(values, args)
+        return self._results(values, args)
 
     def _fed(self, args: Sequence[Any]) -> list[Any]:
         fed = [*args] if self._taken is None else [args[i] for i in self._taken]

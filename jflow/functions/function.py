@@ -134,8 +134,8 @@ class Function:
             kinds = [x.aval if type(x) is ConcreteArray else _kind(x) for x in leaves]
         except OverflowError as error:
             raise ValueError(f"{self!r} got a number too large: {error}") from None
-        settings = internals.trace_context(), internals.checks_nans()
-        return calls, (tree, tuple(kinds), settings), leaves
+        settings = internals.trace_context()
+        return calls, (tree, tuple(kinds), settings, internals.debug_nans.value), leaves
 
     def _made(
         self, calls: dict[Any, _Call], key: Any, leaves: list[Any]

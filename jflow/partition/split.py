@@ -220,7 +220,7 @@ class _Splitter:
             else:
                 needed = dict.fromkeys(tensor for op in part for tensor in self.needs[op])
                 fed = set(self.feeds)
-                if internals.checks_nans():
+                if internals.debug_nans.value:
                     # All leave the program, so that the error names the operation that made it.
                     looked_at = may_be_nan(part, fed)
                     leaving = escaping.union(looked_at)
