@@ -90,7 +90,8 @@ _ARGUMENTS = {"node_def", "op", "message", "error_code"}
 
 
 def _rebuild(kind: type[OpError], state: dict[str, Any]) -> OpError:
-    error = kind(state["message"])
+    error = kind.__new__(kind)
+    OpError.__init__(error, message=state["message"])
     vars(error).update(state)
     return error
 
@@ -111,6 +112,16 @@ class InvalidArgumentError(OpError):
     """What was asked can never work: a bad device, a missing feed, a shape that does not fit."""
 
     error_code = Code.INVALID_ARGUMENT
+
+
+class NotANumberError(InvalidArgumentError, FloatingPointError):
+    """A program gave NaN where `jax_debug_nans` is on; what JAX raises for it, too."""
+
+    BEGINNING = "invalid value (nan) encountered in "
+
+    def __init__(self, op: str, dtype: object, shape: tuple[int, ...]) -> None:
+        sizes = ",".join(map(str, shape))
+        super().__init__(f"{self.BEGINNING}{op!r}, which gave {dtype}[{sizes}]", op=op)
 
 
 class DeadlineExceededError(OpError):
@@ -200,4 +211,6 @@ def from_code(
         kind = kinds[Code(code)]
     except (ValueError, KeyError):
         kind = UnknownError
-    return kind(message, op=op, task=task)
+    if kind is InvalidArgumentError and message.startswith(NotANumberError.BEGINNING):
+        kind = NotANumberError
+    return _rebuild(kind, {"message": message, "op": op, "task": task})

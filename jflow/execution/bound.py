@@ -36,7 +36,10 @@ class Pace:
 
 @dataclass(frozen=True)
 class BoundRun:
-    """A `Run` step with its executable, the constants that it takes last, and its pace."""
+    """A `Run` step with its executable, the constants that it takes last, and its pace.
+
+    `may_be_quick` says whether it takes as long as the last time, as far as that can be known.
+    """
 
     step: Run
     executable: Executable | None
@@ -44,6 +47,7 @@ class BoundRun:
     pace: Pace
     specs: tuple[VariableSpec, ...] = ()
     places: tuple[VariablePlace, ...] = ()
+    may_be_quick: bool = True
 
     # Decided once, so that a step does nothing but its work. Numbers are those of the plan.
 
@@ -77,11 +81,6 @@ class BoundRun:
         """Where the variables are that it only reads."""
         places = dict.fromkeys(self.places[i] for i in self.used)
         return tuple(place for place in places if place not in self.written)
-
-    @cached_property
-    def may_be_quick(self) -> bool:
-        """Whether it takes as long as it took the last time, as far as that can be known."""
-        return self.executable is None or is_bounded(self.executable)
 
 
 @dataclass(frozen=True)
@@ -161,6 +160,7 @@ def bind(
 
     slots: list[Any] = [None] * plan.n_slots
     places = tuple(VariablePlace.of(plan.device, spec.key) for spec in plan.variables)
+    checks_nans = plan.checks_nans
 
     def bound(step: Step) -> Iterator[BoundStep]:
         if _is_constant(step):
@@ -176,10 +176,23 @@ def bind(
             found = executable(step.program)
             # Whichever session runs it: it takes as long as it took for another one.
             pace = _PACES.setdefault(found, Pace())
-            yield BoundRun(step, found, constants, pace, plan.variables, places)
+            run = _unchecked(found) if checks_nans else found
+            yield BoundRun(
+                step, run, constants, pace, plan.variables, places, may_be_quick=is_bounded(found)
+            )
 
     stages = tuple(tuple(one for step in stage for one in bound(step)) for stage in plan.stages)
     return BoundPlan(plan, device, stages, tuple(slots))
+
+
+def _unchecked(executable: Executable) -> Executable:
+    """The program without JAX's own search for NaN, which gives up the values of variables."""
+
+    def run(*args: Any) -> list[jax.Array]:
+        with jax.debug_nans(False):
+            return executable(*args)
+
+    return run
 
 
 def _is_constant(step: Step) -> TypeGuard[Call]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from jflow.errors import InvalidArgumentError
+from jflow.errors import InvalidArgumentError, NotANumberError
 from jflow.execution.accumulators import ACCUMULATOR_OPERATIONS
 from jflow.execution.positions import POSITION_OPERATIONS
 from jflow.execution.queues import QUEUE_OPERATIONS
@@ -18,6 +18,7 @@ from jflow.execution.rows import ROW_FUNCTIONS
 from jflow.execution.waiting import Operation
 from jflow.graph import NUMBERS, Array
 from jflow.graph.dims import may_be
+from jflow.plan import NAN_CHECK
 from jflow.records import DECODERS
 
 HostFunction = Callable[..., Sequence[Array]]
@@ -37,6 +38,20 @@ def _check_indices(report: Array, variable: Array) -> Sequence[Array]:
             "nothing was written"
         )
     return ()
+
+
+def _check_nans(*values: Array, ops: list[str], results: list[int]) -> Sequence[Array]:
+    """Looks for NaN in what a program gave.
+
+    Args:
+      values: what its operations gave, in their order.
+      ops: their names.
+      results: the numbers of those in which it counts.
+    """
+    if not any(np.isnan(values[i]).any() for i in results):
+        return ()
+    first = next(i for i, value in enumerate(values) if np.isnan(value).any())
+    raise NotANumberError(ops[first], values[first].dtype, values[first].shape)
 
 
 def _cast(value: Array, *, dtype: str) -> Sequence[Array]:
@@ -62,6 +77,7 @@ def _ensure_shape_like(
 _FUNCTIONS: Mapping[str, HostFunction] = {
     "identity": _identity,
     "check_indices": _check_indices,
+    NAN_CHECK: _check_nans,
     "cast": _cast,
     "ensure_shape": _ensure_shape,
     "ensure_shape_like": _ensure_shape_like,

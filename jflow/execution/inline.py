@@ -20,6 +20,7 @@ from jflow.execution.strands import Strand, Woken, run_strands
 from jflow.execution.variables import QUEUED_S
 from jflow.execution.waiting import Wanted
 from jflow.graph import Array
+from jflow.lowering import Executable
 from jflow.plan import Feed, Fetch, Recv, Send, Slot
 from jflow.resources import Store
 
@@ -33,6 +34,32 @@ _ALL: _Name = (0, 0)
 
 
 @_forks.guarded("run", "start", "compute")
+class _LoneProgram:
+    """A program that is all of a step, and how it takes and gives the step's values.
+
+    Attributes:
+      plan: the number of its plan.
+      taken: the number of the fed value that each argument is.
+      n_in_order: how many values are fed if the arguments are just those; else -1.
+      given: the number of the result that each fetched value is; None if they are just those.
+    """
+
+    def __init__(
+        self,
+        plan: int,
+        executable: Executable,
+        constants: tuple[jax.Array, ...],
+        taken: list[int],
+        given: list[int] | None,
+    ) -> None:
+        self.plan = plan
+        self.executable = executable
+        self.constants = constants
+        self.taken = taken
+        self.n_in_order = len(taken) if taken == list(range(len(taken))) else -1
+        self.given = given
+
+
 class InlineStep:
     """All plans of a step, to be run together in the caller's thread.
 
@@ -63,7 +90,9 @@ class InlineStep:
                 if stage < len(bound.stages):
                     self._sort(number, bound, stage, work)
         self._after = {_ALL: set()} if in_a_row else _order(plans, self._strands)
-        lone = self._lone_program()
+        self._lone = lone = self._lone_program()
+        # How many values are fed if the program takes just those and gives what is fetched.
+        self._n_direct = lone.n_in_order if lone and lone.given is None else -1
         self._program = lone.executable if lone else None
         self._constants = lone.constants if lone else ()
 
@@ -77,16 +106,20 @@ class InlineStep:
                 case BoundRun() | BoundCall() | BoundOperation() | Send() | Recv():
                     work.append((number, step))
 
-    def _lone_program(self) -> BoundRun | None:
+    def _lone_program(self) -> _LoneProgram | None:
         """The step's program, if running it on what is fed and fetching its results is all."""
         match [*self._strands.values()]:
-            case [[(_, BoundRun() as run)]] if run.executable and not run.uses_variables:
-                fed = tuple(feed.slot for _, feed in self._feeds)
-                in_order = [feed.index for _, feed in self._feeds] == list(range(len(fed)))
-                fetched = sorted((fetch.index, fetch.slot) for _, fetch in self._fetches)
-                slots = tuple(slot for _, slot in fetched)
-                if in_order and (fed, slots) == (run.step.inputs, run.step.outputs):
-                    return run
+            case [[(number, BoundRun() as run)]] if run.executable and not run.uses_variables:
+                fed = {feed.slot: feed.index for _, feed in self._feeds}
+                fetched = [slot for _, slot in sorted((f.index, f.slot) for _, f in self._fetches)]
+                position = {slot: i for i, slot in enumerate(run.step.outputs)}
+                if fed.keys() >= set(run.step.inputs) and position.keys() >= set(fetched):
+                    taken = [fed[slot] for slot in run.step.inputs]
+                    given = [position[slot] for slot in fetched]
+                    is_ordered = given == list(range(len(run.step.outputs)))
+                    return _LoneProgram(
+                        number, run.executable, run.constants, taken, None if is_ordered else given
+                    )
         return None
 
     def prepare(self, deadline: Deadline) -> None:
@@ -103,7 +136,7 @@ class InlineStep:
           DeadlineExceededError: if the deadline passes.
           OpError: as the steps do.
         """
-        if self._program is not None:
+        if self._lone is not None:
             return list(map(np.asarray, self.compute(feeds)))
         return self._run(self._kept(feeds), _copied, deadline)
 
@@ -127,13 +160,27 @@ class InlineStep:
 
     def compute(self, feeds: Sequence[Any], deadline: Deadline = FOREVER) -> list[jax.Array]:
         """As `run`, with JAX arrays, which may still be on their way."""
-        if self._program is None:
-            return self._run(self._kept(feeds), Frame.array, deadline)
+        program = self._program
+        if program is None or len(feeds) != self._n_direct:
+            return self._compute(feeds, deadline)
         try:
-            return self._program(*feeds, *self._constants)
+            return program(*feeds, *self._constants)
         except (TypeError, ValueError):
-            # More may be fed than needed, and JAX does not move an array that is elsewhere.
+            # JAX does not move an array that is elsewhere; it likely is there the next time too.
+            self._n_direct = -1
             return self._run(self._kept(feeds), Frame.array, deadline)
+
+    def _compute(self, feeds: Sequence[Any], deadline: Deadline) -> list[jax.Array]:
+        """As `compute`, for whatever is fed, wherever it is."""
+        lone = self._lone
+        if lone is None:
+            return self._run(self._kept(feeds), Frame.array, deadline)
+        taken = [self._fed(feeds[i], lone.plan) for i in lone.taken]
+        try:
+            results = lone.executable(*taken, *lone.constants)
+        except (TypeError, ValueError):
+            return self._run(self._kept(feeds), Frame.array, deadline)
+        return results if lone.given is None else [results[i] for i in lone.given]
 
     def _kept(self, feeds: Sequence[Any]) -> Sequence[Any]:
         """The fed values as they may be looked at when the step is done."""
@@ -199,7 +246,8 @@ class InlineStep:
         """A fed value as the device takes it: JAX itself moves only what is not an array of its."""
         device = self._plans[number].device
         if isinstance(value, jax.Array) and value.devices() != {device}:
-            return jax.device_put(value, device)
+            # A device alone would leave the mesh that the array was divided over in its type.
+            return jax.device_put(value, jax.sharding.SingleDeviceSharding(device))
         return value
 
     def _receive(self, step: Recv, number: int, frame: Frame, wires: dict[int, Any]) -> None:

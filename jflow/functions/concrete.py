@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 import jax
 import jax.extend.core as jex
+import numpy as np
 
 from jflow.cluster import Device
 from jflow.deadline import FOREVER, Deadline
 from jflow.errors import OpError
-from jflow.graph import Graph, Operation, StateOrder, Tensor, origin, request
-from jflow.graph.carrier import carrier_of
+from jflow.graph import Graph, Operation, StateOrder, Tensor, internals, origin, request
+from jflow.graph.carrier import carrier_of, is_key
 from jflow.graph.primitives import placeholder_p
+from jflow.partition import prune
 from jflow.session import Step, StepKey, add_origin
 
 
@@ -31,6 +33,10 @@ class Runner(Protocol):
     @property
     def timeout(self) -> float | None:
         """Longest time for a call in seconds, None for no limit."""
+
+    @property
+    def keeps_weak_types(self) -> bool:
+        """Whether the arrays that steps give here have JAX's weak types."""
 
 
 class Concrete:
@@ -50,19 +56,32 @@ class Concrete:
             for name, aval in zip(names, jaxpr.in_avals, strict=True)
         ]
         outputs, effects = insert(self.graph, jaxpr, args)
-        computed = tuple(dict.fromkeys(t for t in outputs if t not in args))
-        self._key = StepKey(tuple(effects), computed, tuple(args))
+        # Derivatives by integers have no elements, and no form outside of JAX.
+        self._empty = {
+            t: np.zeros(t.shape, t.dtype) for t in outputs if _is_empty(t) and t not in args
+        }
+        computed = tuple(dict.fromkeys(t for t in outputs if t not in {*args, *self._empty}))
+        needed = {t for op in prune(self.graph, effects, computed, args) for t in op.inputs}
+        fed = tuple(tensor for tensor in args if tensor in needed)
+        _refuse_empty(fed)
+        self._key = StepKey(tuple(effects), computed, fed)
         self._registering = threading.Lock()
         self._step: Step | None = None
         self._timeout = runner.timeout
-        carriers = [carrier_of(tensor.dtype) for tensor in (*args, *computed)]
-        self._unwraps = [c.unwrap if c else None for c in carriers[: len(args)]]
-        self._wraps = [c.wrap if c else None for c in carriers[len(args) :]]
-        # Where each result is found among the fetched values and, behind them, the arguments.
-        position = {tensor: i for i, tensor in enumerate((*computed, *args))}
+        # Worked out here, so that a call does nothing to values that stay as they are.
+        self._taken = None if len(fed) == len(args) else [args.index(tensor) for tensor in fed]
+        self._unwraps = _changes(_unwrapping(tensor) for tensor in fed)
+        is_weak = dict(zip(outputs, (aval.weak_type for aval in jaxpr.out_avals), strict=True))
+        self._wraps = _changes(
+            _wrapping(tensor, runner.keeps_weak_types, is_weak[tensor]) for tensor in computed
+        )
+        # Where each result is among the fetched values and, behind them, arguments and constants.
+        position = {tensor: i for i, tensor in enumerate((*computed, *args, *self._empty))}
         wanted = [position[tensor] for tensor in outputs]
-        self._is_plain = not any(carriers) and wanted == list(range(len(computed)))
-        self._wanted = wanted
+        self._n_computed = len(computed)
+        self._wanted = None if wanted == list(range(len(computed))) else wanted
+        takes_all = self._taken is None and not self._unwraps
+        self._is_plain = takes_all and self._wanted is None and not self._wraps
 
     def __call__(self, args: Sequence[Any], deadline: Deadline | None = None) -> list[jax.Array]:
         """Runs it; arguments and results are in the order of the jaxpr's.
@@ -77,12 +96,26 @@ class Concrete:
             step = self._step or self._register(deadline)
             if self._is_plain:
                 return step.compute(args, deadline)
-            values = step.compute(_mapped(self._unwraps, args), deadline)
+            values = step.compute(self._fed(args), deadline)
         except OpError as error:
             add_origin(error, self.graph)
             raise
-        known = [*_mapped(self._wraps, values), *args]
-        return [jax.numpy.asarray(known[i]) for i in self._wanted]
+        return self._results(values, args)
+
+    def _fed(self, args: Sequence[Any]) -> list[Any]:
+        fed = [*args] if self._taken is None else [args[i] for i in self._taken]
+        for i, unwrap in self._unwraps:
+            fed[i] = unwrap(fed[i])
+        return fed
+
+    def _results(self, values: list[jax.Array], args: Sequence[Any]) -> list[jax.Array]:
+        for i, wrap in self._wraps:
+            values[i] = wrap(values[i])
+        if self._wanted is None:
+            return values
+        n = self._n_computed
+        others = (*args, *self._empty.values()) if self._empty else args
+        return [values[i] if i < n else _as_array(others[i - n]) for i in self._wanted]
 
     def _register(self, deadline: Deadline) -> Step:
         with deadline.holding(self._registering, "waiting for the function to be compiled"):
@@ -97,9 +130,59 @@ class Concrete:
         return self._runner.place(self.graph, self._key, Deadline(self._timeout))
 
 
-def _mapped(functions: Sequence[Callable[[Any], Any] | None], values: Sequence[Any]) -> list[Any]:
-    """The values, each through its function where it has one."""
-    return [f(value) if f else value for f, value in zip(functions, values, strict=True)]
+Change = Callable[[Any], Any]
+
+
+def _changes(found: Iterable[Change | None]) -> list[tuple[int, Change]]:
+    """The changes that there are, each with the number of its value."""
+    return [(i, change) for i, change in enumerate(found) if change is not None]
+
+
+def _unwrapping(tensor: Tensor) -> Change | None:
+    """From an argument to what carries it."""
+    if is_key(tensor.dtype):
+        return internals.key_data
+    carrier = carrier_of(tensor.dtype)
+    return carrier.unwrap if carrier else None
+
+
+def _wrapping(tensor: Tensor, keeps_weak_types: bool, is_weak: bool) -> Change | None:
+    """From what a step gives to a result with the type that it has under `jax.jit`."""
+    if is_key(tensor.dtype):
+        return internals.key_maker(tensor.dtype)
+    carrier = carrier_of(tensor.dtype)
+    if carrier is not None:
+        return carrier.wrap
+    if is_weak and not (keeps_weak_types and getattr(tensor.aval, "weak_type", False)):
+        return _weakened
+    return None
+
+
+@jax.jit
+def _weakened(x: jax.Array) -> jax.Array:
+    """The value with a weak type, as the result of Python numbers has one."""
+    convert_p = jex.primitives.convert_element_type_p
+    weak: jax.Array = convert_p.bind(x, new_dtype=x.dtype, weak_type=True, sharding=None)
+    return weak
+
+
+def _as_array(value: Any) -> jax.Array:
+    if isinstance(value, jax.Array) or getattr(value, "dtype", None) == jax.dtypes.float0:
+        return value  # type: ignore[no-any-return]
+    return jax.numpy.asarray(value)
+
+
+def _is_empty(tensor: Tensor) -> bool:
+    return bool(tensor.dtype == jax.dtypes.float0)
+
+
+def _refuse_empty(fed: Iterable[Tensor]) -> None:
+    for tensor in fed:
+        if _is_empty(tensor):
+            raise TypeError(
+                f"the argument {tensor.op.name!r} has the dtype float0, as derivatives by integers "
+                "have it, and is computed with; leave it out, or pass zeros of another dtype"
+            )
 
 
 def insert(

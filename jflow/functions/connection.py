@@ -64,6 +64,7 @@ class Connection:
         self._is_closed = False
         self._block: ExitStack | None = None
         self.timeout = self._config.operation_timeout_in_ms / 1000 or None
+        self.keeps_weak_types = self._backend.keeps_weak_types
 
     @property
     def target(self) -> str:
@@ -126,6 +127,7 @@ class Connection:
                 "access",
                 "calls_of",
                 "create",
+                "keeps_weak_types",
                 "peek",
                 "place",
                 "register",

@@ -21,6 +21,7 @@ from jflow.functions.closures import check_closure
 from jflow.functions.concrete import Concrete, insert
 from jflow.functions.connection import Connection, current
 from jflow.graph import Graph, Operation, ResourceRef, Tensor, VariableRef, internals, tracing
+from jflow.graph.carrier import is_key
 from jflow.graph.completion import visible
 from jflow.graph.equations import shape_of
 from jflow.graph.flatten import flatten
@@ -172,7 +173,8 @@ class Function(Generic[P, R_co]):
             kinds = [x.aval if type(x) is ConcreteArray else _kind(x) for x in leaves]
         except OverflowError as error:
             raise ValueError(f"{self!r} got a number too large: {error}") from None
-        return calls, (tree, tuple(kinds), internals.trace_context()), leaves
+        settings = internals.trace_context()
+        return calls, (tree, tuple(kinds), settings, internals.debug_nans.value), leaves
 
     def _made(
         self, calls: dict[Any, _Call], key: Any, leaves: list[Any], deadline: Deadline
@@ -222,7 +224,12 @@ class Function(Generic[P, R_co]):
             out_trees.append(out_tree)
             return outputs
 
-        call.__name__ = call.__qualname__ = tracing.name_of(self._fun)
+        names = [
+            self._argument(path, simple=True)
+            for path, leaf in zip(_paths(tree, leaves), leaves, strict=True)
+            if not isinstance(leaf, _STATIC)
+        ]
+        tracing.name_after(call, self._fun, names)
         avals = map(_aval, _dynamic(leaves))
         jaxpr = tracing.make_jaxpr(call, [shape_of(aval) for aval in avals])
         return _Traced(flatten(jaxpr, keep_rules=in_graph), out_trees[-1])
@@ -340,6 +347,8 @@ def _tuple(values: Any, single: type) -> tuple[Any, ...]:
 
 def _kind(leaf: Any) -> Any:
     """What of an argument decides about the equations."""
+    if isinstance(leaf, jax.Array) and is_key(leaf.dtype):
+        return leaf.shape, leaf.dtype  # which takes far less time than the abstract value
     if isinstance(leaf, _PLAIN):
         return shaped_abstractify(leaf)
     return leaf  # static or refused

@@ -54,3 +54,37 @@ def inline(
     for eqn in jaxpr.eqns:
         known.update(zip(eqn.outvars, emit(eqn, [atom(x) for x in eqn.invars]), strict=True))
     return [atom(x) for x in jaxpr.outvars]
+
+
+class Rewriting:
+    """Rebuilds equations and the jaxprs nested in them; each nested one only once.
+
+    Args:
+      change: is given an equation whose own nested jaxprs are rebuilt already; returns the new one.
+    """
+
+    def __init__(self, change: Callable[[jex.JaxprEqn], jex.JaxprEqn]) -> None:
+        self._change = change
+        self._done: dict[int, tuple[Any, Any]] = {}
+
+    def jaxpr(self, jaxpr: jex.Jaxpr) -> jex.Jaxpr:
+        """The jaxpr with every equation changed."""
+        if id(jaxpr) not in self._done:
+            rebuilt = jaxpr.replace(eqns=[self.eqn(eqn) for eqn in jaxpr.eqns])
+            # The original is kept too: its id must stay its own.
+            self._done[id(jaxpr)] = (jaxpr, rebuilt)
+        return self._done[id(jaxpr)][1]  # type: ignore[no-any-return]
+
+    def eqn(self, eqn: jex.JaxprEqn) -> jex.JaxprEqn:
+        """The equation changed, and every one inside of it."""
+        params = {key: self._param(value) for key, value in eqn.params.items()}
+        return self._change(eqn.replace(params=params))
+
+    def _param(self, value: Any) -> Any:
+        if isinstance(value, jex.ClosedJaxpr):
+            return jex.ClosedJaxpr(self.jaxpr(value.jaxpr), value.consts)
+        if isinstance(value, jex.Jaxpr):
+            return self.jaxpr(value)
+        if isinstance(value, tuple | list) and type(value) in (tuple, list):
+            return type(value)(self._param(item) for item in value)
+        return value

@@ -239,12 +239,7 @@ def _on_one_device(eqn: jex.JaxprEqn) -> jex.JaxprEqn:
             f"device as a whole, what is inside asks for {' and '.join(map(str, asked))}; put one "
             "jflow.device block around it, or take what belongs elsewhere out of it"
         )
-    if not asked:
-        return eqn
-    with request.asking_only(asked[0]):
-        return jex.new_jaxpr_eqn(
-            eqn.invars, eqn.outvars, eqn.primitive, eqn.params, eqn.effects, eqn.source_info
-        )
+    return request.replaced(eqn, asked[0]) if asked else eqn
 
 
 # Passing the values of variables into loops and branches ------------------------------------------

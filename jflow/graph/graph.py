@@ -291,7 +291,7 @@ class Graph:
             if found is not None:
                 return [tensor.var for tensor in found.outputs]
             outvars = [jex.Var(var.aval) for var in eqn.outvars]
-            with request.carried(eqn.ctx.xla_metadata or {}):
+            with request.carried(eqn.ctx):
                 op = self._insert(
                     name_of(eqn),
                     inputs,

@@ -10,11 +10,16 @@ import importlib
 import sys
 from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from jax._src import array, config, core, xla_bridge
-from jax._src.export import _export
+from jax._src.interpreters import mlir
+from jax._src.lib.mlir import ir
 from jax._src.numpy import array_methods
+from jax._src.random import prng
 
 ConcreteArray = array.ArrayImpl
 """The type of arrays that have a value; `isinstance(x, jax.Array)` takes ten times as long."""
@@ -39,12 +44,88 @@ def no_source_locations() -> AbstractContextManager[Any]:
     return context
 
 
-def known_custom_calls() -> frozenset[str]:
-    """Names of the native functions that JAX's own lowerings call and promises to keep.
+UNKNOWN = -1
+"""In place of a size that a program does not say."""
 
-    JAX checks this list when it exports a program, not when it loads one.
+
+@dataclass(frozen=True)
+class Buffer:
+    """An operand or result in a program: its sizes, and MLIR's name of its type."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{','.join('?' if n == UNKNOWN else str(n) for n in self.shape)}]"
+
+
+@dataclass(frozen=True)
+class CustomCall:
+    """A call of a native function in a program."""
+
+    target: str
+    operands: tuple[Buffer, ...]
+    results: tuple[Buffer, ...]
+    attributes: dict[str, Any]
+
+    def __str__(self) -> str:
+        sides = (" ".join(map(str, side)) for side in (self.operands, self.results))
+        options = ", ".join(f"{name}={value}" for name, value in self.attributes.items())
+        return f"{' -> '.join(sides)}" + (f" with {options}" if options else "")
+
+
+def custom_calls(program: str) -> list[CustomCall]:
+    """The calls of native functions in a StableHLO program.
+
+    JAX reads them when it exports a program, not when it loads one.
     """
-    return frozenset(_export._CUSTOM_CALL_TARGETS_GUARANTEED_STABLE)
+    with mlir.make_ir_context():
+        return _custom_calls(ir.Module.parse(program))
+
+
+def custom_calls_for_sizes(lowered: Any) -> list[CustomCall]:
+    """As `custom_calls`, in a program of symbolic sizes that was lowered for arrays of some size.
+
+    JAX puts the sizes in only when it compiles.
+    """
+    module = lowered.compiler_ir("stablehlo")
+    with module.context:
+        return _custom_calls(mlir.refine_polymorphic_shapes(module))
+
+
+def _custom_calls(module: Any) -> list[CustomCall]:
+    found: list[CustomCall] = []
+
+    def look(op: Any) -> Any:
+        if op.name.endswith("custom_call"):
+            found.append(_custom_call(op))
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(look)
+    return found
+
+
+def _custom_call(op: Any) -> CustomCall:
+    attributes: dict[str, Any] = {}
+    if "mhlo.backend_config" in op.attributes:
+        options: Any = ir.DictAttr(op.attributes["mhlo.backend_config"])
+        for entry in options:
+            # Numbers and truths have a value; for anything else its text has to do.
+            attributes[entry.name] = getattr(entry.attr, "value", str(entry.attr))
+    return CustomCall(
+        ir.StringAttr(op.attributes["call_target_name"]).value,
+        tuple(_buffer(operand.type) for operand in op.operands),
+        tuple(_buffer(result.type) for result in op.results),
+        attributes,
+    )
+
+
+def _buffer(kind: Any) -> Buffer:
+    if not isinstance(kind, ir.RankedTensorType):
+        return Buffer((), str(kind))  # a token
+    sizes = range(kind.rank)
+    shape = tuple(UNKNOWN if kind.is_dynamic_dim(i) else kind.get_dim_size(i) for i in sizes)
+    return Buffer(shape, str(kind.element_type))
 
 
 trace_context: Callable[[], Hashable] = config.trace_context
@@ -54,12 +135,33 @@ JAX keys its own caches of traced functions with it.
 """
 
 
+def mesh_around(eqn: Any) -> Any:
+    """The abstract mesh of the `jax.set_mesh` or `shard_map` that an equation was traced in."""
+    return eqn.ctx.cur_abstract_mesh
+
+
+debug_nans: Any = config.debug_nans
+"""`jax.config.jax_debug_nans`, as its `value`, which takes a quarter of the time to look up."""
+
+
 def is_tracing() -> bool:
     """Whether JAX is tracing or transforming a function on this thread.
 
     `jax.core.trace_state_clean` was the public name until it went.
     """
     return core.trace_ctx.trace is not core.eval_trace
+
+
+key_data: Callable[[Any], Any] = attrgetter("_base_array")
+"""The numbers of a concrete random key, without the 4 µs that `jax.random.key_data` takes."""
+
+
+def key_maker(dtype: Any) -> Callable[[Any], Any]:
+    """Makes a concrete random key of its numbers, which are an array of JAX.
+
+    `jax.random.wrap_key_data` takes 5 µs more.
+    """
+    return partial(prng.PRNGKeyArray, dtype._impl)
 
 
 def scan_with_constants(params: dict[str, Any], n: int) -> dict[str, Any]:

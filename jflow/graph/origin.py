@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from types import FrameType
+from types import FrameType, TracebackType
 from typing import Any
 
 import jax
@@ -37,6 +37,17 @@ def place_of(eqn: jex.JaxprEqn) -> Place | None:
         if not frame.file_name.startswith(_OURS):
             return frame.file_name, frame.line_num, frame.function_name
     return None
+
+
+def place_in(traceback: TracebackType | None) -> Place | None:
+    """Where the innermost frame outside jflow and JAX was when an error was raised."""
+    found = None
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        if not code.co_filename.startswith(_OURS):
+            found = code.co_filename, traceback.tb_lineno, code.co_name
+        traceback = traceback.tb_next
+    return found
 
 
 def line_of(eqn: jex.JaxprEqn) -> str:

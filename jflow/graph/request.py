@@ -103,11 +103,18 @@ def settled(spec: DeviceSpec, targets: Iterable[str]) -> Request:
     return Request(() if spec.is_empty else (spec,), tuple(targets))
 
 
-def carried(metadata: Mapping[str, Any]) -> AbstractContextManager[Any]:
-    """A block whose equations carry `metadata`; a request in it is one within those around it."""
-    if metadata.get(_KEY) is None:
-        return _carrying(metadata)
-    return _nested(metadata)
+@contextmanager
+def carried(context: Any) -> Iterator[None]:
+    """A block whose equations have the context of another one, `jex.JaxprEqn.ctx`.
+
+    A request in it is one within those around the block.
+    """
+    request = _request_in(context)
+    if request is not None:
+        # What is around is known only when the block begins.
+        request = request.inside(_current())
+    with context.manager, _carrying({} if request is None else {_KEY: request}):
+        yield
 
 
 def _carrying(metadata: Mapping[str, Any]) -> AbstractContextManager[Any]:
@@ -116,16 +123,10 @@ def _carrying(metadata: Mapping[str, Any]) -> AbstractContextManager[Any]:
 
 
 @contextmanager
-def _nested(metadata: Mapping[str, Any]) -> Iterator[None]:
-    # What is around is known only when the block begins.
-    request: Request = metadata[_KEY]
-    with _carrying({**metadata, _KEY: request.inside(_current())}):
-        yield
-
-
-def asking(request: Request) -> AbstractContextManager[Any]:
+def asking(request: Request) -> Iterator[None]:
     """A block whose equations ask for `request`, within what the blocks around it ask for."""
-    return carried({_KEY: request})
+    with _carrying({_KEY: request.inside(_current())}):
+        yield
 
 
 def asking_for(spec: DeviceSpec) -> AbstractContextManager[Any]:
@@ -145,7 +146,33 @@ def asking_for_nothing() -> AbstractContextManager[Any]:
 
 def asked(eqn: jex.JaxprEqn) -> Request:
     """The request that an equation carries."""
-    found: Request = (eqn.ctx.xla_metadata or {}).get(_KEY, _NOTHING)
+    return _request_in(eqn.ctx) or _NOTHING
+
+
+def replaced(eqn: jex.JaxprEqn, request: Request | None) -> jex.JaxprEqn:
+    """The equation asking for `request`; the rest of its context stays as it is."""
+    changed: jex.JaxprEqn = eqn.replace(ctx=context_with(eqn.ctx, request))
+    return changed
+
+
+def context_with(context: Any, request: Request | None) -> Any:
+    """The context of an equation with another request, or without one.
+
+    All else in it decides what the equation computes (how random bits are made, the mesh) or is
+    metadata of the user's own, so none of it is taken from the code around this call.
+    """
+    around = dict.fromkeys(_here().xla_metadata or {})
+    metadata = {
+        **around,
+        **(context.xla_metadata or {}),
+        _KEY: None if request == _NOTHING else request,
+    }
+    with context.manager, _carrying(metadata):
+        return _here()
+
+
+def _request_in(context: Any) -> Request | None:
+    found: Request | None = (context.xla_metadata or {}).get(_KEY)
     return found
 
 
@@ -156,7 +183,12 @@ def asked_for(eqn: jex.JaxprEqn) -> DeviceSpec:
 
 def _current() -> Request:
     """The request of the blocks that are open: what an equation made here and now carries."""
-    return asked(jex.new_jaxpr_eqn([], [], jex.primitives.add_p, {}, jex.no_effects))
+    return _request_in(_here()) or _NOTHING
+
+
+def _here() -> Any:
+    """The context of an equation made here and now."""
+    return jex.new_jaxpr_eqn([], [], jex.primitives.add_p, {}, jex.no_effects).ctx
 
 
 def _remembered(blocks: tuple[T, ...]) -> tuple[T, ...]:

@@ -72,9 +72,7 @@ def _device(op: Asking, asked: Request) -> DeviceSpec:
 
 
 def _set(op: Asking, settled: Request) -> None:
-    eqn = op.eqn
-    with request.asking_only(settled):
-        op.eqn = jex.new_jaxpr_eqn(eqn.invars, eqn.outvars, eqn.primitive, eqn.params, eqn.effects)
+    op.eqn = request.replaced(op.eqn, settled)
 
 
 def _answer(function: DeviceFunction, op: Asking) -> DeviceSpec:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -12,9 +14,16 @@ import jax
 import jax.extend.core as jex
 import numpy as np
 
-from jflow.graph import internals, request
+from jflow.graph import internals, origin, request
 from jflow.graph.equations import shape_of
 from jflow.graph.flatten import WRITE_REFUSED, flatten
+
+_NEEDS_A_VALUE = (
+    jax.errors.ConcretizationTypeError,  # the one for `if` among them
+    jax.errors.NonConcreteBooleanIndexError,
+    jax.errors.TracerArrayConversionError,
+    jax.errors.TracerIntegerConversionError,
+)
 
 
 @dataclass(frozen=True)
@@ -105,13 +114,41 @@ def _trace(fun: Callable[..., Any], in_tree: Any, leaves: Sequence[Static | Any]
 
 
 def make_jaxpr(fun: Callable[..., Any], shapes: Sequence[Any]) -> jex.ClosedJaxpr:
-    """As `jax.make_jaxpr`, with better words for writes to variables in loops and branches."""
+    """As `jax.make_jaxpr`, with better words for writes to variables in loops and branches.
+
+    What needs the value of an array gets a note with the user's line.
+    """
     try:
         return jax.make_jaxpr(fun)(*shapes)
+    except _NEEDS_A_VALUE as error:
+        place = origin.place_in(error.__traceback__)
+        if place is not None:
+            error.add_note(f"The value is needed at {origin.describe(place)}.")
+        raise
     except NotImplementedError as error:
         if "Effects not supported" in str(error) and "a write to" in str(error):
             raise NotImplementedError(f"{error}: {WRITE_REFUSED}") from None
         raise
+
+
+def name_after(call: Callable[..., Any], fun: Callable[..., Any], arguments: Sequence[str]) -> None:
+    """Has JAX's errors name the user's function, its line and arguments, instead of a wrapper's.
+
+    Args:
+      call: the wrapper, which takes arrays only.
+      fun: the user's function.
+      arguments: what to call the arrays.
+    """
+    call.__name__ = call.__qualname__ = name_of(fun)
+    names = [
+        n if n.isidentifier() else re.sub(r"\W+", "_", n).strip("_") or "value" for n in arguments
+    ]
+    unique = [name if names.count(name) == 1 else f"{name}_{i}" for i, name in enumerate(names)]
+    kind = inspect.Parameter.POSITIONAL_ONLY
+    wrapper: Any = call
+    wrapper.__wrapped__ = fun
+    with suppress(ValueError):  # a name can be a keyword of Python
+        wrapper.__signature__ = inspect.Signature([inspect.Parameter(n, kind) for n in unique])
 
 
 def name_of(fun: Callable[..., Any]) -> str:

@@ -6,6 +6,7 @@ from jflow.lowering.compile import compile_exported as compile_exported
 from jflow.lowering.compile import compile_jaxpr as compile_jaxpr
 from jflow.lowering.compile import is_bounded as is_bounded
 from jflow.lowering.compile import prepare as prepare
+from jflow.lowering.explain import explained as explained
 from jflow.lowering.export import digest_of as digest_of
 from jflow.lowering.export import export as export
 from jflow.lowering.export import export_platform as export_platform

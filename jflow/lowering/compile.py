@@ -12,11 +12,11 @@ import jax.export
 import jax.extend.core as jex
 
 from jflow.errors import InvalidArgumentError, OpError
-from jflow.graph import internals
+from jflow.graph import equations, internals
+from jflow.lowering.custom_calls import check_custom_calls, is_native
 from jflow.lowering.export import export, export_platform
 
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
-_CUSTOM_CALL = re.compile(r'stablehlo\.custom_call @(?:"([^"]*)"|([\w.$-]+))')
 
 Executable = Callable[..., list[jax.Array]]
 """Takes arrays or NumPy arrays and gives arrays on its device; donated arguments are used up."""
@@ -53,7 +53,7 @@ def prepare(
         data = export(jaxpr, export_platform(device)).tobytes()
         return lambda: compile_exported(data, device, donated)
     jitted = _jitted(jex.jaxpr_as_fun(jaxpr), device, donated)
-    lowered = jitted.lower(*_shapes(jaxpr.in_avals))
+    lowered = jitted.lower(*map(equations.shape_of, jaxpr.in_avals))
 
     def compiled() -> Executable:
         # JAX keeps what this compiles for the function, whose calls are quicker than its result's.
@@ -79,14 +79,17 @@ def compile_exported(data: bytes, device: jax.Device, donated: tuple[int, ...]) 
     """
     try:
         exported = jax.export.deserialize(bytearray(data))
-        module = exported.mlir_module()
-        _check_custom_calls(module)
-        has_loops = "stablehlo.while" in module
+        is_dynamic = _is_dynamic(exported.in_avals)
+        program = exported.mlir_module()
+        calls = _custom_calls(program)
+        check_custom_calls(calls, sizes_known=not is_dynamic)
+        has_loops = "stablehlo.while" in program
         jitted = _jitted(exported.call, device, donated)
-        if _is_dynamic(exported.in_avals):
+        if is_dynamic:
             # Compiled again for each size that comes along; JAX checks the types of arguments.
-            _BOUNDED[jitted] = not has_loops
-            return jitted  # type: ignore[no-any-return]
+            dynamic: Executable = _checked(jitted) if any(map(is_native, calls)) else jitted
+            _BOUNDED[dynamic] = not has_loops
+            return dynamic
         # Compiled, it refuses arguments of other types, which also come from somebody else.
         executable: Executable = jitted.lower(*_shapes(exported.in_avals)).compile()
         if has_loops:
@@ -101,18 +104,24 @@ def compile_exported(data: bytes, device: jax.Device, donated: tuple[int, ...]) 
         ) from error
 
 
-def _check_custom_calls(module: str) -> None:
-    """Refuses native functions other than those that JAX's own lowerings call.
+def _custom_calls(program: str) -> list[internals.CustomCall]:
+    # Most programs have none, and are not taken apart.
+    return internals.custom_calls(program) if "custom_call" in program else []
 
-    A program may call any function that is registered in the process, so one that came over the
-    wire is data only as long as it calls none but these.
-    """
-    named = [quoted or plain for quoted, plain in _CUSTOM_CALL.findall(module)]
-    unknown = sorted(set(named) - internals.known_custom_calls())
-    if unknown or len(named) != module.count("custom_call"):
-        raise InvalidArgumentError(
-            f"a program calls native functions that are not allowed here: {unknown or 'unnamed'}"
-        )
+
+def _checked(jitted: Any) -> Executable:
+    """A program of symbolic sizes, its native calls checked for each size that comes along."""
+    known: set[Any] = set()
+
+    def call(*args: Any) -> list[jax.Array]:
+        shapes = tuple(arg.shape for arg in args)
+        if shapes not in known:
+            check_custom_calls(internals.custom_calls_for_sizes(jitted.lower(*args)))
+            known.add(shapes)
+        results: list[jax.Array] = jitted(*args)
+        return results
+
+    return call
 
 
 def _jitted(fun: Callable[..., Any], device: jax.Device, donated: tuple[int, ...]) -> Any:

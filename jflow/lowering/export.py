@@ -15,8 +15,9 @@ import jax.export
 import jax.extend.core as jex
 import numpy as np
 
-from jflow.graph import internals
+from jflow.graph import equations, internals, request
 from jflow.graph.host import raw_bytes, type_name
+from jflow.lowering.custom_calls import check_custom_calls
 
 
 def digest_of(artifact: np.ndarray[Any, Any]) -> str:
@@ -40,8 +41,13 @@ def export(jaxpr: jex.ClosedJaxpr, platform: str) -> np.ndarray[Any, Any]:
     Args:
       jaxpr: a pure program.
       platform: as `export_platform` says it.
+
+    Raises:
+      InvalidArgumentError: if it calls a native function that no server takes.
+      Exception: whatever JAX raises for what it cannot export; see `explained`.
     """
-    fun = jex.jaxpr_as_fun(jex.ClosedJaxpr(_Stripper().jaxpr(jaxpr.jaxpr), jaxpr.consts))
+    bare = equations.Rewriting(_Stripper()).jaxpr(jaxpr.jaxpr)
+    fun = jex.jaxpr_as_fun(jex.ClosedJaxpr(bare, jaxpr.consts))
 
     def segment(*args: Any) -> Any:
         return fun(*args)
@@ -49,38 +55,27 @@ def export(jaxpr: jex.ClosedJaxpr, platform: str) -> np.ndarray[Any, Any]:
     shapes = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in jaxpr.in_avals]
     with internals.no_source_locations():
         exported = jax.export.export(jax.jit(segment, keep_unused=True), platforms=[platform])
-        return np.frombuffer(exported(*shapes).serialize(), np.uint8)
+        program = exported(*shapes)
+        if b"custom_call" in program.mlir_module_serialized:
+            calls = internals.custom_calls(program.mlir_module())
+            check_custom_calls(calls, sizes_known=False)
+        return np.frombuffer(program.serialize(), np.uint8)
 
 
 class _Stripper:
-    """Rebuilds jaxprs, nested ones included, without origins; each nested one only once."""
+    """Takes the origin and the device request out of equations."""
 
     def __init__(self) -> None:
-        self._done: dict[int, tuple[Any, Any]] = {}
-        # An equation made outside of any scope has the plain context of this process.
-        add_p = jex.primitives.add_p
-        self._context = jex.new_jaxpr_eqn([], [], add_p, {}, jex.no_effects).ctx
+        # JAX makes equal contexts once, so there are few.
+        self._contexts: dict[Any, Any] = {}
 
-    def jaxpr(self, jaxpr: jex.Jaxpr) -> jex.Jaxpr:
-        if id(jaxpr) not in self._done:
-            stripped = jaxpr.replace(eqns=[self._eqn(eqn) for eqn in jaxpr.eqns])
-            # The original is kept too: its id must stay its own.
-            self._done[id(jaxpr)] = (jaxpr, stripped)
-        return self._done[id(jaxpr)][1]  # type: ignore[no-any-return]
-
-    def _eqn(self, eqn: jex.JaxprEqn) -> jex.JaxprEqn:
+    def __call__(self, eqn: jex.JaxprEqn) -> jex.JaxprEqn:
         origin = eqn.source_info
         bare = origin.replace(traceback=None, name_stack=type(origin.name_stack)())
-        params = {key: self._param(value) for key, value in eqn.params.items()}
-        ctx = self._context if eqn.ctx.xla_metadata else eqn.ctx
-        stripped: jex.JaxprEqn = eqn.replace(params=params, source_info=bare, ctx=ctx)
+        stripped: jex.JaxprEqn = eqn.replace(source_info=bare, ctx=self._context(eqn.ctx))
         return stripped
 
-    def _param(self, value: Any) -> Any:
-        if isinstance(value, jex.ClosedJaxpr):
-            return jex.ClosedJaxpr(self.jaxpr(value.jaxpr), value.consts)
-        if isinstance(value, jex.Jaxpr):
-            return self.jaxpr(value)
-        if isinstance(value, tuple | list) and type(value) in (tuple, list):
-            return type(value)(self._param(item) for item in value)
-        return value
+    def _context(self, context: Any) -> Any:
+        if context not in self._contexts:
+            self._contexts[context] = request.context_with(context, None)
+        return self._contexts[context]

@@ -14,6 +14,7 @@ from jflow.errors import InvalidArgumentError
 from jflow.graph import Operation, Tensor, VariableRef, equations, is_switched_off
 from jflow.graph.carrier import unwrapping, wrapping
 from jflow.graph.primitives import assign_p, constant_p, initialize_p, read_p, update_p
+from jflow.lowering.meshes import without_devices
 
 HOISTED_BYTES = 16 * 1024
 """Constants of at least this size are arguments of the program, so that they ship only once."""
@@ -74,7 +75,8 @@ class _Body:
         return carrier
 
     def add(self, op: Operation) -> None:
-        primitive, params = op.eqn.primitive, op.eqn.params
+        eqn = without_devices(op)
+        primitive, params = eqn.primitive, eqn.params
         args = [self.atom(x) for x in op.eqn.invars]
         if primitive is constant_p:
             self._add_constant(op.eqn.outvars[0], params["value"])
@@ -91,7 +93,7 @@ class _Body:
             self._set(op, new)
         else:
             outvars = [jex.Var(x.aval) if x in self.given else x for x in op.eqn.outvars]
-            self.eqns.append(op.eqn.replace(invars=args, outvars=outvars))
+            self.eqns.append(eqn.replace(invars=args, outvars=outvars))
 
     def _set(self, op: Operation, value: equations.Atom) -> None:
         self.current[op.eqn.params["variable"]] = value
@@ -122,6 +124,7 @@ def lower(
 
     Raises:
       InvalidArgumentError: if an operation is of 64 bits and `jax_enable_x64` is off.
+      UnimplementedError: if an operation is for several devices.
     """
     body = _Body(frozenset(tensor.var for tensor in inputs))
     invars = []

@@ -26,14 +26,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jflow.cluster import Device
-from jflow.graph import Operation, ResourceRef, Tensor, VariableRef
+from jflow.graph import Operation, ResourceRef, Tensor, VariableRef, internals
 from jflow.graph.dims import is_known
 from jflow.graph.host import as_strings
 from jflow.graph.primitives import HOMES, check_p, constant_p, group_p, is_on_host, may_wait
+from jflow.partition.nans import may_be_nan, nan_attributes
 from jflow.partition.prune import control_sources
 from jflow.partition.sizes import needs
 from jflow.partition.state import StateUse, analyse, varying_reads
 from jflow.plan import (
+    NAN_CHECK,
     VARYING,
     Call,
     Feed,
@@ -219,7 +221,15 @@ class _Splitter:
                 builders[device].add_calls(stage, part, keep)
             else:
                 needed = dict.fromkeys(tensor for op in part for tensor in self.needs[op])
-                builders[device].add_run(stage, part, needed, escaping, set(self.feeds), lower)
+                fed = set(self.feeds)
+                if internals.debug_nans.value:
+                    # All leave the program, so that the error names the operation that made it.
+                    looked_at = may_be_nan(part, fed)
+                    leaving = escaping.union(looked_at)
+                    builders[device].add_run(stage, part, needed, leaving, fed, lower)
+                    builders[device].add_nan_check(stage, looked_at, escaping)
+                else:
+                    builders[device].add_run(stage, part, needed, escaping, fed, lower)
         self._add_departures(builders, crossings)
         return tuple(
             builder.plan(() if self.in_a_row else self._after(builder))
@@ -380,6 +390,13 @@ class _PlanBuilder:
                 op=next(iter([*state.written.values(), *leaving, *ops[-1].outputs])).op.name,
             ),
         )
+
+    def add_nan_check(
+        self, stage: int, looked_at: Sequence[Tensor], escaping: Collection[Tensor]
+    ) -> None:
+        if looked_at:
+            slots = tuple(self.slot(tensor) for tensor in looked_at)
+            self.add(stage, Call(NAN_CHECK, slots, attributes=nan_attributes(looked_at, escaping)))
 
     def plan(self, after: tuple[tuple[int, ...], ...]) -> Plan:
         return Plan(

@@ -17,6 +17,9 @@ from jflow.cluster import Device
 
 Slot = int
 
+NAN_CHECK = "check_nans"
+"""The function that fails if what it is given is NaN; plans with it are for `jax_debug_nans`."""
+
 
 @dataclass(frozen=True, order=True)
 class VariableKey:
@@ -210,6 +213,11 @@ class Plan:
         """The programs it runs, each once."""
         runs = (step.program for step in self.steps if isinstance(step, Run))
         return tuple(dict.fromkeys(program for program in runs if program is not None))
+
+    @property
+    def checks_nans(self) -> bool:
+        """Whether it looks for NaN in what its programs give, so that JAX need not."""
+        return any(isinstance(step, Call) and step.function == NAN_CHECK for step in self.steps)
 
     @property
     def constants(self) -> tuple[str, ...]:

@@ -47,7 +47,13 @@ class DeviceInfo:
 
 
 class Backend(Protocol):
-    """Runs steps, in this process or on a cluster."""
+    """Runs steps, in this process or on a cluster.
+
+    Attributes:
+      keeps_weak_types: whether the arrays that `Step.compute` gives have JAX's weak types.
+    """
+
+    keeps_weak_types: bool
 
     @property
     def owner(self) -> str:

@@ -36,6 +36,7 @@ class LocalBackend:
         self._constants: dict[str, Array] = {}
 
     owner = "local"
+    keeps_weak_types = True
 
     def inventory(self, deadline: Deadline) -> Inventory:
         return Inventory(LOCAL_TASK, (LOCAL_TASK,), lambda _: tuple(self._devices))
@@ -47,7 +48,8 @@ class LocalBackend:
         constants = tuple(self.keep(array) for array in lowered.constants)
         device = self._devices[segment.device]
         name = f"program {next(self._names)}"
-        self._prepared[name] = lowering.prepare(lowered.jaxpr, device, segment.donated)
+        with lowering.explained(segment.ops, lowering.export_platform(device)):
+            self._prepared[name] = lowering.prepare(lowered.jaxpr, device, segment.donated)
         return Program(name, constants, segment.donated)
 
     def keep(self, constant: Array) -> str:

@@ -39,6 +39,8 @@ class RemoteBackend:
       config: options; the connect timeout counts.
     """
 
+    keeps_weak_types = False  # arrays cross the wire as NumPy has them
+
     def __init__(self, target: str, config: ConfigProto) -> None:
         _forks.mark_used()
         self.owner = secrets.token_hex(8)
@@ -60,7 +62,9 @@ class RemoteBackend:
         lowered = lowering.lower(
             segment.ops, segment.reads, segment.inputs, segment.writes, segment.outputs
         )
-        code = lowering.export(lowered.jaxpr, self._platform(segment.device))
+        platform = self._platform(segment.device)
+        with lowering.explained(segment.ops, platform):
+            code = lowering.export(lowered.jaxpr, platform)
         digest, *constants = (self.keep(artifact) for artifact in (code, *lowered.constants))
         return Program(digest, tuple(constants), segment.donated)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from pathlib import Path
 
@@ -115,8 +116,16 @@ def test_a_job_may_have_only_some_indices(
 
     monkeypatch.setenv("TF_CONFIG", config)
     monkeypatch.setattr(tf.train.Server, "join", join)
+
+    def end(code: int) -> None:
+        raise SystemExit(code)
+
     monkeypatch.setattr(signal, "signal", lambda *_: None)
-    assert main(["server", *arguments]) == 0
+    monkeypatch.setattr("jflow.cli.main._exit_after", lambda _: None)
+    monkeypatch.setattr(os, "_exit", end)
+    with pytest.raises(SystemExit) as ended:
+        main(["server", *arguments])
+    assert ended.value.code == 0
     ready, stopping = capsys.readouterr().out.splitlines()
     assert "/job:worker/task:3 at grpc://127.0.0.1:" in ready
     assert stopping == "stopping"

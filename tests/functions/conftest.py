@@ -10,9 +10,9 @@ import jflow as tf
 from tests.clusters import BACKENDS, Backend
 
 
-@pytest.fixture(scope="module", params=list(BACKENDS))
+@pytest.fixture(scope="session", params=list(BACKENDS))
 def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
-    """This process, servers in it, servers in processes of their own."""
+    """This process, servers in it, servers in processes of their own; one of each for all tests."""
     with BACKENDS[request.param]() as backend:
         yield backend
 

@@ -46,6 +46,19 @@ def test_the_same_program_for_another_device_has_the_same_digest(device):
     assert _digest(pinned) == _digest(one_program.build)
 
 
+def test_how_random_bits_are_made_changes_a_digest_and_a_device_beside_it_does_not():
+    def bits(is_partitionable, device):
+        with jax.threefry_partitionable(is_partitionable), tf.device(device):
+            return (tf.random.bits(tf.constant(jax.random.PRNGKey(0)), (3,)),)
+
+    digests = {
+        setting: {_digest(bits, setting, device) for device in ("", "/cpu:2", "/job:ps/task:0")}
+        for setting in (True, False)
+    }
+    assert [len(found) for found in digests.values()] == [1, 1]
+    assert digests[True] != digests[False]
+
+
 def test_the_same_program_in_another_process_has_the_same_digest():
     program = (
         "import jax; jax.config.update('jax_num_cpu_devices', 3)\n"

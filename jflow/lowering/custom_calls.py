@@ -1,0 +1,262 @@
+"""The native functions that a program from elsewhere may call, and with which arguments.
+
+A native function takes the sizes of all its buffers from one of them and trusts the others: where
+they disagree it reads and writes beyond them and takes the process with it. A program that came
+over the wire is data only as long as it calls none but these, each as JAX's own lowerings call it,
+so types, sizes and options are compared with a *signature* before the program is compiled.
+
+In a signature "T[m,n] -> T[m,n] T[k]" the letters in brackets are the last sizes of a buffer; the
+sizes before them, of a batch, are the same for all. `k` is the smaller of m and n, `p` is n - 1,
+and x, u, v and y depend on options (see `_derived`).
+"T()" is one number whatever the batch is.
+T is the type of the first operand, R and C its real and complex form, I is int32, U is uint32.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from jflow.errors import InvalidArgumentError
+from jflow.graph.internals import UNKNOWN, Buffer, CustomCall
+
+_SIGNATURES = {
+    # LAPACK on a CPU, behind "lapack_" and the letter of the type.
+    "potrf": "T[n,n] -> T[n,n] I[]",
+    "geqrf": "T[m,n] -> T[m,n] T[k]",
+    "orgqr": "T[m,n] T[r] -> T[m,n]",
+    "syevd": "T[n,n] -> T[n,n] R[n] I[]",
+    "real geev": "T[n,n] -> T[n] T[n] C[n,n] C[n,n] I[]",
+    "complex geev": "T[n,n] -> T[n] T[n,n] T[n,n] I[]",
+    "gesdd": "T[m,n] -> T[m,n] R[k] T[x,u] T[v,y] I[]",
+    "getrf": "T[m,n] -> T[m,n] I[k] I[]",
+    "sytrd": "T[n,n] -> T[n,n] R[n] R[p] T[p] I[]",
+    "gehrd": "T[n,n] -> T[n,n] T[p] I[]",
+    "real gees": "T[n,n] -> T[n,n] T[n,n] T[n] T[n] I[] I[]",
+    "complex gees": "T[n,n] -> T[n,n] T[n,n] T[n] I[] I[]",
+    "trsm": "T[a,a] T[m,n] -> T[m,n]",
+    "gtsv": "T[n] T[n] T[n] T[n,m] -> T[n] T[n] T[n] T[n,m] I[]",
+    # cuSOLVER and hipSOLVER.
+    "solver_potrf": "T[n,n] -> T[n,n] I[]",
+    "solver_geqrf": "T[m,n] -> T[m,n] T[k]",
+    "solver_orgqr": "T[m,n] T[r] -> T[m,n]",
+    "solver_syevd": "T[n,n] -> T[n,n] R[n] I[]",
+    "solver_gesvd": "T[m,n] -> T[m,n] R[k] T[x,u] T[v,y] I[]",
+    "solver_gesvd of values": "T[m,n] -> T[m,n] R[k] T() T() I[]",
+    "solver_gesvdj": "T[m,n] -> T[m,n] R[k] T[m,m] T[n,n] I[]",
+    "solver_getrf": "T[m,n] -> T[m,n] I[k] I[]",
+    "solver_sytrd": "T[n,n] -> T[n,n] R[n] R[p] T[p] I[]",
+    "sparse_gtsv2": "T[n] T[n] T[n] T[n,m] -> T[n,m]",
+    "lu_pivots_to_permutation": "I[s] -> I[m]",
+    "threefry2x32": "U[] U[] U[] U[] -> U[] U[]",
+    # What XLA replaces itself.
+    "Qr": "T[m,n] -> T[m,n] T[k]",
+    "ProductOfElementaryHouseholderReflectors": "T[m,n] T[r] -> T[m,n]",
+    "Eigh": "T[n,n] -> T[n,n] R[n]",
+    "LuDecomposition": "T[m,n] -> T[m,n] I[k] I[m]",
+    "Sharding": "T[] -> T[]",
+    "SPMDFullToShardShape": "T[] -> T[]",
+    "SPMDShardToFullShape": "T[] -> T[]",
+    "annotate_device_placement": "T[] -> T[]",
+    "AllocateBuffer": "-> T[]",
+}
+
+_BY_XLA = frozenset(name for name in _SIGNATURES if name[0].isupper()) | {
+    "annotate_device_placement"
+}
+
+_REPLACED = frozenset(
+    {
+        "shape_assertion",
+        "stablehlo.dynamic_approx_top_k",
+        "stablehlo.dynamic_reduce_window",
+        "stablehlo.dynamic_rng_bit_generator",
+        "stablehlo.dynamic_top_k",
+    }
+)
+"""What is gone from a program once its sizes are known; no native function has such a name."""
+
+_LAPACK = re.compile(r"lapack_([sdcz])(\w+)_ffi")
+_TYPES = {"s": "f32", "d": "f64", "c": "complex<f32>", "z": "complex<f64>"}
+_ALIASES = {"ungqr": "orgqr", "heevd": "syevd", "hetrd": "sytrd"}
+_GPU = re.compile(
+    r"(?:cu|hip)(?:(solver|sparse)_(\w+)_ffi|_(lu_pivots_to_permutation|threefry2x32_ffi))"
+)
+
+_OPTIONS = {
+    "uplo": "UL",
+    "mode": "VN",
+    "compute_left": "VN",
+    "compute_right": "VN",
+    "sort": "N",
+    "side": "LR",
+    "trans_x": "NTC",
+    "diag": "NU",
+}
+"""The letters that options of LAPACK may be; `gesdd` has modes of its own."""
+
+_BUFFER = re.compile(r"([TRCIU])(?:\[([a-z,]*)\]|(\(\)))")
+
+
+def check_custom_calls(calls: Iterable[CustomCall], *, sizes_known: bool = True) -> None:
+    """Refuses calls of native functions that could harm this process.
+
+    Args:
+      calls: those of a program.
+      sizes_known: whether the program is for arrays of one size. If not, only names are checked.
+
+    Raises:
+      InvalidArgumentError: if a function is not one of those above, or is called otherwise.
+    """
+    for call in calls:
+        signature = _signature(call)
+        is_top_k = call.target == "ApproxTopK"
+        if signature is None and not is_top_k and call.target not in _REPLACED:
+            raise InvalidArgumentError(
+                "a program calls native functions that are not allowed here: "
+                f"{call.target or 'unnamed'!r}"
+            )
+        try:
+            if sizes_known and signature is not None:
+                _check_options(call)
+                _check_buffers(call, signature)
+            elif sizes_known and is_top_k:
+                _check_top_k(call)
+        except _MisfitError as error:
+            raise InvalidArgumentError(
+                f"a program calls the native function {call.target!r} with arguments that do not "
+                f"fit: {error}; got {call}"
+            ) from None
+
+
+class _MisfitError(Exception):
+    """What is wrong with a call."""
+
+
+def is_native(call: CustomCall) -> bool:
+    """Whether the call is still in the program when its sizes are known."""
+    return call.target not in _REPLACED
+
+
+def _signature(call: CustomCall) -> str | None:
+    target = call.target
+    lapack = _LAPACK.fullmatch(target)
+    if lapack is not None:
+        name = _ALIASES.get(lapack[2], lapack[2])
+        if name in ("geev", "gees"):
+            name = ("real " if lapack[1] in "sd" else "complex ") + name
+        return _SIGNATURES.get(name)
+    gpu = _GPU.fullmatch(target)
+    if gpu is not None:
+        name = f"{gpu[1]}_{gpu[2]}" if gpu[1] else gpu[3].removesuffix("_ffi")
+        values_only = name == "solver_gesvd" and call.attributes.get("compute_uv") is False
+        return _SIGNATURES.get(f"{name} of values" if values_only else name)
+    return _SIGNATURES[target] if target in _BY_XLA else None
+
+
+def _check_buffers(call: CustomCall, signature: str) -> None:
+    wanted = [_BUFFER.findall(side) for side in signature.split("->")]
+    buffers = [*call.operands, *call.results]
+    if [len(side) for side in wanted] != [len(call.operands), len(call.results)]:
+        raise _MisfitError(f"it takes and gives {signature!r}")
+    if any(UNKNOWN in buffer.shape for buffer in buffers):
+        raise _MisfitError("not all sizes are known")
+    patterns = [(kind, _letters(found), one) for side in wanted for kind, found, one in side]
+    lapack = _LAPACK.fullmatch(call.target)
+    dtype = _TYPES[lapack[1]] if lapack else buffers[0].dtype
+    shape = buffers[0].shape
+    batch = shape[: len(shape) - len(patterns[0][1])]
+    sizes: dict[str, int] = {}
+    for (kind, letters, one), buffer in zip(patterns, buffers, strict=True):
+        n = len(buffer.shape) - len(letters)
+        if n < 0 or buffer.shape[:n] != (() if one else batch):
+            raise _MisfitError(f"{buffer} is not a batch like {buffers[0]}, by {signature!r}")
+        if buffer.dtype not in _dtypes(kind, dtype):
+            raise _MisfitError(f"{buffer} has another type than {signature!r} says")
+        for letter, size in zip(letters, buffer.shape[n:], strict=True):
+            if sizes.setdefault(letter, size) != size:
+                raise _MisfitError(
+                    f"{buffer} has a size of {size} instead of {sizes[letter]}, by {signature!r}"
+                )
+        if buffer is buffers[0]:
+            sizes |= _derived(call, **sizes)
+    _check_relations(call, **sizes)
+
+
+def _letters(letters: str) -> list[str]:
+    return letters.split(",") if letters else []
+
+
+def _dtypes(kind: str, dtype: str) -> tuple[str, ...]:
+    real = dtype.removeprefix("complex<").removesuffix(">")
+    return {
+        "T": (dtype,),
+        "R": (real,),
+        "C": (f"complex<{real}>",),
+        "I": ("i32",),
+        "U": ("ui32",),
+    }[kind]
+
+
+def _derived(call: CustomCall, *, n: int = 0, m: int | None = None, **_: Any) -> dict[str, int]:
+    """The sizes that follow from the options and the sizes of the first operand."""
+    if m is None:
+        return {"p": max(n - 1, 0)}
+    options, k = call.attributes, min(m, n)
+    is_full = options.get("mode") == ord("A") or options.get("full_matrices") is True
+    if options.get("mode") == ord("N"):
+        # The factors are not computed and may be of either size.
+        is_full = [r.shape[-2:] for r in call.results[2:4]] == [(m, m), (n, n)]
+    rows, columns = (m, n) if is_full else (k, k)
+    if options.get("transposed") is True:
+        return {"k": k, "x": columns, "u": n, "v": m, "y": rows}
+    return {"k": k, "x": m, "u": rows, "v": columns, "y": n}
+
+
+def _check_relations(
+    call: CustomCall,
+    *,
+    m: int = 0,
+    n: int = 0,
+    r: int = 0,
+    s: int = 0,
+    a: int | None = None,
+    **_: Any,
+) -> None:
+    options = call.attributes
+    if s > m:
+        raise _MisfitError(f"{s} pivots do not permute {m} rows")
+    if r and not r <= n <= m:
+        raise _MisfitError(f"{r} reflectors cannot make {m} x {n}")
+    if a is not None and a != (m if options.get("side") == ord("L") else n):
+        raise _MisfitError(f"a triangle of {a} rows is not for {m} x {n}")
+    if (options.get("low", 1), options.get("high", n)) != (1, n):
+        raise _MisfitError("the options 'low' and 'high' are the first and the last row")
+
+
+def _check_options(call: CustomCall) -> None:
+    for name, value in call.attributes.items() if _LAPACK.fullmatch(call.target) else ():
+        letters = "ASN" if "gesdd" in call.target else _OPTIONS.get(name)
+        if letters is not None and not (type(value) is int and chr(value) in letters):
+            raise _MisfitError(f"the option {name!r} is one of {', '.join(letters)}")
+
+
+def _check_top_k(call: CustomCall) -> None:
+    """XLA replaces an approximate top k by sorting, and needs sizes that fit for that."""
+    half = len(call.operands) // 2
+    arrays, initial, results = call.operands[:half], call.operands[half:], call.results
+    at, k = call.attributes.get("reduction_dim"), call.attributes.get("top_k")
+    if not (half and len(initial) == len(results) == half):
+        raise _MisfitError("it takes arrays and as many initial values, and gives as many results")
+    shape = arrays[0].shape
+    if UNKNOWN in shape:
+        raise _MisfitError("not all sizes are known")
+    if not (type(at) is int and type(k) is int and 0 <= at < len(shape) and 0 <= k <= shape[at]):
+        raise _MisfitError("'reduction_dim' and 'top_k' are a dimension and a size in it")
+    size = results[0].shape[at] if len(results[0].shape) == len(shape) else UNKNOWN
+    given = (*shape[:at], size, *shape[at + 1 :])
+    for array, first, result in zip(arrays, initial, results, strict=True):
+        wanted = Buffer(shape, array.dtype), Buffer((), array.dtype), Buffer(given, array.dtype)
+        if (array, first, result) != wanted or not k <= size <= shape[at]:
+            raise _MisfitError("results are like the arrays, but in one dimension")

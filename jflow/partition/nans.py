@@ -1,0 +1,40 @@
+"""What `jax_debug_nans` looks at: what programs give, and which operation made it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+
+import jax
+import jax.numpy as jnp
+
+from jflow.graph import Operation, Tensor
+from jflow.graph.primitives import WRITES, read_p
+
+
+def may_be_nan(ops: Sequence[Operation], fed: Collection[Tensor]) -> list[Tensor]:
+    """The tensors that operations of XLA compute and that can be NaN."""
+    return [
+        tensor
+        for op in ops
+        if op.eqn.primitive is not read_p
+        for tensor in op.outputs
+        if tensor not in fed and jax.dtypes.issubdtype(tensor.dtype, jnp.inexact)
+    ]
+
+
+def nan_attributes(looked_at: Sequence[Tensor], escaping: Collection[Tensor]) -> str:
+    """The attributes of a check.
+
+    As under `jax.jit`, a NaN counts if it is a result: leaves its program, or goes to a variable.
+    """
+    return json.dumps(
+        {
+            "ops": [tensor.op.name for tensor in looked_at],
+            "results": [
+                i
+                for i, tensor in enumerate(looked_at)
+                if tensor in escaping or tensor.op.eqn.primitive in WRITES
+            ],
+        }
+    )

@@ -1,0 +1,176 @@
+"""Native functions that programs from elsewhere may call, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.export
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.lax import linalg
+
+from jflow import lowering
+from jflow.errors import InvalidArgumentError
+from jflow.graph.internals import Buffer, CustomCall, custom_calls
+from jflow.lowering.custom_calls import check_custom_calls
+
+CPU = jax.local_devices(backend="cpu")[0]
+SQUARE, TALL, WIDE, ROWS = (5, 3, 3), (5, 4, 3), (5, 3, 4), (5, 3)
+QR = linalg.SvdAlgorithm.QR
+
+
+def _svd(**options: Any) -> Callable[[Any], Any]:
+    return lambda x: linalg.svd(x, **options)
+
+
+EVERYWHERE: list[tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = [
+    (linalg.cholesky, (SQUARE,)),
+    (lambda x: linalg.qr(x, full_matrices=False), (TALL,)),
+    (lambda x: linalg.qr(x, full_matrices=False), (WIDE,)),
+    (linalg.eigh, (SQUARE,)),
+    (linalg.lu, (TALL,)),
+    (linalg.svd, (TALL,)),
+    (lambda a, b: linalg.triangular_solve(a, b, left_side=True), (SQUARE, (5, 3, 2))),
+    (lambda a, b: linalg.triangular_solve(a, b, left_side=False), (SQUARE, (5, 2, 3))),
+]
+
+ON_PLATFORM: dict[str, list[tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]]] = {
+    "cpu": [
+        (linalg.eig, (SQUARE,)),
+        (linalg.schur, (SQUARE,)),
+        (linalg.hessenberg, (SQUARE,)),
+        (linalg.tridiagonal, (SQUARE,)),
+        (linalg.tridiagonal_solve, (ROWS, ROWS, ROWS, (5, 3, 2))),
+        (_svd(full_matrices=False), (WIDE,)),
+        (_svd(compute_uv=False), (TALL,)),
+        (_svd(full_matrices=False, compute_uv=False), (WIDE,)),
+    ],
+    "cuda": [
+        (linalg.tridiagonal, (SQUARE,)),
+        (linalg.tridiagonal_solve, (ROWS, ROWS, ROWS, (5, 3, 2))),
+        (_svd(algorithm=QR), (TALL,)),
+        (_svd(algorithm=QR), (WIDE,)),
+        (_svd(algorithm=QR, full_matrices=False), (WIDE,)),
+        (_svd(algorithm=QR, compute_uv=False), (WIDE,)),
+    ],
+    "tpu": [(lambda x: jax.lax.approx_max_k(x, 2), ((3, 7),))],
+}
+
+
+def _calls(platform: str, dtype: Any = np.float32) -> list[CustomCall]:
+    """The native calls that JAX makes for linear algebra on a platform."""
+    programs = EVERYWHERE + ON_PLATFORM[platform]
+    args = [[jax.ShapeDtypeStruct(shape, dtype) for shape in shapes] for _, shapes in programs]
+
+    def run(args: list[list[Any]]) -> Any:
+        return [program(*each) for (program, _), each in zip(programs, args, strict=True)]
+
+    exported = jax.export.export(jax.jit(run), platforms=[platform])(args)
+    return custom_calls(exported.mlir_module())
+
+
+@pytest.fixture(scope="module")
+def calls() -> dict[str, list[CustomCall]]:
+    return {platform: _calls(platform) for platform in ON_PLATFORM}
+
+
+@pytest.mark.parametrize(("platform", "n"), [("cpu", 12), ("cuda", 10), ("tpu", 5)])
+def test_what_jax_itself_calls_is_allowed(
+    calls: dict[str, list[CustomCall]], platform: str, n: int
+) -> None:
+    check_custom_calls(calls[platform])
+    assert len({call.target for call in calls[platform]}) >= n
+
+
+def test_complex_numbers_are_allowed_too() -> None:
+    found = _calls("cpu", np.complex64)
+    check_custom_calls(found)
+    assert {call.target[:8] for call in found} == {"lapack_c"}
+
+
+def _changed(call: CustomCall) -> list[CustomCall]:
+    """The call with one size, type or batch of one buffer changed, or one buffer left out."""
+    found = []
+    buffers = [*call.operands, *call.results]
+    n = len(call.operands)
+    for i, buffer in enumerate(buffers):
+        other = "f64" if buffer.dtype != "f64" else "f32"
+        others = [
+            replace(buffer, shape=(7, *buffer.shape)),
+            replace(buffer, shape=buffer.shape[1:]),
+            replace(buffer, dtype=other),
+        ]
+        others += [
+            replace(buffer, shape=(*buffer.shape[:d], size, *buffer.shape[d + 1 :]))
+            for d in range(len(buffer.shape))
+            for size in (buffer.shape[d] + 1, 1_000_000, -1)
+        ]
+        for changed in others:
+            if changed != buffer:
+                new = [*buffers[:i], changed, *buffers[i + 1 :]]
+                found.append(replace(call, operands=tuple(new[:n]), results=tuple(new[n:])))
+    return [*found, replace(call, operands=()), replace(call, results=call.results[1:])]
+
+
+@pytest.mark.parametrize("platform", list(ON_PLATFORM))
+def test_a_call_with_one_buffer_changed_is_refused(
+    calls: dict[str, list[CustomCall]], platform: str
+) -> None:
+    for call in calls[platform]:
+        if any(name in call.target for name in ("pivots", "Householder")):
+            continue  # these take fewer, too
+        if call.attributes.get("mode") == ord("N"):
+            continue  # some results are not looked at
+        for changed in _changed(call):
+            with pytest.raises(InvalidArgumentError, match=r"do not fit"):
+                check_custom_calls([changed])
+
+
+def test_more_pivots_than_rows_are_refused() -> None:
+    pivots, rows = Buffer((5,), "i32"), Buffer((4,), "i32")
+    check_custom_calls([CustomCall("cu_lu_pivots_to_permutation", (rows,), (pivots,), {})])
+    with pytest.raises(InvalidArgumentError, match="5 pivots"):
+        check_custom_calls([CustomCall("cu_lu_pivots_to_permutation", (pivots,), (rows,), {})])
+
+
+def test_an_option_that_lapack_does_not_know_is_refused(
+    calls: dict[str, list[CustomCall]],
+) -> None:
+    tried = set()
+    for call in calls["cpu"]:
+        for name in call.attributes if call.target.startswith("lapack") else ():
+            changed = replace(call, attributes={**call.attributes, name: 79})
+            with pytest.raises(InvalidArgumentError, match="option"):
+                check_custom_calls([changed])
+            tried.add(name)
+    assert tried >= {"uplo", "mode", "side", "trans_x", "diag", "sort", "low", "high"}
+
+
+@pytest.mark.parametrize(
+    "target", ["", "system", "xla_python_cpu_callback", "tpu_custom_call", "lapack_sgeqp3_ffi"]
+)
+def test_other_functions_are_refused(target: str) -> None:
+    with pytest.raises(InvalidArgumentError, match="not allowed here"):
+        check_custom_calls([CustomCall(target, (), (), {})])
+
+
+def test_sizes_that_come_with_the_call_are_checked_then() -> None:
+    def solve(a: Any, b: Any) -> Any:
+        letters = {"side": "L", "uplo": "L", "trans_x": "N", "diag": "N"}
+        options = {name: np.uint8(ord(letter)) for name, letter in letters.items()}
+        result = jax.ShapeDtypeStruct(b.shape, b.dtype)
+        return jax.ffi.ffi_call("lapack_strsm_ffi", result)(a, b, **options)
+
+    n, m = jax.export.symbolic_shape("n, m")
+    shapes = [jax.ShapeDtypeStruct(shape, np.float32) for shape in ((n, n), (m, 2))]
+    data = bytes(jax.export.export(jax.jit(lambda a, b: [solve(a, b)]))(*shapes).serialize())
+    executable = lowering.compile_exported(data, CPU, ())
+    for _ in range(2):
+        (found,) = executable(jnp.eye(3), jnp.ones((3, 2)))
+        np.testing.assert_array_equal(found, np.ones((3, 2)))
+    with pytest.raises(InvalidArgumentError, match="triangle of 3 rows is not for 4 x 2"):
+        executable(jnp.eye(3), jnp.ones((4, 2)))
