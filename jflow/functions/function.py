@@ -25,7 +25,7 @@ from jflow.graph.host import refuse_host
 from jflow.graph.internals import ConcreteArray
 from jflow.graph.primitives import state_of
 from jflow.graph.tracing import Static
-from jflow.ops import Variable, group, identity
+from jflow.ops import Variable, group
 
 _PLAIN = (jax.Array, np.ndarray, np.generic, bool, int, float, complex)
 
@@ -202,8 +202,7 @@ class Function:
             args = [graph.as_tensor(leaf) for leaf in _dynamic(leaves)]
             outputs, effects = insert(graph, traced.jaxpr, args)
             if effects:
-                with graph.scopes.replaced(control_inputs=(*graph.scopes.control_inputs, *effects)):
-                    outputs = [identity(tensor) for tensor in outputs]
+                outputs = graph.after(effects, outputs)
                 if not outputs:
                     return group(*effects, name="done")
         return jax.tree.unflatten(traced.out_tree, outputs)

@@ -8,7 +8,6 @@ carry it along.
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -16,6 +15,7 @@ from typing import Any, NoReturn
 
 import jax
 import jax.extend.core as jex
+import jax.numpy as jnp
 import numpy as np
 
 from jflow.cluster import DeviceSpec
@@ -23,6 +23,7 @@ from jflow.graph import equations, internals, origin, request, stack, tracing
 from jflow.graph.carrier import carry
 from jflow.graph.dtypes import AbstractValue, Dtype, abstract_of, as_array
 from jflow.graph.host import refuse_host
+from jflow.graph.names import Names
 from jflow.graph.order import StateOrder
 from jflow.graph.primitives import (
     ResourceRef,
@@ -37,8 +38,6 @@ from jflow.graph.settle import settle
 from jflow.graph.symbolic import Symbolic
 
 graphs: stack.DefaultStack[Graph] = stack.DefaultStack()
-
-_NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\-/\\]*")
 
 
 class Tensor(Symbolic):
@@ -201,7 +200,7 @@ class Graph:
         self._operations: dict[str, Operation] = {}
         self._tensors: dict[jex.Var, Tensor] = {}
         self._homes: dict[VariableRef | ResourceRef, Operation] = {}
-        self._names: dict[str, int] = {}
+        self._names = Names()
         self._collections: dict[str, list[Any]] = {}
         self._finalized = False
         self.scopes = stack.Scopes()
@@ -237,7 +236,8 @@ class Graph:
           name: name for the operation, else the function's own.
 
         Returns:
-          What `fun` returns, with tensors for arrays.
+          What `fun` returns, with tensors for arrays. What uses one of them makes all effects of
+          `fun` happen.
 
         Raises:
           ValueError: if tensors of another graph are among the arguments.
@@ -261,8 +261,16 @@ class Graph:
             else:
                 keys.append(tracing.Static.of(leaf))
         traced = tracing.trace(fun, in_tree, keys)
-        outputs = self.inline(traced.jaxpr, [t.var for t in tensors], lambda _: name)
+        order = StateOrder[Operation]()
+        outputs = self.inline(traced.jaxpr, [t.var for t in tensors], lambda _: name, order=order)
+        if order.effects:
+            outputs = self.after(order.effects, outputs)
         return jax.tree.unflatten(traced.out_tree, outputs)
+
+    def after(self, ops: Sequence[Operation], tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Copies of tensors that wait for operations."""
+        with self.scopes.replaced(control_inputs=(*self.scopes.control_inputs, *ops)):
+            return [self.apply(jnp.copy, (tensor,), name="Identity") for tensor in tensors]
 
     def inline(
         self,
@@ -300,6 +308,7 @@ class Graph:
                     eqn.primitive,
                     eqn.params,
                     after=order.before(eqn),
+                    effects=eqn.effects,
                     place=place_of(eqn),
                 )
             order.add(op)
@@ -350,13 +359,14 @@ class Graph:
         params: dict[str, Any],
         after: Sequence[Operation] = (),
         place: origin.Place | None = None,
+        effects: jex.Effects = jex.no_effects,
     ) -> Operation:
         # Made here, the equation takes the device scope of this thread.
-        eqn = jex.new_jaxpr_eqn(inputs, outvars, primitive, params, jex.no_effects)
+        eqn = jex.new_jaxpr_eqn(inputs, outvars, primitive, params, effects)
         with self._lock:
             if self._finalized:
                 raise RuntimeError("Graph is finalized and cannot be modified.")
-            unique = self._unique(self.scopes.names + name)
+            unique = self._names.unique(self.scopes.names + name)
         tensors = tuple(self._tensors[x] for x in inputs if not isinstance(x, jex.Literal))
         data = {tensor.op for tensor in tensors}
         first = dict.fromkeys((*self.scopes.control_inputs, *after))
@@ -387,7 +397,7 @@ class Graph:
             return
         if isinstance(ref.keeper, Graph):
             raise ValueError(f"{ref} belongs to another graph than the one being built")
-        name = self._unique(ref.name)
+        name = self._names.unique(ref.name)
         primitive = variable_p if isinstance(ref, VariableRef) else resource_p
         with request.asking_for_nothing(), request.asking_for(ref.spec):
             eqn = jex.new_jaxpr_eqn([], [], primitive, {}, jex.no_effects)
@@ -411,26 +421,7 @@ class Graph:
           ValueError: if it is not a valid name.
         """
         with self._lock:
-            return self._unique(self.scopes.names + name)
-
-    def _unique(self, name: str) -> str:
-        if not _NAME.fullmatch(name):
-            raise ValueError(
-                f"{name!r} is not a valid node name: start with a letter, digit or '.', "
-                "go on with letters, digits and any of '_.-/\\'"
-            )
-        key = name.casefold()
-        count = self._names.get(key, 0)
-        self._names[key] = count + 1
-        if not count:
-            return name
-        unique = f"{name}_{count}"
-        while unique.casefold() in self._names:
-            count += 1
-            unique = f"{name}_{count}"
-        self._names[key] = count + 1
-        self._names[unique.casefold()] = 1
-        return unique
+            return self._names.unique(self.scopes.names + name)
 
     # Looking up -------------------------------------------------------------------------------
 

@@ -66,6 +66,14 @@ def scan_with_constants(params: dict[str, Any], n: int) -> dict[str, Any]:
     return params | {"ft_in": trees.pack(((trees.nones(n), constants), carry, xs))}
 
 
+def is_of_own_array(effect: Any) -> bool:
+    """Whether an effect says that a function makes a mutable array that it does not give away.
+
+    JAX 0.10 has one; what has it is as pure as any other function.
+    """
+    return type(effect).__name__ == "InternalMutableArrayEffect"
+
+
 class Asker(enum.Enum):
     """What of JAX looks for `__jax_array__` on an object."""
 

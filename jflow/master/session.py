@@ -28,6 +28,7 @@ from jflow.wire import (
     Array,
     Artifacts,
     Background,
+    Client,
     DeviceRecord,
     Peers,
     Registered,
@@ -148,7 +149,11 @@ class ClientSession:
         return Registered(handle)
 
     async def run(
-        self, handle: int, timeout: float | None, feeds: Sequence[Array]
+        self,
+        handle: int,
+        timeout: float | None,
+        feeds: Sequence[Array],
+        client: Client | None = None,
     ) -> Sequence[Array]:
         """See `MasterSession.run`."""
         self._check_open()
@@ -160,10 +165,10 @@ class ClientSession:
         self._running.add(running)
         try:
             if timeout is None:
-                values = await self._run_shares(step, feeds)
+                values = await self._run_shares(step, feeds, client)
             else:
                 async with asyncio.timeout(timeout):
-                    values = await self._run_shares(step, feeds)
+                    values = await self._run_shares(step, feeds, client)
         except TimeoutError:
             raise DeadlineExceededError(
                 f"the step took longer than its {timeout} s and was cancelled"
@@ -238,18 +243,20 @@ class ClientSession:
         incarnation = self._incarnations.setdefault(task, welcome.incarnation)
         return await peer.register(incarnation, plans, own)
 
-    async def _run_shares(self, step: _Registered, feeds: Sequence[Array]) -> Sequence[Array]:
+    async def _run_shares(
+        self, step: _Registered, feeds: Sequence[Array], client: Client | None
+    ) -> Sequence[Array]:
         step_id = next(self._step_ids)
         if len(step.shares) == 1:
             (share,) = step.shares.values()
-            return await self._run_share(share, step_id, feeds)
+            return await self._run_share(share, step_id, feeds, client)
         values = await _StepRunner(
-            step.shares, lambda share: self._run_share(share, step_id, feeds)
+            step.shares, lambda share: self._run_share(share, step_id, feeds, client)
         ).run()
         return [values[index] for index in range(step.n_fetches)]
 
     async def _run_share(
-        self, share: _Share, step_id: int, feeds: Sequence[Array]
+        self, share: _Share, step_id: int, feeds: Sequence[Array], client: Client | None
     ) -> Sequence[Array]:
         """Runs a share; its values are in the order of their indices."""
         if share.feeds and share.feeds[-1] >= len(feeds):
@@ -258,7 +265,7 @@ class ClientSession:
             )
         given = [feeds[index] for index in share.feeds]
         if share.task == self._own:
-            values = await self._fleet.worker.run(step_id, share.handle, given)
+            values = await self._fleet.worker.run(step_id, share.handle, given, client)
         else:
             peer = self._fleet.peers[share.task]
             values = await peer.run(share.incarnation, step_id, share.handle, given)

@@ -13,6 +13,7 @@ import numpy as np
 from jflow.cluster import Device
 from jflow.errors import OpError
 from jflow.graph import Graph, Operation, Tensor
+from jflow.graph.callbacks import Callback, callbacks_of
 from jflow.partition import Partition, Segment, partition, prune
 from jflow.placement import Inventory, Placer
 from jflow.plan import Program
@@ -58,8 +59,10 @@ class Backend(Protocol):
     def keep(self, constant: Array) -> str:
         """Keeps a constant for `register`; returns the name that it has there."""
 
-    def register(self, plans: Partition, n_fetches: int) -> Step:
-        """Makes a step ready to run."""
+    def register(
+        self, plans: Partition, n_fetches: int, callbacks: Sequence[Callback] = ()
+    ) -> Step:
+        """Makes a step ready to run; its plans call `callbacks` by their numbers."""
 
     def list_devices(self) -> list[DeviceInfo]:
         """Every device, the master's own first."""
@@ -105,7 +108,7 @@ def register_step(graph: Graph, key: StepKey, backend: Backend, placer: Placer) 
         backend.keep,
         owner=backend.owner,
     )
-    return backend.register(plans, len(key.fetches))
+    return backend.register(plans, len(key.fetches), callbacks_of(placement))
 
 
 def add_origin(error: OpError, graph: Graph) -> None:

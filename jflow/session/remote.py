@@ -15,6 +15,8 @@ import numpy as np
 from jflow import lowering
 from jflow.cluster import Device, Task, split_address
 from jflow.errors import AbortedError, CancelledError, InternalError
+from jflow.graph.callbacks import Callback
+from jflow.lowering.callbacks import refuse_callbacks
 from jflow.partition import Partition, Segment
 from jflow.placement import Inventory
 from jflow.plan import Program
@@ -50,6 +52,7 @@ class RemoteBackend:
         return Inventory(welcome.task, tuple(welcome.cluster.tasks()), self._devices_of)
 
     def lower(self, segment: Segment) -> Program:
+        refuse_callbacks(segment.ops)
         lowered = lowering.lower(
             segment.ops, segment.reads, segment.inputs, segment.writes, segment.outputs
         )
@@ -62,10 +65,12 @@ class RemoteBackend:
         self._artifacts[digest] = constant
         return digest
 
-    def register(self, plans: Partition, n_fetches: int) -> Step:
+    def register(
+        self, plans: Partition, n_fetches: int, callbacks: Sequence[Callback] = ()
+    ) -> Step:
         needed = frozenset().union(*(plan.artifacts for plan in plans))
         artifacts = {digest: self._artifacts.pop(digest) for digest in needed}
-        step = _RemoteStep(plans, n_fetches, artifacts, self._timeout, self._connected)
+        step = _RemoteStep(plans, n_fetches, artifacts, callbacks, self._timeout, self._connected)
         step.register()
         for plan in plans:
             if any(spec.owner for spec in plan.resources):
@@ -133,12 +138,14 @@ class _RemoteStep:
         plans: Partition,
         n_fetches: int,
         artifacts: dict[str, Array],
+        callbacks: Sequence[Callback],
         timeout: float,
         connected: Callable[[], MasterClient],
     ) -> None:
         self._plans = plans
         self._n_fetches = n_fetches
         self._artifacts = artifacts
+        self._callbacks = callbacks
         self._timeout = timeout
         self._connected = connected
         self._lock = threading.Lock()
@@ -148,11 +155,11 @@ class _RemoteStep:
 
     def run(self, feeds: Sequence[Array], timeout: float | None) -> list[Array]:
         client, handle = self.register()
-        return client.run(handle, feeds, timeout)
+        return client.run(handle, feeds, timeout, self._callbacks)
 
     def start(self, feeds: Sequence[Array], timeout: float | None) -> Future[list[Array]]:
         client, handle = self.register()
-        return client.start(handle, feeds, timeout)
+        return client.start(handle, feeds, timeout, self._callbacks)
 
     def compute(self, feeds: Sequence[Any], timeout: float | None) -> list[jax.Array]:
         values = self.run([_narrowed(np.asarray(feed)) for feed in feeds], timeout)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeGuard
 
 import grpc
 
@@ -18,6 +19,7 @@ from jflow.cluster import Task
 from jflow.errors import CancelledError, DeadlineExceededError, OpError, UnavailableError
 from jflow.plan import Plan
 from jflow.wire import settings
+from jflow.wire.callbacks import Callbacks, Function
 from jflow.wire.codec import error_of, frames, open_message, plan_to_proto
 from jflow.wire.frame import Array, Assembler
 from jflow.wire.peer import device_from_proto, rpc_error, welcome_from_proto
@@ -106,24 +108,43 @@ class MasterClient:
         reply, _ = self._call(pb.Envelope(register_step=body), list(artifacts.values()), None)
         return Registered(reply.registered.handle, tuple(reply.registered.missing))
 
-    def run(self, handle: int, feeds: Sequence[Array], timeout: float | None) -> list[Array]:
+    def run(
+        self,
+        handle: int,
+        feeds: Sequence[Array],
+        timeout: float | None,
+        functions: Sequence[Function] = (),
+    ) -> list[Array]:
         """See `MasterSession.run`.
 
+        Args:
+          handle, feeds, timeout: the step, its fed values and how long it may take, in seconds.
+          functions: those that the step calls back, by number; they are called in this thread.
+
         Raises:
-          DeadlineExceededError: if it takes longer than `timeout` seconds; it is cancelled then.
+          DeadlineExceededError: if it takes longer than `timeout` seconds; it is cancelled then,
+            and a function that runs is waited for.
+          Exception: what one of the functions raises.
         """
+        if functions:
+            return self._run_calling(handle, feeds, timeout, Callbacks(functions, self._send))
         _, values = self._call(_run_step(handle, timeout), feeds, timeout)
         return values
 
     def start(
-        self, handle: int, feeds: Sequence[Array], timeout: float | None
+        self,
+        handle: int,
+        feeds: Sequence[Array],
+        timeout: float | None,
+        functions: Sequence[Function] = (),
     ) -> Future[list[Array]]:
         """As `run`, and waits for nothing; cancelling the future cancels the step.
 
-        The server watches the time.
+        The server watches the time. Functions are called in threads of their own.
         """
-        outcome = _Outcome(self._cancel)
-        outcome.key = self._begin(_run_step(handle, timeout), feeds, outcome)
+        outcome = _Outcome(self._cancel, Callbacks(functions, self._send))
+        envelope = _run_step(handle, timeout, calls_back=bool(functions))
+        outcome.key = self._begin(envelope, feeds, outcome)
         return outcome
 
     def release(self, handle: int) -> None:
@@ -154,12 +175,19 @@ class MasterClient:
         return reply.welcome
 
     def _call(
-        self, envelope: pb.Envelope, tensors: Sequence[Array], timeout: float | None
+        self,
+        envelope: pb.Envelope,
+        tensors: Sequence[Array],
+        timeout: float | None,
+        callbacks: Callbacks | None = None,
     ) -> _Reply:
         answers: SimpleQueue[_Answer] = SimpleQueue()
         key = self._begin(envelope, tensors, answers)
         try:
-            answer = answers.get(timeout=timeout)
+            if callbacks is None:
+                answer = answers.get(timeout=timeout)
+            else:
+                answer = _answer_between_callbacks(answers, timeout, callbacks)
         except Empty:
             answer = self._answer_after_all(key, answers, timeout)
         except BaseException:
@@ -171,6 +199,19 @@ class MasterClient:
         if isinstance(answer, OpError):
             raise answer
         return answer
+
+    def _run_calling(
+        self, handle: int, feeds: Sequence[Array], timeout: float | None, callbacks: Callbacks
+    ) -> list[Array]:
+        """Runs a step that calls functions of this client."""
+        envelope = _run_step(handle, timeout, calls_back=True)
+        try:
+            return self._call(envelope, feeds, timeout, callbacks)[1]
+        except OpError:
+            if callbacks.error is None:
+                raise
+        # Not from the error that the cluster gave in its place: the exception is the user's own.
+        raise callbacks.error
 
     def _begin(self, envelope: pb.Envelope, tensors: Sequence[Array], answers: _Answers) -> int:
         """Sends a call; returns what it is known by."""
@@ -198,6 +239,8 @@ class MasterClient:
         self._cancel(key)
         with suppress(Empty):
             answer = answers.get(timeout=_GRACE_S)
+            while _asks(answer):
+                answer = answers.get(timeout=_GRACE_S)
             if not isinstance(answer, CancelledError):
                 return answer
         return DeadlineExceededError(f"the call took longer than its {timeout} s and was cancelled")
@@ -256,6 +299,8 @@ class MasterClient:
     def _receive(self, envelope: pb.Envelope, tensors: list[Array]) -> None:
         with self._lock:
             answers = self._pending.pop(envelope.id, None)
+            if answers is not None and envelope.HasField("call_back"):
+                self._pending[envelope.id] = answers
         if answers is not None:
             failed = envelope.status.code
             answers.put(error_of(envelope.status) if failed else (envelope, tensors))
@@ -282,16 +327,22 @@ class MasterClient:
 class _Outcome(Future[list[Array]]):
     """The values of a step that nobody waits for on a thread."""
 
-    def __init__(self, stop: Callable[[int], None]) -> None:
+    def __init__(self, stop: Callable[[int], None], callbacks: Callbacks) -> None:
         super().__init__()
         self._stop = stop
+        self._callbacks = callbacks
         self.key = 0
 
     def put(self, answer: _Answer) -> None:
+        if _asks(answer):
+            # Not on gRPC's thread, on which the answers to all calls come.
+            work = threading.Thread(target=self._callbacks.answer, args=answer, daemon=True)
+            work.start()
+            return
         if not self.set_running_or_notify_cancel():
             return
         if isinstance(answer, OpError):
-            self.set_exception(answer)
+            self.set_exception(self._callbacks.error or answer)
         else:
             self.set_result(answer[1])
 
@@ -302,9 +353,28 @@ class _Outcome(Future[list[Array]]):
         return is_cancelled
 
 
-def _run_step(handle: int, timeout: float | None) -> pb.Envelope:
+def _run_step(handle: int, timeout: float | None, *, calls_back: bool = False) -> pb.Envelope:
     milliseconds = 0 if timeout is None else max(int(timeout * 1000), 1)
-    return pb.Envelope(run_step=pb.RunStep(handle=handle, timeout_ms=milliseconds))
+    run = pb.RunStep(handle=handle, timeout_ms=milliseconds, calls_back=calls_back)
+    return pb.Envelope(run_step=run)
+
+
+def _answer_between_callbacks(
+    answers: SimpleQueue[_Answer], timeout: float | None, callbacks: Callbacks
+) -> _Answer:
+    """The final answer to a call; until it comes, functions are called in this thread."""
+    deadline = None if timeout is None else time.monotonic() + timeout
+    answer = answers.get(timeout=timeout)
+    while _asks(answer):
+        callbacks.answer(*answer)
+        left = None if deadline is None else max(deadline - time.monotonic(), 0.0)
+        answer = answers.get(timeout=left)
+    return answer
+
+
+def _asks(answer: _Answer) -> TypeGuard[_Reply]:
+    """Whether an answer is none yet, but asks for a function of this client."""
+    return isinstance(answer, tuple) and answer[0].HasField("call_back")
 
 
 def _again(error: OpError) -> OpError:

@@ -13,6 +13,7 @@ from jflow.cluster import Task
 from jflow.errors import InvalidArgumentError, UnknownError
 from jflow.wire import settings
 from jflow.wire.background import Background
+from jflow.wire.callbacks import ClientFunctions
 from jflow.wire.calls import Calls, Handle, Reply
 from jflow.wire.codec import plan_from_proto
 from jflow.wire.frame import Array
@@ -102,13 +103,13 @@ class _Methods(grpc.GenericRpcHandler):
 
 
 async def _serve_stream(
-    host: Host, closing: Background, opened: Callable[[], _Session], _: Any, context: Any
+    host: Host, closing: Background, opened: Callable[[FrameStream], _Session], _: Any, context: Any
 ) -> None:
     """Serves one stream: a greeting, then calls on a session of its own, until it ends."""
     stream = FrameStream(context)
     if not await _greet(host, stream):
         return
-    handle, close = opened()
+    handle, close = opened(stream)
     calls = Calls(host.welcome(), stream, handle)
     try:
         await calls.serve()
@@ -116,12 +117,12 @@ async def _serve_stream(
         closing.start(calls.end(close))
 
 
-def _client_session(host: Host) -> _Session:
+def _client_session(host: Host, stream: FrameStream) -> _Session:
     session = host.open_master_session()
-    return partial(_call_master, session), session.close
+    return partial(_call_master, session, ClientFunctions(stream)), session.close
 
 
-def _peer_session(host: Host) -> _Session:
+def _peer_session(host: Host, _: FrameStream) -> _Session:
     session = host.open_worker_session()
     return partial(_call_worker, session), session.close
 
@@ -158,13 +159,19 @@ def _registered(result: Registered) -> Reply:
 
 
 async def _call_master(
-    session: MasterSession, request: pb.Envelope, tensors: list[Array]
+    session: MasterSession,
+    functions: ClientFunctions,
+    request: pb.Envelope,
+    tensors: list[Array],
 ) -> Reply | None:
     match request.WhichOneof("body"):
         case "run_step":
             run = request.run_step
             timeout = run.timeout_ms / 1000 if run.timeout_ms else None
-            return pb.Envelope(), await session.run(run.handle, timeout, tensors)
+            client = (functions.of_call(request.id),) if run.calls_back else ()
+            return pb.Envelope(), await session.run(run.handle, timeout, tensors, *client)
+        case "called_back":
+            functions.answered(request, tensors)
         case "register_step":
             register = request.register_step
             plans = [plan_from_proto(plan) for plan in register.plans]
@@ -186,12 +193,11 @@ async def _call_master(
         case "release":
             for handle in request.release.handles:
                 session.release(handle)
-            return None
         case "reset":
             await session.reset(list(request.reset.containers))
-            return None
         case other:
             raise InvalidArgumentError(f"a master does not answer {other!r}")
+    return None
 
 
 async def _call_worker(

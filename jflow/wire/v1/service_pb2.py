@@ -26,7 +26,7 @@ from jflow.wire.v1 import plan_pb2 as jflow_dot_v1_dot_plan__pb2
 from jflow.wire.v1 import tensor_pb2 as jflow_dot_v1_dot_tensor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16jflow/v1/service.proto\x12\x08jflow.v1\x1a\x13jflow/v1/plan.proto\x1a\x15jflow/v1/tensor.proto\"\x99\x05\n\x08\x45nvelope\x12\n\n\x02id\x18\x01 \x01(\x04\x12\x13\n\x0bincarnation\x18\x02 \x01(\x06\x12 \n\x06status\x18\x03 \x01(\x0b\x32\x10.jflow.v1.Status\x12%\n\x07tensors\x18\x04 \x03(\x0b\x32\x14.jflow.v1.TensorMeta\x12 \n\x05hello\x18\n \x01(\x0b\x32\x0f.jflow.v1.HelloH\x00\x12$\n\x07welcome\x18\x0b \x01(\x0b\x32\x11.jflow.v1.WelcomeH\x00\x12-\n\x0clist_devices\x18\x0c \x01(\x0b\x32\x15.jflow.v1.ListDevicesH\x00\x12+\n\x0b\x64\x65vice_list\x18\r \x01(\x0b\x32\x14.jflow.v1.DeviceListH\x00\x12/\n\rregister_step\x18\x0e \x01(\x0b\x32\x16.jflow.v1.RegisterStepH\x00\x12\x31\n\x0eregister_parts\x18\x0f \x01(\x0b\x32\x17.jflow.v1.RegisterPartsH\x00\x12*\n\nregistered\x18\x10 \x01(\x0b\x32\x14.jflow.v1.RegisteredH\x00\x12%\n\x08run_step\x18\x11 \x01(\x0b\x32\x11.jflow.v1.RunStepH\x00\x12\'\n\trun_parts\x18\x12 \x01(\x0b\x32\x12.jflow.v1.RunPartsH\x00\x12+\n\x0bsend_tensor\x18\x13 \x01(\x0b\x32\x14.jflow.v1.SendTensorH\x00\x12\"\n\x06\x63\x61ncel\x18\x14 \x01(\x0b\x32\x10.jflow.v1.CancelH\x00\x12 \n\x05reset\x18\x15 \x01(\x0b\x32\x0f.jflow.v1.ResetH\x00\x12$\n\x07release\x18\x16 \x01(\x0b\x32\x11.jflow.v1.ReleaseH\x00\x42\x06\n\x04\x62ody\"\x07\n\x05Hello\"\xc4\x01\n\x07Welcome\x12\x0c\n\x04task\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\x06\x12/\n\x07\x63luster\x18\x03 \x03(\x0b\x32\x1e.jflow.v1.Welcome.ClusterEntry\x12!\n\x07\x64\x65vices\x18\x04 \x03(\x0b\x32\x10.jflow.v1.Device\x12\x12\n\nn_compiled\x18\x05 \x01(\x04\x1a.\n\x0c\x43lusterEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"=\n\x06\x44\x65vice\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08platform\x18\x02 \x01(\t\x12\x13\n\x0bincarnation\x18\x03 \x01(\x06\"A\n\x0bListDevices\x12\r\n\x05tasks\x18\x01 \x03(\t\x12\x12\n\ntimeout_ms\x18\x02 \x01(\r\x12\x0f\n\x07only_up\x18\x03 \x01(\x08\"/\n\nDeviceList\x12!\n\x07\x64\x65vices\x18\x01 \x03(\x0b\x32\x10.jflow.v1.Device\"\x1a\n\x08\x41rtifact\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\"{\n\x0cRegisterStep\x12\x1d\n\x05plans\x18\x01 \x03(\x0b\x32\x0e.jflow.v1.Plan\x12\x11\n\tn_fetches\x18\x02 \x01(\r\x12%\n\tartifacts\x18\x03 \x03(\x0b\x32\x12.jflow.v1.Artifact\x12\x12\n\ntimeout_ms\x18\x04 \x01(\r\"U\n\rRegisterParts\x12\x1d\n\x05plans\x18\x01 \x03(\x0b\x32\x0e.jflow.v1.Plan\x12%\n\tartifacts\x18\x02 \x03(\x0b\x32\x12.jflow.v1.Artifact\"-\n\nRegistered\x12\x0e\n\x06handle\x18\x01 \x01(\x04\x12\x0f\n\x07missing\x18\x02 \x03(\t\"-\n\x07RunStep\x12\x0e\n\x06handle\x18\x01 \x01(\x04\x12\x12\n\ntimeout_ms\x18\x02 \x01(\r\"(\n\x08RunParts\x12\x0c\n\x04step\x18\x01 \x01(\x06\x12\x0e\n\x06handle\x18\x02 \x01(\x04\"(\n\nSendTensor\x12\x0c\n\x04step\x18\x01 \x01(\x06\x12\x0c\n\x04\x65\x64ge\x18\x02 \x01(\r\"\x14\n\x06\x43\x61ncel\x12\n\n\x02id\x18\x01 \x01(\x04\"\x1b\n\x05Reset\x12\x12\n\ncontainers\x18\x01 \x03(\t\"\x1a\n\x07Release\x12\x0f\n\x07handles\x18\x01 \x03(\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16jflow/v1/service.proto\x12\x08jflow.v1\x1a\x13jflow/v1/plan.proto\x1a\x15jflow/v1/tensor.proto\"\xef\x05\n\x08\x45nvelope\x12\n\n\x02id\x18\x01 \x01(\x04\x12\x13\n\x0bincarnation\x18\x02 \x01(\x06\x12 \n\x06status\x18\x03 \x01(\x0b\x32\x10.jflow.v1.Status\x12%\n\x07tensors\x18\x04 \x03(\x0b\x32\x14.jflow.v1.TensorMeta\x12 \n\x05hello\x18\n \x01(\x0b\x32\x0f.jflow.v1.HelloH\x00\x12$\n\x07welcome\x18\x0b \x01(\x0b\x32\x11.jflow.v1.WelcomeH\x00\x12-\n\x0clist_devices\x18\x0c \x01(\x0b\x32\x15.jflow.v1.ListDevicesH\x00\x12+\n\x0b\x64\x65vice_list\x18\r \x01(\x0b\x32\x14.jflow.v1.DeviceListH\x00\x12/\n\rregister_step\x18\x0e \x01(\x0b\x32\x16.jflow.v1.RegisterStepH\x00\x12\x31\n\x0eregister_parts\x18\x0f \x01(\x0b\x32\x17.jflow.v1.RegisterPartsH\x00\x12*\n\nregistered\x18\x10 \x01(\x0b\x32\x14.jflow.v1.RegisteredH\x00\x12%\n\x08run_step\x18\x11 \x01(\x0b\x32\x11.jflow.v1.RunStepH\x00\x12\'\n\trun_parts\x18\x12 \x01(\x0b\x32\x12.jflow.v1.RunPartsH\x00\x12+\n\x0bsend_tensor\x18\x13 \x01(\x0b\x32\x14.jflow.v1.SendTensorH\x00\x12\"\n\x06\x63\x61ncel\x18\x14 \x01(\x0b\x32\x10.jflow.v1.CancelH\x00\x12 \n\x05reset\x18\x15 \x01(\x0b\x32\x0f.jflow.v1.ResetH\x00\x12$\n\x07release\x18\x16 \x01(\x0b\x32\x11.jflow.v1.ReleaseH\x00\x12\'\n\tcall_back\x18\x17 \x01(\x0b\x32\x12.jflow.v1.CallBackH\x00\x12+\n\x0b\x63\x61lled_back\x18\x18 \x01(\x0b\x32\x14.jflow.v1.CalledBackH\x00\x42\x06\n\x04\x62ody\"\x07\n\x05Hello\"\xc4\x01\n\x07Welcome\x12\x0c\n\x04task\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\x06\x12/\n\x07\x63luster\x18\x03 \x03(\x0b\x32\x1e.jflow.v1.Welcome.ClusterEntry\x12!\n\x07\x64\x65vices\x18\x04 \x03(\x0b\x32\x10.jflow.v1.Device\x12\x12\n\nn_compiled\x18\x05 \x01(\x04\x1a.\n\x0c\x43lusterEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"=\n\x06\x44\x65vice\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08platform\x18\x02 \x01(\t\x12\x13\n\x0bincarnation\x18\x03 \x01(\x06\"A\n\x0bListDevices\x12\r\n\x05tasks\x18\x01 \x03(\t\x12\x12\n\ntimeout_ms\x18\x02 \x01(\r\x12\x0f\n\x07only_up\x18\x03 \x01(\x08\"/\n\nDeviceList\x12!\n\x07\x64\x65vices\x18\x01 \x03(\x0b\x32\x10.jflow.v1.Device\"\x1a\n\x08\x41rtifact\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\"{\n\x0cRegisterStep\x12\x1d\n\x05plans\x18\x01 \x03(\x0b\x32\x0e.jflow.v1.Plan\x12\x11\n\tn_fetches\x18\x02 \x01(\r\x12%\n\tartifacts\x18\x03 \x03(\x0b\x32\x12.jflow.v1.Artifact\x12\x12\n\ntimeout_ms\x18\x04 \x01(\r\"U\n\rRegisterParts\x12\x1d\n\x05plans\x18\x01 \x03(\x0b\x32\x0e.jflow.v1.Plan\x12%\n\tartifacts\x18\x02 \x03(\x0b\x32\x12.jflow.v1.Artifact\"-\n\nRegistered\x12\x0e\n\x06handle\x18\x01 \x01(\x04\x12\x0f\n\x07missing\x18\x02 \x03(\t\"A\n\x07RunStep\x12\x0e\n\x06handle\x18\x01 \x01(\x04\x12\x12\n\ntimeout_ms\x18\x02 \x01(\r\x12\x12\n\ncalls_back\x18\x03 \x01(\x08\"\x1a\n\x08\x43\x61llBack\x12\x0e\n\x06number\x18\x01 \x01(\r\"*\n\nCalledBack\x12\x0c\n\x04\x63\x61ll\x18\x01 \x01(\x04\x12\x0e\n\x06number\x18\x02 \x01(\r\"(\n\x08RunParts\x12\x0c\n\x04step\x18\x01 \x01(\x06\x12\x0e\n\x06handle\x18\x02 \x01(\x04\"(\n\nSendTensor\x12\x0c\n\x04step\x18\x01 \x01(\x06\x12\x0c\n\x04\x65\x64ge\x18\x02 \x01(\r\"\x14\n\x06\x43\x61ncel\x12\n\n\x02id\x18\x01 \x01(\x04\"\x1b\n\x05Reset\x12\x12\n\ncontainers\x18\x01 \x03(\t\"\x1a\n\x07Release\x12\x0f\n\x07handles\x18\x01 \x03(\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,37 +36,41 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_WELCOME_CLUSTERENTRY']._loaded_options = None
   _globals['_WELCOME_CLUSTERENTRY']._serialized_options = b'8\001'
   _globals['_ENVELOPE']._serialized_start=81
-  _globals['_ENVELOPE']._serialized_end=746
-  _globals['_HELLO']._serialized_start=748
-  _globals['_HELLO']._serialized_end=755
-  _globals['_WELCOME']._serialized_start=758
-  _globals['_WELCOME']._serialized_end=954
-  _globals['_WELCOME_CLUSTERENTRY']._serialized_start=908
-  _globals['_WELCOME_CLUSTERENTRY']._serialized_end=954
-  _globals['_DEVICE']._serialized_start=956
-  _globals['_DEVICE']._serialized_end=1017
-  _globals['_LISTDEVICES']._serialized_start=1019
-  _globals['_LISTDEVICES']._serialized_end=1084
-  _globals['_DEVICELIST']._serialized_start=1086
-  _globals['_DEVICELIST']._serialized_end=1133
-  _globals['_ARTIFACT']._serialized_start=1135
-  _globals['_ARTIFACT']._serialized_end=1161
-  _globals['_REGISTERSTEP']._serialized_start=1163
-  _globals['_REGISTERSTEP']._serialized_end=1286
-  _globals['_REGISTERPARTS']._serialized_start=1288
-  _globals['_REGISTERPARTS']._serialized_end=1373
-  _globals['_REGISTERED']._serialized_start=1375
-  _globals['_REGISTERED']._serialized_end=1420
-  _globals['_RUNSTEP']._serialized_start=1422
-  _globals['_RUNSTEP']._serialized_end=1467
-  _globals['_RUNPARTS']._serialized_start=1469
-  _globals['_RUNPARTS']._serialized_end=1509
-  _globals['_SENDTENSOR']._serialized_start=1511
-  _globals['_SENDTENSOR']._serialized_end=1551
-  _globals['_CANCEL']._serialized_start=1553
-  _globals['_CANCEL']._serialized_end=1573
-  _globals['_RESET']._serialized_start=1575
-  _globals['_RESET']._serialized_end=1602
-  _globals['_RELEASE']._serialized_start=1604
-  _globals['_RELEASE']._serialized_end=1630
+  _globals['_ENVELOPE']._serialized_end=832
+  _globals['_HELLO']._serialized_start=834
+  _globals['_HELLO']._serialized_end=841
+  _globals['_WELCOME']._serialized_start=844
+  _globals['_WELCOME']._serialized_end=1040
+  _globals['_WELCOME_CLUSTERENTRY']._serialized_start=994
+  _globals['_WELCOME_CLUSTERENTRY']._serialized_end=1040
+  _globals['_DEVICE']._serialized_start=1042
+  _globals['_DEVICE']._serialized_end=1103
+  _globals['_LISTDEVICES']._serialized_start=1105
+  _globals['_LISTDEVICES']._serialized_end=1170
+  _globals['_DEVICELIST']._serialized_start=1172
+  _globals['_DEVICELIST']._serialized_end=1219
+  _globals['_ARTIFACT']._serialized_start=1221
+  _globals['_ARTIFACT']._serialized_end=1247
+  _globals['_REGISTERSTEP']._serialized_start=1249
+  _globals['_REGISTERSTEP']._serialized_end=1372
+  _globals['_REGISTERPARTS']._serialized_start=1374
+  _globals['_REGISTERPARTS']._serialized_end=1459
+  _globals['_REGISTERED']._serialized_start=1461
+  _globals['_REGISTERED']._serialized_end=1506
+  _globals['_RUNSTEP']._serialized_start=1508
+  _globals['_RUNSTEP']._serialized_end=1573
+  _globals['_CALLBACK']._serialized_start=1575
+  _globals['_CALLBACK']._serialized_end=1601
+  _globals['_CALLEDBACK']._serialized_start=1603
+  _globals['_CALLEDBACK']._serialized_end=1645
+  _globals['_RUNPARTS']._serialized_start=1647
+  _globals['_RUNPARTS']._serialized_end=1687
+  _globals['_SENDTENSOR']._serialized_start=1689
+  _globals['_SENDTENSOR']._serialized_end=1729
+  _globals['_CANCEL']._serialized_start=1731
+  _globals['_CANCEL']._serialized_end=1751
+  _globals['_RESET']._serialized_start=1753
+  _globals['_RESET']._serialized_end=1780
+  _globals['_RELEASE']._serialized_start=1782
+  _globals['_RELEASE']._serialized_end=1808
 # @@protoc_insertion_point(module_scope)
