@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
+from weakref import WeakKeyDictionary
 
 import jax
 import jax.extend.core as jex
@@ -21,6 +22,7 @@ import numpy as np
 from jflow.cluster import DeviceSpec
 from jflow.graph import internals, origin, request
 from jflow.graph.carrier import carrier_of, carry
+from jflow.graph.libraries import program_of
 from jflow.graph.primitives import CALLBACKS, WriteEffect, calls_client
 from jflow.graph.request import Request
 
@@ -124,16 +126,33 @@ def is_callback(eqn: jex.JaxprEqn) -> bool:
 
 def callbacks_inside(eqn: jex.JaxprEqn) -> Iterator[jex.JaxprEqn]:
     """The callbacks in the bodies of an equation."""
-    for body in jex.jaxprs_in_params(eqn.params):
+    for body in _bodies(eqn):
         for inner in body.eqns:
             if is_callback(inner):
                 yield inner
             yield from callbacks_inside(inner)
 
 
+_CALLING: WeakKeyDictionary[jex.Jaxpr, bool] = WeakKeyDictionary()
+"""Whether there is a callback somewhere in a program: each is looked through once."""
+
+
 def has_callback(eqn: jex.JaxprEqn) -> bool:
     """Whether there is a callback in the bodies of an equation."""
-    return next(callbacks_inside(eqn), None) is not None
+    return any(map(_is_calling, _bodies(eqn)))
+
+
+def _is_calling(jaxpr: jex.Jaxpr) -> bool:
+    known = _CALLING.get(jaxpr)
+    if known is None:
+        known = any(is_callback(eqn) or has_callback(eqn) for eqn in jaxpr.eqns)
+        _CALLING[jaxpr] = known
+    return known
+
+
+def _bodies(eqn: jex.JaxprEqn) -> Iterable[jex.Jaxpr]:
+    program = program_of(eqn)
+    return jex.jaxprs_in_params(eqn.params) if program is None else [program.jaxpr]
 
 
 def as_operation(eqn: jex.JaxprEqn) -> jex.JaxprEqn:

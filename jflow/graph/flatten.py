@@ -22,6 +22,7 @@ import jax.extend.core as jex
 from jflow.graph import branches, equations, internals, origin, request
 from jflow.graph.callbacks import as_operation, check_effects, has_callback, is_callback
 from jflow.graph.equations import Atom
+from jflow.graph.libraries import program_of
 from jflow.graph.primitives import ACCESSES, WRITES, VariableRef, WriteEffect, read_p, state_of
 from jflow.graph.request import Request
 
@@ -129,14 +130,16 @@ class _Flattener:
 
     def changes(self, eqn: jex.JaxprEqn) -> bool:
         """Whether anything has to be done about an equation."""
-        if not self._in_loop and (eqn.effects or is_callback(eqn) or self._is_cut(eqn)):
-            return True
+        if not self._in_loop:
+            check_effects(eqn)
+            if is_callback(eqn) or self._is_cut(eqn):
+                return True
         return _is_nested(eqn)
 
     def _is_cut(self, eqn: jex.JaxprEqn) -> bool:
         """Whether an equation must be opened for the sake of a callback in it."""
         name = eqn.primitive.name
-        opens = name in _CALLS or name == "cond" or name in _CHECKPOINTS
+        opens = name in (*_CALLS, *_CHECKPOINTS, "cond") or program_of(eqn) is not None
         if opens or (name in _RULES and not self._keep_rules):
             return not self._in_loop and has_callback(eqn)
         return False
@@ -152,16 +155,24 @@ class _Flattener:
         is_cut = self._is_cut(eqn)
         if not is_cut and not _is_nested(eqn):
             return self._append(eqn, args)
-        if name in _CALLS:
-            return self._open(eqn.params[_CALLS[name]], args)
-        if name in _RULES:
-            self._check_rule(eqn)
-            return self._open(eqn.params[_RULES[name]], args)
+        program = self._program(eqn)
+        if program is not None:
+            return self._open(program, args)
         _refuse_writes(eqn)
         self._check_recomputed(eqn)
         if name in _CHECKPOINTS:
             return self._checkpoint(eqn, args, is_cut)
         return self._control_flow(eqn, args, is_cut)
+
+    def _program(self, eqn: jex.JaxprEqn) -> jex.ClosedJaxpr | None:
+        """The program of an equation that is a call of it, else None."""
+        name = eqn.primitive.name
+        if name in _CALLS:
+            return eqn.params[_CALLS[name]]  # type: ignore[no-any-return]
+        if name in _RULES:
+            self._check_rule(eqn)
+            return eqn.params[_RULES[name]]  # type: ignore[no-any-return]
+        return program_of(eqn)
 
     def _append(self, eqn: jex.JaxprEqn, args: list[Atom]) -> list[jex.Var]:
         outvars = [jex.Var(var.aval) for var in eqn.outvars]
