@@ -21,7 +21,7 @@ import numpy as np
 
 from jflow.cluster import DeviceSpec
 from jflow.graph import internals, origin, request
-from jflow.graph.carrier import carrier_of, carry
+from jflow.graph.carrier import carrier_of, carry, is_key
 from jflow.graph.libraries import program_of
 from jflow.graph.primitives import CALLBACKS, WriteEffect, calls_client
 from jflow.graph.request import Request
@@ -115,7 +115,8 @@ class Callback:
 
 
 def _restored(operand: Array, aval: Any) -> Any:
-    carrier = carrier_of(aval.dtype)
+    # Under jax.jit a callback gets the numbers of a random key, as XLA has them.
+    carrier = None if is_key(aval.dtype) else carrier_of(aval.dtype)
     return operand if carrier is None else carrier.wrap(operand)
 
 

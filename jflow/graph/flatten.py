@@ -138,11 +138,12 @@ class _Flattener:
 
     def _is_cut(self, eqn: jex.JaxprEqn) -> bool:
         """Whether an equation must be opened for the sake of a callback in it."""
+        if self._in_loop or not has_callback(eqn):
+            return False
         name = eqn.primitive.name
-        opens = name in (*_CALLS, *_CHECKPOINTS, "cond") or program_of(eqn) is not None
-        if opens or (name in _RULES and not self._keep_rules):
-            return not self._in_loop and has_callback(eqn)
-        return False
+        if name in _RULES or program_of(eqn) is not None:
+            return not self._keep_rules
+        return name in (*_CALLS, *_CHECKPOINTS, "cond")
 
     def emit(self, eqn: jex.JaxprEqn, args: list[Atom]) -> Sequence[Atom]:
         name = eqn.primitive.name

@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from jax._src import array, config, core
+from jax._src import array, config, core, traceback_util
 from jax._src.export import _export
 from jax._src.numpy import array_methods
 
@@ -64,6 +64,19 @@ def scan_with_constants(params: dict[str, Any], n: int) -> dict[str, Any]:
     trees: Any = importlib.import_module("jax._src.flattree")
     constants, carry, xs = params["ft_in"].unpack()
     return params | {"ft_in": trees.pack(((trees.nones(n), constants), carry, xs))}
+
+
+def hidden_files() -> tuple[str, ...]:
+    """What paths of files begin with whose frames JAX leaves out of tracebacks.
+
+    Libraries on JAX add their own: their frames are not the user's line.
+    """
+    return tuple(traceback_util._exclude_paths)
+
+
+def n_hidden() -> int:
+    """How many there are of `hidden_files`."""
+    return len(traceback_util._exclude_paths)
 
 
 def is_of_own_array(effect: Any) -> bool:

@@ -1,0 +1,384 @@
+"""JAX's own effects: each happens as often and in the order in which `jax.jit` has it happen."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from functools import cache, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental import checkify, io_callback
+
+import jflow as tf
+from tests.clusters import BACKENDS, Backend
+from tests.functions.effect_programs import DEBUGGING, IN_ORDER, LOOPS, UNORDERED
+
+Log = dict[str, list[Any]]
+X = jnp.float32([0.5, 1.0])
+
+
+@pytest.fixture(scope="module")
+def connection(backend: Backend) -> Iterator[tf.Connection]:
+    with tf.connect(backend.targets[0]) as connection:
+        yield connection
+
+
+def _with_io(write: Callable[[Any], None], value: Any) -> None:
+    def callback(x: Any) -> Any:
+        write(x)
+        return np.float32(1)
+
+    io_callback(callback, jax.ShapeDtypeStruct((), jnp.float32), value, ordered=True)
+
+
+def _with_debug(write: Callable[[Any], None], value: Any) -> None:
+    jax.debug.callback(write, value, ordered=True)
+
+
+def _without_order(write: Callable[[Any], None], value: Any) -> None:
+    jax.debug.callback(write, value)
+
+
+EFFECTS = {
+    **{f"{name}, io": (program, _with_io) for name, program in IN_ORDER.items()},
+    **{f"{name}, debug": (program, _with_debug) for name, program in DEBUGGING.items()},
+    **{f"{name}, unordered": (p, _without_order) for name, p in UNORDERED.items()},
+}
+
+
+def _program(effects: Any, log: Log, block: Callable[[], Any]) -> Callable[[Any], Any]:
+    """A function that runs programs one after the other, and logs what each notes."""
+
+    def run(x: Any) -> Any:
+        results = {}
+        for name, (program, effect) in effects.items():
+
+            def note(value: Any, name: str = name, effect: Any = effect) -> None:
+                def write(x: Any) -> None:
+                    log.setdefault(name, []).append(np.round(x, 3).tolist())
+
+                with block():
+                    effect(write, value + value)
+
+            results[name] = program(note, x)
+        return results
+
+    return run
+
+
+def _sorted(log: Log) -> Log:
+    return {
+        name: sorted(notes, key=str) if "unordered" in name else notes
+        for name, notes in log.items()
+    }
+
+
+@cache
+def _with_jit(loops: bool) -> tuple[Any, Log]:
+    log: Log = {}
+    effects = _loops() if loops else EFFECTS
+    results = jax.jit(_program(effects, log, nullcontext))(X)
+    jax.effects_barrier()
+    return results, _sorted(log)
+
+
+def _loops() -> Any:
+    ordered = {f"{name}, debug": (program, _with_debug) for name, program in LOOPS.items()}
+    io = {f"{name}, io": (program, _with_io) for name, program in LOOPS.items()}
+    around = {"before": (IN_ORDER["plain"], _with_debug), **ordered}
+    return {**around, "after": (IN_ORDER["plain"], _with_io), **io}
+
+
+@pytest.mark.parametrize("where", ["nowhere", "last"])
+@pytest.mark.usefixtures("connection")
+def test_effects_are_counted_as_under_jit(backend: Backend, where: str) -> None:
+    log: Log = {}
+    block = partial(tf.device, backend.devices[-1]) if where == "last" else nullcontext
+    call = tf.function(_program(EFFECTS, log, block))
+    results, wanted = _with_jit(loops=False)
+    for _ in range(2):
+        log.clear()
+        found = call(X)
+        assert _sorted(log) == wanted
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), found, results)
+
+
+# Loops --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", ["local"], indirect=True)
+@pytest.mark.usefixtures("connection")
+def test_in_this_process_loops_have_their_effects_too(backend: Backend) -> None:
+    log: Log = {}
+    call = tf.function(_program(_loops(), log, nullcontext))
+    results, wanted = _with_jit(loops=True)
+    found = call(X)
+    jax.effects_barrier()
+    assert _sorted(log) == wanted
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), found, results)
+
+
+@pytest.mark.parametrize("backend", ["local"], indirect=True)
+@pytest.mark.usefixtures("connection")
+def test_effects_of_loops_and_of_lines_around_them_keep_the_order_of_the_lines(
+    backend: Backend,
+) -> None:
+    seen: list[float] = []
+
+    @tf.function
+    def call(x: Any) -> Any:
+        for offset in (0, 10):
+            jax.debug.callback(lambda v: seen.append(float(v)), x + offset, ordered=True)
+            jax.lax.map(
+                lambda v: jax.debug.callback(lambda w: seen.append(float(w)), v, ordered=True),
+                x + offset + jnp.arange(1.0, 4.0),
+            )
+        return x
+
+    call(jnp.float32(0))
+    jax.effects_barrier()
+    assert seen == [0, 1, 2, 3, 10, 11, 12, 13]
+
+
+@pytest.mark.parametrize("backend", ["in_process"], indirect=True)
+@pytest.mark.parametrize("name", LOOPS)
+@pytest.mark.usefixtures("connection")
+def test_a_callback_in_a_loop_is_refused_on_a_cluster_at_its_line(
+    backend: Backend, name: str
+) -> None:
+    def note(value: Any) -> None:
+        jax.debug.callback(lambda _: None, value)
+
+    call = tf.function(lambda x: LOOPS[name](note, x))
+    with pytest.raises(tf.errors.UnimplementedError) as caught:
+        call(X)
+    line = note.__code__.co_firstlineno + 1
+    message = str(caught.value)
+    assert f"{__file__}:{line} in " in message
+    assert "call the function after it" in message
+    assert "EQX_ON_ERROR=nan" in message
+    assert caught.value.op is not None
+
+
+# What callbacks are given and give ----------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("connection")
+def test_operands_and_results_are_as_under_jit(backend: Backend) -> None:
+    seen: list[Any] = []
+
+    def look(*args: Any) -> Any:
+        seen.append([(str(jnp.asarray(a).dtype), np.shape(a)) for a in args])
+        assert all(isinstance(arg, jax.Array) for arg in args)
+        return jnp.sum(args[0].astype(jnp.float32)), np.arange(3, dtype=np.int8)
+
+    shapes = jax.ShapeDtypeStruct((), jnp.float32), jax.ShapeDtypeStruct((3,), jnp.int8)
+
+    def run(x: Any, key: Any) -> Any:
+        with tf.device(backend.devices[-1]):
+            args = x.astype(jnp.bfloat16), x > 1, x.astype(jnp.int4), key, x[:0]
+        total, counted = io_callback(look, shapes, *args[:3], args[4])
+        jax.debug.callback(lambda k: seen.append(str(k.dtype)), args[3], ordered=True)
+        return total * 2, counted, jax.pure_callback(np.sin, x, x, vmap_method="sequential")
+
+    args = jnp.float32([1, 2, 3]), jax.random.key(1)
+    found = tf.function(run)(*args)
+    wanted_seen, seen[:] = [*seen], []
+    wanted = jax.jit(run)(*args)
+    jax.effects_barrier()
+    assert sorted(map(str, seen)) == sorted(map(str, wanted_seen))
+    jax.tree.map(np.testing.assert_array_equal, found, wanted)
+
+
+@pytest.mark.usefixtures("connection")
+def test_a_pure_callback_that_nothing_uses_is_not_called(backend: Backend) -> None:
+    called: list[int] = []
+
+    def count(x: Any) -> Any:
+        called.append(1)
+        return x
+
+    @tf.function
+    def run(x: Any) -> Any:
+        jax.pure_callback(count, x, x)
+        used = jax.jit(lambda a: (jax.pure_callback(count, a, a), a))(x)
+        return used[1]
+
+    run(X)
+    assert not called
+
+
+@pytest.mark.usefixtures("connection")
+def test_a_result_of_another_kind_than_declared_is_refused(backend: Backend) -> None:
+    def give(x: Any) -> Any:
+        return np.zeros(3, np.float32)
+
+    def run(x: Any) -> Any:
+        return io_callback(give, jax.ShapeDtypeStruct((2,), jnp.float32), x)
+
+    with pytest.raises(RuntimeError, match=r"float32\[3\].*expected float32\[2\]") as caught:
+        tf.function(run)(X)
+    line = run.__code__.co_firstlineno + 1
+    assert f"{__file__}:{line} in " in str(caught.value)
+
+
+@pytest.mark.usefixtures("connection")
+def test_a_callback_may_run_functions_itself(backend: Backend) -> None:
+    double = tf.function(lambda x: x * 2)
+
+    @tf.function
+    def run(x: Any) -> Any:
+        y = io_callback(double, jax.ShapeDtypeStruct((2,), jnp.float32), x)
+        return y + 1
+
+    np.testing.assert_array_equal(run(X), X * 2 + 1)
+
+
+# What goes wrong ----------------------------------------------------------------------------------
+
+
+class _OwnError(Exception):
+    pass
+
+
+@pytest.mark.usefixtures("connection")
+def test_what_a_callback_raises_ends_the_step_and_names_its_line(backend: Backend) -> None:
+    later: list[int] = []
+
+    def fail(x: Any) -> Any:
+        raise _OwnError("too large")
+
+    def run(x: Any) -> Any:
+        with tf.device(backend.devices[-1]):
+            y = jnp.sin(x)
+        y = io_callback(fail, y, y, ordered=True)
+        jax.debug.callback(lambda: later.append(1), ordered=True)
+        with tf.device(backend.devices[-1]):
+            return jnp.cos(y)
+
+    call = tf.function(run)
+    line = run.__code__.co_firstlineno + 3
+    for _ in range(2):
+        with pytest.raises(_OwnError, match="too large") as caught:
+            call(X)
+        assert f"{__file__}:{line} in " in "".join(caught.value.__notes__)
+        assert "in fail" in str(caught.getrepr(style="short"))
+    assert not later
+    np.testing.assert_array_equal(tf.function(lambda x: x + 1)(X), X + 1)
+
+
+def test_a_step_whose_callback_takes_too_long_ends_at_its_deadline() -> None:
+    with BACKENDS["in_process"]() as backend:
+        config = tf.ConfigProto(operation_timeout_in_ms=400)
+        with tf.connect(backend.targets[0], config):
+            entered = threading.Event()
+            go_on = threading.Event()
+
+            def wait(x: Any) -> Any:
+                entered.set()
+                go_on.wait(30)
+                return x
+
+            @tf.function
+            def run(x: Any, waits: Any) -> Any:
+                y = jax.lax.cond(waits, lambda a: io_callback(wait, a, a), lambda a: a, x)
+                with tf.device(backend.devices[-1]):
+                    return y + 1
+
+            run(X, False)  # compiled
+            timer = threading.Timer(0.8, go_on.set)
+            timer.start()
+            with pytest.raises(tf.errors.DeadlineExceededError):
+                run(X, True)
+            assert entered.is_set()
+            timer.join()
+            np.testing.assert_array_equal(run(X, False), X + 1)
+
+
+def test_a_step_ends_when_its_client_closes_during_a_callback() -> None:
+    with BACKENDS["in_process"]() as backend:
+        connection = tf.connect(backend.targets[0])
+        with connection:
+
+            def close(x: Any) -> Any:
+                connection.close()
+                return x
+
+            @tf.function
+            def run(x: Any) -> Any:
+                y = io_callback(close, x, x)
+                with tf.device(backend.devices[-1]):
+                    return y + 1
+
+            with pytest.raises(tf.errors.CancelledError):
+                run(X)
+
+
+REFUSED: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "ref": ("new_ref", lambda x: jax.new_ref(x)[...]),
+    "check": ("check", lambda x: (checkify.check(x[0] > 0, "negative"), x)[1]),
+    "check in jit": ("jit", jax.jit(lambda x: (checkify.check(x[0] > 0, "negative"), x)[1])),
+}
+
+
+@pytest.mark.parametrize("backend", ["local"], indirect=True)
+@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.usefixtures("connection")
+def test_an_effect_that_a_graph_cannot_have_is_refused_at_its_line(
+    backend: Backend, name: str
+) -> None:
+    primitive, effect = REFUSED[name]
+
+    def run(x: Any) -> Any:
+        return effect(x)
+
+    with pytest.raises(NotImplementedError, match=f"'{primitive}' .*effect") as caught:
+        tf.function(run)(X)
+    assert f"{__file__}:" in str(caught.value)
+
+
+@pytest.mark.usefixtures("connection")
+def test_a_ref_that_stays_inside_of_a_compiled_function_is_none_of_its_effects(
+    backend: Backend,
+) -> None:
+    def add(x: Any) -> Any:
+        ref = jax.new_ref(x)
+        ref[...] += 1
+        return ref[...]
+
+    np.testing.assert_array_equal(tf.function(lambda x: jax.jit(add)(x) * 2)(X), (X + 1) * 2)
+
+
+# Graph code ---------------------------------------------------------------------------------------
+
+
+def test_in_graph_code_a_use_of_a_result_makes_the_effects_happen(backend: Backend) -> None:
+    seen: list[float] = []
+
+    def noting(x: Any) -> Any:
+        jax.debug.callback(lambda v: seen.append(float(v)), x[0])
+        return x + 1
+
+    graph = tf.Graph()
+    with graph.as_default(), backend.session(graph=graph) as session:
+        x = tf.placeholder(tf.float32, [2])
+        with tf.device(backend.devices[-1]):
+            called = tf.function(noting)(x)
+            branched = tf.lax.cond(x[0] > 0, noting, lambda a: a, x)
+            nothing = tf.function(lambda a: (noting(a), None)[1])(x)
+        for fetch, value, wanted in (
+            (called, 1, [1]),
+            (branched, 2, [2]),
+            (branched, -2, []),
+            (called + branched, 3, [3, 3]),
+            (x + 1, 4, []),
+            (nothing, 5, [5]),
+        ):
+            seen.clear()
+            session.run(fetch, {x: np.full(2, value, np.float32)})
+            assert seen == wanted
