@@ -31,6 +31,9 @@ Array = np.ndarray[Any, Any]
 # The blocks around it are forgotten, so that it goes to the task that the client is connected to.
 _ON_CPU = Request((None, DeviceSpec(type="CPU")), (None,))
 
+SOLVE = "custom_linear_solve"
+"""JAX's primitive whose bodies are not found by looking through its parameters."""
+
 _HONOURED = (*CALLBACKS, "ffi_call")
 """Names of JAX's primitives whose effects happen once each time their equation runs."""
 
@@ -151,9 +154,11 @@ def _is_calling(jaxpr: jex.Jaxpr) -> bool:
     return known
 
 
-def _bodies(eqn: jex.JaxprEqn) -> Iterable[jex.Jaxpr]:
+def _bodies(eqn: jex.JaxprEqn) -> list[jex.Jaxpr]:
+    if eqn.primitive.name == SOLVE:
+        return [eqn.params["jaxprs"].solve.jaxpr]
     program = program_of(eqn)
-    return jex.jaxprs_in_params(eqn.params) if program is None else [program.jaxpr]
+    return list(jex.jaxprs_in_params(eqn.params)) if program is None else [program.jaxpr]
 
 
 def as_operation(eqn: jex.JaxprEqn) -> jex.JaxprEqn:
@@ -218,7 +223,7 @@ def check_effects(eqn: jex.JaxprEqn) -> None:
         return
     others -= {effect for inner in _honoured_inside(eqn) for effect in inner.effects}
     # A mutable array that a compiled function makes and uses inside is no effect of a call of it.
-    if list(jex.jaxprs_in_params(eqn.params)):
+    if _bodies(eqn):
         others = {effect for effect in others if not internals.is_of_own_array(effect)}
     if others:
         raise NotImplementedError(
@@ -237,7 +242,7 @@ def has_effects(eqn: jex.JaxprEqn) -> bool:
 
 
 def _honoured_inside(eqn: jex.JaxprEqn) -> Iterator[jex.JaxprEqn]:
-    for body in jex.jaxprs_in_params(eqn.params):
+    for body in _bodies(eqn):
         for inner in body.eqns:
             if inner.primitive.name in _HONOURED:
                 yield inner

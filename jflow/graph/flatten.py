@@ -20,7 +20,7 @@ from typing import Any
 import jax.extend.core as jex
 
 from jflow.graph import branches, equations, internals, origin, request
-from jflow.graph.callbacks import as_operation, check_effects, has_callback, is_callback
+from jflow.graph.callbacks import SOLVE, as_operation, check_effects, has_callback, is_callback
 from jflow.graph.equations import Atom
 from jflow.graph.libraries import program_of
 from jflow.graph.primitives import ACCESSES, WRITES, VariableRef, WriteEffect, read_p, state_of
@@ -32,7 +32,11 @@ _CALLS = {
     "closed_call": "call_jaxpr",
     "eval_jaxpr": "call_jaxpr",  # since JAX 0.12
 }
-_RULES = {"custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr"}
+_RULES = {
+    "custom_jvp_call": "call_jaxpr",
+    "custom_vjp_call": "call_jaxpr",
+    "custom_vmap_call": "call",
+}
 _CHECKPOINTS = ("checkpoint", "remat2")
 
 WRITE_REFUSED = (
@@ -141,7 +145,7 @@ class _Flattener:
         if self._in_loop or not has_callback(eqn):
             return False
         name = eqn.primitive.name
-        if name in _RULES or program_of(eqn) is not None:
+        if name in _RULES or name == SOLVE or program_of(eqn) is not None:
             return not self._keep_rules
         return name in (*_CALLS, *_CHECKPOINTS, "cond")
 
@@ -156,6 +160,8 @@ class _Flattener:
         is_cut = self._is_cut(eqn)
         if not is_cut and not _is_nested(eqn):
             return self._append(eqn, args)
+        if name == SOLVE:
+            return self._solve(eqn.params, args)
         program = self._program(eqn)
         if program is not None:
             return self._open(program, args)
@@ -184,6 +190,13 @@ class _Flattener:
         consts = [jex.Var(var.aval) for var in body.jaxpr.constvars]
         self.consts.update(zip(consts, body.consts, strict=True))
         return equations.inline(body.jaxpr, consts, args, self.emit)
+
+    def _solve(self, params: dict[str, Any], args: list[Atom]) -> list[Atom]:
+        """Opens a `custom_linear_solve`: without its rule, all it does is to solve."""
+        lengths = params["const_lengths"]
+        first = lengths.matvec + lengths.vecmat
+        consts = args[first : first + lengths.solve]
+        return self._open(params["jaxprs"].solve, [*consts, *args[sum(lengths) :]])
 
     def _check_rule(self, eqn: jex.JaxprEqn) -> None:
         if self._keep_rules and _uses_state(eqn):

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from jflow.errors import UnimplementedError
 from jflow.graph import Operation, origin
-from jflow.graph.callbacks import callbacks_inside
+from jflow.graph.callbacks import callbacks_inside, has_callback
 
 
 def refuse_callbacks(ops: Iterable[Operation]) -> None:
@@ -16,8 +16,8 @@ def refuse_callbacks(ops: Iterable[Operation]) -> None:
       UnimplementedError: names the operation, the line of the call, and what to do instead.
     """
     for op in ops:
-        inner = next(callbacks_inside(op.eqn), None)
-        if inner is not None:
+        if has_callback(op.eqn):
+            inner = next(callbacks_inside(op.eqn))
             raise UnimplementedError(
                 f"{op.name!r} is a {op.type!r} with a {inner.primitive.name!r} in it (at "
                 f"{origin.line_of(inner)}); it is one XLA program on its server, which cannot call "

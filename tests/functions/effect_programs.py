@@ -60,6 +60,12 @@ def _jvp(note: Note) -> Callable[[Any], Any]:
     return ruled
 
 
+def _vmapped(note: Note) -> Callable[[Any], Any]:
+    ruled = jax.custom_batching.custom_vmap(_wave(note))
+    ruled.def_vmap(lambda _, __, x: (jnp.sum(x, 1), True))
+    return ruled
+
+
 def _branching(note: Note) -> Callable[[Any], Any]:
     """Notes before, between and after what it computes in branches, one inside another."""
 
@@ -160,6 +166,10 @@ DEBUGGING: dict[str, Program] = {
     "custom_jvp": lambda note, x: _jvp(note)(x),
     "grad of custom_jvp": lambda note, x: jax.grad(_jvp(note))(x),
     "grad of branches": lambda note, x: jax.grad(_branching(note))(x),
+    "custom_vmap": lambda note, x: _vmapped(note)(x),
+    "linear solve": lambda note, x: lax.custom_linear_solve(
+        lambda a: a * 2, x, lambda _, a: (note(a), a / 2)[1]
+    ),
     "branches of custom_jvp": lambda n, x: lax.cond(x[0] > 0, _jvp(n), jnp.sum, x),
 }
 """Programs that may note only by `jax.debug`: JAX refuses other effects there."""
