@@ -133,8 +133,9 @@ def callbacks_inside(eqn: jex.JaxprEqn) -> Iterator[jex.JaxprEqn]:
     for body in _bodies(eqn):
         for inner in body.eqns:
             if is_callback(inner):
-                yield inner
-            yield from callbacks_inside(inner)
+                yield origin.inside(inner, eqn)
+            elif has_callback(inner):
+                yield from callbacks_inside(origin.inside(inner, eqn))
 
 
 _CALLING: WeakKeyDictionary[jex.Jaxpr, bool] = WeakKeyDictionary()

@@ -118,15 +118,19 @@ class _Flattener:
     Args:
       keep_rules: see `flatten`.
       in_loop: whether it is the body of a loop, in which callbacks stay where they are.
+      outer: the equation that it is a body of.
 
     Attributes:
       eqns: the equations so far.
       consts: values of constants that came with opened calls.
     """
 
-    def __init__(self, keep_rules: bool, in_loop: bool = False) -> None:
+    def __init__(
+        self, keep_rules: bool, in_loop: bool = False, outer: jex.JaxprEqn | None = None
+    ) -> None:
         self._keep_rules = keep_rules
         self._in_loop = in_loop
+        self._outer = outer
         self.eqns: list[jex.JaxprEqn] = []
         self.consts: dict[jex.Var, Any] = {}
         self._read_so_far: set[VariableRef] = set()
@@ -151,6 +155,8 @@ class _Flattener:
 
     def emit(self, eqn: jex.JaxprEqn, args: list[Atom]) -> Sequence[Atom]:
         name = eqn.primitive.name
+        if self._outer is not None:
+            eqn = origin.inside(eqn, self._outer)
         if eqn.primitive in ACCESSES:
             self._note(eqn)
         if not self._in_loop:
@@ -160,11 +166,11 @@ class _Flattener:
         is_cut = self._is_cut(eqn)
         if not is_cut and not _is_nested(eqn):
             return self._append(eqn, args)
-        if name == SOLVE:
-            return self._solve(eqn.params, args)
+        if is_cut and name == SOLVE:
+            return self._solve(eqn, args)
         program = self._program(eqn)
         if program is not None:
-            return self._open(program, args)
+            return self._open(eqn, program, args)
         _refuse_writes(eqn)
         self._check_recomputed(eqn)
         if name in _CHECKPOINTS:
@@ -186,17 +192,20 @@ class _Flattener:
         self.eqns.append(eqn.replace(invars=args, outvars=outvars))
         return outvars
 
-    def _open(self, body: jex.ClosedJaxpr, args: list[Atom]) -> list[Atom]:
+    def _open(self, eqn: jex.JaxprEqn, body: jex.ClosedJaxpr, args: list[Atom]) -> list[Atom]:
         consts = [jex.Var(var.aval) for var in body.jaxpr.constvars]
         self.consts.update(zip(consts, body.consts, strict=True))
-        return equations.inline(body.jaxpr, consts, args, self.emit)
+        outer, self._outer = self._outer, eqn
+        outputs = equations.inline(body.jaxpr, consts, args, self.emit)
+        self._outer = outer
+        return outputs
 
-    def _solve(self, params: dict[str, Any], args: list[Atom]) -> list[Atom]:
+    def _solve(self, eqn: jex.JaxprEqn, args: list[Atom]) -> list[Atom]:
         """Opens a `custom_linear_solve`: without its rule, all it does is to solve."""
-        lengths = params["const_lengths"]
+        lengths = eqn.params["const_lengths"]
         first = lengths.matvec + lengths.vecmat
         consts = args[first : first + lengths.solve]
-        return self._open(params["jaxprs"].solve, [*consts, *args[sum(lengths) :]])
+        return self._open(eqn, eqn.params["jaxprs"].solve, [*consts, *args[sum(lengths) :]])
 
     def _check_rule(self, eqn: jex.JaxprEqn) -> None:
         if self._keep_rules and _uses_state(eqn):
@@ -209,7 +218,7 @@ class _Flattener:
     def _checkpoint(self, eqn: jex.JaxprEqn, args: list[Atom], is_cut: bool) -> Sequence[Atom]:
         if is_cut or len(_asked(eqn)) > 1:
             # What to recompute is a matter of one device; the memory saved is not worth an error.
-            return self._open(jex.ClosedJaxpr(eqn.params["jaxpr"], []), args)
+            return self._open(eqn, jex.ClosedJaxpr(eqn.params["jaxpr"], []), args)
         return self._control_flow(eqn, args)
 
     def _note(self, eqn: jex.JaxprEqn) -> None:
@@ -248,7 +257,8 @@ class _Flattener:
             eqn = eqn.replace(params=params)
         if is_cut:
             flat = [
-                flatten(branch, keep_rules=self._keep_rules) for branch in eqn.params["branches"]
+                _run(_Flattener(self._keep_rules, outer=eqn), branch)
+                for branch in eqn.params["branches"]
             ]
             return branches.cut(eqn, args, flat, self.consts, self._piece)
         return self._append(_on_one_device(eqn), args)

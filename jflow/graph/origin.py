@@ -50,6 +50,18 @@ def place_of(eqn: jex.JaxprEqn) -> Place | None:
     return None
 
 
+def inside(eqn: jex.JaxprEqn, outer: jex.JaxprEqn) -> jex.JaxprEqn:
+    """An equation of a body of `outer`, with the place of `outer` if it has none of its own.
+
+    Inside of a body JAX keeps only the frames from the body on, which may be a library's alone.
+    """
+    if place_of(eqn) is not None:
+        return eqn
+    source = eqn.source_info.replace(traceback=outer.source_info.traceback)
+    placed: jex.JaxprEqn = eqn.replace(source_info=source)
+    return placed
+
+
 def line_of(eqn: jex.JaxprEqn) -> str:
     """As `place_of`, in words."""
     return describe(place_of(eqn))
