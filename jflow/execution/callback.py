@@ -14,6 +14,8 @@ from jflow.graph import NUMBERS, Array
 from jflow.graph.callbacks import Callback
 from jflow.plan import Call
 
+_MAX = 2**32 - 1
+
 
 @dataclass(frozen=True)
 class BoundCallback:
@@ -72,7 +74,7 @@ def bound_callback(step: Call, attributes: dict[str, Any]) -> BoundCallback:
         is_conditional = attributes["is_conditional"]
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidArgumentError(f"attributes of a callback: {error!r}") from None
-    fits = isinstance(number, int) and isinstance(is_conditional, bool)
+    fits = isinstance(is_conditional, bool) and isinstance(number, int) and 0 <= number <= _MAX
     if not fits or len(read) != len(step.outputs) or is_conditional > len(step.inputs):
         raise InvalidArgumentError(f"no callback has these attributes and slots: {step}")
     return BoundCallback(step, number, read, is_conditional)
