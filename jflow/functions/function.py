@@ -76,7 +76,8 @@ class Function:
         Raises:
           TypeError: if an argument is neither an array, tensor or variable nor static.
           NotImplementedError: if a variable is written in a loop or a branch.
-          OpError: as `Session.run`.
+          OpError: as `Session.run`; UnimplementedError if a loop on a cluster calls Python.
+          Exception: what a callback raises.
         """
         if internals.is_tracing():
             return _read(self._fun(*map(_static, args), **kwargs))
@@ -261,9 +262,10 @@ def function(
     graph tensors, or using a graph's variables, it becomes part of that graph.
 
     Args:
-      fun: takes and returns pytrees of arrays. May use everything of JAX, with two exceptions:
-        variables are not written in loops, branches and `jax.checkpoint`, and what is in a loop
-        or branch runs on one device.
+      fun: takes and returns pytrees of arrays. May use everything of JAX, with these exceptions:
+        variables are not written in loops, branches and `jax.checkpoint`; what is in a loop or
+        branch runs on one device; on a cluster a loop calls no Python (`jax.debug.print` and its
+        like).
       static_argnums, static_argnames: arguments that are settings; they must be hashable.
 
     Returns:

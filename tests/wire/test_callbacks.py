@@ -199,7 +199,13 @@ def test_a_client_that_goes_ends_the_steps_that_wait_for_its_functions(server, h
 
     host.script["run"] = run
     client = MasterClient(server.address, PATIENCE_S)
-    client.start(1, [], None, [lambda _: (entered.set(), ended.wait(PATIENCE_S)) and []])
+
+    def wait(_):
+        entered.set()
+        ended.wait(PATIENCE_S)
+        return []
+
+    client.start(1, [], None, [wait])
     assert entered.wait(PATIENCE_S)
     client.close()
     assert ended.wait(PATIENCE_S)
