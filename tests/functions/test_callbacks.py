@@ -15,6 +15,7 @@ import pytest
 from jax.experimental import checkify, io_callback
 
 import jflow as tf
+from jflow.session.local import LocalBackend
 from tests.clusters import BACKENDS, Backend
 from tests.functions.effect_programs import DEBUGGING, IN_ORDER, LOOPS, UNORDERED
 
@@ -94,7 +95,17 @@ def _loops() -> Any:
     return {**around, "after": (IN_ORDER["plain"], _with_io), **io}
 
 
-@pytest.mark.parametrize("where", ["nowhere", "last"])
+@pytest.mark.parametrize(
+    ("backend", "where"),
+    [
+        ("local", "nowhere"),
+        ("local", "last"),
+        ("in_process", "last"),
+        ("processes", "nowhere"),
+        ("processes", "last"),
+    ],
+    indirect=["backend"],
+)
 @pytest.mark.usefixtures("connection")
 def test_effects_are_counted_as_under_jit(backend: Backend, where: str) -> None:
     log: Log = {}
@@ -168,6 +179,7 @@ def test_a_callback_in_a_loop_is_refused_on_a_cluster_at_its_line(
 # What callbacks are given and give ----------------------------------------------------------------
 
 
+@pytest.mark.parametrize("backend", ["local", "processes"], indirect=True)
 @pytest.mark.usefixtures("connection")
 def test_operands_and_results_are_as_under_jit(backend: Backend) -> None:
     seen: list[Any] = []
@@ -195,6 +207,7 @@ def test_operands_and_results_are_as_under_jit(backend: Backend) -> None:
     jax.tree.map(np.testing.assert_array_equal, found, wanted)
 
 
+@pytest.mark.parametrize("backend", ["local", "processes"], indirect=True)
 @pytest.mark.usefixtures("connection")
 def test_a_pure_callback_that_nothing_uses_is_not_called(backend: Backend) -> None:
     called: list[int] = []
@@ -213,6 +226,7 @@ def test_a_pure_callback_that_nothing_uses_is_not_called(backend: Backend) -> No
     assert not called
 
 
+@pytest.mark.parametrize("backend", ["local", "processes"], indirect=True)
 @pytest.mark.usefixtures("connection")
 def test_a_result_of_another_kind_than_declared_is_refused(backend: Backend) -> None:
     def give(x: Any) -> Any:
@@ -227,6 +241,7 @@ def test_a_result_of_another_kind_than_declared_is_refused(backend: Backend) -> 
     assert f"{__file__}:{line} in " in str(caught.value)
 
 
+@pytest.mark.parametrize("backend", ["local", "processes"], indirect=True)
 @pytest.mark.usefixtures("connection")
 def test_a_callback_may_run_functions_itself(backend: Backend) -> None:
     double = tf.function(lambda x: x * 2)
@@ -237,6 +252,48 @@ def test_a_callback_may_run_functions_itself(backend: Backend) -> None:
         return y + 1
 
     np.testing.assert_array_equal(run(X), X * 2 + 1)
+
+
+@pytest.mark.parametrize("backend", ["local", "processes"], indirect=True)
+@pytest.mark.usefixtures("connection")
+def test_values_of_every_kind_pass_by_a_callback_in_a_branch(backend: Backend) -> None:
+    seen: list[float] = []
+
+    def taken(x: Any) -> Any:
+        key = jax.random.key(7)
+        small, flag, half = x.astype(jnp.int4), x > 1, x.astype(jnp.bfloat16)
+        jax.debug.callback(lambda v: seen.append(float(v)), x[0])
+        noise = jax.random.uniform(key, (3,))
+        return jnp.where(flag, small.astype(jnp.float32), half.astype(jnp.float32)) + noise
+
+    def run(x: Any, index: Any) -> Any:
+        return jax.lax.switch(index, [taken, lambda a: a, lambda a: taken(a + 1)], x)
+
+    x, call = jnp.float32([0.5, 1.5, 2.5]), tf.function(run)
+    for index in range(3):
+        np.testing.assert_array_equal(call(x, index), jax.jit(run)(x, index))
+        jax.effects_barrier()
+    assert seen == [0.5, 0.5, 1.5, 1.5]
+
+
+def test_what_waits_for_no_callback_stays_one_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    lowered: list[Any] = []
+    lower = LocalBackend.lower
+    monkeypatch.setattr(
+        LocalBackend, "lower", lambda self, seg: (lowered.append(seg), lower(self, seg))[1]
+    )
+    seen: list[float] = []
+
+    def run(x: Any) -> Any:
+        for _ in range(3):
+            x = jnp.sin(x)
+            jax.debug.callback(lambda v: seen.append(float(v[0])), x)
+        return x * 2
+
+    with tf.connect():
+        tf.function(run)(X)
+    assert len(seen) == 3
+    assert len(lowered) == 1
 
 
 # What goes wrong ----------------------------------------------------------------------------------
@@ -342,6 +399,7 @@ def test_an_effect_that_a_graph_cannot_have_is_refused_at_its_line(
     assert f"{__file__}:" in str(caught.value)
 
 
+@pytest.mark.parametrize("backend", ["local", "processes"], indirect=True)
 @pytest.mark.usefixtures("connection")
 def test_a_ref_that_stays_inside_of_a_compiled_function_is_none_of_its_effects(
     backend: Backend,
@@ -382,3 +440,37 @@ def test_in_graph_code_a_use_of_a_result_makes_the_effects_happen(backend: Backe
             seen.clear()
             session.run(fetch, {x: np.full(2, value, np.float32)})
             assert seen == wanted
+
+
+def _ruled(write: Callable[[Any], None]) -> Callable[[Any], Any]:
+    @jax.custom_jvp
+    def ruled(x: Any) -> Any:
+        jax.debug.callback(write, x[0])
+        return x * 2
+
+    ruled.defjvp(lambda primals, tangents: (ruled(*primals), tangents[0] * 5))
+    return ruled
+
+
+def test_in_graph_code_a_derivative_rule_with_a_callback_still_counts() -> None:
+    seen: list[float] = []
+    with tf.Graph().as_default(), tf.Session() as session:
+        x = tf.placeholder(tf.float32, [2])
+        y = tf.function(_ruled(lambda v: seen.append(float(v))))(x)
+        (slope,) = tf.gradients(y, [x])
+        np.testing.assert_array_equal(session.run(slope, {x: [1, 2]}), [5, 5])
+        seen.clear()
+        np.testing.assert_array_equal(session.run(y, {x: [3, 4]}), [6, 8])
+        jax.effects_barrier()
+        assert seen == [3]
+
+
+@pytest.mark.parametrize("backend", ["in_process"], indirect=True)
+def test_in_graph_code_a_derivative_rule_with_a_callback_is_refused_on_a_cluster(
+    backend: Backend,
+) -> None:
+    graph = tf.Graph()
+    with graph.as_default(), backend.session(graph=graph) as session:
+        y = tf.function(_ruled(lambda _: None))(tf.constant([1.0, 2.0]))
+        with pytest.raises(tf.errors.UnimplementedError, match=r"in _ruled\.<locals>\.ruled"):
+            session.run(y)
