@@ -219,6 +219,8 @@ def check_effects(eqn: jex.JaxprEqn) -> None:
       NotImplementedError: if it has an effect that is neither a write to a variable or resource
         nor that of a callback.
     """
+    if not eqn.effects:
+        return
     others = {effect for effect in eqn.effects if not isinstance(effect, WriteEffect)}
     if not others or eqn.primitive.name in _HONOURED:
         return
@@ -236,7 +238,7 @@ def check_effects(eqn: jex.JaxprEqn) -> None:
 
 def has_effects(eqn: jex.JaxprEqn) -> bool:
     """Whether an equation has effects in JAX's sense, those on variables and resources excepted."""
-    return any(
+    return bool(eqn.effects) and any(
         not isinstance(effect, WriteEffect) and not internals.is_of_own_array(effect)
         for effect in eqn.effects
     )
