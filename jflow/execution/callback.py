@@ -87,7 +87,7 @@ def called_here(bound: BoundCallback, callback: Callback) -> Callable[..., Seque
         operands = bound.taken(inputs)
         if operands is None:
             return bound.zeros()
-        if callback.has_effects:
+        if callback.effects:
             # Loops before it may still run, with callbacks of their own that come first.
             jax.effects_barrier()
         return callback(operands)

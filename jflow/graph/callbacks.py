@@ -12,12 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 from weakref import WeakKeyDictionary
 
 import jax
 import jax.extend.core as jex
 import numpy as np
+from jax.interpreters import ad
 
 from jflow.cluster import DeviceSpec
 from jflow.graph import internals, origin, request
@@ -32,7 +33,7 @@ Array = np.ndarray[Any, Any]
 _ON_CPU = Request((None, DeviceSpec(type="CPU")), (None,))
 
 SOLVE = "custom_linear_solve"
-"""JAX's primitive whose bodies are not found by looking through its parameters."""
+"""JAX's primitive of whose bodies only the one that solves runs; the others are for derivatives."""
 
 _HONOURED = (*CALLBACKS, "ffi_call")
 """Names of JAX's primitives whose effects happen once each time their equation runs."""
@@ -46,7 +47,7 @@ class Callback:
       name: of the primitive and of the user's function, for messages.
       call: takes and gives JAX arrays in a flat order.
       in_avals, out_avals: abstract values of its operands and results.
-      has_effects: whether it must run although nothing uses its results.
+      effects: those of the equation; without one it runs only if something uses its results.
       line: the user's line that calls it.
       literals: the operands that are literals of the equation, by their position.
     """
@@ -55,7 +56,7 @@ class Callback:
     call: Callable[..., Sequence[Any]]
     in_avals: tuple[Any, ...]
     out_avals: tuple[Any, ...]
-    has_effects: bool
+    effects: jex.Effects
     line: str
     literals: Mapping[int, Any] = field(default_factory=dict)
 
@@ -176,7 +177,7 @@ def as_operation(eqn: jex.JaxprEqn) -> jex.JaxprEqn:
         function,
         tuple(var.aval for var in eqn.invars),
         tuple(var.aval for var in eqn.outvars),
-        bool(eqn.effects),
+        eqn.effects,
         origin.line_of(eqn),
     )
     params = {"callback": callback, "is_conditional": False}
@@ -254,3 +255,22 @@ def _honoured_inside(eqn: jex.JaxprEqn) -> Iterator[jex.JaxprEqn]:
 
 def _described(effect: Any) -> str:
     return type(effect).__name__
+
+
+# In graph code the equations between two tensors are traced once more for a derivative.
+
+
+def _abstract(*_: Any, callback: Callback, **__: Any) -> tuple[tuple[Any, ...], jex.Effects]:
+    return callback.out_avals, callback.effects
+
+
+def _refuse_derivative(*_: Any, callback: Callback, **__: Any) -> NoReturn:
+    raise ValueError(
+        f"{callback} has no derivative; give what calls it a rule with jax.custom_jvp, or use "
+        "jax.lax.stop_gradient on its operands"
+    )
+
+
+for _primitive in CALLBACKS.values():
+    _primitive.def_effectful_abstract_eval(_abstract)
+    ad.primitive_jvps[_primitive] = _refuse_derivative

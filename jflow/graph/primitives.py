@@ -169,7 +169,7 @@ EFFECTS = WRITES | {check_p}
 ACCESSES = EFFECTS | {read_p}
 """The primitives that need a variable's value to be where they run."""
 
-SOURCES = ACCESSES | {placeholder_p, constant_p, host_p} | _CALLBACKS
+SOURCES = ACCESSES | {placeholder_p, constant_p, host_p}
 """The primitives through which no gradient flows."""
 
 

@@ -492,6 +492,8 @@ def test_in_graph_code_a_derivative_rule_with_a_callback_still_counts() -> None:
         y = tf.function(_ruled(lambda v: seen.append(float(v))))(x)
         (slope,) = tf.gradients(y, [x])
         np.testing.assert_array_equal(session.run(slope, {x: [1, 2]}), [5, 5])
+        jax.effects_barrier()
+        assert seen == [1]
         seen.clear()
         np.testing.assert_array_equal(session.run(y, {x: [3, 4]}), [6, 8])
         jax.effects_barrier()
@@ -507,3 +509,36 @@ def test_in_graph_code_a_derivative_rule_with_a_callback_is_refused_on_a_cluster
         y = tf.function(_ruled(lambda _: None))(tf.constant([1.0, 2.0]))
         with pytest.raises(tf.errors.UnimplementedError, match=r"in _ruled\.<locals>\.ruled"):
             session.run(y)
+
+
+def test_in_graph_code_a_callback_has_no_derivative() -> None:
+    def call(x: Any) -> Any:
+        return io_callback(np.sin, x, x) * 2
+
+    with tf.Graph().as_default():
+        x = tf.placeholder(tf.float32, [2])
+        y = tf.function(call)(x)
+        line = call.__code__.co_firstlineno + 1
+        with pytest.raises(ValueError, match=r"jax\.custom_jvp") as caught:
+            tf.gradients(y, [x])
+        assert f"{__file__}:{line} in " in str(caught.value)
+
+
+def test_in_graph_code_a_derivative_goes_around_what_a_callback_makes_of_integers() -> None:
+    seen: list[int] = []
+
+    def count(n: Any) -> Any:
+        seen.append(int(n))
+        return np.float32(n)
+
+    def call(x: Any) -> Any:
+        n = jnp.sum(x > 0).astype(jnp.int32)
+        return x * io_callback(count, jax.ShapeDtypeStruct((), jnp.float32), n)
+
+    with tf.Graph().as_default(), tf.Session() as session:
+        x = tf.placeholder(tf.float32, [2])
+        y = tf.function(call)(x)
+        (slope,) = tf.gradients(y, [x])
+        found = session.run([y, slope], {x: [3, 4]})
+        np.testing.assert_array_equal(found, [[6, 8], [2, 2]])
+        assert seen == [2]
