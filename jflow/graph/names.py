@@ -1,4 +1,4 @@
-"""Unique names of the operations of a graph."""
+"""The names of a graph's operations."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ _NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\-/\\]*")
 
 
 class Names:
-    """The names that are taken, which do not differ in case alone. Its graph's lock guards it."""
+    """The names that are taken in a graph; upper and lower case are the same."""
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
 
     def unique(self, name: str) -> str:
-        """Takes `name`, with `_1`, `_2`, … when it is taken.
+        """Takes a name, with `_1`, `_2`, … when it is taken already.
 
         Raises:
           ValueError: if it is not a valid name.
