@@ -91,15 +91,13 @@ def _with_jit(loops: bool) -> tuple[Any, Log]:
 
 def _loops() -> Any:
     ordered = {f"{name}, debug": (program, _with_debug) for name, program in LOOPS.items()}
-    io = {f"{name}, io": (program, _with_io) for name, program in LOOPS.items()}
     around = {"before": (IN_ORDER["plain"], _with_debug), **ordered}
-    return {**around, "after": (IN_ORDER["plain"], _with_io), **io}
+    return {**around, "scan, io": (LOOPS["scan"], _with_io), "after": (IN_ORDER["plain"], _with_io)}
 
 
 @pytest.mark.parametrize(
     ("backend", "where"),
     [
-        ("local", "nowhere"),
         ("local", "last"),
         ("in_process", "last"),
         ("processes", "nowhere"),
