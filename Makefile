@@ -5,7 +5,7 @@ BIN = $(VENV)/bin
 TESTS ?= tests
 MATRIX ?= python3.11 python3.13
 
-.PHONY: demo test test-matrix lint check chaos format protos bench clean help
+.PHONY: demo test test-libraries test-matrix lint check chaos format protos bench clean help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -27,6 +27,9 @@ check: $(VENV)/.dev ## the tests
 
 chaos: $(VENV)/.dev ## two minutes of killed producers and consumers
 	$(BIN)/python -m tests.chaos
+
+test-libraries: $(VENV)/.libraries ## libraries on JAX that jflow does not depend on, in an environment of their own
+	$(VENV)/libraries/bin/python -m pytest tests/libraries
 
 test-matrix: $(MATRIX:%=test-on-%) ## the tests on the oldest and the newest Python, each with its newest JAX
 
@@ -75,6 +78,12 @@ $(VENV)/.reverb: | $(VENV)/bin/python
 	-python3.11 -m venv $(VENV)/reverb && \
 	$(VENV)/reverb/bin/python -m pip install --quiet --disable-pip-version-check \
 	  dm-reverb==0.14.0 'tensorflow-cpu==2.14.*' 'numpy<2' && touch $@
+
+# Libraries that only these tests need, and that may hold back what everything else is tested with.
+$(VENV)/.libraries: pyproject.toml | $(VENV)/bin/python
+	$(PYTHON) -m venv $(VENV)/libraries
+	$(VENV)/libraries/bin/python -m pip install --quiet --disable-pip-version-check -e '.[libraries]'
+	touch $@
 
 # The generator is old, so that its code runs on old and new protobuf; it lives apart because it
 # would hold back the protobuf that everything else is tested with.

@@ -6,7 +6,7 @@ import inspect
 import json
 import math
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeGuard
@@ -15,10 +15,12 @@ import jax
 import numpy as np
 
 from jflow.errors import InvalidArgumentError
+from jflow.execution.callback import BoundCallback, bound_callback, called_here
 from jflow.execution.functions import HostFunction, host_function, host_operation
 from jflow.execution.waiting import Operation
+from jflow.graph.callbacks import Callback
 from jflow.lowering import Executable, is_bounded
-from jflow.plan import Call, Plan, Program, ResourceSpec, Run, Step, VariableSpec
+from jflow.plan import CALLBACK, Call, Plan, Program, ResourceSpec, Run, Step, VariableSpec
 from jflow.resources import VariablePlace
 
 _PACES: weakref.WeakKeyDictionary[Executable, Pace] = weakref.WeakKeyDictionary()
@@ -110,7 +112,7 @@ class BoundOperation:
         return self.resources[0].kind == "reader"
 
 
-BoundStep = Step | BoundRun | BoundCall | BoundOperation
+BoundStep = Step | BoundRun | BoundCall | BoundOperation | BoundCallback
 
 
 @dataclass(frozen=True)
@@ -133,11 +135,15 @@ class BoundPlan:
     def keeps_feeds(self) -> bool:
         """Whether what it is fed may be looked at when its last step has been taken.
 
-        An update of variables may go on then, and a queue keeps what it is given.
+        An update of variables may go on then, and a queue or a callback keeps what it is given.
         """
-        return bool(self.plan.resources) or any(
-            isinstance(step, Run) and step.writes for step in self.plan.steps
-        )
+        return bool(self.plan.resources) or any(map(_keeps_inputs, self.plan.steps))
+
+
+def _keeps_inputs(step: Step) -> bool:
+    if isinstance(step, Call):
+        return step.function == CALLBACK
+    return isinstance(step, Run) and bool(step.writes)
 
 
 def bind(
@@ -145,6 +151,7 @@ def bind(
     device: jax.Device,
     executable: Callable[[Program], Executable],
     constant: Callable[[str], Any],
+    callbacks: Sequence[Callback] | None = None,
 ) -> BoundPlan:
     """Looks up what a plan names.
 
@@ -153,6 +160,7 @@ def bind(
       device: where.
       executable: compiles a program, or finds it compiled.
       constant: finds a constant by its digest, on the device unless it is a host tensor.
+      callbacks: the functions of the client by number, if this is its own process.
 
     Raises:
       InvalidArgumentError: if the plan calls what does not exist, or not as it can be called.
@@ -166,7 +174,8 @@ def bind(
         if _is_constant(step):
             slots[step.outputs[0]] = np.asarray(constant(step.constants[0]))
         elif isinstance(step, Call):
-            yield _bound_call(step, plan, tuple(constant(digest) for digest in step.constants))
+            constants = tuple(constant(digest) for digest in step.constants)
+            yield _bound_call(step, plan, constants, callbacks)
         elif not isinstance(step, Run):
             yield step
         elif step.program is None:
@@ -202,13 +211,23 @@ def _is_constant(step: Step) -> TypeGuard[Call]:
     return len(step.outputs) == len(step.constants) == 1
 
 
-def _bound_call(step: Call, plan: Plan, constants: tuple[Any, ...]) -> BoundStep:
+def _bound_call(
+    step: Call,
+    plan: Plan,
+    constants: tuple[Any, ...],
+    callbacks: Sequence[Callback] | None,
+) -> BoundStep:
     try:
         attributes = json.loads(step.attributes)
     except ValueError as error:
         raise InvalidArgumentError(f"attributes of {step.function!r}: {error}") from None
     if not isinstance(attributes, dict):
         raise InvalidArgumentError(f"attributes of {step.function!r} are no JSON object")
+    if step.function == CALLBACK:
+        bound = bound_callback(step, attributes)
+        if callbacks is None:
+            return bound
+        return BoundCall(step, called_here(bound, callbacks[bound.number]), (), {}, Pace())
     function = None if step.resources else host_function(step.function)
     if function is not None:
         _check_arguments(step, function, (*step.inputs, *constants), attributes)

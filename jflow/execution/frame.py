@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any
 
 import jax
@@ -15,7 +15,7 @@ from jflow.execution.loan import lent
 from jflow.execution.variables import DEVICES, QUEUED_S, Computed, VariableAccess
 from jflow.execution.waiting import Wanted, settled
 from jflow.graph import is_host
-from jflow.plan import Slot
+from jflow.plan import Call, Slot
 from jflow.resources import Lease, Store
 
 COPIED_BYTES = 4096
@@ -105,14 +105,13 @@ class Frame:
 
     def call(self, bound: BoundCall) -> None:
         """Calls a function of the host. Raises OpError as that does."""
-        inputs = [self._argument(slot) for slot in bound.step.inputs]
+        inputs = self.arguments(bound.step)
         try:
             results = bound.function(*inputs, *bound.constants, **bound.attributes)
         except OpError as error:
             error.op = error.op or bound.step.op
             raise
-        for slot, value in zip(bound.step.outputs, results, strict=True):
-            self._slots[slot] = value
+        self.fill(bound.step, results)
 
     def perform(self, bound: BoundOperation) -> Generator[Wanted, None, None]:
         """Performs an operation on resources; yields what it has to wait for.
@@ -120,7 +119,7 @@ class Frame:
         Raises:
           OpError: as the operation does.
         """
-        inputs = [self._argument(slot) for slot in bound.step.inputs]
+        inputs = self.arguments(bound.step)
         try:
             held = [self._store.resources.get(self._plan.device, spec) for spec in bound.resources]
             values = [*inputs, *bound.constants]
@@ -128,7 +127,15 @@ class Frame:
         except OpError as error:
             error.op = error.op or bound.step.op
             raise
-        for slot, value in zip(bound.step.outputs, results, strict=True):
+        self.fill(bound.step, results)
+
+    def arguments(self, step: Call) -> list[np.ndarray[Any, Any]]:
+        """The inputs of a call."""
+        return [self._argument(slot) for slot in step.inputs]
+
+    def fill(self, step: Call, results: Sequence[Any]) -> None:
+        """Keeps the results of a call."""
+        for slot, value in zip(step.outputs, results, strict=True):
             self._slots[slot] = value
 
     def _argument(self, slot: Slot) -> np.ndarray[Any, Any]:

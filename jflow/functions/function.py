@@ -30,7 +30,7 @@ from jflow.graph.internals import ConcreteArray
 from jflow.graph.primitives import state_of
 from jflow.graph.tracebacks import boundary, hide_frames
 from jflow.graph.tracing import Static
-from jflow.ops import Variable, group, identity
+from jflow.ops import Variable, group
 
 P = ParamSpec("P")
 Rest = ParamSpec("Rest")
@@ -87,7 +87,8 @@ class Function(Generic[P, R_co]):
         Raises:
           TypeError: if an argument is neither an array, tensor or variable nor static.
           NotImplementedError: if a variable is written in a loop or a branch.
-          OpError: as `Session.run`.
+          OpError: as `Session.run`; UnimplementedError if a loop on a cluster calls Python.
+          Exception: what a callback raises.
         """
         try:
             if internals.is_tracing():
@@ -248,8 +249,7 @@ class Function(Generic[P, R_co]):
             args = [graph.as_tensor(leaf) for leaf in _dynamic(leaves)]
             outputs, effects = insert(graph, traced.jaxpr, args)
             if effects:
-                with graph.scopes.replaced(control_inputs=(*graph.scopes.control_inputs, *effects)):
-                    outputs = [identity(tensor) for tensor in outputs]
+                outputs = graph.after(effects, outputs)
                 if not outputs:
                     return group(*effects, name="done")
         return jax.tree.unflatten(traced.out_tree, outputs)
@@ -326,9 +326,10 @@ def function(
     graph tensors, or using a graph's variables, it becomes part of that graph.
 
     Args:
-      fun: takes and returns pytrees of arrays. May use everything of JAX, with two exceptions:
-        variables are not written in loops, branches and `jax.checkpoint`, and what is in a loop
-        or branch runs on one device.
+      fun: takes and returns pytrees of arrays. May use everything of JAX, with these exceptions:
+        variables are not written in loops, branches and `jax.checkpoint`; what is in a loop or
+        branch runs on one device; on a cluster a loop calls no Python (`jax.debug.print` and its
+        like).
       static_argnums, static_argnames: arguments that are settings; they must be hashable.
 
     Returns:

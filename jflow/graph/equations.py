@@ -28,7 +28,8 @@ def close(
     names = tuple(f"arg{i}" for i in range(len(invars)))
     results = tuple(f"result{i}" for i in range(len(outvars)))
     debug = jex.DebugInfo("jflow", "segment", names, results)
-    jaxpr = jex.Jaxpr(list(consts), invars, outvars, eqns, jex.no_effects, debug)
+    effects = frozenset(effect for eqn in eqns for effect in eqn.effects)
+    jaxpr = jex.Jaxpr(list(consts), invars, outvars, eqns, effects, debug)
     return jex.ClosedJaxpr(jaxpr, list(consts.values()))
 
 

@@ -1,13 +1,15 @@
-"""Brings to the top level of a traced function what a graph has to see: state and devices.
+"""Brings to the top level of a traced function what a graph has to see: state, devices, effects.
 
 JAX nests programs: a `jit` inside a function, the body of a loop, a branch. An operation of a graph
 runs on one device and is pure unless it is one of jflow's own, so
 
-* a call (`jit`, a custom derivative rule) is replaced by its equations if they use a variable or
-  ask for another device than the call does;
+* a call (`jit`, a custom derivative rule) is replaced by its equations if they use a variable, call
+  a Python function, or ask for another device than the call does;
 * a variable that a loop, branch or `jax.checkpoint` reads is read once outside and passed in;
 * a loop or branch whose body asks for a device goes there as a whole;
-* a write in there, which JAX itself refuses in most cases, is refused.
+* a write in there, which JAX itself refuses in most cases, is refused;
+* a callback becomes an operation (`callbacks.py`), also out of a checkpoint or a branch, which is
+  cut around it (`branches.py`); in the body of a loop it stays part of the loop.
 """
 
 from __future__ import annotations
@@ -17,8 +19,10 @@ from typing import Any
 
 import jax.extend.core as jex
 
-from jflow.graph import equations, internals, origin, request
+from jflow.graph import branches, equations, internals, origin, request
+from jflow.graph.callbacks import SOLVE, as_operation, check_effects, has_callback, is_callback
 from jflow.graph.equations import Atom
+from jflow.graph.libraries import program_of
 from jflow.graph.primitives import ACCESSES, WRITES, VariableRef, WriteEffect, read_p, state_of
 from jflow.graph.request import Request
 
@@ -28,7 +32,11 @@ _CALLS = {
     "closed_call": "call_jaxpr",
     "eval_jaxpr": "call_jaxpr",  # since JAX 0.12
 }
-_RULES = {"custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr"}
+_RULES = {
+    "custom_jvp_call": "call_jaxpr",
+    "custom_vjp_call": "call_jaxpr",
+    "custom_vmap_call": "call",
+}
 _CHECKPOINTS = ("checkpoint", "remat2")
 
 WRITE_REFUSED = (
@@ -38,19 +46,23 @@ WRITE_REFUSED = (
 
 
 def flatten(closed: jex.ClosedJaxpr, *, keep_rules: bool = False) -> jex.ClosedJaxpr:
-    """The same program with every access to a variable at its top level.
+    """The same program with every access to a variable, and every callback, at its top level.
 
     Args:
       closed: what `jax.make_jaxpr` gave.
       keep_rules: whether custom derivative rules still count, so that a call with one must stay.
 
     Raises:
-      NotImplementedError: if a variable is used, or a device is asked for, where that cannot work.
+      NotImplementedError: if a variable is used, or a device is asked for, where that cannot work,
+        or if an equation has effects that cannot be kept.
     """
-    if not any(map(_is_nested, closed.eqns)):
+    return _run(_Flattener(keep_rules), closed)
+
+
+def _run(flat: _Flattener, closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
+    if not any(map(flat.changes, closed.eqns)):
         return closed
     jaxpr = closed.jaxpr
-    flat = _Flattener(keep_rules)
     outputs = equations.inline(jaxpr, jaxpr.constvars, jaxpr.invars, flat.emit)
     consts = dict(zip(jaxpr.constvars, closed.consts, strict=True))
     return equations.close(jaxpr.invars, outputs, flat.eqns, consts | flat.consts)
@@ -103,44 +115,97 @@ def _asked_by_bodies(eqn: jex.JaxprEqn) -> list[Request]:
 class _Flattener:
     """The equations of the flat program, as they are made.
 
+    Args:
+      keep_rules: see `flatten`.
+      in_loop: whether it is the body of a loop, in which callbacks stay where they are.
+      outer: the equation that it is a body of.
+
     Attributes:
       eqns: the equations so far.
       consts: values of constants that came with opened calls.
     """
 
-    def __init__(self, keep_rules: bool) -> None:
+    def __init__(
+        self, keep_rules: bool, in_loop: bool = False, outer: jex.JaxprEqn | None = None
+    ) -> None:
         self._keep_rules = keep_rules
+        self._in_loop = in_loop
+        self._outer = outer
         self.eqns: list[jex.JaxprEqn] = []
         self.consts: dict[jex.Var, Any] = {}
         self._read_so_far: set[VariableRef] = set()
         self._written_since: dict[VariableRef, str] = {}
 
+    def changes(self, eqn: jex.JaxprEqn) -> bool:
+        """Whether anything has to be done about an equation."""
+        if not self._in_loop:
+            check_effects(eqn)
+            if is_callback(eqn) or self._is_cut(eqn):
+                return True
+        return _is_nested(eqn)
+
+    def _is_cut(self, eqn: jex.JaxprEqn) -> bool:
+        """Whether an equation must be opened for the sake of a callback in it."""
+        if self._in_loop or not has_callback(eqn):
+            return False
+        name = eqn.primitive.name
+        if name in _RULES or name == SOLVE or program_of(eqn) is not None:
+            return not self._keep_rules
+        return name in (*_CALLS, *_CHECKPOINTS, "cond")
+
     def emit(self, eqn: jex.JaxprEqn, args: list[Atom]) -> Sequence[Atom]:
         name = eqn.primitive.name
+        if self._outer is not None:
+            eqn = origin.inside(eqn, self._outer)
         if eqn.primitive in ACCESSES:
             self._note(eqn)
-        if not _is_nested(eqn):
+        if not self._in_loop:
+            check_effects(eqn)
+            if is_callback(eqn):
+                return self._append(as_operation(eqn), args)
+        is_cut = self._is_cut(eqn)
+        if not is_cut and not _is_nested(eqn):
             return self._append(eqn, args)
-        if name in _CALLS:
-            return self._open(eqn.params[_CALLS[name]], args)
-        if name in _RULES:
-            self._check_rule(eqn)
-            return self._open(eqn.params[_RULES[name]], args)
+        if is_cut and name == SOLVE:
+            return self._solve(eqn, args)
+        program = self._program(eqn)
+        if program is not None:
+            return self._open(eqn, program, args)
         _refuse_writes(eqn)
         self._check_recomputed(eqn)
         if name in _CHECKPOINTS:
-            return self._checkpoint(eqn, args)
-        return self._control_flow(eqn, args)
+            return self._checkpoint(eqn, args, is_cut)
+        return self._control_flow(eqn, args, is_cut)
+
+    def _program(self, eqn: jex.JaxprEqn) -> jex.ClosedJaxpr | None:
+        """The program of an equation that is a call of it, else None."""
+        name = eqn.primitive.name
+        if name in _CALLS:
+            return eqn.params[_CALLS[name]]  # type: ignore[no-any-return]
+        if name in _RULES:
+            self._check_rule(eqn)
+            return eqn.params[_RULES[name]]  # type: ignore[no-any-return]
+        return program_of(eqn)
 
     def _append(self, eqn: jex.JaxprEqn, args: list[Atom]) -> list[jex.Var]:
         outvars = [jex.Var(var.aval) for var in eqn.outvars]
         self.eqns.append(eqn.replace(invars=args, outvars=outvars))
         return outvars
 
-    def _open(self, body: jex.ClosedJaxpr, args: list[Atom]) -> list[Atom]:
+    def _open(self, eqn: jex.JaxprEqn, body: jex.ClosedJaxpr, args: list[Atom]) -> list[Atom]:
         consts = [jex.Var(var.aval) for var in body.jaxpr.constvars]
         self.consts.update(zip(consts, body.consts, strict=True))
-        return equations.inline(body.jaxpr, consts, args, self.emit)
+        outer, self._outer = self._outer, eqn
+        outputs = equations.inline(body.jaxpr, consts, args, self.emit)
+        self._outer = outer
+        return outputs
+
+    def _solve(self, eqn: jex.JaxprEqn, args: list[Atom]) -> list[Atom]:
+        """Opens a `custom_linear_solve`: without its rule, all it does is to solve."""
+        lengths = eqn.params["const_lengths"]
+        first = lengths.matvec + lengths.vecmat
+        consts = args[first : first + lengths.solve]
+        return self._open(eqn, eqn.params["jaxprs"].solve, [*consts, *args[sum(lengths) :]])
 
     def _check_rule(self, eqn: jex.JaxprEqn) -> None:
         if self._keep_rules and _uses_state(eqn):
@@ -150,10 +215,10 @@ class _Flattener:
                 "the variable outside and pass its value as an argument"
             )
 
-    def _checkpoint(self, eqn: jex.JaxprEqn, args: list[Atom]) -> Sequence[Atom]:
-        if len(_asked(eqn)) > 1:
+    def _checkpoint(self, eqn: jex.JaxprEqn, args: list[Atom], is_cut: bool) -> Sequence[Atom]:
+        if is_cut or len(_asked(eqn)) > 1:
             # What to recompute is a matter of one device; the memory saved is not worth an error.
-            return self._open(jex.ClosedJaxpr(eqn.params["jaxpr"], []), args)
+            return self._open(eqn, jex.ClosedJaxpr(eqn.params["jaxpr"], []), args)
         return self._control_flow(eqn, args)
 
     def _note(self, eqn: jex.JaxprEqn) -> None:
@@ -175,7 +240,9 @@ class _Flattener:
                         "as an argument"
                     )
 
-    def _control_flow(self, eqn: jex.JaxprEqn, args: list[Atom]) -> Sequence[Atom]:
+    def _control_flow(
+        self, eqn: jex.JaxprEqn, args: list[Atom], is_cut: bool = False
+    ) -> Sequence[Atom]:
         reads = _reads_inside(eqn)
         if reads:
             rewrite = _REWRITES.get(eqn.primitive.name)
@@ -188,7 +255,18 @@ class _Flattener:
             values = {ref: self._read(ref, reading) for ref, reading in reads.items()}
             params, args = rewrite(eqn.params, args, values)
             eqn = eqn.replace(params=params)
+        if is_cut:
+            flat = [
+                _run(_Flattener(self._keep_rules, outer=eqn), branch)
+                for branch in eqn.params["branches"]
+            ]
+            return branches.cut(eqn, args, flat, self.consts, self._piece)
         return self._append(_on_one_device(eqn), args)
+
+    def _piece(self, eqn: jex.JaxprEqn, args: list[Atom]) -> Sequence[Atom]:
+        """Adds a piece of a conditional."""
+        is_branch = eqn.primitive.name == "cond"
+        return self._append(_on_one_device(eqn) if is_branch else eqn, args)
 
     def _read(self, ref: VariableRef, eqn: jex.JaxprEqn) -> jex.Var:
         self._note(eqn)
@@ -252,7 +330,7 @@ Rewrite = Callable[[Params, list[Atom], Values], tuple[Params, list[Atom]]]
 
 def _taking(body: jex.ClosedJaxpr, values: Values) -> jex.ClosedJaxpr:
     """The body with the values of variables as its first arguments instead of read."""
-    flat = flatten(body)
+    flat = _run(_Flattener(keep_rules=False, in_loop=True), body)
     inside = {ref: jex.Var(ref.aval) for ref in values}
     eqns: list[jex.JaxprEqn] = []
 

@@ -10,8 +10,10 @@ import jax.extend.core as jex
 import jax.numpy as jnp
 
 from jflow.graph import equations, request
+from jflow.graph.flatten import flatten
 from jflow.graph.graph import Graph, Operation, Tensor
 from jflow.graph.host import HostArray
+from jflow.graph.order import StateOrder
 from jflow.graph.primitives import SOURCES, read_p
 from jflow.graph.symbolic import Symbolic
 
@@ -135,7 +137,9 @@ def _pull_back(
         return vjp([_seed(y, g, t) for y, g, t in zip(values, given, targets, strict=True)])
 
     inputs = [*reached, *captured, *(seeds or [])]
-    jaxpr = jax.make_jaxpr(pull_back)(*(equations.shape_of(t.aval) for t in inputs))
+    shapes = [equations.shape_of(t.aval) for t in inputs]
+    # A derivative rule may have callbacks of its own.
+    jaxpr = flatten(jax.make_jaxpr(pull_back)(*shapes), keep_rules=True)
     return dict(zip(reached, _insert_sharing(graph, path, jaxpr, inputs), strict=True))
 
 
@@ -179,7 +183,9 @@ def _insert_sharing(
     def existing(eqn: jex.JaxprEqn, args: list[equations.Atom]) -> Operation | None:
         return known.get(_identity(eqn, args))
 
-    return graph.inline(jaxpr, [t.var for t in inputs], _name, existing=existing)
+    order = StateOrder[Operation]()
+    slopes = graph.inline(jaxpr, [t.var for t in inputs], _name, existing=existing, order=order)
+    return graph.after(order.effects, slopes) if order.effects else slopes
 
 
 def _identity(eqn: jex.JaxprEqn, args: list[equations.Atom]) -> Any:

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 import jax
 import jax.extend.core as jex
+import jax.numpy as jnp
 import numpy as np
 
 from jflow.cluster import DeviceSpec
@@ -236,7 +237,8 @@ class Graph:
           name: name for the operation, else the function's own.
 
         Returns:
-          What `fun` returns, with tensors for arrays.
+          What `fun` returns, with tensors for arrays. What uses one of them makes all effects of
+          `fun` happen.
 
         Raises:
           ValueError: if tensors of another graph are among the arguments.
@@ -260,8 +262,16 @@ class Graph:
             else:
                 keys.append(tracing.Static.of(leaf))
         traced = tracing.trace(fun, in_tree, keys)
-        outputs = self.inline(traced.jaxpr, [t.var for t in tensors], lambda _: name)
+        order = StateOrder[Operation]()
+        outputs = self.inline(traced.jaxpr, [t.var for t in tensors], lambda _: name, order=order)
+        if order.effects:
+            outputs = self.after(order.effects, outputs)
         return jax.tree.unflatten(traced.out_tree, outputs)
+
+    def after(self, ops: Sequence[Operation], tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Copies of tensors that wait for operations."""
+        with self.scopes.replaced(control_inputs=(*self.scopes.control_inputs, *ops)):
+            return [self.apply(jnp.copy, (tensor,), name="Identity") for tensor in tensors]
 
     def inline(
         self,
@@ -299,6 +309,7 @@ class Graph:
                     eqn.primitive,
                     eqn.params,
                     after=order.before(eqn),
+                    effects=eqn.effects,
                     place=place_of(eqn),
                 )
             order.add(op)
@@ -349,9 +360,10 @@ class Graph:
         params: dict[str, Any],
         after: Sequence[Operation] = (),
         place: origin.Place | None = None,
+        effects: jex.Effects = jex.no_effects,
     ) -> Operation:
         # Made here, the equation takes the device scope of this thread.
-        eqn = jex.new_jaxpr_eqn(inputs, outvars, primitive, params, jex.no_effects)
+        eqn = jex.new_jaxpr_eqn(inputs, outvars, primitive, params, effects)
         with self._lock:
             if self._finalized:
                 raise RuntimeError("Graph is finalized and cannot be modified.")

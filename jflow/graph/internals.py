@@ -15,7 +15,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Any
 
-from jax._src import array, config, core, xla_bridge
+from jax._src import array, config, core, traceback_util, xla_bridge
 from jax._src.interpreters import mlir
 from jax._src.lib.mlir import ir
 from jax._src.numpy import array_methods
@@ -174,6 +174,27 @@ def scan_with_constants(params: dict[str, Any], n: int) -> dict[str, Any]:
     trees: Any = importlib.import_module("jax._src.flattree")
     constants, carry, xs = params["ft_in"].unpack()
     return params | {"ft_in": trees.pack(((trees.nones(n), constants), carry, xs))}
+
+
+def hidden_files() -> tuple[str, ...]:
+    """What paths of files begin with whose frames JAX leaves out of tracebacks.
+
+    Libraries on JAX add their own: their frames are not the user's line.
+    """
+    return tuple(traceback_util._exclude_paths)
+
+
+def n_hidden() -> int:
+    """How many there are of `hidden_files`."""
+    return len(traceback_util._exclude_paths)
+
+
+def is_of_own_array(effect: Any) -> bool:
+    """Whether an effect says that a function makes a mutable array that it does not give away.
+
+    JAX 0.10 has one; what has it is as pure as any other function.
+    """
+    return type(effect).__name__ == "InternalMutableArrayEffect"
 
 
 class Asker(enum.Enum):

@@ -6,6 +6,7 @@ from typing import Generic, Protocol, TypeVar
 
 import jax.extend.core as jex
 
+from jflow.graph.callbacks import has_effects
 from jflow.graph.primitives import EFFECTS, WRITES, ResourceRef, VariableRef, host_p, state_of
 
 _Ref = VariableRef | ResourceRef
@@ -25,18 +26,24 @@ O = TypeVar("O", bound=HasEquation)  # noqa: E741 - an operation
 class StateOrder(Generic[O]):
     """Keeps uses of one variable or resource in their order; reads of a variable may change places.
 
+    Operations with effects in JAX's sense (callbacks, and loops with callbacks in them) all keep
+    their order among each other.
+
     Attributes:
       effects: the operations so far that run although nobody may need their results.
     """
 
     def __init__(self) -> None:
         self.effects: list[O] = []
+        self._last_effect: O | None = None
         self._last_change: dict[_Ref, O] = {}
         self._reads: dict[_Ref, list[O]] = {}
 
     def before(self, eqn: jex.JaxprEqn) -> list[O]:
         """The operations that must run before the one of an equation."""
         found: list[O] = []
+        if self._last_effect is not None and has_effects(eqn):
+            found.append(self._last_effect)
         for ref in state_of(eqn):
             if ref in self._last_change:
                 found.append(self._last_change[ref])
@@ -47,7 +54,10 @@ class StateOrder(Generic[O]):
     def add(self, op: O) -> None:
         """Notes the operation of the next equation."""
         used = state_of(op.eqn)
-        if op.eqn.primitive in EFFECTS or (used and op.eqn.primitive is host_p):
+        if has_effects(op.eqn):
+            self.effects.append(op)
+            self._last_effect = op
+        elif op.eqn.primitive in EFFECTS or (used and op.eqn.primitive is host_p):
             self.effects.append(op)
         for ref in used:
             if _changes(op.eqn):

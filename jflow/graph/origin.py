@@ -1,14 +1,17 @@
-"""Which line of the user's program made an operation."""
+"""Which line of the user's program made an operation, not of jflow, JAX or a library on it."""
 
 from __future__ import annotations
 
 import os
 import sys
+from functools import lru_cache
 from types import FrameType, TracebackType
 from typing import Any
 
 import jax
 import jax.extend.core as jex
+
+from jflow.graph import internals
 
 _OURS = tuple(
     os.path.dirname(os.path.abspath(path)) + os.sep
@@ -19,11 +22,18 @@ Place = tuple[str, int, str]
 """File, line and function."""
 
 
+@lru_cache(maxsize=1)
+def _hidden(_: int) -> tuple[str, ...]:
+    """The beginnings of paths of files that are not the user's; libraries may still add theirs."""
+    return _OURS + tuple(path for path in internals.hidden_files() if not path.startswith(_OURS))
+
+
 def user_place() -> Place | None:
     """Where the innermost running frame outside jflow and JAX is."""
+    hidden = _hidden(internals.n_hidden())
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        if not frame.f_code.co_filename.startswith(_OURS):
+        if not frame.f_code.co_filename.startswith(hidden):
             code = frame.f_code
             return code.co_filename, frame.f_lineno, code.co_name
         frame = frame.f_back
@@ -32,22 +42,35 @@ def user_place() -> Place | None:
 
 def place_of(eqn: jex.JaxprEqn) -> Place | None:
     """Where the user's code was when JAX traced an equation."""
+    hidden = _hidden(internals.n_hidden())
     traceback: Any = eqn.source_info.traceback
     for frame in traceback.frames if traceback is not None else ():
-        if not frame.file_name.startswith(_OURS):
+        if not frame.file_name.startswith(hidden):
             return frame.file_name, frame.line_num, frame.function_name
     return None
 
 
 def place_in(traceback: TracebackType | None) -> Place | None:
     """Where the innermost frame outside jflow and JAX was when an error was raised."""
-    found = None
+    found, hidden = None, _hidden(internals.n_hidden())
     while traceback is not None:
         code = traceback.tb_frame.f_code
-        if not code.co_filename.startswith(_OURS):
+        if not code.co_filename.startswith(hidden):
             found = code.co_filename, traceback.tb_lineno, code.co_name
         traceback = traceback.tb_next
     return found
+
+
+def inside(eqn: jex.JaxprEqn, outer: jex.JaxprEqn) -> jex.JaxprEqn:
+    """An equation of a body of `outer`, with the place of `outer` if it has none of its own.
+
+    Inside of a body JAX keeps only the frames from the body on, which may be a library's alone.
+    """
+    if place_of(eqn) is not None:
+        return eqn
+    source = eqn.source_info.replace(traceback=outer.source_info.traceback)
+    placed: jex.JaxprEqn = eqn.replace(source_info=source)
+    return placed
 
 
 def line_of(eqn: jex.JaxprEqn) -> str:

@@ -115,6 +115,20 @@ traced function also `outputs`, the abstract values that it gives, and `line`.
 """
 host_p.multiple_results = True
 
+CALLBACKS = {
+    name: jex.Primitive(name)
+    for name in ("debug_callback", "debug_print", "io_callback", "pure_callback")
+}
+"""*operands → values, by a Python function of the client, for each of JAX's own by its name.
+
+Params: `callback`, the `Callback`; `is_conditional`, whether a predicate is the first operand. If
+it is false, the function is not called and the values are zeros. See `graph/callbacks.py`.
+"""
+for _primitive in CALLBACKS.values():
+    _primitive.multiple_results = True
+
+_CALLBACKS = frozenset(CALLBACKS.values())
+
 group_p = jex.Primitive("group")
 """() → (): has control inputs only."""
 group_p.multiple_results = True
@@ -159,9 +173,17 @@ SOURCES = ACCESSES | {placeholder_p, constant_p, host_p}
 """The primitives through which no gradient flows."""
 
 
+_OF_TASK = _CALLBACKS | {host_p, check_p}
+
+
+def calls_client(eqn: jex.JaxprEqn) -> bool:
+    """Whether an operation calls a Python function of the client."""
+    return eqn.primitive in _CALLBACKS
+
+
 def is_on_host(eqn: jex.JaxprEqn) -> bool:
     """Whether an equation is for the task itself to compute, not for XLA."""
-    of_task = eqn.primitive in (host_p, check_p) or eqn.params.get("on_host")
+    of_task = eqn.primitive in _OF_TASK or eqn.params.get("on_host")
     return bool(of_task) or any(isinstance(x.aval, HostArray) for x in eqn.outvars)
 
 
@@ -177,7 +199,7 @@ def state_of(eqn: jex.JaxprEqn) -> tuple[VariableRef | ResourceRef, ...]:
 
 def may_wait(eqn: jex.JaxprEqn) -> bool:
     """Whether an equation can take as long as others let it wait."""
-    return eqn.primitive is host_p and bool(eqn.params["may_wait"])
+    return calls_client(eqn) or (eqn.primitive is host_p and bool(eqn.params["may_wait"]))
 
 
 def _read_aval(*, variable: VariableRef) -> jax.core.ShapedArray:

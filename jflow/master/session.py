@@ -28,6 +28,7 @@ from jflow.wire import (
     Array,
     Artifacts,
     Background,
+    Client,
     DeviceRecord,
     Peers,
     Registered,
@@ -162,7 +163,13 @@ class ClientSession:
         self._steps[handle] = _Registered(ordered, n_fetches)
         return Registered(handle)
 
-    async def run(self, handle: int, deadline: Deadline, feeds: Sequence[Array]) -> Sequence[Array]:
+    async def run(
+        self,
+        handle: int,
+        deadline: Deadline,
+        feeds: Sequence[Array],
+        client: Client | None = None,
+    ) -> Sequence[Array]:
         """See `MasterSession.run`."""
         self._check_open()
         step = self._steps.get(handle)
@@ -174,9 +181,9 @@ class ClientSession:
         try:
             left = deadline.remaining()
             if left is None:
-                return await self._run_shares(step, feeds)
+                return await self._run_shares(step, feeds, client)
             async with asyncio.timeout(left):
-                return await self._run_shares(step, feeds)
+                return await self._run_shares(step, feeds, client)
         except TimeoutError as error:
             tasks = ", ".join(map(str, step.shares))
             doing, reason = f"running the step on {tasks}", str(error.__cause__ or "")
@@ -260,18 +267,20 @@ class ClientSession:
         async with deadline.bounding(doing, str(task)):
             return await peer.register(incarnation, plans, artifacts)
 
-    async def _run_shares(self, step: _Registered, feeds: Sequence[Array]) -> Sequence[Array]:
+    async def _run_shares(
+        self, step: _Registered, feeds: Sequence[Array], client: Client | None
+    ) -> Sequence[Array]:
         step_id = next(self._step_ids)
         if len(step.shares) == 1:
             (share,) = step.shares.values()
-            return await self._run_share(share, step_id, feeds)
+            return await self._run_share(share, step_id, feeds, client)
         values = await _StepRunner(
-            step.shares, lambda share: self._run_share(share, step_id, feeds)
+            step.shares, lambda share: self._run_share(share, step_id, feeds, client)
         ).run()
         return [values[index] for index in range(step.n_fetches)]
 
     async def _run_share(
-        self, share: _Share, step_id: int, feeds: Sequence[Array]
+        self, share: _Share, step_id: int, feeds: Sequence[Array], client: Client | None
     ) -> Sequence[Array]:
         """Runs a share; its values are in the order of their indices."""
         if share.feeds and share.feeds[-1] >= len(feeds):
@@ -280,7 +289,7 @@ class ClientSession:
             )
         given = [feeds[index] for index in share.feeds]
         if share.task == self._own:
-            values = await self._fleet.worker.run(step_id, share.handle, given)
+            values = await self._fleet.worker.run(step_id, share.handle, given, client)
         else:
             peer = self._fleet.peers[share.task]
             values = await peer.run(share.incarnation, step_id, share.handle, given)

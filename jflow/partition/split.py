@@ -18,6 +18,7 @@ So what is longer than a cap, below which fusing pays, is cut into pieces much s
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -26,15 +27,26 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jflow.cluster import Device
+from jflow.errors import UnimplementedError
 from jflow.graph import Operation, ResourceRef, Tensor, VariableRef, internals
+from jflow.graph.carrier import unwrapping
 from jflow.graph.dims import is_known
 from jflow.graph.host import as_strings
-from jflow.graph.primitives import HOMES, check_p, constant_p, group_p, is_on_host, may_wait
+from jflow.graph.primitives import (
+    HOMES,
+    calls_client,
+    check_p,
+    constant_p,
+    group_p,
+    is_on_host,
+    may_wait,
+)
 from jflow.partition.nans import may_be_nan, nan_attributes
 from jflow.partition.prune import control_sources
 from jflow.partition.sizes import needs
 from jflow.partition.state import StateUse, analyse, varying_reads
 from jflow.plan import (
+    CALLBACK,
     NAN_CHECK,
     VARYING,
     Call,
@@ -102,7 +114,8 @@ class Segment:
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to compute."""
-        return not self.writes and not self.outputs
+        has_effects = any(op.eqn.effects for op in self.ops)
+        return not self.writes and not self.outputs and not has_effects
 
 
 Partition = tuple[Plan, ...]
@@ -151,6 +164,8 @@ class _Splitter:
         self.placement = placement
         self.feeds = {tensor: index for index, tensor in enumerate(fed)}
         self.fetched = fetched
+        callbacks = [op for op in ops if calls_client(op.eqn)]
+        self.callbacks = {op: number for number, op in enumerate(callbacks)}
         self.needs = needs(ops, fed)
         running = frozenset(ops)
         self.sources = {op: self._sources(op, running) for op in ops}
@@ -218,7 +233,7 @@ class _Splitter:
         self._add_arrivals(builders, crossings)
         for device, stage, part in segments:
             if is_on_host(part[0].eqn):
-                builders[device].add_calls(stage, part, keep)
+                builders[device].add_calls(stage, part, keep, self.callbacks)
             else:
                 needed = dict.fromkeys(tensor for op in part for tensor in self.needs[op])
                 fed = set(self.feeds)
@@ -315,6 +330,23 @@ def _producer(value: _Value) -> Operation:
     return value.op if isinstance(value, Tensor) else value
 
 
+def _callback_attributes(op: Operation, number: int) -> str:
+    results = []
+    for tensor in op.outputs:
+        unwrap = unwrapping(tensor.aval)
+        aval = tensor.aval if unwrap is None else unwrap.out_avals[0]
+        sizes = [int(size) if is_known(size) else None for size in aval.shape or ()]
+        results.append([aval.dtype.name, sizes])
+    is_conditional = op.eqn.params["is_conditional"]
+    if is_conditional and any(None in sizes for _, sizes in results):
+        raise UnimplementedError(
+            f"{op.name!r} is a callback inside a branch and gives arrays of sizes that are not "
+            "known before it runs; call it outside of the branch",
+            op=op.name,
+        )
+    return json.dumps({"number": number, "results": results, "is_conditional": is_conditional})
+
+
 class _PlanBuilder:
     """A plan in the making: numbers for slots and state, and steps by stage."""
 
@@ -343,7 +375,13 @@ class _PlanBuilder:
     def add(self, stage: int, step: Step) -> None:
         self._stages.setdefault(stage, []).append(step)
 
-    def add_calls(self, stage: int, ops: tuple[Operation, ...], keep: Keep) -> None:
+    def add_calls(
+        self,
+        stage: int,
+        ops: tuple[Operation, ...],
+        keep: Keep,
+        callbacks: Mapping[Operation, int],
+    ) -> None:
         for op in ops:
             outputs = tuple(self.slot(tensor) for tensor in op.outputs)
             if op.eqn.primitive is constant_p:
@@ -352,6 +390,10 @@ class _PlanBuilder:
                 (report,) = (self.slot(tensor) for tensor in op.inputs)
                 name = keep(as_strings(str(op.eqn.params["variable"])))
                 call = Call("check_indices", (report,), (), (name,), op=op.name)
+            elif op in callbacks:
+                inputs = tuple(self.slot(tensor) for tensor in op.inputs)
+                attributes = _callback_attributes(op, callbacks[op])
+                call = Call(CALLBACK, inputs, outputs, attributes=attributes, op=op.name)
             else:
                 inputs = tuple(self.slot(tensor) for tensor in op.inputs)
                 params = op.eqn.params

@@ -17,6 +17,14 @@ from jflow.cluster import Device
 
 Slot = int
 
+CALLBACK = "callback"
+"""The function of a `Call` that the client of the step computes.
+
+Its attributes are `number`, by which the client knows it, `results`, their dtypes and sizes (None
+where one is not known), and `is_conditional`: whether the first input says if it is called. If it
+is not, the results are zeros.
+"""
+
 NAN_CHECK = "check_nans"
 """The function that fails if what it is given is NaN; plans with it are for `jax_debug_nans`."""
 

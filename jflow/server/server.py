@@ -25,6 +25,7 @@ from jflow.server.role import which_task
 from jflow.wire import (
     Array,
     Artifacts,
+    Client,
     DeviceRecord,
     GrpcServer,
     MasterSession,
@@ -256,8 +257,10 @@ class _WorkerCalls:
         self._handles.add(registered.handle)
         return registered
 
-    async def run(self, step: int, handle: int, feeds: Sequence[Array]) -> Sequence[Array]:
-        return await self._worker.run(step, handle, feeds)
+    async def run(
+        self, step: int, handle: int, feeds: Sequence[Array], client: Client | None = None
+    ) -> Sequence[Array]:
+        return await self._worker.run(step, handle, feeds, client)
 
     async def reset(self, containers: Sequence[str]) -> None:
         self._worker.store.clear(containers)

@@ -14,6 +14,7 @@ from jflow.cluster import Device
 from jflow.deadline import Deadline
 from jflow.errors import OpError
 from jflow.graph import Graph, Operation, Tensor, VariableRef
+from jflow.graph.callbacks import Callback, callbacks_of
 from jflow.partition import Partition, Segment, partition, prune
 from jflow.placement import Inventory, Placer
 from jflow.plan import Program
@@ -68,8 +69,13 @@ class Backend(Protocol):
     def keep(self, constant: Array) -> str:
         """Keeps a constant for `register`; returns the name that it has there."""
 
-    def register(self, plans: Partition, n_fetches: int) -> Step:
-        """Makes a step of plans; on a cluster the step registers itself when it is first run."""
+    def register(
+        self, plans: Partition, n_fetches: int, callbacks: Sequence[Callback] = ()
+    ) -> Step:
+        """Makes a step of plans, which call `callbacks` by their numbers.
+
+        On a cluster the step registers itself when it is first run.
+        """
 
     def peek(self, ref: VariableRef) -> jax.Array | None:
         """The value that this process has of a variable, None if it has none; never waits."""
@@ -124,7 +130,7 @@ def register_step(
         backend.keep,
         owner=backend.owner,
     )
-    return backend.register(plans, len(key.fetches))
+    return backend.register(plans, len(key.fetches), callbacks_of(placement))
 
 
 def add_origin(error: OpError, graph: Graph) -> None:

@@ -14,6 +14,7 @@ from jflow.cluster import LOCAL_TASK
 from jflow.deadline import Deadline
 from jflow.execution import BoundPlan, InlineStep, bind, local_devices, put
 from jflow.graph import VariableRef
+from jflow.graph.callbacks import Callback
 from jflow.lowering import Executable
 from jflow.partition import Partition, Segment
 from jflow.placement import Inventory
@@ -57,9 +58,13 @@ class LocalBackend:
         self._constants[name] = constant
         return name
 
-    def register(self, plans: Partition, n_fetches: int) -> Step:
+    def register(
+        self, plans: Partition, n_fetches: int, callbacks: Sequence[Callback] = ()
+    ) -> Step:
         executables = self._compiled([p.digest for plan in plans for p in plan.programs])
-        bound = [self._bound(plan, self._devices[plan.device], executables) for plan in plans]
+        bound = [
+            self._bound(plan, self._devices[plan.device], executables, callbacks) for plan in plans
+        ]
         return InlineStep(bound, n_fetches, self._store)
 
     def _compiled(self, names: Sequence[str]) -> dict[str, Executable]:
@@ -70,13 +75,18 @@ class LocalBackend:
             return dict(zip(names, threads.map(lambda compile_: compile_(), prepared), strict=True))
 
     def _bound(
-        self, plan: Plan, device: jax.Device, executables: Mapping[str, Executable]
+        self,
+        plan: Plan,
+        device: jax.Device,
+        executables: Mapping[str, Executable],
+        callbacks: Sequence[Callback],
     ) -> BoundPlan:
         return bind(
             plan,
             device,
             lambda program: executables[program.digest],
             lambda name: put(self._constants.pop(name), device),
+            callbacks,
         )
 
     def peek(self, ref: VariableRef) -> jax.Array | None:

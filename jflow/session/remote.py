@@ -17,6 +17,8 @@ from jflow.cluster import Device, Task, split_address
 from jflow.deadline import Deadline
 from jflow.errors import AbortedError, CancelledError, InternalError
 from jflow.graph import VariableRef
+from jflow.graph.callbacks import Callback
+from jflow.lowering.callbacks import refuse_callbacks
 from jflow.partition import Partition, Segment
 from jflow.placement import Inventory
 from jflow.plan import Program
@@ -59,6 +61,7 @@ class RemoteBackend:
         return Inventory(welcome.task, tasks, lambda task: self._devices_of(task, deadline))
 
     def lower(self, segment: Segment) -> Program:
+        refuse_callbacks(segment.ops)
         lowered = lowering.lower(
             segment.ops, segment.reads, segment.inputs, segment.writes, segment.outputs
         )
@@ -73,10 +76,12 @@ class RemoteBackend:
         self._artifacts[digest] = constant
         return digest
 
-    def register(self, plans: Partition, n_fetches: int) -> Step:
+    def register(
+        self, plans: Partition, n_fetches: int, callbacks: Sequence[Callback] = ()
+    ) -> Step:
         needed = frozenset().union(*(plan.artifacts for plan in plans))
         artifacts = {digest: self._artifacts.pop(digest) for digest in needed}
-        return _RemoteStep(plans, n_fetches, artifacts, self)
+        return _RemoteStep(plans, n_fetches, artifacts, callbacks, self)
 
     def offer(self, step: _RemoteStep, client: MasterClient, deadline: Deadline) -> int:
         """Registers a step on the cluster; returns its handle there."""
@@ -168,11 +173,13 @@ class _RemoteStep:
         plans: Partition,
         n_fetches: int,
         artifacts: dict[str, Array],
+        callbacks: Sequence[Callback],
         backend: RemoteBackend,
     ) -> None:
         self.plans = plans
         self._n_fetches = n_fetches
         self._artifacts = artifacts
+        self._callbacks = callbacks
         self._backend = backend
         self._lock = threading.Lock()
         self._registered: list[tuple[MasterClient, int]] = []
@@ -184,11 +191,11 @@ class _RemoteStep:
 
     def run(self, feeds: Sequence[Array], deadline: Deadline) -> list[Array]:
         client, handle = self._register(deadline)
-        return client.run(handle, feeds, deadline)
+        return client.run(handle, feeds, deadline, self._callbacks)
 
     def start(self, feeds: Sequence[Array], deadline: Deadline) -> Future[list[Array]]:
         client, handle = self._register(deadline)
-        return client.start(handle, feeds, deadline)
+        return client.start(handle, feeds, deadline, self._callbacks)
 
     def compute(self, feeds: Sequence[Any], deadline: Deadline) -> list[jax.Array]:
         values = self.run([_narrowed(np.asarray(feed)) for feed in feeds], deadline)

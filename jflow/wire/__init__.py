@@ -15,6 +15,7 @@ from jflow.wire.peer import GrpcPeer as GrpcPeer
 from jflow.wire.peers import Peers as Peers
 from jflow.wire.server import GrpcServer as GrpcServer
 from jflow.wire.services import Artifacts as Artifacts
+from jflow.wire.services import Client as Client
 from jflow.wire.services import DeviceRecord as DeviceRecord
 from jflow.wire.services import Host as Host
 from jflow.wire.services import MasterSession as MasterSession

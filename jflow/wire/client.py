@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeGuard
 
 import grpc
 
@@ -20,6 +20,7 @@ from jflow.deadline import FOREVER, Deadline
 from jflow.errors import CancelledError, OpError, UnavailableError
 from jflow.plan import Plan
 from jflow.wire import settings
+from jflow.wire.callbacks import Callbacks, Function
 from jflow.wire.codec import error_of, frames, open_message, plan_to_proto
 from jflow.wire.frame import Array, Assembler
 from jflow.wire.names import looked_up, unresolved
@@ -30,6 +31,7 @@ from jflow.wire.v1 import service_pb2 as pb
 
 _LOG = logging.getLogger(__name__)
 _NOTICE_AFTER_S = 10.0
+_RUNNING = "running the step"
 _LEAST_S = 0.001
 """What a request says that it has left, in seconds, at least: 0 would mean no limit."""
 
@@ -125,22 +127,44 @@ class MasterClient:
         reply, _ = self._call(message, tensors, deadline, f"registering the step on {tasks}")
         return Registered(reply.registered.handle, tuple(reply.registered.missing))
 
-    def run(self, handle: int, feeds: Sequence[Array], deadline: Deadline) -> list[Array]:
+    def run(
+        self,
+        handle: int,
+        feeds: Sequence[Array],
+        deadline: Deadline,
+        functions: Sequence[Function] = (),
+    ) -> list[Array]:
         """See `MasterSession.run`.
 
+        Args:
+          handle, feeds, deadline: the step, its fed values and how long it may take.
+          functions: those that the step calls back, by number; they are called in this thread.
+
         Raises:
-          DeadlineExceededError: if the deadline passes; the step is cancelled then.
+          DeadlineExceededError: if the deadline passes; the step is cancelled then, and a function
+            that runs is waited for.
+          Exception: what one of the functions raises.
         """
-        _, values = self._call(_run_step(handle), feeds, deadline, "running the step")
+        if functions:
+            callbacks = Callbacks(functions, self._send)
+            return self._run_calling(handle, feeds, deadline, callbacks)
+        _, values = self._call(_run_step(handle), feeds, deadline, _RUNNING)
         return values
 
-    def start(self, handle: int, feeds: Sequence[Array], deadline: Deadline) -> Future[list[Array]]:
+    def start(
+        self,
+        handle: int,
+        feeds: Sequence[Array],
+        deadline: Deadline,
+        functions: Sequence[Function] = (),
+    ) -> Future[list[Array]]:
         """As `run`, and waits for nothing; cancelling the future cancels the step.
 
-        The server watches the time.
+        The server watches the time. Functions are called in threads of their own.
         """
-        outcome = _Outcome(self._cancel)
-        outcome.key = self._begin(_run_step(handle), feeds, outcome, deadline)
+        outcome = _Outcome(self._cancel, Callbacks(functions, self._send))
+        envelope = _run_step(handle, calls_back=bool(functions))
+        outcome.key = self._begin(envelope, feeds, outcome, deadline)
         return outcome
 
     def release(self, handle: int) -> None:
@@ -195,12 +219,17 @@ class MasterClient:
         return answer[0].welcome
 
     def _call(
-        self, envelope: pb.Envelope, tensors: Sequence[Array], deadline: Deadline, doing: str
+        self,
+        envelope: pb.Envelope,
+        tensors: Sequence[Array],
+        deadline: Deadline,
+        doing: str,
+        callbacks: Callbacks | None = None,
     ) -> _Reply:
         answers: SimpleQueue[_Answer] = SimpleQueue()
         key = self._begin(envelope, tensors, answers, deadline)
         try:
-            answer = self._answer(key, answers, deadline, doing)
+            answer = self._answer(key, answers, deadline, doing, callbacks)
         except BaseException:
             # Ctrl-C, above all: the step stops and the session stays usable.
             self._cancel(key)
@@ -210,6 +239,19 @@ class MasterClient:
         if isinstance(answer, OpError):
             raise answer
         return answer
+
+    def _run_calling(
+        self, handle: int, feeds: Sequence[Array], deadline: Deadline, callbacks: Callbacks
+    ) -> list[Array]:
+        """Runs a step that calls functions of this client."""
+        envelope = _run_step(handle, calls_back=True)
+        try:
+            return self._call(envelope, feeds, deadline, _RUNNING, callbacks)[1]
+        except OpError:
+            if callbacks.error is None:
+                raise
+        # Not from the error that the cluster gave in its place: the exception is the user's own.
+        raise callbacks.error
 
     def _begin(
         self,
@@ -237,7 +279,12 @@ class MasterClient:
         return key
 
     def _answer(
-        self, key: int, answers: SimpleQueue[_Answer], deadline: Deadline, doing: str
+        self,
+        key: int,
+        answers: SimpleQueue[_Answer],
+        deadline: Deadline,
+        doing: str,
+        callbacks: Callbacks | None,
     ) -> _Answer:
         """The answer to a call.
 
@@ -245,15 +292,14 @@ class MasterClient:
         may be an element that was taken from a queue, which must not be lost, or an error that
         knows which task was waited for. Only a server that does not answer then is given up.
         """
-        left = deadline.remaining()
-        if left is None:
-            return answers.get()
         with suppress(Empty):
-            return answers.get(timeout=left + settings.GRACE_S)
+            return _final_answer(answers, deadline, callbacks)
         self._cancel(key)
         reason = ""
         with suppress(Empty):
             answer = answers.get(timeout=settings.GRACE_S)
+            while _asks(answer):
+                answer = answers.get(timeout=settings.GRACE_S)
             if not isinstance(answer, CancelledError):
                 return answer
             reason = answer.message.partition("; ")[2]
@@ -314,6 +360,8 @@ class MasterClient:
     def _receive(self, envelope: pb.Envelope, tensors: list[Array]) -> None:
         with self._lock:
             answers = self._pending.pop(envelope.id, None)
+            if answers is not None and envelope.HasField("call_back"):
+                self._pending[envelope.id] = answers
         if answers is not None:
             failed = envelope.status.code
             answers.put(error_of(envelope.status) if failed else (envelope, tensors))
@@ -334,16 +382,22 @@ class MasterClient:
 class _Outcome(Future[list[Array]]):
     """The values of a step that nobody waits for on a thread."""
 
-    def __init__(self, stop: Callable[[int], None]) -> None:
+    def __init__(self, stop: Callable[[int], None], callbacks: Callbacks) -> None:
         super().__init__()
         self._stop = stop
+        self._callbacks = callbacks
         self.key = 0
 
     def put(self, answer: _Answer) -> None:
+        if _asks(answer):
+            # Not on gRPC's thread, on which the answers to all calls come.
+            work = threading.Thread(target=self._callbacks.answer, args=answer, daemon=True)
+            work.start()
+            return
         if not self.set_running_or_notify_cancel():
             return
         if isinstance(answer, OpError):
-            self.set_exception(answer)
+            self.set_exception(self._callbacks.error or answer)
         else:
             self.set_result(answer[1])
 
@@ -354,8 +408,29 @@ class _Outcome(Future[list[Array]]):
         return is_cancelled
 
 
-def _run_step(handle: int) -> pb.Envelope:
-    return pb.Envelope(run_step=pb.RunStep(handle=handle))
+def _run_step(handle: int, *, calls_back: bool = False) -> pb.Envelope:
+    return pb.Envelope(run_step=pb.RunStep(handle=handle, calls_back=calls_back))
+
+
+def _final_answer(
+    answers: SimpleQueue[_Answer], deadline: Deadline, callbacks: Callbacks | None
+) -> _Answer:
+    """The final answer to a call; until it comes, functions are called in this thread.
+
+    Raises:
+      Empty: if none comes by the deadline and a little later.
+    """
+    while True:
+        left = deadline.remaining()
+        answer = answers.get(timeout=None if left is None else left + settings.GRACE_S)
+        if callbacks is None or not _asks(answer):
+            return answer
+        callbacks.answer(*answer)
+
+
+def _asks(answer: _Answer) -> TypeGuard[_Reply]:
+    """Whether an answer is none yet, but asks for a function of this client."""
+    return isinstance(answer, tuple) and answer[0].HasField("call_back")
 
 
 def _again(error: OpError) -> OpError:

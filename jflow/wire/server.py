@@ -14,6 +14,7 @@ from jflow.deadline import FOREVER, Deadline
 from jflow.errors import InvalidArgumentError, UnknownError
 from jflow.wire import settings
 from jflow.wire.background import Background
+from jflow.wire.callbacks import ClientFunctions
 from jflow.wire.calls import Calls, Handle, Reply
 from jflow.wire.codec import plan_from_proto
 from jflow.wire.frame import Array
@@ -103,13 +104,13 @@ class _Methods(grpc.GenericRpcHandler):
 
 
 async def _serve_stream(
-    host: Host, closing: Background, opened: Callable[[], _Session], _: Any, context: Any
+    host: Host, closing: Background, opened: Callable[[FrameStream], _Session], _: Any, context: Any
 ) -> None:
     """Serves one stream: a greeting, then calls on a session of its own, until it ends."""
     stream = FrameStream(context)
     if not await _greet(host, stream):
         return
-    handle, close = opened()
+    handle, close = opened(stream)
     calls = Calls(host.welcome(), stream, handle)
     try:
         await calls.serve()
@@ -117,12 +118,12 @@ async def _serve_stream(
         closing.start(calls.end(close))
 
 
-def _client_session(host: Host) -> _Session:
+def _client_session(host: Host, stream: FrameStream) -> _Session:
     session = host.open_master_session()
-    return partial(_call_master, session), session.close
+    return partial(_call_master, session, ClientFunctions(stream)), session.close
 
 
-def _peer_session(host: Host) -> _Session:
+def _peer_session(host: Host, _: FrameStream) -> _Session:
     session = host.open_worker_session()
     return partial(_call_worker, session), session.close
 
@@ -159,12 +160,19 @@ def _registered(result: Registered) -> Reply:
 
 
 async def _call_master(
-    session: MasterSession, request: pb.Envelope, tensors: list[Array]
+    session: MasterSession,
+    functions: ClientFunctions,
+    request: pb.Envelope,
+    tensors: list[Array],
 ) -> Reply | None:
     match request.WhichOneof("body"):
         case "run_step":
-            handle = request.run_step.handle
-            return pb.Envelope(), await session.run(handle, _deadline(request), tensors)
+            run = request.run_step
+            client = (functions.of_call(request.id),) if run.calls_back else ()
+            values = await session.run(run.handle, _deadline(request), tensors, *client)
+            return pb.Envelope(), values
+        case "called_back":
+            functions.answered(request, tensors)
         case "register_step":
             register = request.register_step
             plans = [plan_from_proto(plan) for plan in register.plans]
@@ -194,13 +202,12 @@ async def _call_master(
         case "release":
             for handle in request.release.handles:
                 session.release(handle)
-            return None
         case "reset":
             reset = request.reset
             await session.reset(list(reset.containers), reset.connect_timeout_s, _deadline(request))
-            return None
         case other:
             raise InvalidArgumentError(f"a master does not answer {other!r}")
+    return None
 
 
 async def _call_worker(

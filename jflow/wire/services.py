@@ -6,7 +6,8 @@ sessions live exactly as long as their streams: closing one, or losing the peer,
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from asyncio import Future
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -55,14 +56,26 @@ class Registered:
     missing: tuple[str, ...] = ()
 
 
+Client = Callable[[int, Sequence[Array], "Future[Sequence[Array]]"], Awaitable[None]]
+"""Asks the client of a step to call one of its functions.
+
+Takes the number of the function, its operands, and what is given the results or an OpError later.
+"""
+
+
 class WorkerService(Protocol):
     """What one server does for another one, or for itself. Errors are `OpError`s."""
 
     async def register(self, plans: Sequence[Plan], artifacts: Artifacts) -> Registered:
         """Makes the parts of one task ready to run; compiles what was not compiled before."""
 
-    async def run(self, step: int, handle: int, feeds: Sequence[Array]) -> Sequence[Array]:
-        """Runs registered parts; takes and gives the values in the order of their indices."""
+    async def run(
+        self, step: int, handle: int, feeds: Sequence[Array], client: Client | None = None
+    ) -> Sequence[Array]:
+        """Runs registered parts; takes and gives the values in the order of their indices.
+
+        Only the task that the client is connected to can reach it.
+        """
 
     async def reset(self, containers: Sequence[str]) -> None:
         """Frees containers of this task."""
@@ -103,8 +116,14 @@ class MasterSession(Protocol):
     ) -> Registered:
         """Makes a step ready to run on every task that takes part."""
 
-    async def run(self, handle: int, deadline: Deadline, feeds: Sequence[Array]) -> Sequence[Array]:
-        """Runs a registered step."""
+    async def run(
+        self,
+        handle: int,
+        deadline: Deadline,
+        feeds: Sequence[Array],
+        client: Client | None = None,
+    ) -> Sequence[Array]:
+        """Runs a registered step; a step with callbacks needs the client."""
 
     def release(self, handle: int) -> None:
         """Forgets a registered step, here and on the tasks that take part in it."""

@@ -26,13 +26,14 @@ import jax.numpy as jnp
 from jflow.cluster import Task
 from jflow.errors import CancelledError, InternalError, InvalidArgumentError, OpError
 from jflow.execution.bound import BoundCall, BoundOperation, BoundPlan, BoundRun, BoundStep
+from jflow.execution.callback import BoundCallback
 from jflow.execution.devices import put
 from jflow.execution.frame import Frame
 from jflow.execution.variables import VariableAccess
 from jflow.execution.waiting import Wanted
 from jflow.plan import Feed, Fetch, Recv, Send, Slot
 from jflow.resources import Attempt, Holder, Store
-from jflow.wire import Array, begin
+from jflow.wire import Array, Client, begin
 from jflow.worker.devices import Devices
 from jflow.worker.rendezvous import Rendezvous
 
@@ -77,7 +78,11 @@ class Surroundings:
 
 
 async def run_part(
-    bound: BoundPlan, step: int, fed: Mapping[int, Array], around: Surroundings
+    bound: BoundPlan,
+    step: int,
+    fed: Mapping[int, Array],
+    around: Surroundings,
+    client: Client | None = None,
 ) -> dict[int, Array]:
     """Runs a plan; returns its fetched values by their index.
 
@@ -86,11 +91,12 @@ async def run_part(
       step: names the step on every task that takes part.
       fed: the step's fed values by their index.
       around: what the plan's task provides.
+      client: calls functions of the client of the step.
 
     Raises:
       OpError: with the task where it happened.
     """
-    part = _Part(bound, step, fed, around)
+    part = _Part(bound, step, fed, around, client)
     try:
         return await part.run()
     except OpError as error:
@@ -111,12 +117,18 @@ async def run_part(
 
 class _Part:
     def __init__(
-        self, bound: BoundPlan, step: int, fed: Mapping[int, Array], around: Surroundings
+        self,
+        bound: BoundPlan,
+        step: int,
+        fed: Mapping[int, Array],
+        around: Surroundings,
+        client: Client | None,
     ) -> None:
         self._bound = bound
         self._step = step
         self._fed = fed
         self._around = around
+        self._client = client
         self._frame = Frame(bound, around.store)
         self._sends: list[asyncio.Future[None]] = []
         self._fetches: dict[int, Slot] = {}
@@ -162,6 +174,8 @@ class _Part:
                     await self._call(action)
                 case BoundOperation():
                     await self._perform(action)
+                case BoundCallback():
+                    await self._call_back(action)
                 case Recv():
                     await self._receive(action)
                 case Feed():
@@ -191,6 +205,30 @@ class _Part:
         begun = time.perf_counter()
         self._frame.call(action)
         action.pace.last_s = time.perf_counter() - begun
+
+    async def _call_back(self, action: BoundCallback) -> None:
+        """Has the client call one of its functions."""
+        for slot in action.step.inputs:
+            await self._ready(slot)
+        operands = action.taken(self._frame.arguments(action.step))
+        if operands is None:
+            self._frame.fill(action.step, action.zeros())
+            return
+        if self._client is None:
+            raise InvalidArgumentError(
+                f"a plan for {self._bound.plan.device} calls a function of its client, which is "
+                "not connected to this task",
+                op=action.step.op,
+            )
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        try:
+            await self._client(action.number, operands, answer)
+            self._frame.fill(action.step, action.checked(await self._wait(answer)))
+        except OpError as error:
+            error.op = error.op or action.step.op
+            raise
+        finally:
+            answer.cancel()
 
     async def _perform(self, action: BoundOperation) -> None:
         for slot in action.step.inputs:

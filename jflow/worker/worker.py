@@ -21,7 +21,7 @@ from jflow.lowering import Executable, ProgramCache
 from jflow.plan import Plan, Program, feed_indices, fetch_indices
 from jflow.records import Roots
 from jflow.resources import Store
-from jflow.wire import Array, Artifacts, Registered
+from jflow.wire import Array, Artifacts, Client, Registered
 from jflow.worker.constants import ConstantCache
 from jflow.worker.devices import Devices
 from jflow.worker.part import Surroundings, Transport, all_of, run_part
@@ -126,13 +126,16 @@ class Worker:
                 del self._owners[owner]
                 self.store.resources.end(owner)
 
-    async def run(self, step: int, handle: int, feeds: Sequence[Array]) -> list[Array]:
+    async def run(
+        self, step: int, handle: int, feeds: Sequence[Array], client: Client | None = None
+    ) -> list[Array]:
         """Runs registered parts as one task's share of a step.
 
         Args:
           step: names the step on every task that takes part.
           handle: the registered parts.
           feeds: the fed values of these parts in the order of their indices.
+          client: calls functions of the client, if it is connected to this task.
 
         Returns:
           Their fetched values in the order of their indices.
@@ -155,7 +158,7 @@ class Worker:
         self._around.rendezvous.open(step)
         try:
             # A single part is awaited where it is, without a trip through the loop.
-            calls = [run_part(plan, step, fed, self._around) for plan in parts.plans]
+            calls = [run_part(plan, step, fed, self._around, client) for plan in parts.plans]
             results = [await calls[0]] if len(calls) == 1 else await all_of(calls)
         except asyncio.CancelledError as error:
             if reason := self._around.blocked.get(step):

@@ -48,3 +48,24 @@ def test_metadata_of_the_device_scope_is_carried_by_equations_through_a_gradient
     jaxpr = jax.make_jaxpr(jax.grad(fun))(1.0)
     assert jaxpr.eqns
     assert {str(request.asked_for(eqn)) for eqn in jaxpr.eqns} == {"/job:ps/task:3"}
+
+
+def test_files_of_libraries_that_jax_leaves_out_of_tracebacks_are_known():
+    import flax.linen  # noqa: PLC0415 - it says which files are its own when it is imported
+
+    assert any(flax.linen.module.__file__.startswith(path) for path in internals.hidden_files())
+    assert internals.n_hidden() == len(internals.hidden_files())
+    assert not any(__file__.startswith(path) for path in internals.hidden_files())
+
+
+def test_an_array_that_a_compiled_function_keeps_to_itself_is_no_effect_of_others():
+    def add(x):
+        ref = jax.new_ref(x)
+        ref[...] += 1
+        return ref[...]
+
+    (call,) = jax.make_jaxpr(jax.jit(add))(1.0).eqns
+    assert call.effects
+    assert all(map(internals.is_of_own_array, call.effects))
+    (print_,) = jax.make_jaxpr(lambda x: jax.debug.print("{}", x))(1.0).eqns
+    assert not any(map(internals.is_of_own_array, print_.effects))

@@ -51,7 +51,7 @@ class Worker:
             self.handles.add(registered.handle)
         return registered
 
-    async def run(self, step, handle, feeds):
+    async def run(self, step, handle, feeds, client=None):
         self.calls.append(("run", step, handle, list(feeds)))
         answer = await self._scripted("run", step, handle, feeds)
         return [] if answer is None else answer

@@ -26,7 +26,7 @@ from jflow.wire.v1 import plan_pb2 as jflow_dot_v1_dot_plan__pb2
 from jflow.wire.v1 import tensor_pb2 as jflow_dot_v1_dot_tensor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16jflow/v1/service.proto\x12\x08jflow.v1\x1a\x13jflow/v1/plan.proto\x1a\x15jflow/v1/tensor.proto\"\xc1\x05\n\x08\x45nvelope\x12\n\n\x02id\x18\x01 \x01(\x04\x12\x13\n\x0bincarnation\x18\x02 \x01(\x06\x12 \n\x06status\x18\x03 \x01(\x0b\x32\x10.jflow.v1.Status\x12%\n\x07tensors\x18\x04 \x03(\x0b\x32\x14.jflow.v1.TensorMeta\x12\x11\n\ttimeout_s\x18\x05 \x01(\x01\x12\x13\n\x0bremaining_s\x18\x06 \x01(\x01\x12 \n\x05hello\x18\n \x01(\x0b\x32\x0f.jflow.v1.HelloH\x00\x12$\n\x07welcome\x18\x0b \x01(\x0b\x32\x11.jflow.v1.WelcomeH\x00\x12-\n\x0clist_devices\x18\x0c \x01(\x0b\x32\x15.jflow.v1.ListDevicesH\x00\x12+\n\x0b\x64\x65vice_list\x18\r \x01(\x0b\x32\x14.jflow.v1.DeviceListH\x00\x12/\n\rregister_step\x18\x0e \x01(\x0b\x32\x16.jflow.v1.RegisterStepH\x00\x12\x31\n\x0eregister_parts\x18\x0f \x01(\x0b\x32\x17.jflow.v1.RegisterPartsH\x00\x12*\n\nregistered\x18\x10 \x01(\x0b\x32\x14.jflow.v1.RegisteredH\x00\x12%\n\x08run_step\x18\x11 \x01(\x0b\x32\x11.jflow.v1.RunStepH\x00\x12\'\n\trun_parts\x18\x12 \x01(\x0b\x32\x12.jflow.v1.RunPartsH\x00\x12+\n\x0bsend_tensor\x18\x13 \x01(\x0b\x32\x14.jflow.v1.SendTensorH\x00\x12\"\n\x06\x63\x61ncel\x18\x14 \x01(\x0b\x32\x10.jflow.v1.CancelH\x00\x12 \n\x05reset\x18\x15 \x01(\x0b\x32\x0f.jflow.v1.ResetH\x00\x12$\n\x07release\x18\x16 \x01(\x0b\x32\x11.jflow.v1.ReleaseH\x00\x42\x06\n\x04\x62ody\"\x07\n\x05Hello\"\xc4\x01\n\x07Welcome\x12\x0c\n\x04task\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\x06\x12/\n\x07\x63luster\x18\x03 \x03(\x0b\x32\x1e.jflow.v1.Welcome.ClusterEntry\x12!\n\x07\x64\x65vices\x18\x04 \x03(\x0b\x32\x10.jflow.v1.Device\x12\x12\n\nn_compiled\x18\x05 \x01(\x04\x1a.\n\x0c\x43lusterEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"=\n\x06\x44\x65vice\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08platform\x18\x02 \x01(\t\x12\x13\n\x0bincarnation\x18\x03 \x01(\x06\"H\n\x0bListDevices\x12\r\n\x05tasks\x18\x01 \x03(\t\x12\x19\n\x11\x63onnect_timeout_s\x18\x02 \x01(\x01\x12\x0f\n\x07only_up\x18\x03 \x01(\x08\"/\n\nDeviceList\x12!\n\x07\x64\x65vices\x18\x01 \x03(\x0b\x32\x10.jflow.v1.Device\"\x1a\n\x08\x41rtifact\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\"\x82\x01\n\x0cRegisterStep\x12\x1d\n\x05plans\x18\x01 \x03(\x0b\x32\x0e.jflow.v1.Plan\x12\x11\n\tn_fetches\x18\x02 \x01(\r\x12%\n\tartifacts\x18\x03 \x03(\x0b\x32\x12.jflow.v1.Artifact\x12\x19\n\x11\x63onnect_timeout_s\x18\x04 \x01(\x01\"U\n\rRegisterParts\x12\x1d\n\x05plans\x18\x01 \x03(\x0b\x32\x0e.jflow.v1.Plan\x12%\n\tartifacts\x18\x02 \x03(\x0b\x32\x12.jflow.v1.Artifact\"-\n\nRegistered\x12\x0e\n\x06handle\x18\x01 \x01(\x04\x12\x0f\n\x07missing\x18\x02 \x03(\t\"\x19\n\x07RunStep\x12\x0e\n\x06handle\x18\x01 \x01(\x04\"(\n\x08RunParts\x12\x0c\n\x04step\x18\x01 \x01(\x06\x12\x0e\n\x06handle\x18\x02 \x01(\x04\"(\n\nSendTensor\x12\x0c\n\x04step\x18\x01 \x01(\x06\x12\x0c\n\x04\x65\x64ge\x18\x02 \x01(\r\"\x14\n\x06\x43\x61ncel\x12\n\n\x02id\x18\x01 \x01(\x04\"6\n\x05Reset\x12\x12\n\ncontainers\x18\x01 \x03(\t\x12\x19\n\x11\x63onnect_timeout_s\x18\x02 \x01(\x01\"\x1a\n\x07Release\x12\x0f\n\x07handles\x18\x01 \x03(\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16jflow/v1/service.proto\x12\x08jflow.v1\x1a\x13jflow/v1/plan.proto\x1a\x15jflow/v1/tensor.proto\"\x97\x06\n\x08\x45nvelope\x12\n\n\x02id\x18\x01 \x01(\x04\x12\x13\n\x0bincarnation\x18\x02 \x01(\x06\x12 \n\x06status\x18\x03 \x01(\x0b\x32\x10.jflow.v1.Status\x12%\n\x07tensors\x18\x04 \x03(\x0b\x32\x14.jflow.v1.TensorMeta\x12\x11\n\ttimeout_s\x18\x05 \x01(\x01\x12\x13\n\x0bremaining_s\x18\x06 \x01(\x01\x12 \n\x05hello\x18\n \x01(\x0b\x32\x0f.jflow.v1.HelloH\x00\x12$\n\x07welcome\x18\x0b \x01(\x0b\x32\x11.jflow.v1.WelcomeH\x00\x12-\n\x0clist_devices\x18\x0c \x01(\x0b\x32\x15.jflow.v1.ListDevicesH\x00\x12+\n\x0b\x64\x65vice_list\x18\r \x01(\x0b\x32\x14.jflow.v1.DeviceListH\x00\x12/\n\rregister_step\x18\x0e \x01(\x0b\x32\x16.jflow.v1.RegisterStepH\x00\x12\x31\n\x0eregister_parts\x18\x0f \x01(\x0b\x32\x17.jflow.v1.RegisterPartsH\x00\x12*\n\nregistered\x18\x10 \x01(\x0b\x32\x14.jflow.v1.RegisteredH\x00\x12%\n\x08run_step\x18\x11 \x01(\x0b\x32\x11.jflow.v1.RunStepH\x00\x12\'\n\trun_parts\x18\x12 \x01(\x0b\x32\x12.jflow.v1.RunPartsH\x00\x12+\n\x0bsend_tensor\x18\x13 \x01(\x0b\x32\x14.jflow.v1.SendTensorH\x00\x12\"\n\x06\x63\x61ncel\x18\x14 \x01(\x0b\x32\x10.jflow.v1.CancelH\x00\x12 \n\x05reset\x18\x15 \x01(\x0b\x32\x0f.jflow.v1.ResetH\x00\x12$\n\x07release\x18\x16 \x01(\x0b\x32\x11.jflow.v1.ReleaseH\x00\x12\'\n\tcall_back\x18\x17 \x01(\x0b\x32\x12.jflow.v1.CallBackH\x00\x12+\n\x0b\x63\x61lled_back\x18\x18 \x01(\x0b\x32\x14.jflow.v1.CalledBackH\x00\x42\x06\n\x04\x62ody\"\x07\n\x05Hello\"\xc4\x01\n\x07Welcome\x12\x0c\n\x04task\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\x06\x12/\n\x07\x63luster\x18\x03 \x03(\x0b\x32\x1e.jflow.v1.Welcome.ClusterEntry\x12!\n\x07\x64\x65vices\x18\x04 \x03(\x0b\x32\x10.jflow.v1.Device\x12\x12\n\nn_compiled\x18\x05 \x01(\x04\x1a.\n\x0c\x43lusterEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"=\n\x06\x44\x65vice\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08platform\x18\x02 \x01(\t\x12\x13\n\x0bincarnation\x18\x03 \x01(\x06\"H\n\x0bListDevices\x12\r\n\x05tasks\x18\x01 \x03(\t\x12\x19\n\x11\x63onnect_timeout_s\x18\x02 \x01(\x01\x12\x0f\n\x07only_up\x18\x03 \x01(\x08\"/\n\nDeviceList\x12!\n\x07\x64\x65vices\x18\x01 \x03(\x0b\x32\x10.jflow.v1.Device\"\x1a\n\x08\x41rtifact\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\"\x82\x01\n\x0cRegisterStep\x12\x1d\n\x05plans\x18\x01 \x03(\x0b\x32\x0e.jflow.v1.Plan\x12\x11\n\tn_fetches\x18\x02 \x01(\r\x12%\n\tartifacts\x18\x03 \x03(\x0b\x32\x12.jflow.v1.Artifact\x12\x19\n\x11\x63onnect_timeout_s\x18\x04 \x01(\x01\"U\n\rRegisterParts\x12\x1d\n\x05plans\x18\x01 \x03(\x0b\x32\x0e.jflow.v1.Plan\x12%\n\tartifacts\x18\x02 \x03(\x0b\x32\x12.jflow.v1.Artifact\"-\n\nRegistered\x12\x0e\n\x06handle\x18\x01 \x01(\x04\x12\x0f\n\x07missing\x18\x02 \x03(\t\"-\n\x07RunStep\x12\x0e\n\x06handle\x18\x01 \x01(\x04\x12\x12\n\ncalls_back\x18\x02 \x01(\x08\"\x1a\n\x08\x43\x61llBack\x12\x0e\n\x06number\x18\x01 \x01(\r\"*\n\nCalledBack\x12\x0c\n\x04\x63\x61ll\x18\x01 \x01(\x04\x12\x0e\n\x06number\x18\x02 \x01(\r\"(\n\x08RunParts\x12\x0c\n\x04step\x18\x01 \x01(\x06\x12\x0e\n\x06handle\x18\x02 \x01(\x04\"(\n\nSendTensor\x12\x0c\n\x04step\x18\x01 \x01(\x06\x12\x0c\n\x04\x65\x64ge\x18\x02 \x01(\r\"\x14\n\x06\x43\x61ncel\x12\n\n\x02id\x18\x01 \x01(\x04\"6\n\x05Reset\x12\x12\n\ncontainers\x18\x01 \x03(\t\x12\x19\n\x11\x63onnect_timeout_s\x18\x02 \x01(\x01\"\x1a\n\x07Release\x12\x0f\n\x07handles\x18\x01 \x03(\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,37 +36,41 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_WELCOME_CLUSTERENTRY']._loaded_options = None
   _globals['_WELCOME_CLUSTERENTRY']._serialized_options = b'8\001'
   _globals['_ENVELOPE']._serialized_start=81
-  _globals['_ENVELOPE']._serialized_end=786
-  _globals['_HELLO']._serialized_start=788
-  _globals['_HELLO']._serialized_end=795
-  _globals['_WELCOME']._serialized_start=798
-  _globals['_WELCOME']._serialized_end=994
-  _globals['_WELCOME_CLUSTERENTRY']._serialized_start=948
-  _globals['_WELCOME_CLUSTERENTRY']._serialized_end=994
-  _globals['_DEVICE']._serialized_start=996
-  _globals['_DEVICE']._serialized_end=1057
-  _globals['_LISTDEVICES']._serialized_start=1059
-  _globals['_LISTDEVICES']._serialized_end=1131
-  _globals['_DEVICELIST']._serialized_start=1133
-  _globals['_DEVICELIST']._serialized_end=1180
-  _globals['_ARTIFACT']._serialized_start=1182
-  _globals['_ARTIFACT']._serialized_end=1208
-  _globals['_REGISTERSTEP']._serialized_start=1211
-  _globals['_REGISTERSTEP']._serialized_end=1341
-  _globals['_REGISTERPARTS']._serialized_start=1343
-  _globals['_REGISTERPARTS']._serialized_end=1428
-  _globals['_REGISTERED']._serialized_start=1430
-  _globals['_REGISTERED']._serialized_end=1475
-  _globals['_RUNSTEP']._serialized_start=1477
-  _globals['_RUNSTEP']._serialized_end=1502
-  _globals['_RUNPARTS']._serialized_start=1504
-  _globals['_RUNPARTS']._serialized_end=1544
-  _globals['_SENDTENSOR']._serialized_start=1546
-  _globals['_SENDTENSOR']._serialized_end=1586
-  _globals['_CANCEL']._serialized_start=1588
-  _globals['_CANCEL']._serialized_end=1608
-  _globals['_RESET']._serialized_start=1610
-  _globals['_RESET']._serialized_end=1664
-  _globals['_RELEASE']._serialized_start=1666
-  _globals['_RELEASE']._serialized_end=1692
+  _globals['_ENVELOPE']._serialized_end=872
+  _globals['_HELLO']._serialized_start=874
+  _globals['_HELLO']._serialized_end=881
+  _globals['_WELCOME']._serialized_start=884
+  _globals['_WELCOME']._serialized_end=1080
+  _globals['_WELCOME_CLUSTERENTRY']._serialized_start=1034
+  _globals['_WELCOME_CLUSTERENTRY']._serialized_end=1080
+  _globals['_DEVICE']._serialized_start=1082
+  _globals['_DEVICE']._serialized_end=1143
+  _globals['_LISTDEVICES']._serialized_start=1145
+  _globals['_LISTDEVICES']._serialized_end=1217
+  _globals['_DEVICELIST']._serialized_start=1219
+  _globals['_DEVICELIST']._serialized_end=1266
+  _globals['_ARTIFACT']._serialized_start=1268
+  _globals['_ARTIFACT']._serialized_end=1294
+  _globals['_REGISTERSTEP']._serialized_start=1297
+  _globals['_REGISTERSTEP']._serialized_end=1427
+  _globals['_REGISTERPARTS']._serialized_start=1429
+  _globals['_REGISTERPARTS']._serialized_end=1514
+  _globals['_REGISTERED']._serialized_start=1516
+  _globals['_REGISTERED']._serialized_end=1561
+  _globals['_RUNSTEP']._serialized_start=1563
+  _globals['_RUNSTEP']._serialized_end=1608
+  _globals['_CALLBACK']._serialized_start=1610
+  _globals['_CALLBACK']._serialized_end=1636
+  _globals['_CALLEDBACK']._serialized_start=1638
+  _globals['_CALLEDBACK']._serialized_end=1680
+  _globals['_RUNPARTS']._serialized_start=1682
+  _globals['_RUNPARTS']._serialized_end=1722
+  _globals['_SENDTENSOR']._serialized_start=1724
+  _globals['_SENDTENSOR']._serialized_end=1764
+  _globals['_CANCEL']._serialized_start=1766
+  _globals['_CANCEL']._serialized_end=1786
+  _globals['_RESET']._serialized_start=1788
+  _globals['_RESET']._serialized_end=1842
+  _globals['_RELEASE']._serialized_start=1844
+  _globals['_RELEASE']._serialized_end=1870
 # @@protoc_insertion_point(module_scope)

@@ -9,7 +9,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Envelope(_message.Message):
-    __slots__ = ("id", "incarnation", "status", "tensors", "timeout_s", "remaining_s", "hello", "welcome", "list_devices", "device_list", "register_step", "register_parts", "registered", "run_step", "run_parts", "send_tensor", "cancel", "reset", "release")
+    __slots__ = ("id", "incarnation", "status", "tensors", "timeout_s", "remaining_s", "hello", "welcome", "list_devices", "device_list", "register_step", "register_parts", "registered", "run_step", "run_parts", "send_tensor", "cancel", "reset", "release", "call_back", "called_back")
     ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
@@ -29,6 +29,8 @@ class Envelope(_message.Message):
     CANCEL_FIELD_NUMBER: _ClassVar[int]
     RESET_FIELD_NUMBER: _ClassVar[int]
     RELEASE_FIELD_NUMBER: _ClassVar[int]
+    CALL_BACK_FIELD_NUMBER: _ClassVar[int]
+    CALLED_BACK_FIELD_NUMBER: _ClassVar[int]
     id: int
     incarnation: int
     status: _tensor_pb2.Status
@@ -48,7 +50,9 @@ class Envelope(_message.Message):
     cancel: Cancel
     reset: Reset
     release: Release
-    def __init__(self, id: _Optional[int] = ..., incarnation: _Optional[int] = ..., status: _Optional[_Union[_tensor_pb2.Status, _Mapping]] = ..., tensors: _Optional[_Iterable[_Union[_tensor_pb2.TensorMeta, _Mapping]]] = ..., timeout_s: _Optional[float] = ..., remaining_s: _Optional[float] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., list_devices: _Optional[_Union[ListDevices, _Mapping]] = ..., device_list: _Optional[_Union[DeviceList, _Mapping]] = ..., register_step: _Optional[_Union[RegisterStep, _Mapping]] = ..., register_parts: _Optional[_Union[RegisterParts, _Mapping]] = ..., registered: _Optional[_Union[Registered, _Mapping]] = ..., run_step: _Optional[_Union[RunStep, _Mapping]] = ..., run_parts: _Optional[_Union[RunParts, _Mapping]] = ..., send_tensor: _Optional[_Union[SendTensor, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., reset: _Optional[_Union[Reset, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ...) -> None: ...
+    call_back: CallBack
+    called_back: CalledBack
+    def __init__(self, id: _Optional[int] = ..., incarnation: _Optional[int] = ..., status: _Optional[_Union[_tensor_pb2.Status, _Mapping]] = ..., tensors: _Optional[_Iterable[_Union[_tensor_pb2.TensorMeta, _Mapping]]] = ..., timeout_s: _Optional[float] = ..., remaining_s: _Optional[float] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., list_devices: _Optional[_Union[ListDevices, _Mapping]] = ..., device_list: _Optional[_Union[DeviceList, _Mapping]] = ..., register_step: _Optional[_Union[RegisterStep, _Mapping]] = ..., register_parts: _Optional[_Union[RegisterParts, _Mapping]] = ..., registered: _Optional[_Union[Registered, _Mapping]] = ..., run_step: _Optional[_Union[RunStep, _Mapping]] = ..., run_parts: _Optional[_Union[RunParts, _Mapping]] = ..., send_tensor: _Optional[_Union[SendTensor, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., reset: _Optional[_Union[Reset, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., call_back: _Optional[_Union[CallBack, _Mapping]] = ..., called_back: _Optional[_Union[CalledBack, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ()
@@ -136,10 +140,26 @@ class Registered(_message.Message):
     def __init__(self, handle: _Optional[int] = ..., missing: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RunStep(_message.Message):
-    __slots__ = ("handle",)
+    __slots__ = ("handle", "calls_back")
     HANDLE_FIELD_NUMBER: _ClassVar[int]
+    CALLS_BACK_FIELD_NUMBER: _ClassVar[int]
     handle: int
-    def __init__(self, handle: _Optional[int] = ...) -> None: ...
+    calls_back: bool
+    def __init__(self, handle: _Optional[int] = ..., calls_back: bool = ...) -> None: ...
+
+class CallBack(_message.Message):
+    __slots__ = ("number",)
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    def __init__(self, number: _Optional[int] = ...) -> None: ...
+
+class CalledBack(_message.Message):
+    __slots__ = ("call", "number")
+    CALL_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    call: int
+    number: int
+    def __init__(self, call: _Optional[int] = ..., number: _Optional[int] = ...) -> None: ...
 
 class RunParts(_message.Message):
     __slots__ = ("step", "handle")
