@@ -429,7 +429,7 @@ class _PlanBuilder:
                 outputs=tuple(self.slot(tensor) for tensor in state.outputs),
                 before=tuple((self._variable(r), self.slot(t)) for r, t in state.before),
                 after=tuple((self._variable(r), self.slot(t)) for r, t in state.after),
-                op=next(iter([*state.written.values(), *leaving, *ops[-1].outputs])).op.name,
+                op=next((t.op for t in (*state.written.values(), *leaving)), ops[-1]).name,
             ),
         )
 
