@@ -31,6 +31,8 @@ def guarded(*refused: str, ignored: tuple[str, ...] = ()) -> Callable[[C], C]:
     """
 
     def register(cls: C) -> C:
+        missing = {*refused, *ignored} - vars(cls).keys()
+        assert not missing, f"{cls.__name__} has no {missing}"
         _guarded.append((cls, refused, ignored))
         return cls
 

@@ -33,7 +33,6 @@ _Name = tuple[int, int]
 _ALL: _Name = (0, 0)
 
 
-@_forks.guarded("run", "start", "compute")
 class _LoneProgram:
     """A program that is all of a step, and how it takes and gives the step's values.
 
@@ -60,6 +59,7 @@ class _LoneProgram:
         self.given = given
 
 
+@_forks.guarded("run", "start", "compute")
 class InlineStep:
     """All plans of a step, to be run together in the caller's thread.
 

@@ -164,7 +164,7 @@ def _release(registered: list[tuple[MasterClient, int]]) -> None:
         client.release(handle)
 
 
-@_forks.guarded("run", "start", "compute", "register")
+@_forks.guarded("prepare", "run", "start", "compute")
 class _RemoteStep:
     """A step that registers itself with the master, again if the connection was made anew."""
 

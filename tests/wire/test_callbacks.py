@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from jflow import errors
+from jflow.deadline import FOREVER, Deadline
 from jflow.wire import MasterClient
 from tests.wire.hosts import PATIENCE_S, TOKEN, Host, large, same, served
 
@@ -66,7 +67,7 @@ def test_operands_go_to_the_function_of_that_number_and_its_results_come_back(cl
             same(got, value)
         return [operands[0] * 2]
 
-    found = client.run(1, sent, None, [lambda operands: operands[1:2], double])
+    found = client.run(1, sent, FOREVER, [lambda operands: operands[1:2], double])
     for got, value in zip(found, [np.arange(3) * 2, sent[1], np.arange(3) * 2], strict=True):
         same(got, value)
     assert threads == {threading.current_thread()}
@@ -78,9 +79,9 @@ def test_functions_of_a_step_that_is_only_started_have_threads_of_their_own(clie
 
     def run(operands):
         threads.append(threading.current_thread())
-        return client.run(2, operands, None, [lambda values: values])  # gRPC's thread is free
+        return client.run(2, operands, FOREVER, [lambda values: values])  # gRPC's thread is free
 
-    (found,) = client.start(1, [np.arange(3)], None, [run]).result(PATIENCE_S)
+    (found,) = client.start(1, [np.arange(3)], FOREVER, [run]).result(PATIENCE_S)
     same(found, np.arange(3))
     assert threads[0] is not threading.current_thread()
 
@@ -104,8 +105,8 @@ def test_what_a_function_raises_is_raised_here_and_told_to_the_step(client, host
 
     def call():
         if is_started:
-            return client.start(1, [], None, [fail]).result(PATIENCE_S)
-        return client.run(1, [], None, [fail])
+            return client.start(1, [], FOREVER, [fail]).result(PATIENCE_S)
+        return client.run(1, [], FOREVER, [fail])
 
     with pytest.raises(KeyError) as caught:
         call()
@@ -127,23 +128,23 @@ def test_no_function_is_called_when_one_has_failed(client, host):
         raise ValueError
 
     with pytest.raises(ValueError):  # noqa: PT011 - it has no words
-        client.run(1, [], PATIENCE_S, [fail] * 3)
+        client.run(1, [], Deadline(PATIENCE_S), [fail] * 3)
     assert called == [1]
 
 
 def test_a_function_that_the_step_does_not_have_ends_it(client, host):
     host.script["run"] = _calling(7)
     with pytest.raises(errors.InvalidArgumentError, match="no callback 7"):
-        client.run(1, [], None, [lambda _: []])
+        client.run(1, [], FOREVER, [lambda _: []])
     assert client.is_open
 
 
 def test_a_step_is_over_at_its_deadline_though_a_function_runs_on(client, host):
     ended = threading.Event()
 
-    async def run(_, timeout, feeds, client):
+    async def run(_, deadline, feeds, client):
         try:
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(deadline.remaining()):
                 return await _asked(client, 0)
         except TimeoutError:
             raise errors.DeadlineExceededError("too late") from None
@@ -157,7 +158,7 @@ def test_a_step_is_over_at_its_deadline_though_a_function_runs_on(client, host):
         return []
 
     with pytest.raises(errors.DeadlineExceededError):
-        client.run(1, [], 0.1, [slow])
+        client.run(1, [], Deadline(0.1), [slow])
     assert client.is_open
 
 
@@ -177,7 +178,7 @@ def test_cancelling_a_started_step_cancels_it_while_a_function_runs(client, host
         assert go_on.wait(PATIENCE_S)
         return []
 
-    outcome = client.start(1, [], None, [slow])
+    outcome = client.start(1, [], FOREVER, [slow])
     assert entered.wait(PATIENCE_S)
     assert outcome.cancel()
     assert ended.wait(PATIENCE_S)
@@ -185,7 +186,7 @@ def test_cancelling_a_started_step_cancels_it_while_a_function_runs(client, host
     with pytest.raises(FutureCancelledError):
         outcome.result(PATIENCE_S)
     host.script.clear()
-    assert client.run(1, [], None) == []
+    assert client.run(1, [], FOREVER) == []
 
 
 def test_a_client_that_goes_ends_the_steps_that_wait_for_its_functions(server, host):
@@ -205,7 +206,7 @@ def test_a_client_that_goes_ends_the_steps_that_wait_for_its_functions(server, h
         ended.wait(PATIENCE_S)
         return []
 
-    client.start(1, [], None, [wait])
+    client.start(1, [], FOREVER, [wait])
     assert entered.wait(PATIENCE_S)
     client.close()
     assert ended.wait(PATIENCE_S)
