@@ -95,7 +95,8 @@ def _server(options: argparse.Namespace) -> None:
         print(f"{server!r} is ready", flush=True)
         server.join()
     except KeyboardInterrupt:
-        print("stopping", flush=True)
+        with suppress(OSError):  # nothing reads it any more
+            print("stopping", flush=True)
     for number in _STOPPING:
         signal.signal(number, signal.SIG_DFL)  # a second one ends the process at once
     threading.Thread(target=_exit_after, args=(_STOP_S,), daemon=True).start()

@@ -159,7 +159,7 @@ class Frame:
             return None
         if access.error is not None:
             raise access.error
-        if access.late is not None:
+        if access.late:
             access.give_up()
             return None
         return access
@@ -169,10 +169,19 @@ class Frame:
         while True:
             access = VariableAccess(bound, self._store, self._queued_s)
             yield from settled(self._store.accesses, access)
-            if access.late is None:
-                return access
-            access.give_up()
-            yield from settled(DEVICES, Computed(*access.late))
+            if access.writes and access.late:
+                access.give_up()
+                yield from settled(DEVICES, Computed(*access.late[-1]))
+                continue
+            # What is only read is kept meanwhile: steps that update it all the time would always be
+            # ahead of one that asks again.
+            try:
+                for late in access.late:
+                    yield from settled(DEVICES, Computed(*late))
+            except BaseException:
+                access.undo()
+                raise
+            return access
 
     def finish(self, access: VariableAccess, *, until_computed: bool = False) -> None:
         """Runs a program on the variables that were taken for it, and sets those that it writes.

@@ -51,7 +51,7 @@ class VariableAccess(Access):
       leases: what keeps the values that are only read as they are while the program runs, by the
         number of the variable.
       held: what keeps old values for slots as they are, until the step ends.
-      late: a value that is still being computed; nothing was taken then.
+      late: values that are still being computed. An access that writes has taken nothing then.
     """
 
     __slots__ = (
@@ -77,7 +77,7 @@ class VariableAccess(Access):
         self.kept: dict[int, Variable] = {}
         self.leases: dict[int, Lease] = {}
         self.held: list[tuple[Slot, Lease]] = []
-        self.late: tuple[VariablePlace, Buffer] | None = None
+        self.late: list[tuple[VariablePlace, Buffer]] = []
         self._store = store
 
     def take(self) -> None:
@@ -99,10 +99,10 @@ class VariableAccess(Access):
             self.used[i] = variable = store.get_at(run.places[i], run.specs[i])
             buffer = variable.buffer
             if buffer.write is not None and buffer.write[1] < oldest and not buffer.is_computed:
-                self.late = (run.places[i], buffer)
+                self.late.append((run.places[i], buffer))
         for i in run.only_written:
             store.find_at(run.places[i], run.specs[i])
-        if self.late is not None:
+        if self.late and self.writes:
             return
         for i in run.leased:
             self.leases[i] = self.used[i].lease()

@@ -20,7 +20,7 @@ from jflow import _forks
 from jflow.cluster import Device, DeviceSpec
 from jflow.deadline import Deadline
 from jflow.functions.concrete import Concrete
-from jflow.graph import Graph, Operation, Tensor, VariableRef, live, request, tracing
+from jflow.graph import Graph, Operation, Tensor, VariableRef, internals, live, request, tracing
 from jflow.graph.completion import visible
 from jflow.graph.equations import shape_of
 from jflow.graph.flatten import flatten
@@ -184,7 +184,8 @@ class Connection:
             return self._successor(params["variable"]).access(primitive, args, params)
         fetch = primitive not in EFFECTS
         avals = tuple(map(shaped_abstractify, args))
-        key = (primitive, params["variable"], _identity(params.get("body")), avals)
+        looks_for_nans = internals.debug_nans.value
+        key = (primitive, params["variable"], _identity(params.get("body")), avals, looks_for_nans)
         concrete = self._accesses.get(key)
         deadline = None
         if concrete is None:

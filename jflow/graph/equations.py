@@ -88,4 +88,6 @@ class Rewriting:
             return self.jaxpr(value)
         if isinstance(value, tuple | list) and type(value) in (tuple, list):
             return type(value)(self._param(item) for item in value)
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            return type(value)(*map(self._param, value))
         return value

@@ -29,6 +29,7 @@ from jflow.graph.primitives import (
     ResourceRef,
     VariableRef,
     constant_p,
+    group_p,
     host_p,
     resource_p,
     state_of,
@@ -238,7 +239,7 @@ class Graph:
 
         Returns:
           What `fun` returns, with tensors for arrays. What uses one of them makes all effects of
-          `fun` happen.
+          `fun` happen; where there is none, the operation that is returned does.
 
         Raises:
           ValueError: if tensors of another graph are among the arguments.
@@ -250,11 +251,7 @@ class Graph:
         tensors: list[Tensor] = []
         keys: list[Any] = []
         for leaf in leaves:
-            if isinstance(leaf, jax.core.Tracer):
-                raise TypeError(
-                    "tensors have no value while the graph is built, so a function that JAX "
-                    "traces cannot use them from outside; pass them to it as arguments"
-                )
+            tracing.refuse_tracer(leaf)
             if isinstance(leaf, Symbolic | np.ndarray | jax.Array):
                 tensors.append(self.as_tensor(leaf))
                 refuse_host(tensors[-1], name)
@@ -264,6 +261,10 @@ class Graph:
         traced = tracing.trace(fun, in_tree, keys)
         order = StateOrder[Operation]()
         outputs = self.inline(traced.jaxpr, [t.var for t in tensors], lambda _: name, order=order)
+        if order.effects and not outputs:
+            after = (*self.scopes.control_inputs, *order.effects)
+            with self.scopes.replaced(control_inputs=after):
+                return self.add(group_p, [], [], name=name)
         if order.effects:
             outputs = self.after(order.effects, outputs)
         return jax.tree.unflatten(traced.out_tree, outputs)
@@ -317,12 +318,12 @@ class Graph:
 
         consts = [self.constant(value).var for value in jaxpr.consts]
         atoms = equations.inline(jaxpr.jaxpr, consts, args, emit)
-        return [
-            self.constant(np.asarray(atom.val))
-            if isinstance(atom, jex.Literal)
-            else self._tensors[atom]
-            for atom in atoms
-        ]
+        return [self._literal(x) if isinstance(x, jex.Literal) else self._tensors[x] for x in atoms]
+
+    def _literal(self, atom: jex.Literal) -> Tensor:
+        if atom.val.dtype == jax.dtypes.float0:  # no constant can hold it
+            return self.add(jex.primitives.copy_p, [atom], [atom.aval], name="float0").outputs[0]
+        return self.constant(np.asarray(atom.val))
 
     def constant(
         self, value: Any, dtype: Any = None, *, name: str = "constant", on_host: bool = False

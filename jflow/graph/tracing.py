@@ -113,6 +113,15 @@ def _trace(fun: Callable[..., Any], in_tree: Any, leaves: Sequence[Static | Any]
     return Traced(flatten(jaxpr, keep_rules=True), out_trees[-1])
 
 
+def refuse_tracer(leaf: Any) -> None:
+    """Raises TypeError for a value that JAX is tracing, among the arguments of graph code."""
+    if isinstance(leaf, jax.core.Tracer):
+        raise TypeError(
+            "tensors have no value while the graph is built, so a function that JAX traces cannot "
+            "use them from outside; pass them to it as arguments"
+        )
+
+
 def make_jaxpr(fun: Callable[..., Any], shapes: Sequence[Any]) -> jex.ClosedJaxpr:
     """As `jax.make_jaxpr`, with better words for writes to variables in loops and branches.
 

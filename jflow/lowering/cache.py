@@ -55,10 +55,18 @@ class ProgramCache:
             mine = future is None
             if future is None:
                 future = self._executables[key] = Future()
+                future.set_running_or_notify_cancel()  # what waits for it cannot cancel it
             self._executables.move_to_end(key)
         if mine:
             self._compile(key, device, future, source)
         return future.result()
+
+    def begun(
+        self, digest: str, device: jax.Device, donated: tuple[int, ...]
+    ) -> Future[Executable] | None:
+        """The compilation of a program, done or under way; None if there is none."""
+        with self._lock:
+            return self._executables.get((digest, str(device), donated))
 
     def _compile(
         self,

@@ -44,7 +44,9 @@ _SIGNATURES = {
     "solver_syevd": "T[n,n] -> T[n,n] R[n] I[]",
     "solver_gesvd": "T[m,n] -> T[m,n] R[k] T[x,u] T[v,y] I[]",
     "solver_gesvd of values": "T[m,n] -> T[m,n] R[k] T() T() I[]",
-    "solver_gesvdj": "T[m,n] -> T[m,n] R[k] T[m,m] T[n,n] I[]",
+    "solver_gesvdj": "T[m,n] -> T[m,n] R[k] T[x,u] T[y,v] I[]",
+    "solver_gesdd": "T[m,n] -> T[m,n] R[k] T[x,u] T[v,y] I[]",
+    "solver_gesdd of values": "T[m,n] -> T[m,n] R[k] T() T() I[]",
     "solver_getrf": "T[m,n] -> T[m,n] I[k] I[]",
     "solver_sytrd": "T[n,n] -> T[n,n] R[n] R[p] T[p] I[]",
     "sparse_gtsv2": "T[n] T[n] T[n] T[n,m] -> T[n,m]",
@@ -150,7 +152,8 @@ def _signature(call: CustomCall) -> str | None:
     gpu = _GPU.fullmatch(target)
     if gpu is not None:
         name = f"{gpu[1]}_{gpu[2]}" if gpu[1] else gpu[3].removesuffix("_ffi")
-        values_only = name == "solver_gesvd" and call.attributes.get("compute_uv") is False
+        has_form_of_values = f"{name} of values" in _SIGNATURES
+        values_only = has_form_of_values and call.attributes.get("compute_uv") is False
         return _SIGNATURES.get(f"{name} of values" if values_only else name)
     return _SIGNATURES[target] if target in _BY_XLA else None
 

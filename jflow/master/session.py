@@ -179,12 +179,14 @@ class ClientSession:
         assert running is not None
         self._running.add(running)
         try:
-            left = deadline.remaining()
-            if left is None:
+            if deadline.timeout is None:
                 return await self._run_shares(step, feeds, client)
-            async with asyncio.timeout(left):
+            limit = asyncio.timeout(deadline.remaining())
+            async with limit:
                 return await self._run_shares(step, feeds, client)
         except TimeoutError as error:
+            if deadline.timeout is None or not limit.expired():
+                raise
             tasks = ", ".join(map(str, step.shares))
             doing, reason = f"running the step on {tasks}", str(error.__cause__ or "")
             raise deadline.error(doing, _only(step.shares), reason) from None

@@ -242,7 +242,8 @@ class _Splitter:
                     looked_at = may_be_nan(part, fed)
                     leaving = escaping.union(looked_at)
                     builders[device].add_run(stage, part, needed, leaving, fed, lower)
-                    builders[device].add_nan_check(stage, looked_at, escaping)
+                    checked = escaping - self._leaves_for_callbacks_alone(segment_of)
+                    builders[device].add_nan_check(stage, looked_at, checked)
                 else:
                     builders[device].add_run(stage, part, needed, escaping, fed, lower)
         self._add_departures(builders, crossings)
@@ -250,6 +251,19 @@ class _Splitter:
             builder.plan(() if self.in_a_row else self._after(builder))
             for builder in builders.values()
         )
+
+    def _leaves_for_callbacks_alone(self, segment_of: Mapping[Operation, int]) -> set[Tensor]:
+        """What leaves its program for callbacks only, which may look at NaN as under `jax.jit`."""
+        elsewhere = {
+            tensor
+            for op in self.ops
+            for tensor in self.needs[op]
+            if op not in self.callbacks
+            and tensor not in self.feeds
+            and segment_of[tensor.op] != segment_of[op]
+        }
+        called = {tensor for op in self.callbacks for tensor in op.inputs}
+        return called - elsewhere - set(self.fetched)
 
     def _after(self, builder: _PlanBuilder) -> tuple[tuple[int, ...], ...]:
         """See `Plan.after`."""
@@ -340,8 +354,8 @@ def _callback_attributes(op: Operation, number: int) -> str:
     is_conditional = op.eqn.params["is_conditional"]
     if is_conditional and any(None in sizes for _, sizes in results):
         raise UnimplementedError(
-            f"{op.name!r} is a callback inside a branch and gives arrays of sizes that are not "
-            "known before it runs; call it outside of the branch",
+            f"{op.name!r}: {op.eqn.params['callback']} is inside a branch and gives arrays of "
+            "sizes that are not known before it runs; call it outside of the branch",
             op=op.name,
         )
     return json.dumps({"number": number, "results": results, "is_conditional": is_conditional})

@@ -12,7 +12,7 @@ from jflow import _forks
 from jflow.cluster import Device
 from jflow.deadline import FOREVER, Deadline
 from jflow.errors import OpError
-from jflow.graph import Graph, Operation, Tensor, get_default_graph, stack
+from jflow.graph import Graph, Operation, Tensor, get_default_graph, internals, stack
 from jflow.graph.tracebacks import handled, hide_frames
 from jflow.placement import Placer
 from jflow.session.backend import (
@@ -67,8 +67,9 @@ class Session:
         self._target = checked_target(target)
         self._backend: Backend = open_backend(target, self._config)
         self._placer = Placer(self._config.allow_soft_placement, self._config.log_device_placement)
-        self._steps: dict[StepKey, Step] = {}
-        self._known: dict[Any, _Known] = {}
+        self._steps: dict[tuple[StepKey, bool], Step] = {}
+        # The steps are others while `jax_debug_nans` is on.
+        self._known: tuple[dict[Any, _Known], dict[Any, _Known]] = ({}, {})
         self._default_timeout = self._config.operation_timeout_in_ms / 1000 or None
         self._registering = threading.Lock()
         self._closed = False
@@ -121,7 +122,7 @@ class Session:
             key: Any = None
             if type(fetches) in _SINGLE and (not feed_dict or type(feed_dict) is dict):
                 key = (fetches, *feed_dict) if feed_dict else fetches
-                known = self._known.get(key)
+                known = self._known[internals.debug_nans.value].get(key)
                 if known is not None:
                     return self._run_known(known, feed_dict or {}, deadline)
             return self._run_new(key, fetches, feed_dict, deadline)
@@ -148,7 +149,9 @@ class Session:
             raise
         is_same = len(fetched) == len(parsed.tensors) and len(feeds) == len(feed_dict or ())
         if key is not None and is_same:
-            self._known[key] = _Known(step, tuple(map(FeedSlot, feeds)), parsed)
+            self._known[internals.debug_nans.value][key] = _Known(
+                step, tuple(map(FeedSlot, feeds)), parsed
+            )
         return parsed.fill(feeds | dict(zip(fetched, values, strict=True)))
 
     def _run_known(self, known: _Known, feed_dict: Mapping[Any, Any], deadline: Deadline) -> Any:
@@ -260,13 +263,14 @@ class Session:
             self.close()
 
     def _step(self, key: StepKey, deadline: Deadline) -> Step:
-        step = self._steps.get(key)
+        known = key, internals.debug_nans.value
+        step = self._steps.get(known)
         if step is None:
             with deadline.holding(self._registering, "waiting for other steps to be registered"):
-                step = self._steps.get(key)
+                step = self._steps.get(known)
                 if step is None:
                     step = register_step(self._graph, key, self._backend, self._placer, deadline)
-                    self._steps[key] = step
+                    self._steps[known] = step
             deadline.check("compiling the step")
         return step
 

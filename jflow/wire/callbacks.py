@@ -12,6 +12,7 @@ import grpc
 
 from jflow.errors import InvalidArgumentError, OpError, UnknownError
 from jflow.wire.codec import error_of, error_to_status
+from jflow.wire.eager import begin
 from jflow.wire.frame import Array
 from jflow.wire.services import Client
 from jflow.wire.stream import FrameStream
@@ -44,9 +45,13 @@ class ClientFunctions:
             raise InvalidArgumentError(f"a step calls back to its function {number} twice")
         self._asked[key] = answer
         answer.add_done_callback(lambda _: self._asked.pop(key, None))
+        message = pb.Envelope(id=call, call_back=pb.CallBack(number=number))
+        # Once begun it is sent to its end: a write that gRPC sees cancelled ends the stream.
+        await asyncio.shield(begin(self._send(message, operands)))
+
+    async def _send(self, message: pb.Envelope, operands: Sequence[Array]) -> None:
         # If the client is gone, so is its call, which is cancelled with the stream.
         with suppress(grpc.RpcError, asyncio.InvalidStateError):
-            message = pb.Envelope(id=call, call_back=pb.CallBack(number=number))
             await self._stream.send(message, operands)
 
     def answered(self, message: pb.Envelope, tensors: Sequence[Array]) -> None:

@@ -17,6 +17,7 @@ def looked_up(address: str) -> Future[None]:
       A future that is done when the host has an address; it fails with `OSError` if it has none.
     """
     found: Future[None] = Future()
+    found.set_running_or_notify_cancel()  # the thread ends it, also if nothing waits any more
     host, port = split_address(address)
     if _is_literal(host):
         found.set_result(None)

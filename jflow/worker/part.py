@@ -14,7 +14,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -131,6 +131,7 @@ class _Part:
         self._client = client
         self._frame = Frame(bound, around.store)
         self._sends: list[asyncio.Future[None]] = []
+        self._programs: set[Future[Any]] = set()
         self._fetches: dict[int, Slot] = {}
         self._waiters: set[asyncio.Future[Any]] = set()
         self._is_cancelled = False
@@ -281,7 +282,16 @@ class _Part:
     def close(self) -> None:
         for send in self._sends:
             send.cancel()
-        self._frame.close()
+        # A program that a cancelled step has started goes on, and needs what the frame leases.
+        running = {job for job in self._programs if not job.done()}
+        if not running:
+            self._frame.close()
+        for job in running:
+            job.add_done_callback(self._close_frame)
+
+    def _close_frame(self, _: Future[Any]) -> None:
+        if all(job.done() for job in self._programs):
+            self._frame.close()
 
     async def _in_thread(self, work: Callable[..., object], *args: Any) -> None:
         loop = asyncio.get_running_loop()
@@ -333,6 +343,7 @@ class _Part:
             device = self._bound.plan.device
             self._around.blocked[self._step] = f"waited for {device}, which runs other programs"
             raise
+        self._programs.add(job)
         try:
             await asyncio.wrap_future(job)
         except asyncio.CancelledError:

@@ -179,6 +179,12 @@ class Worker:
         """Compiles several programs side by side; binding finds them done."""
         loop = asyncio.get_running_loop()
         work = [(plan.device, program) for plan in plans for program in plan.programs]
+        # No thread waits for what another one compiles: calls that are made again and again would
+        # take all of them.
+        for device, program in work:
+            begun = self.programs.begun(program.digest, self._devices[device], program.donated)
+            if begun is not None and not begun.done():
+                await asyncio.wait([asyncio.wrap_future(begun)])
         if len(work) > 1:
             await all_of(
                 loop.run_in_executor(self._around.threads, self._executable, *each, artifacts)

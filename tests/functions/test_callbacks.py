@@ -509,6 +509,17 @@ def test_in_graph_code_a_derivative_rule_with_a_callback_is_refused_on_a_cluster
             session.run(y)
 
 
+def test_in_graph_code_a_lifted_function_that_gives_nothing_is_an_operation() -> None:
+    seen: list[float] = []
+    with tf.Graph().as_default() as graph, tf.Session() as session:
+        x = tf.placeholder(tf.float32, ())
+        noted = graph.apply(
+            lambda v: jax.debug.callback(lambda w: seen.append(float(w)), v), (x,), name="noted"
+        )
+        assert session.run(noted, {x: 3}) is None
+    assert seen == [3]
+
+
 def test_in_graph_code_a_callback_has_no_derivative() -> None:
     def call(x: Any) -> Any:
         return io_callback(np.sin, x, x) * 2

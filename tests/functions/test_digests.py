@@ -86,3 +86,11 @@ def test_one_changed_constant_changes_it(wanted: list[str]) -> None:
 )
 def test_another_function_has_another(other: Any, wanted: list[str]) -> None:
     assert one_function.digests(other) != wanted
+
+
+def test_a_linear_solve_has_one_wherever_it_runs() -> None:
+    def solve(x: Any, factor: float) -> Any:
+        return jax.scipy.sparse.linalg.cg(lambda v: v * factor, x[0])[0]
+
+    wanted = one_function.digests(solve)
+    assert one_function.digests(solve, device="/job:ps/task:0/cpu:1") == wanted

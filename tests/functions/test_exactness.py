@@ -199,3 +199,37 @@ def test_a_session_looks_for_nan_too(backend: Backend) -> None:
         x = tf.placeholder("float32", ())
         with pytest.raises(FloatingPointError, match="'root'"):
             session.run(tf.numpy.sqrt(x, name="root") + 1, {x: -1.0})
+
+
+def test_a_session_looks_for_nan_as_the_setting_is_when_it_runs(backend: Backend) -> None:
+    with tf.Graph().as_default(), backend.session() as session:
+        x = tf.placeholder("float32", ())
+        root = tf.numpy.sqrt(x, name="root") + 1
+        assert np.isnan(session.run(root, {x: -1.0}))
+        with jax.debug_nans(True), pytest.raises(FloatingPointError, match="'root'"):
+            session.run(root, {x: -1.0})
+        assert np.isnan(session.run(root, {x: -1.0}))
+
+
+@pytest.mark.usefixtures("connection")
+def test_a_callback_may_look_at_a_nan_that_leads_nowhere() -> None:
+    seen: list[float] = []
+
+    def safe(x: Any) -> Any:
+        y = jnp.log(x)
+        jax.debug.callback(lambda v: seen.append(float(v)), y)
+        return jnp.where(jnp.isnan(y), 0.0, y)
+
+    with jax.debug_nans(True):
+        assert tf.function(safe)(jnp.float32(-1.0)) == 0
+    assert np.isnan(seen).tolist() == [True]
+
+
+@pytest.mark.usefixtures("connection")
+def test_a_derivative_by_a_single_integer_is_a_result() -> None:
+    def slopes(x: Any, i: Any) -> Any:
+        return jax.grad(lambda x, i: x * i, argnums=(0, 1), allow_int=True)(x, i)
+
+    by_x, by_i = tf.function(slopes)(jnp.float32(1.0), jnp.int32(2))
+    assert by_x == 2
+    assert (by_i.dtype, by_i.shape) == (jax.dtypes.float0, ())

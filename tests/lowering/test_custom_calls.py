@@ -174,3 +174,19 @@ def test_sizes_that_come_with_the_call_are_checked_then() -> None:
         np.testing.assert_array_equal(found, np.ones((3, 2)))
     with pytest.raises(InvalidArgumentError, match="triangle of 3 rows is not for 4 x 2"):
         executable(jnp.eye(3), jnp.ones((4, 2)))
+
+
+@pytest.mark.parametrize("shape", [(64, 40), (40, 64), (64, 64)])
+@pytest.mark.parametrize("full", [True, False])
+@pytest.mark.parametrize("platform", ["cuda", "rocm"])
+def test_singular_values_of_every_shape_are_allowed_on_gpus(
+    shape: tuple[int, int], full: bool, platform: str
+) -> None:
+    def decompose(x: Any) -> Any:
+        return jnp.linalg.svd(x, full_matrices=full)
+
+    x = jax.ShapeDtypeStruct(shape, jnp.float32)
+    exported = jax.export.export(jax.jit(decompose), platforms=[platform])(x)
+    calls = custom_calls(exported.mlir_module())
+    assert calls
+    check_custom_calls(calls)
