@@ -49,7 +49,7 @@ class DatasetIterator:
         try:
             with self._lock:
                 self._check_open()
-                # Who asks for the next element is done with those before it.
+                # A call for the next element means that those before it are done with.
                 if self._unsaved >= self._save_every:
                     self._save()
                 inner = self._opened()

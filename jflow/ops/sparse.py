@@ -1,4 +1,4 @@
-"""Sparse tensors, and who cannot take them."""
+"""Sparse tensors, and the refusal of functions that cannot take them."""
 
 from __future__ import annotations
 

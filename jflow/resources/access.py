@@ -1,4 +1,4 @@
-"""Critical sections of steps on variables: who may read and write which of them, and in what order.
+"""Critical sections of steps on variables: which steps may use which of them, in what order.
 
 A step asks for all the variables of a program at once. Requests for variables in common are
 granted in the order in which they came, so steps on several variables cannot deadlock, and none

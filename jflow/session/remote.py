@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from jflow import _forks, lowering
-from jflow.cluster import Device, Task, split_address
+from jflow.cluster import Device, Task, join_address, split_address
 from jflow.deadline import Deadline
 from jflow.errors import AbortedError, CancelledError, InternalError
 from jflow.graph import VariableRef
@@ -244,5 +244,4 @@ def reset_containers(
 
 
 def _address(target: str) -> str:
-    host, port = split_address(target)
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return join_address(*split_address(target))

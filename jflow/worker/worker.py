@@ -162,7 +162,7 @@ class Worker:
             results = [await calls[0]] if len(calls) == 1 else await all_of(calls)
         except asyncio.CancelledError as error:
             if reason := self._around.blocked.get(step):
-                # Whoever cancelled it because its time was over says what it waited for.
+                # The error of the deadline that cancelled it says what it waited for.
                 raise asyncio.CancelledError(f"{task} {reason}") from error
             raise
         finally:
