@@ -321,7 +321,7 @@ class Graph:
         return [self._literal(x) if isinstance(x, jex.Literal) else self._tensors[x] for x in atoms]
 
     def _literal(self, atom: jex.Literal) -> Tensor:
-        if atom.val.dtype == jax.dtypes.float0:  # no constant can hold it
+        if getattr(atom.aval, "dtype", None) == jax.dtypes.float0:  # no constant can hold it
             return self.add(jex.primitives.copy_p, [atom], [atom.aval], name="float0").outputs[0]
         return self.constant(np.asarray(atom.val))
 
