@@ -103,17 +103,20 @@ def settled(spec: DeviceSpec, targets: Iterable[str]) -> Request:
     return Request(() if spec.is_empty else (spec,), tuple(targets))
 
 
-@contextmanager
-def carried(context: Any) -> Iterator[None]:
+def carried(context: Any) -> AbstractContextManager[Any]:
     """A block whose equations have the context of another one, `jex.JaxprEqn.ctx`.
 
     A request in it is one within those around the block.
     """
     request = _request_in(context)
-    if request is not None:
-        # What is around is known only when the block begins.
-        request = request.inside(_current())
-    with context.manager, _carrying({} if request is None else {_KEY: request}):
+    block: AbstractContextManager[Any] = context.manager
+    return block if request is None else _nested(block, request)
+
+
+@contextmanager
+def _nested(block: AbstractContextManager[Any], request: Request) -> Iterator[None]:
+    # What is around is known only when the block begins.
+    with block, _carrying({_KEY: request.inside(_current())}):
         yield
 
 
