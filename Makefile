@@ -23,7 +23,7 @@ lint: $(VENV)/.dev $(VENV)/.protos ## style, types and the order of the rooms
 	$(VENV)/protos/bin/python tools/generate_protos.py --check
 
 check: $(VENV)/.dev ## the tests
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(TESTS)
+	$(BIN)/python -m pytest -n 3 --dist loadfile $(TESTS)
 
 chaos: $(VENV)/.dev ## two minutes of killed producers and consumers
 	$(BIN)/python -m tests.chaos
