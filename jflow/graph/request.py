@@ -115,8 +115,9 @@ def carried(context: Any) -> AbstractContextManager[Any]:
 
 @contextmanager
 def _nested(block: AbstractContextManager[Any], request: Request) -> Iterator[None]:
-    # What is around is known only when the block begins.
-    with block, _carrying({_KEY: request.inside(_current())}):
+    # What is around is known when the block begins, and before the context is entered.
+    within = request.inside(_current())
+    with block, _carrying({_KEY: within}):
         yield
 
 
