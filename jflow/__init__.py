@@ -19,6 +19,7 @@ from jax.numpy import uint16 as uint16
 from jax.numpy import uint32 as uint32
 from jax.numpy import uint64 as uint64
 
+from jflow import _forks as _forks  # before gRPC is imported
 from jflow import errors as errors
 from jflow import lax as lax
 from jflow import nn as nn

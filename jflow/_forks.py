@@ -2,6 +2,10 @@
 
 JAX and gRPC work with threads, which a fork does not copy: a call in the child would wait forever.
 The child's classes are changed when it is forked, so that nothing is checked in other processes.
+
+gRPC itself starts its threads anew in a child, with the locks of the threads that are gone: now
+and then that aborts the child. It reads whether to do so when it is imported, so this module is
+imported before it.
 """
 
 from __future__ import annotations
@@ -9,6 +13,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
+
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 C = TypeVar("C", bound=type)
 
