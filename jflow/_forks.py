@@ -19,13 +19,13 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 C = TypeVar("C", bound=type)
 
 _guarded: list[tuple[type, tuple[str, ...], tuple[str, ...]]] = []
-_users: set[int] = set()
-"""This process's id, once it has started JAX or gRPC."""
+_is_used = False
 
 
 def mark_used() -> None:
     """Notes that this process has JAX or gRPC started, so its forks cannot use them."""
-    _users.add(os.getpid())
+    global _is_used  # noqa: PLW0603 - it is about the process
+    _is_used = True
 
 
 def guarded(*refused: str, ignored: tuple[str, ...] = ()) -> Callable[[C], C]:
@@ -58,7 +58,7 @@ def _ignore(*_: Any, **__: Any) -> None:
 
 
 def _after_fork() -> None:
-    if not _users:
+    if not _is_used:
         return  # as a process that has only imported jflow, the child may use it
     for cls, refused, ignored in _guarded:
         for name in refused:

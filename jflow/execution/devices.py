@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -11,18 +14,23 @@ from jflow.cluster import Device, Task
 from jflow.graph import is_host, is_switched_off
 
 
-def local_devices(task: Task) -> dict[Device, jax.Device]:
+def local_devices(task: Task) -> Mapping[Device, jax.Device]:
     """JAX's devices by their name in the cluster, accelerators before CPUs."""
-    found = list(jax.local_devices())
+    found = jax.local_devices()
     if all(device.platform != "cpu" for device in found):
-        found.extend(jax.local_devices(backend="cpu"))
+        found = [*found, *jax.local_devices(backend="cpu")]
+    return _named(task, tuple(found))
+
+
+@lru_cache
+def _named(task: Task, found: Sequence[jax.Device]) -> Mapping[Device, jax.Device]:
     counts: Counter[str] = Counter()
     named = {}
     for device in found:
         kind = device.platform.upper()
         named[Device(task, kind, counts[kind])] = device
         counts[kind] += 1
-    return named
+    return MappingProxyType(named)
 
 
 def put(value: Any, device: jax.Device) -> Any:

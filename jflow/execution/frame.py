@@ -194,27 +194,25 @@ class Frame:
           InvalidArgumentError: if the program does not take what it is given.
         """
         run = access.run
-        for slot, lease in access.held:
-            self._hold(slot, lease)
+        self._hold_all(access.held)
         result: jax.Array | None = None
         try:
             if not access.is_done:
                 new, result = self._compute(run, access.donated())
                 if until_computed and result is not None:
                     result.block_until_ready()
-                if new:
-                    written = access.set(new, None if until_computed else access.write)
-                    for i, slot in run.step.after:
-                        # Nothing else can have written it: the access has not ended.
-                        self._hold(slot, written[i].lease())
+                access.results, access.mark = new, None if until_computed else access.write
         finally:
             if access.writes:
                 access.end()
-            for lease in access.leases.values():
-                if result is None:
-                    lease.release()
-                else:
-                    self._reads.append((lease, result))
+                if run.step.after:
+                    self._hold_all(access.held)
+            if access.leases:
+                for lease in access.leases.values():
+                    if result is None:
+                        lease.release()
+                    else:
+                        self._reads.append((lease, result))
             if self._is_closed:
                 self.close()
 
@@ -248,6 +246,7 @@ class Frame:
             self._slots[slot] = value
         return list(results[:n_written]), results[-1] if results else None
 
-    def _hold(self, slot: Slot, lease: Lease) -> None:
-        self._leases[slot] = lease
-        self._slots[slot] = lease.buffer.array
+    def _hold_all(self, held: Sequence[tuple[Slot, Lease]]) -> None:
+        for slot, lease in held:
+            self._leases[slot] = lease
+            self._slots[slot] = lease.buffer.array

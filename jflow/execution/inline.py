@@ -203,13 +203,14 @@ class InlineStep:
             for number, feed in self._feeds:
                 frames[number][feed.slot] = self._fed(feeds[feed.index], number)
             wires: dict[int, Any] = {}
-            strands = {
-                name: self._strand(work, frames, wires) for name, work in self._strands.items()
-            }
             if self._may_wait:
+                strands = {
+                    name: self._strand(work, frames, wires) for name, work in self._strands.items()
+                }
                 run_strands(strands, self._after, deadline, woken or SimpleQueue())
             else:
-                for strand in strands.values():
+                for work in self._strands.values():
+                    strand = self._strand(work, frames, wires)
                     first = next(strand, None)
                     if first is not None:  # variables that another step writes
                         rest = {_ALL: _resumed(first, strand)}

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from types import MappingProxyType
+from typing import Any
 
 import jax
 
@@ -32,6 +34,8 @@ Devices then go from one to the next without a pause. Later they are not, becaus
 takes minutes each would take a place among the few that a device can have in its queue.
 """
 
+_NONE: Mapping[int, Any] = MappingProxyType({})
+
 COPIED_HERE_BYTES = 1 << 20
 """A copy of this size takes no longer than a program that is called quick."""
 
@@ -50,7 +54,10 @@ class VariableAccess(Access):
       kept: those that keep their value, though they are among the written ones.
       leases: what keeps the values that are only read as they are while the program runs, by the
         number of the variable.
-      held: what keeps old values for slots as they are, until the step ends.
+      held: what keeps values for slots as they are until the step ends: old values, and, once the
+        access has ended, new ones.
+      results: the new values of the variables that it writes, none if they stay as they are.
+      mark: what they are marked with until they are computed.
       late: values that are still being computed. An access that writes has taken nothing then.
     """
 
@@ -61,7 +68,9 @@ class VariableAccess(Access):
         "kept",
         "late",
         "leases",
+        "mark",
         "queued_s",
+        "results",
         "run",
         "since",
         "used",
@@ -73,30 +82,27 @@ class VariableAccess(Access):
         self.queued_s = queued_s
         self.since = 0.0
         self.is_done = False
-        self.used: dict[int, Variable] = {}
-        self.kept: dict[int, Variable] = {}
-        self.leases: dict[int, Lease] = {}
-        self.held: list[tuple[Slot, Lease]] = []
+        self.used: Mapping[int, Variable] = _NONE
+        self.kept: Mapping[int, Variable] = _NONE
+        self.leases: Mapping[int, Lease] = _NONE
+        self.held: Sequence[tuple[Slot, Lease]] = ()
         self.late: list[tuple[VariablePlace, Buffer]] = []
+        self.results: Sequence[jax.Array] = ()
+        self.mark: Write | None = None
         self._store = store
 
     def take(self) -> None:
         run, store, step = self.run, self._store, self.run.step
         self.since = now = time.monotonic()
-        for i in step.initializes:
-            variable = store.find_at(run.places[i], run.specs[i])
-            if variable is not None:
-                self.kept[i] = variable
-        if (
-            step.initializes
-            and len(self.kept) == len(step.writes)
-            and not (step.outputs or step.after)
-        ):
-            self.is_done = True  # nothing needs what the program would compute
-            return
+        if step.initializes:
+            found = ((i, store.find_at(run.places[i], run.specs[i])) for i in step.initializes)
+            self.kept = {i: variable for i, variable in found if variable is not None}
+            if len(self.kept) == len(step.writes) and not (step.outputs or step.after):
+                self.is_done = True  # nothing needs what the program would compute
+                return
         oldest = now - self.queued_s
-        for i in run.used:
-            self.used[i] = variable = store.get_at(run.places[i], run.specs[i])
+        self.used = store.get_all(run.used, run.places, run.specs)
+        for i, variable in self.used.items():
             buffer = variable.buffer
             if buffer.write is not None and buffer.write[1] < oldest and not buffer.is_computed:
                 self.late.append((run.places[i], buffer))
@@ -104,10 +110,10 @@ class VariableAccess(Access):
             store.find_at(run.places[i], run.specs[i])
         if self.late and self.writes:
             return
-        for i in run.leased:
-            self.leases[i] = self.used[i].lease()
-        for i, slot in step.before:
-            self.held.append((slot, self.used[i].lease()))
+        if run.leased:
+            self.leases = {i: self.used[i].lease() for i in run.leased}
+        if step.before:
+            self.held = [(slot, self.used[i].lease()) for i, slot in step.before]
 
     @property
     def write(self) -> Write:
@@ -131,18 +137,19 @@ class VariableAccess(Access):
             if i in self.used
         )
 
-    def set(self, new: Sequence[jax.Array], write: Write | None) -> dict[int, Variable]:
-        """Sets the written variables; gives them by their number in the plan."""
+    def put(self) -> None:
+        if not self.results:
+            return
         run, store = self.run, self._store
         written = {**self.kept}
-        with store.lock:
-            for i, array in zip(run.step.writes, new, strict=True):
-                if i not in written:
-                    written[i] = store.set_at(self, run.places[i], run.specs[i], array, write)
-        return written
+        for i, array in zip(run.step.writes, self.results, strict=True):
+            if i not in written:
+                written[i] = store.set_at(self, run.places[i], run.specs[i], array, self.mark)
+        if run.step.after:
+            self.held = [(slot, written[i].lease()) for i, slot in run.step.after]
 
     def end(self) -> None:
-        """Lets other steps have the variables."""
+        """Sets what it writes and lets other steps have the variables."""
         self._store.end(self)
 
     def undo(self) -> None:

@@ -38,6 +38,10 @@ class Access(Attempt, ABC):
         """Reads the variables; called once, when it is granted. What it raises it fails with."""
 
     @abstractmethod
+    def put(self) -> None:
+        """Sets the variables that it writes, if it came to that; called once, when it ends."""
+
+    @abstractmethod
     def undo(self) -> None:
         """Gives back what it took: it was granted, and nothing came to use it."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -93,6 +93,18 @@ class Store:
             )
         return variable
 
+    def get_all(
+        self, numbers: Iterable[int], places: Sequence[VariablePlace], specs: Sequence[VariableSpec]
+    ) -> dict[int, Variable]:
+        """The variables of these numbers by number, each as by `get`; `lock` must be held."""
+        found = {}
+        for i in numbers:
+            variable = self._variables.get(places[i])
+            if variable is None or variable.spec is not specs[i]:
+                variable = self.get_at(places[i], specs[i])
+            found[i] = variable
+        return found
+
     def find_at(self, place: VariablePlace, spec: VariableSpec) -> Variable | None:
         """As `find`."""
         variable = self._variables.get(place)
@@ -134,8 +146,9 @@ class Store:
         return variable
 
     def end(self, access: Access) -> None:
-        """Ends a granted access."""
+        """Ends a granted access: what it writes is set."""
         with self.lock:
+            access.put()
             settled = self._queue.end(access)
         if settled:
             _tell(settled)

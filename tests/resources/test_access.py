@@ -12,6 +12,9 @@ class Plain(Access):
     def take(self) -> None:
         pass
 
+    def put(self) -> None:
+        pass
+
     def undo(self) -> None:
         pass
 

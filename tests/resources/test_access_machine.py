@@ -28,6 +28,9 @@ class Numbered(Access):
         if self.fails:
             raise FailedPreconditionError("not initialized")
 
+    def put(self) -> None:
+        pass
+
     def undo(self) -> None:
         self.n_taken = -1
 
