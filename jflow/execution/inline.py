@@ -93,6 +93,7 @@ class InlineStep:
         self._lone = lone = self._lone_program()
         # How many values are fed if the program takes just those and gives what is fetched.
         self._n_direct = lone.n_in_order if lone and lone.given is None else -1
+        self._moves_feeds = False
         self._program = lone.executable if lone else None
         self._constants = lone.constants if lone else ()
 
@@ -166,21 +167,29 @@ class InlineStep:
         try:
             return program(*feeds, *self._constants)
         except (TypeError, ValueError):
-            # JAX does not move an array that is elsewhere; it likely is there the next time too.
-            self._n_direct = -1
-            return self._run(self._kept(feeds), Frame.array, deadline)
+            return self._moved(feeds, deadline)
 
     def _compute(self, feeds: Sequence[Any], deadline: Deadline) -> list[jax.Array]:
         """As `compute`, for whatever is fed, wherever it is."""
         lone = self._lone
         if lone is None:
             return self._run(self._kept(feeds), Frame.array, deadline)
-        taken = [self._fed(feeds[i], lone.plan) for i in lone.taken]
+        taken = [feeds[i] for i in lone.taken]
+        if self._moves_feeds:
+            taken = [self._fed(value, lone.plan) for value in taken]
         try:
             results = lone.executable(*taken, *lone.constants)
         except (TypeError, ValueError):
-            return self._run(self._kept(feeds), Frame.array, deadline)
+            return self._moved(feeds, deadline)
         return results if lone.given is None else [results[i] for i in lone.given]
+
+    def _moved(self, feeds: Sequence[Any], deadline: Deadline) -> list[jax.Array]:
+        """As `compute`, for what its program does not take as it is.
+
+        JAX does not move an array that is elsewhere; it likely is there the next time too.
+        """
+        self._n_direct, self._moves_feeds = -1, True
+        return self._run(self._kept(feeds), Frame.array, deadline)
 
     def _kept(self, feeds: Sequence[Any]) -> Sequence[Any]:
         """The fed values as they may be looked at when the step is done."""
