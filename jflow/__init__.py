@@ -42,7 +42,6 @@ from jflow.graph import get_default_session as get_default_session
 from jflow.graph import gradients as gradients
 from jflow.graph import name_scope as name_scope
 from jflow.graph import reset_default_graph as reset_default_graph
-from jflow.graph import string as string
 from jflow.graph import tracebacks as _tracebacks
 from jflow.graph import variable_scope as variable_scope
 from jflow.ops import ArrayRecordReader as ArrayRecordReader
@@ -109,9 +108,10 @@ from jflow.ops import variables_initializer as variables_initializer
 from jflow.records import FixedLenFeature as FixedLenFeature
 from jflow.records import FixedLenSequenceFeature as FixedLenSequenceFeature
 from jflow.records import VarLenFeature as VarLenFeature
-from jflow.session import ConfigProto as ConfigProto
-from jflow.session import RunOptions as RunOptions
+from jflow.runtime.config import ConfigProto as ConfigProto
+from jflow.runtime.config import RunOptions as RunOptions
 from jflow.session import Session as Session
+from jflow.values import string as string
 
 __version__ = "0.1.0"
 

@@ -21,9 +21,9 @@ from jflow.data.generators import find_generator
 from jflow.data.rows import Slices
 from jflow.data.stage import Build, Epochs, Stage, first_element, streamed
 from jflow.data.stream import Stream, Unbatched
-from jflow.graph.host import type_name
 from jflow.ops import default_of_column
 from jflow.records import needed
+from jflow.values import type_name
 
 Source = tuple[Sequence[str], Build, Callable[[], Any]]
 

@@ -7,7 +7,6 @@ from collections.abc import Generator, Mapping, Sequence
 import numpy as np
 
 from jflow.execution.waiting import Operation, Wanted, attempting, looking, settled
-from jflow.graph import Array
 from jflow.resources import (
     ApplyGradient,
     ApplySparse,
@@ -16,6 +15,7 @@ from jflow.resources import (
     SetGlobalStep,
     TakeGradient,
 )
+from jflow.values import Array
 
 
 def _apply(gradient: Array, local_step: Array) -> Attempt:

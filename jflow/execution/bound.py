@@ -19,9 +19,9 @@ from jflow.execution.callback import BoundCallback, bound_callback, called_here
 from jflow.execution.functions import HostFunction, host_function, host_operation
 from jflow.execution.waiting import Operation
 from jflow.graph.callbacks import Callback
-from jflow.lowering import Executable, is_bounded
 from jflow.plan import CALLBACK, Call, Plan, Program, ResourceSpec, Run, Step, VariableSpec
 from jflow.resources import VariablePlace
+from jflow.xla.compile import Executable, is_bounded
 
 _PACES: weakref.WeakKeyDictionary[Executable, Pace] = weakref.WeakKeyDictionary()
 

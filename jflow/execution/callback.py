@@ -10,9 +10,9 @@ import jax
 import numpy as np
 
 from jflow.errors import InvalidArgumentError
-from jflow.graph import NUMBERS, Array
 from jflow.graph.callbacks import Callback
 from jflow.plan import Call
+from jflow.values import NUMBERS, Array
 
 _MAX = 2**32 - 1
 

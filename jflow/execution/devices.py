@@ -11,7 +11,7 @@ from typing import Any
 import jax
 
 from jflow.cluster import Device, Task
-from jflow.graph import is_host, is_switched_off
+from jflow.values import is_host, is_switched_off
 
 
 def local_devices(task: Task) -> Mapping[Device, jax.Device]:

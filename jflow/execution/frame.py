@@ -14,9 +14,9 @@ from jflow.execution.bound import BoundCall, BoundOperation, BoundPlan, BoundRun
 from jflow.execution.loan import lent
 from jflow.execution.variables import DEVICES, QUEUED_S, Computed, VariableAccess
 from jflow.execution.waiting import Wanted, settled
-from jflow.graph import is_host
 from jflow.plan import Call, Slot
 from jflow.resources import Lease, Store
+from jflow.values import is_host
 
 COPIED_BYTES = 4096
 """Up to this size a copy of a variable takes less time than keeping account of a view."""

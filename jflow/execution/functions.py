@@ -16,10 +16,9 @@ from jflow.execution.queues import QUEUE_OPERATIONS
 from jflow.execution.readers import READER_OPERATIONS
 from jflow.execution.rows import ROW_FUNCTIONS
 from jflow.execution.waiting import Operation
-from jflow.graph import NUMBERS, Array
-from jflow.graph.dims import may_be
 from jflow.plan import NAN_CHECK
 from jflow.records import DECODERS
+from jflow.values import NUMBERS, Array, may_be
 
 HostFunction = Callable[..., Sequence[Array]]
 """Takes arrays on the host, attributes by name, and gives arrays; none may be changed later."""

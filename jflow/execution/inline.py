@@ -19,10 +19,10 @@ from jflow.execution.frame import Frame
 from jflow.execution.strands import Strand, Woken, run_strands
 from jflow.execution.variables import QUEUED_S
 from jflow.execution.waiting import Wanted
-from jflow.graph import Array
-from jflow.lowering import Executable
 from jflow.plan import Feed, Fetch, Recv, Send, Slot
 from jflow.resources import Store
+from jflow.values import Array
+from jflow.xla.compile import Executable
 
 _Work = tuple[int, BoundRun | BoundCall | BoundOperation | Send | Recv]
 """A step and the number of the plan that it is of."""

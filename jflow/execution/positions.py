@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from jflow.execution.waiting import Operation, attempting, looking
-from jflow.graph import Array
 from jflow.resources import Attempt, Position, SavePosition
+from jflow.values import Array
 
 
 def _save(text: Array) -> Attempt:

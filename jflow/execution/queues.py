@@ -10,7 +10,6 @@ import numpy as np
 
 from jflow.errors import InvalidArgumentError
 from jflow.execution.waiting import Operation, Wanted, attempting, looking
-from jflow.graph import Array
 from jflow.resources import (
     Attempt,
     Close,
@@ -20,6 +19,7 @@ from jflow.resources import (
     EnqueueMany,
     Holder,
 )
+from jflow.values import Array
 
 
 def _enqueue(*components: Array, by_priority: bool = False) -> Attempt:

@@ -10,8 +10,8 @@ import numpy as np
 
 from jflow.errors import InvalidArgumentError
 from jflow.execution.waiting import Operation, Wanted, looking, settled
-from jflow.graph import Array
 from jflow.resources import Dequeue, EndOfTurn, Holder, Reader, Turn
+from jflow.values import Array
 
 Waiting = Generator[Wanted, None, Sequence[Array]]
 

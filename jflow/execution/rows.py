@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from jflow.errors import InvalidArgumentError, OutOfRangeError
-from jflow.graph import Array
+from jflow.values import Array
 
 
 def _count_up_to(before: Array, *, variable: str, limit: int) -> Sequence[Array]:

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from jflow.graph import Array
 from jflow.resources import Attempt, Holder
+from jflow.values import Array
 
 Wanted = tuple[Holder, Attempt]
 """An attempt that an operation waits for, and where to submit it."""

@@ -14,11 +14,12 @@ import numpy as np
 from jflow.cluster import Device
 from jflow.deadline import FOREVER, Deadline
 from jflow.errors import OpError
-from jflow.graph import Graph, Operation, StateOrder, Tensor, internals, origin, request
-from jflow.graph.carrier import carrier_of, is_key
+from jflow.graph import Graph, Operation, StateOrder, Tensor, origin, request
 from jflow.graph.primitives import placeholder_p
 from jflow.partition import prune
-from jflow.session import Step, StepKey, add_origin
+from jflow.runtime.backend import Step, StepKey, add_origin
+from jflow.values import carrier_of, is_key
+from jflow.xla import internals
 
 
 class Runner(Protocol):

@@ -20,23 +20,16 @@ from jflow import _forks
 from jflow.cluster import Device, DeviceSpec
 from jflow.deadline import Deadline
 from jflow.functions.concrete import Concrete
-from jflow.graph import Graph, Operation, Tensor, VariableRef, internals, live, request, tracing
+from jflow.graph import Graph, Operation, Tensor, VariableRef, live, request, tracing
 from jflow.graph.completion import visible
-from jflow.graph.equations import shape_of
 from jflow.graph.flatten import flatten
 from jflow.graph.primitives import EFFECTS, initialize_p
 from jflow.placement import Placer
-from jflow.session import (
-    ConfigProto,
-    DeviceInfo,
-    Step,
-    StepKey,
-    checked_config,
-    checked_target,
-    open_backend,
-    place_step,
-    register_step,
-)
+from jflow.runtime.backend import DeviceInfo, Step, StepKey, place_step, register_step
+from jflow.runtime.config import ConfigProto
+from jflow.runtime.target import checked_config, checked_target, open_backend
+from jflow.xla import internals
+from jflow.xla.jaxprs import shape_of
 
 _MAX_ACCESSES = 512
 """How many kinds of accesses to variables a connection remembers how to do."""

@@ -20,17 +20,17 @@ from jflow.deadline import Deadline
 from jflow.functions.closures import check_closure
 from jflow.functions.concrete import Concrete, insert
 from jflow.functions.connection import Connection, current
-from jflow.graph import Graph, Operation, ResourceRef, Tensor, VariableRef, internals, tracing
-from jflow.graph.carrier import is_key
+from jflow.graph import Graph, Operation, ResourceRef, Tensor, VariableRef, tracing
 from jflow.graph.completion import visible
-from jflow.graph.equations import shape_of
 from jflow.graph.flatten import flatten
-from jflow.graph.host import refuse_host
-from jflow.graph.internals import ConcreteArray
 from jflow.graph.primitives import state_of
 from jflow.graph.tracebacks import boundary, hide_frames
 from jflow.graph.tracing import Static
 from jflow.ops import Variable, group
+from jflow.values import is_key, refuse_host
+from jflow.xla import internals
+from jflow.xla.internals import ConcreteArray
+from jflow.xla.jaxprs import shape_of
 
 P = ParamSpec("P")
 Rest = ParamSpec("Rest")

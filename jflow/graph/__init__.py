@@ -1,21 +1,9 @@
 """The graph: operations that are JAX equations, tensors between them, scopes around them."""
 
-from jflow.graph.carrier import carry as carry
-from jflow.graph.carrier import restore as restore
-from jflow.graph.dtypes import NUMBERS as NUMBERS
-from jflow.graph.dtypes import Dtype as Dtype
-from jflow.graph.dtypes import abstract as abstract
-from jflow.graph.dtypes import as_array as as_array
-from jflow.graph.dtypes import as_dtype as as_dtype
-from jflow.graph.dtypes import is_switched_off as is_switched_off
 from jflow.graph.gradient import gradients as gradients
 from jflow.graph.graph import Graph as Graph
 from jflow.graph.graph import Operation as Operation
 from jflow.graph.graph import Tensor as Tensor
-from jflow.graph.host import Array as Array
-from jflow.graph.host import HostArray as HostArray
-from jflow.graph.host import is_host as is_host
-from jflow.graph.host import string as string
 from jflow.graph.order import StateOrder as StateOrder
 from jflow.graph.primitives import ResourceRef as ResourceRef
 from jflow.graph.primitives import VariableRef as VariableRef

@@ -20,10 +20,11 @@ import jax.extend.core as jex
 import jax.numpy as jnp
 import numpy as np
 
-from jflow.graph import equations, request
-from jflow.graph.carrier import wrapping
-from jflow.graph.equations import Atom
+from jflow.graph import request
 from jflow.graph.primitives import CALLBACKS
+from jflow.values import wrapping
+from jflow.xla import jaxprs
+from jflow.xla.jaxprs import Atom
 
 Emit = Callable[[jex.JaxprEqn, list[Atom]], Sequence[Atom]]
 
@@ -126,7 +127,7 @@ class _Cutter:
         if not results and not any(eqn.effects for eqn in eqns):
             return
         inputs = branch.entering(piece, ())
-        taken = equations.close(inputs, results, eqns)
+        taken = jaxprs.close(inputs, results, eqns)
         zeros = _zeros(taken)
         others = [zeros] * self._n_branches
         others[branch.number] = taken
@@ -157,7 +158,7 @@ class _Cutter:
                 for inputs in entering
                 for var in inputs
             ]
-            programs.append(equations.close(inputs, one.jaxpr.outvars, one.pieces[-1]))
+            programs.append(jaxprs.close(inputs, one.jaxpr.outvars, one.pieces[-1]))
         return self._conditional(programs, args, last)
 
     def _conditional(
@@ -194,7 +195,7 @@ def _zeros(program: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
         return [_zero(aval) for aval in program.out_avals]
 
     with request.asking_for_nothing():
-        return jax.make_jaxpr(zeros)(*map(equations.shape_of, program.in_avals))
+        return jax.make_jaxpr(zeros)(*map(jaxprs.shape_of, program.in_avals))
 
 
 def _zero(aval: Any) -> Any:

@@ -21,11 +21,12 @@ import numpy as np
 from jax.interpreters import ad
 
 from jflow.cluster import DeviceSpec
-from jflow.graph import internals, origin, request
-from jflow.graph.carrier import carrier_of, carry, is_key
+from jflow.graph import origin, request
 from jflow.graph.libraries import program_of
 from jflow.graph.primitives import CALLBACKS, WriteEffect, calls_client
 from jflow.graph.request import Request
+from jflow.values import carrier_of, carry, is_key
+from jflow.xla import internals
 
 Array = np.ndarray[Any, Any]
 

@@ -9,9 +9,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from jflow.graph.dtypes import AbstractValue
 from jflow.graph.graph import Graph, Operation, Tensor
 from jflow.graph.primitives import ResourceRef, host_p
+from jflow.values import AbstractValue
 
 
 def call(

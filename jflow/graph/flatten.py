@@ -19,12 +19,13 @@ from typing import Any
 
 import jax.extend.core as jex
 
-from jflow.graph import branches, equations, internals, origin, request
+from jflow.graph import branches, origin, request
 from jflow.graph.callbacks import SOLVE, as_operation, check_effects, has_callback, is_callback
-from jflow.graph.equations import Atom
 from jflow.graph.libraries import program_of
 from jflow.graph.primitives import ACCESSES, WRITES, VariableRef, WriteEffect, read_p, state_of
 from jflow.graph.request import Request
+from jflow.xla import internals, jaxprs
+from jflow.xla.jaxprs import Atom
 
 _CALLS = {
     "jit": "jaxpr",
@@ -63,9 +64,9 @@ def _run(flat: _Flattener, closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
     if not any(map(flat.changes, closed.eqns)):
         return closed
     jaxpr = closed.jaxpr
-    outputs = equations.inline(jaxpr, jaxpr.constvars, jaxpr.invars, flat.emit)
+    outputs = jaxprs.inline(jaxpr, jaxpr.constvars, jaxpr.invars, flat.emit)
     consts = dict(zip(jaxpr.constvars, closed.consts, strict=True))
-    return equations.close(jaxpr.invars, outputs, flat.eqns, consts | flat.consts)
+    return jaxprs.close(jaxpr.invars, outputs, flat.eqns, consts | flat.consts)
 
 
 def _is_nested(eqn: jex.JaxprEqn) -> bool:
@@ -196,7 +197,7 @@ class _Flattener:
         consts = [jex.Var(var.aval) for var in body.jaxpr.constvars]
         self.consts.update(zip(consts, body.consts, strict=True))
         outer, self._outer = self._outer, eqn
-        outputs = equations.inline(body.jaxpr, consts, args, self.emit)
+        outputs = jaxprs.inline(body.jaxpr, consts, args, self.emit)
         self._outer = outer
         return outputs
 
@@ -342,9 +343,9 @@ def _taking(body: jex.ClosedJaxpr, values: Values) -> jex.ClosedJaxpr:
         return outvars
 
     jaxpr = flat.jaxpr
-    outputs = equations.inline(jaxpr, jaxpr.constvars, jaxpr.invars, emit)
+    outputs = jaxprs.inline(jaxpr, jaxpr.constvars, jaxpr.invars, emit)
     consts = dict(zip(jaxpr.constvars, flat.consts, strict=True))
-    return equations.close([*inside.values(), *jaxpr.invars], outputs, eqns, consts)
+    return jaxprs.close([*inside.values(), *jaxpr.invars], outputs, eqns, consts)
 
 
 def _scan(params: Params, args: list[Atom], values: Values) -> tuple[Params, list[Atom]]:

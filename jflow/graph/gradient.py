@@ -9,13 +9,14 @@ import jax
 import jax.extend.core as jex
 import jax.numpy as jnp
 
-from jflow.graph import equations, request
+from jflow.graph import request
 from jflow.graph.flatten import flatten
 from jflow.graph.graph import Graph, Operation, Tensor
-from jflow.graph.host import HostArray
 from jflow.graph.order import StateOrder
 from jflow.graph.primitives import SOURCES, read_p
 from jflow.graph.symbolic import Symbolic
+from jflow.values import HostArray
+from jflow.xla import jaxprs
 
 
 def gradients(ys: Any, xs: Any, grad_ys: Any = None, name: str = "gradients") -> list[Any]:
@@ -137,7 +138,7 @@ def _pull_back(
         return vjp([_seed(y, g, t) for y, g, t in zip(values, given, targets, strict=True)])
 
     inputs = [*reached, *captured, *(seeds or [])]
-    shapes = [equations.shape_of(t.aval) for t in inputs]
+    shapes = [jaxprs.shape_of(t.aval) for t in inputs]
     # A derivative rule may have callbacks of its own.
     jaxpr = flatten(jax.make_jaxpr(pull_back)(*shapes), keep_rules=True)
     return dict(zip(reached, _insert_sharing(graph, path, jaxpr, inputs), strict=True))
@@ -157,7 +158,7 @@ def _forward(
     inside = {t for op in path for t in op.outputs if t not in cut}
     used = [t for op in path for t in op.inputs] + list(targets)
     captured = [t for t in dict.fromkeys(used) if t not in inside and t not in cut]
-    program = equations.close(
+    program = jaxprs.close(
         [t.var for t in (*leaves, *captured)],
         [t.var for t in targets],
         [_without_leaves(op.eqn, cut, op) for op in path],
@@ -180,7 +181,7 @@ def _insert_sharing(
     """Adds the equations, using the forward pass's own operations where they are the same."""
     known = {_identity(op.eqn, list(op.eqn.invars)): op for op in path}
 
-    def existing(eqn: jex.JaxprEqn, args: list[equations.Atom]) -> Operation | None:
+    def existing(eqn: jex.JaxprEqn, args: list[jaxprs.Atom]) -> Operation | None:
         return known.get(_identity(eqn, args))
 
     order = StateOrder[Operation]()
@@ -188,7 +189,7 @@ def _insert_sharing(
     return graph.after(order.effects, slopes) if order.effects else slopes
 
 
-def _identity(eqn: jex.JaxprEqn, args: list[equations.Atom]) -> Any:
+def _identity(eqn: jex.JaxprEqn, args: list[jaxprs.Atom]) -> Any:
     """Equal for equations that compute the same on the same device, where that can be told."""
     atoms = tuple((x.val.item(), str(x.aval)) if _is_scalar(x) else id(x) for x in args)
     try:
@@ -199,7 +200,7 @@ def _identity(eqn: jex.JaxprEqn, args: list[equations.Atom]) -> Any:
     return (eqn.primitive, params, atoms, request.asked(eqn))
 
 
-def _is_scalar(atom: equations.Atom) -> bool:
+def _is_scalar(atom: jaxprs.Atom) -> bool:
     return isinstance(atom, jex.Literal) and hasattr(atom.val, "item") and jnp.shape(atom.val) == ()
 
 

@@ -19,10 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jflow.cluster import DeviceSpec
-from jflow.graph import equations, internals, origin, request, stack, tracing
-from jflow.graph.carrier import carry
-from jflow.graph.dtypes import AbstractValue, Dtype, abstract_of, as_array
-from jflow.graph.host import refuse_host
+from jflow.graph import origin, request, stack, tracing
 from jflow.graph.names import Names
 from jflow.graph.order import StateOrder
 from jflow.graph.primitives import (
@@ -37,6 +34,8 @@ from jflow.graph.primitives import (
 )
 from jflow.graph.settle import settle
 from jflow.graph.symbolic import Symbolic
+from jflow.values import AbstractValue, Dtype, abstract_of, as_array, carry, refuse_host
+from jflow.xla import internals, jaxprs
 
 graphs: stack.DefaultStack[Graph] = stack.DefaultStack()
 
@@ -185,7 +184,7 @@ class Operation:
         return f"<jflow.Operation {self.name!r} type={self.type}>"
 
 
-def _no_existing(_: jex.JaxprEqn, __: list[equations.Atom]) -> Operation | None:
+def _no_existing(_: jex.JaxprEqn, __: list[jaxprs.Atom]) -> Operation | None:
     return None
 
 
@@ -212,7 +211,7 @@ class Graph:
     def add(
         self,
         primitive: jex.Primitive,
-        inputs: Sequence[equations.Atom],
+        inputs: Sequence[jaxprs.Atom],
         out_avals: Sequence[Any],
         *,
         name: str,
@@ -277,15 +276,15 @@ class Graph:
     def inline(
         self,
         jaxpr: jex.ClosedJaxpr,
-        args: Sequence[equations.Atom],
+        args: Sequence[jaxprs.Atom],
         name_of: Callable[[jex.JaxprEqn], str],
-        existing: Callable[[jex.JaxprEqn, list[equations.Atom]], Operation | None] = _no_existing,
+        existing: Callable[[jex.JaxprEqn, list[jaxprs.Atom]], Operation | None] = _no_existing,
         place_of: Callable[[jex.JaxprEqn], origin.Place | None] = lambda _: origin.user_place(),
         order: StateOrder[Operation] | None = None,
     ) -> list[Tensor]:
         """Adds the equations of a traced function; each keeps the device it was traced under.
 
-        Operations on one variable run in the order of their equations.
+        Operations on one variable run in the order of their jaxprs.
 
         Args:
           jaxpr: what to add.
@@ -297,7 +296,7 @@ class Graph:
         """
         order = order or StateOrder[Operation]()
 
-        def emit(eqn: jex.JaxprEqn, inputs: list[equations.Atom]) -> list[equations.Atom]:
+        def emit(eqn: jex.JaxprEqn, inputs: list[jaxprs.Atom]) -> list[jaxprs.Atom]:
             found = existing(eqn, inputs)
             if found is not None:
                 return [tensor.var for tensor in found.outputs]
@@ -317,7 +316,7 @@ class Graph:
             return outvars
 
         consts = [self.constant(value).var for value in jaxpr.consts]
-        atoms = equations.inline(jaxpr.jaxpr, consts, args, emit)
+        atoms = jaxprs.inline(jaxpr.jaxpr, consts, args, emit)
         return [self._literal(x) if isinstance(x, jex.Literal) else self._tensors[x] for x in atoms]
 
     def _literal(self, atom: jex.Literal) -> Tensor:
@@ -355,7 +354,7 @@ class Graph:
     def _insert(
         self,
         name: str,
-        inputs: list[equations.Atom],
+        inputs: list[jaxprs.Atom],
         outvars: list[jex.Var],
         primitive: jex.Primitive,
         params: dict[str, Any],

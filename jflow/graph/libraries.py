@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import jax.extend.core as jex
 
-from jflow.graph.equations import shape_of
+from jflow.xla.jaxprs import shape_of
 
 _MAX_KEPT = 256
 _PACKAGES = ("jax", "jaxlib", "jflow")

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import jax.extend.core as jex
 
-from jflow.graph import internals
+from jflow.xla import internals
 
 _OURS = tuple(
     os.path.dirname(os.path.abspath(path)) + os.sep

@@ -19,8 +19,7 @@ import jax.extend.core as jex
 from jax.interpreters import batching, mlir
 
 from jflow.cluster import DeviceSpec
-from jflow.graph.dtypes import Dtype
-from jflow.graph.host import HostArray
+from jflow.values import Dtype, HostArray
 
 
 class Keeper(Protocol):

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import jax
 import jax.numpy as jnp
 
-from jflow.graph.dtypes import Dtype, as_operand
+from jflow.values import Dtype, as_operand
 
 
 class Symbolic(ABC):

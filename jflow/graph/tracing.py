@@ -14,9 +14,10 @@ import jax
 import jax.extend.core as jex
 import numpy as np
 
-from jflow.graph import internals, origin, request
-from jflow.graph.equations import shape_of
+from jflow.graph import origin, request
 from jflow.graph.flatten import WRITE_REFUSED, flatten
+from jflow.xla import internals
+from jflow.xla.jaxprs import shape_of
 
 _NEEDS_A_VALUE = (
     jax.errors.ConcretizationTypeError,  # the one for `if` among them

@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Iterable
 
 from jflow.graph import Tensor, VariableRef
-from jflow.graph.dims import declared
+from jflow.values import declared
 
 _KINDS = {"bfloat": "bf", "float": "f", "uint": "u", "int": "i", "complex": "c"}
 _DTYPE = re.compile(r"(bfloat|float|uint|int|complex)(\d.*)")

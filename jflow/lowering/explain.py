@@ -13,10 +13,11 @@ from contextlib import contextmanager, suppress
 import jax.extend.core as jex
 
 from jflow.errors import InvalidArgumentError, OpError, UnimplementedError
-from jflow.graph import Operation, VariableRef, equations, origin
+from jflow.graph import Operation, VariableRef, origin
 from jflow.graph.primitives import read_p, state_of
 from jflow.lowering.export import export
 from jflow.lowering.segment import lower
+from jflow.xla import jaxprs
 
 _TARGET = re.compile(r'custom_call @(?:"([^"]*)"|([\w.$-]+))')
 _OPENED = frozenset(
@@ -121,7 +122,7 @@ def _deeper(
             inputs = dict.fromkeys(x for x in inner.invars if not isinstance(x, jex.Literal))
             # An equation that needs what only its surroundings know cannot be tried.
             with suppress(Exception):
-                alone = equations.close([*inputs], inner.outvars, [inner])
+                alone = jaxprs.close([*inputs], inner.outvars, [inner])
                 found = _failure(alone, platform)
                 if type(found) is type(error):
                     return inner, found

@@ -1,6 +1,6 @@
 """Meshes and shardings inside of equations, on the one device that an operation runs on.
 
-JAX puts concrete devices into the parameters of equations. Where an operation runs is a matter of
+JAX puts concrete devices into the parameters of jaxprs. Where an operation runs is a matter of
 placement, so a mesh of one device becomes an abstract one, which JAX takes on every device. A mesh
 of several devices is refused: an operation of a graph runs on one.
 """
@@ -13,7 +13,8 @@ import jax.extend.core as jex
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec, Sharding
 
 from jflow.errors import UnimplementedError
-from jflow.graph import Operation, equations, internals, origin
+from jflow.graph import Operation, origin
+from jflow.xla import internals, jaxprs
 
 _ONE = NamedSharding(AbstractMesh((1,), ("one",)), PartitionSpec())
 
@@ -41,7 +42,7 @@ def without_devices(op: Operation) -> jex.JaxprEqn:
             ) from None
         return eqn.replace(params=params)  # type: ignore[no-any-return]
 
-    return equations.Rewriting(change).eqn(op.eqn)
+    return jaxprs.Rewriting(change).eqn(op.eqn)
 
 
 class _SeveralError(Exception):

@@ -11,10 +11,11 @@ import jax.extend.core as jex
 import numpy as np
 
 from jflow.errors import InvalidArgumentError
-from jflow.graph import Operation, Tensor, VariableRef, equations, is_switched_off
-from jflow.graph.carrier import unwrapping, wrapping
+from jflow.graph import Operation, Tensor, VariableRef
 from jflow.graph.primitives import assign_p, constant_p, initialize_p, read_p, update_p
 from jflow.lowering.meshes import without_devices
+from jflow.values import is_switched_off, unwrapping, wrapping
+from jflow.xla import jaxprs
 
 HOISTED_BYTES = 16 * 1024
 """Constants of at least this size are arguments of the program, so that they ship only once."""
@@ -37,41 +38,41 @@ class _Body:
 
     given: frozenset[Any]
     eqns: list[jex.JaxprEqn] = field(default_factory=list)
-    known: dict[Any, equations.Atom] = field(default_factory=dict)
+    known: dict[Any, jaxprs.Atom] = field(default_factory=dict)
     consts: dict[Any, np.ndarray[Any, Any]] = field(default_factory=dict)
     hoisted: dict[Any, np.ndarray[Any, Any]] = field(default_factory=dict)
-    current: dict[VariableRef, equations.Atom] = field(default_factory=dict)
+    current: dict[VariableRef, jaxprs.Atom] = field(default_factory=dict)
 
-    def atom(self, x: equations.Atom) -> equations.Atom:
+    def atom(self, x: jaxprs.Atom) -> jaxprs.Atom:
         return x if isinstance(x, jex.Literal) else self.known.get(x, x)
 
-    def emit(self, eqn: jex.JaxprEqn, args: list[equations.Atom]) -> list[equations.Atom]:
+    def emit(self, eqn: jex.JaxprEqn, args: list[jaxprs.Atom]) -> list[jaxprs.Atom]:
         outvars = [jex.Var(var.aval) for var in eqn.outvars]
         self.eqns.append(eqn.replace(invars=args, outvars=outvars))
         return outvars
 
-    def copy(self, x: equations.Atom) -> equations.Atom:
+    def copy(self, x: jaxprs.Atom) -> jaxprs.Atom:
         """A value of its own: a result must not be the memory of an argument or another result."""
         var = jex.Var(x.aval)
         copy_p = jex.primitives.copy_p
         self.eqns.append(jex.new_jaxpr_eqn([x], [var], copy_p, {}, jex.no_effects))
         return var
 
-    def arrive(self, var: jex.Var) -> tuple[jex.Var, equations.Atom]:
+    def arrive(self, var: jex.Var) -> tuple[jex.Var, jaxprs.Atom]:
         """A variable for what carries the value of `var`, and an atom for the value."""
         wrap = wrapping(var.aval)
         if wrap is None:
             return var, var
         carrier = jex.Var(wrap.in_avals[0])
-        (value,) = equations.inline(wrap.jaxpr, wrap.consts, [carrier], self.emit)
+        (value,) = jaxprs.inline(wrap.jaxpr, wrap.consts, [carrier], self.emit)
         return carrier, value
 
-    def leave(self, x: equations.Atom) -> equations.Atom:
+    def leave(self, x: jaxprs.Atom) -> jaxprs.Atom:
         """An atom for what carries a value."""
         unwrap = unwrapping(x.aval)
         if unwrap is None:
             return x
-        (carrier,) = equations.inline(unwrap.jaxpr, unwrap.consts, [x], self.emit)
+        (carrier,) = jaxprs.inline(unwrap.jaxpr, unwrap.consts, [x], self.emit)
         return carrier
 
     def add(self, op: Operation) -> None:
@@ -89,13 +90,13 @@ class _Body:
         elif primitive is update_p:
             body: jex.ClosedJaxpr = params["body"]
             old = self.current[params["variable"]]
-            (new,) = equations.inline(body.jaxpr, body.consts, [old, *args], self.emit)
+            (new,) = jaxprs.inline(body.jaxpr, body.consts, [old, *args], self.emit)
             self._set(op, new)
         else:
             outvars = [jex.Var(x.aval) if x in self.given else x for x in op.eqn.outvars]
             self.eqns.append(eqn.replace(invars=args, outvars=outvars))
 
-    def _set(self, op: Operation, value: equations.Atom) -> None:
+    def _set(self, op: Operation, value: jaxprs.Atom) -> None:
         self.current[op.eqn.params["variable"]] = value
         if op.eqn.outvars[0] not in self.given:
             self.known[op.eqn.outvars[0]] = value
@@ -115,8 +116,8 @@ def lower(
     """The program of a segment.
 
     It takes the old values of `reads`, then `inputs`, then constants; it gives the new values of
-    `writes`, then `outputs`; all of them as they are carried (`graph/carrier.py`). No result shares
-    memory with an argument, unless that is donated.
+    `writes`, then `outputs`; all of them as they are carried (`values/physical.py`). No result
+    shares memory with an argument, unless that is donated.
 
     Args:
       ops: the segment's operations in the graph's order.
@@ -147,7 +148,7 @@ def lower(
         shared = isinstance(result, jex.Literal) or result in taken or result in body.consts
         outvars.append(body.copy(result) if shared else result)
         taken.add(outvars[-1])
-    program = equations.close(invars, outvars, body.eqns, body.consts)
+    program = jaxprs.close(invars, outvars, body.eqns, body.consts)
     return Lowered(program, tuple(body.hoisted.values()))
 
 

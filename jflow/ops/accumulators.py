@@ -7,11 +7,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from jflow.graph import Operation, Tensor, as_dtype
-from jflow.graph.dims import as_shape, declared, may_be, unknown_dim
-from jflow.graph.dtypes import abstract
+from jflow.graph import Operation, Tensor
 from jflow.ops.resource import Handle
 from jflow.resources import AccumulatorSpec
+from jflow.values import abstract, as_dtype, as_shape, declared, may_be, unknown_dim
 
 _INT32 = np.dtype(np.int32)
 

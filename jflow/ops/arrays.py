@@ -9,12 +9,12 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jflow.graph import Graph, HostArray, Operation, Tensor, abstract, as_array, as_dtype
+from jflow.graph import Graph, Operation, Tensor
 from jflow.graph import control_dependencies as _after
 from jflow.graph import get_default_graph as _default_graph
 from jflow.graph.calls import call
-from jflow.graph.dims import as_shape, declared, may_be
 from jflow.graph.primitives import group_p, placeholder_p
+from jflow.values import HostArray, abstract, as_array, as_dtype, as_shape, declared, may_be
 
 
 def constant(value: Any, dtype: Any = None, shape: Any = None, name: str = "Const") -> Tensor:

@@ -10,8 +10,8 @@ import jax
 import jax.extend.core as jex
 
 from jflow.graph import Tensor, request
-from jflow.graph.equations import shape_of
 from jflow.graph.tracing import is_fixed
+from jflow.xla.jaxprs import shape_of
 
 
 def body_of(

@@ -6,9 +6,10 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from jflow.graph import Tensor, abstract, control_dependencies
+from jflow.graph import Tensor, control_dependencies
 from jflow.graph.calls import call
 from jflow.ops.variable import Variable
+from jflow.values import abstract
 
 
 def count_up_to(ref: Variable, limit: int, name: str = "CountUpTo") -> Tensor:

@@ -13,15 +13,27 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jflow.graph import Dtype, Graph, HostArray, Tensor, as_dtype, string
+from jflow.graph import Graph, Tensor
 from jflow.graph import get_default_graph as _default_graph
 from jflow.graph.calls import call, plain
-from jflow.graph.dims import unknown_dim
-from jflow.graph.dtypes import AbstractValue, abstract, as_array, host_abstract, host_dtype
-from jflow.graph.host import Array, HostDtype, as_strings
 from jflow.graph.stack import decodes_eagerly
 from jflow.ops.sparse import SparseTensor
 from jflow.records import DECODERS, Column, Feature, VarLenFeature, as_columns
+from jflow.values import (
+    AbstractValue,
+    Array,
+    Dtype,
+    HostArray,
+    HostDtype,
+    abstract,
+    as_array,
+    as_dtype,
+    as_strings,
+    host_abstract,
+    host_dtype,
+    string,
+    unknown_dim,
+)
 
 _INT64 = np.dtype(np.int64)
 

@@ -8,11 +8,16 @@ from typing import Any
 
 import jax
 
-from jflow.graph import Dtype
-from jflow.graph.carrier import carrier_of
-from jflow.graph.dims import as_shape, declared
-from jflow.graph.dtypes import AbstractValue, host_abstract, host_dtype
 from jflow.resources import Component
+from jflow.values import (
+    AbstractValue,
+    Dtype,
+    as_shape,
+    carrier_of,
+    declared,
+    host_abstract,
+    host_dtype,
+)
 
 _LEAF: Any = jax.tree.structure(0)
 

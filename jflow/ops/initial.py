@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from jflow.graph import Graph, Symbolic, Tensor, as_dtype, is_host, string
-from jflow.graph.dims import is_static
+from jflow.graph import Graph, Symbolic, Tensor
+from jflow.values import as_dtype, is_host, is_static, string
 
 
 def initial_tensor(graph: Graph, value: Any, dtype: Any, name: str, validate_shape: bool) -> Tensor:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from jflow.graph import Operation, Tensor, as_array, string
-from jflow.graph.dims import unknown_dim
-from jflow.graph.dtypes import abstract
+from jflow.graph import Operation, Tensor
 from jflow.graph.primitives import placeholder_p
 from jflow.ops.live_steps import LiveSteps
 from jflow.ops.resource import Handle
 from jflow.resources import PositionSpec
+from jflow.values import abstract, as_array, string, unknown_dim
 
 
 class Position(Handle):

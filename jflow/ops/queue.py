@@ -10,9 +10,7 @@ import jax
 import numpy as np
 
 from jflow.errors import OutOfRangeError
-from jflow.graph import Tensor, as_array, carry, restore, string
-from jflow.graph.dims import is_known, may_be, unknown_dim
-from jflow.graph.dtypes import abstract
+from jflow.graph import Tensor
 from jflow.graph.primitives import placeholder_p
 from jflow.ops.elements import Part, Structure
 from jflow.ops.live_steps import Build, LiveSteps
@@ -20,6 +18,7 @@ from jflow.ops.resource import Handle
 from jflow.ops.sparse import refuse_sparse
 from jflow.ops.streams import MAX_AHEAD_BYTES, QueueReader, QueueWriter
 from jflow.resources import QueueSpec
+from jflow.values import abstract, as_array, carry, is_known, may_be, restore, string, unknown_dim
 
 _INT32 = np.dtype(np.int32)
 _INT64 = np.dtype(np.int64)

@@ -9,23 +9,13 @@ from typing import Any, NamedTuple
 import jax
 
 from jflow.errors import InvalidArgumentError
-from jflow.graph import (
-    Graph,
-    HostArray,
-    Operation,
-    ResourceRef,
-    Tensor,
-    as_array,
-    internals,
-    live,
-    origin,
-    string,
-)
+from jflow.graph import Graph, Operation, ResourceRef, Tensor, live, origin
 from jflow.graph import get_default_graph as _default_graph
 from jflow.graph.calls import call
 from jflow.graph.completion import visible
-from jflow.graph.dtypes import AbstractValue
 from jflow.graph.primitives import host_p, resource_p
+from jflow.values import AbstractValue, HostArray, as_array, string
+from jflow.xla import internals
 
 
 class _Bound(NamedTuple):

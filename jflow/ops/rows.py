@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from jflow.errors import InvalidArgumentError
-from jflow.graph import HostArray, Tensor, abstract, control_dependencies
+from jflow.graph import Tensor, control_dependencies
 from jflow.graph import get_default_graph as _default_graph
 from jflow.graph.calls import call
-from jflow.graph.dims import is_known, unknown_dim
 from jflow.ops.queues import RandomShuffleQueue
+from jflow.values import HostArray, abstract, is_known, unknown_dim
 
 
 def check_rows(value: Any) -> Tensor:

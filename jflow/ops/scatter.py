@@ -12,9 +12,8 @@ import jax
 import jax.numpy as jnp
 
 from jflow.graph import Operation, Tensor, control_dependencies
-from jflow.graph.dims import declared, is_known, is_static, may_be
-from jflow.graph.host import refuse_host
 from jflow.ops.variable import Variable
+from jflow.values import declared, is_known, is_static, may_be, refuse_host
 
 Body = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import jax
 
-from jflow.graph import Graph, Tensor, VariableRef, abstract, colocate_with, origin
+from jflow.graph import Graph, Tensor, VariableRef, colocate_with, origin
 from jflow.graph.calls import call
-from jflow.graph.dims import Dim, declared
 from jflow.graph.primitives import host_p
+from jflow.values import Dim, abstract, declared
 
 
 def checked(

@@ -10,27 +10,17 @@ import jax.extend.core as jex
 import jax.numpy as jnp
 import numpy as np
 
-from jflow.graph import (
-    Dtype,
-    Graph,
-    Operation,
-    Symbolic,
-    Tensor,
-    VariableRef,
-    internals,
-    live,
-    origin,
-)
+from jflow.graph import Graph, Operation, Symbolic, Tensor, VariableRef, live, origin
 from jflow.graph import get_default_graph as _default_graph
 from jflow.graph.completion import visible
-from jflow.graph.dims import is_known, is_static, is_symbol, may_be, unknown_sizes
-from jflow.graph.dtypes import as_array
 from jflow.graph.primitives import assign_p, check_p, read_p, update_p, variable_p
 from jflow.ops.bodies import body_of
 from jflow.ops.indices import report_indices
 from jflow.ops.initial import check_initial, initial_tensor
 from jflow.ops.preview import preview
 from jflow.ops.sizes import checked
+from jflow.values import Dtype, as_array, is_known, is_static, is_symbol, may_be, unknown_sizes
+from jflow.xla import internals
 
 GLOBAL_VARIABLES = "variables"
 LOCAL_VARIABLES = "local_variables"

@@ -1,6 +1,6 @@
 """What operations need: their inputs, and tensors that tell sizes which nobody knows before.
 
-A size that is not known is a symbol (`graph/dims.py`), which a program learns from the shapes of
+A size that is not known is a symbol (`values/dims.py`), which a program learns from the shapes of
 its arguments. JAX makes equations that name a symbol and take no argument that has it, such as the
 one for `x.shape[0]`; in a program of its own such an equation needs a tensor that has the size.
 """
@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from jflow.graph import HostArray, Operation, Tensor
-from jflow.graph.dims import is_known, is_symbol
+from jflow.graph import Operation, Tensor
+from jflow.values import HostArray, is_known, is_symbol
 
 _SYMBOL = re.compile(r"[A-Za-z_]\w*")
 

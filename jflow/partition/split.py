@@ -28,10 +28,7 @@ import numpy as np
 
 from jflow.cluster import Device
 from jflow.errors import UnimplementedError
-from jflow.graph import Operation, ResourceRef, Tensor, VariableRef, internals
-from jflow.graph.carrier import unwrapping
-from jflow.graph.dims import is_known
-from jflow.graph.host import as_strings
+from jflow.graph import Operation, ResourceRef, Tensor, VariableRef
 from jflow.graph.primitives import (
     HOMES,
     calls_client,
@@ -63,6 +60,8 @@ from jflow.plan import (
     VariableKey,
     VariableSpec,
 )
+from jflow.values import as_strings, is_known, unwrapping
+from jflow.xla import internals
 
 MAX_SEGMENT_OPS = 1_000
 PIECE_OPS = 125

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from jflow.errors import InvalidArgumentError
 from jflow.graph import Operation, Tensor, VariableRef
-from jflow.graph.dims import is_static
 from jflow.graph.primitives import ACCESSES, initialize_p, read_p, update_p
+from jflow.values import is_static
 
 
 @dataclass

@@ -8,8 +8,8 @@ from itertools import pairwise
 import numpy as np
 
 from jflow.errors import InvalidArgumentError
-from jflow.graph.host import Array, is_host, type_name
 from jflow.records.numbers import NotANumberError, parse_numbers
+from jflow.values import Array, is_host, type_name
 
 _QUOTE = b'"'
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from jflow.errors import InvalidArgumentError
-from jflow.graph.host import Array
 from jflow.records.csv import BadRecordError, Layout, columns_of
 from jflow.records.reader import count_of, text_of
 from jflow.records.roots import Roots
 from jflow.records.text import TextLineRecords
+from jflow.values import Array
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _MAX_RECORD_BYTES = 16 << 20

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from jflow.graph.host import Array
 from jflow.records.csv import decode_csv
 from jflow.records.image import decode_image, decode_jpeg, decode_png, encode_jpeg, encode_png
 from jflow.records.parse import parse_example
@@ -18,6 +17,7 @@ from jflow.records.strings import (
     string_to_number,
     substr,
 )
+from jflow.values import Array
 
 DECODERS: Mapping[str, Callable[..., Sequence[Array]]] = {
     function.__name__: function

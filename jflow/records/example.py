@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from jflow.errors import InvalidArgumentError
-from jflow.graph.host import Array, as_strings
+from jflow.values import Array, as_strings
 
 _VARINT, _FIXED64, _MESSAGE, _FIXED32 = 0, 1, 2, 5
 _FIRST, _SECOND, _THIRD = (number << 3 | _MESSAGE for number in (1, 2, 3))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from jflow.errors import InvalidArgumentError
-from jflow.graph.host import Array, as_strings, string
+from jflow.values import Array, as_strings, string
 
 _DTYPES = ("float32", "int64", "int32", "string")
 

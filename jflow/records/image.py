@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from jflow.errors import InvalidArgumentError
-from jflow.graph.host import Array
 from jflow.records.extras import needed
+from jflow.values import Array
 
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 _CHANNELS = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}

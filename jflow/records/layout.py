@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jflow.graph.host import Array
 from jflow.records.example import BYTES, FLOATS, INTEGERS, NO_LIST, MalformedError, varint
+from jflow.values import Array
 
 _FIRST, _SECOND = BYTES, FLOATS  # which are the tags of a message's first and second field
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from jflow.graph.host import Array
+from jflow.values import Array
 
 
 class NotANumberError(Exception):

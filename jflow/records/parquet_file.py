@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from jflow.errors import InvalidArgumentError
-from jflow.graph.host import Array
 from jflow.records.arrow import ArrowBatches
 from jflow.records.reader import count_of, text_of
 from jflow.records.roots import Roots
+from jflow.values import Array
 
 
 class ParquetBlocks:

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from jflow.errors import InvalidArgumentError
-from jflow.graph.host import Array
 from jflow.records import example
 from jflow.records.example import BYTES, FLOATS, INTEGERS, NO_LIST, MalformedError
 from jflow.records.features import Column
 from jflow.records.lists import Lists, find_lists
+from jflow.values import Array
 
 KINDS = {"string": BYTES, "float32": FLOATS, "int64": INTEGERS, "int32": INTEGERS}
 """The kind of list that a feature of each dtype has."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from jflow.errors import InvalidArgumentError
-from jflow.graph.host import Array
+from jflow.values import Array
 
 _KINDS = "biufc"
 

@@ -12,11 +12,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from jflow.errors import InvalidArgumentError
-from jflow.graph.host import Array
 from jflow.records.example import MalformedError, varints
 from jflow.records.features import Column
 from jflow.records.layout import Place, layout_of
 from jflow.records.parse import KINDS, parse_example
+from jflow.values import Array
 
 
 class _UnusualError(Exception):

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from jflow.errors import InvalidArgumentError
-from jflow.graph.host import Array, is_host
 from jflow.records.numbers import NotANumberError, parse_numbers
+from jflow.values import Array, is_host
 
 _UNITS = ("BYTE", "UTF8_CHAR")
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from jflow.errors import InvalidArgumentError
-from jflow.graph import NUMBERS, string
 from jflow.resources.attributes import Attributes
+from jflow.values import NUMBERS, string
 
 Array = np.ndarray[Any, Any]
 Shape = tuple[int | None, ...] | None

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import jax
 
 from jflow import _forks
-from jflow.graph import internals
+from jflow.xla import internals
 
 T = TypeVar("T")
 

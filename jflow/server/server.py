@@ -15,7 +15,6 @@ from jflow import _forks
 from jflow.cluster import ClusterSpec, Task, split_address
 from jflow.errors import InvalidArgumentError, NotFoundError
 from jflow.execution import local_devices
-from jflow.lowering import export_platform
 from jflow.master import Master
 from jflow.plan import Plan
 from jflow.records import Roots
@@ -36,6 +35,7 @@ from jflow.wire import (
     load_token,
 )
 from jflow.worker import Worker
+from jflow.xla import export_platform
 
 _LOG = logging.getLogger(__name__)
 _N_THREADS = 8

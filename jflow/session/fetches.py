@@ -7,11 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from jflow.graph import Graph, Operation, Symbolic, Tensor, as_array, carry, restore
-from jflow.graph.carrier import carrier_of
-from jflow.graph.dims import may_be
-from jflow.graph.host import HostArray
+from jflow.graph import Graph, Operation, Symbolic, Tensor
 from jflow.session.structures import Build, take_apart
+from jflow.values import HostArray, as_array, carrier_of, carry, may_be, restore
 
 Array = np.ndarray[Any, Any]
 

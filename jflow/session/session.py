@@ -12,10 +12,10 @@ from jflow import _forks
 from jflow.cluster import Device
 from jflow.deadline import FOREVER, Deadline
 from jflow.errors import OpError
-from jflow.graph import Graph, Operation, Tensor, get_default_graph, internals, stack
+from jflow.graph import Graph, Operation, Tensor, get_default_graph, stack
 from jflow.graph.tracebacks import handled, hide_frames
 from jflow.placement import Placer
-from jflow.session.backend import (
+from jflow.runtime.backend import (
     Backend,
     DeviceInfo,
     Step,
@@ -24,9 +24,10 @@ from jflow.session.backend import (
     place_step,
     register_step,
 )
-from jflow.session.config import ConfigProto, RunOptions
+from jflow.runtime.config import ConfigProto, RunOptions
+from jflow.runtime.target import checked_config, checked_target, open_backend, reset_target
 from jflow.session.fetches import FeedSlot, Fetches, parse_feed_list, parse_feeds, parse_fetches
-from jflow.session.target import checked_config, checked_target, open_backend, reset_target
+from jflow.xla import internals
 
 _SINGLE = frozenset({Tensor, Operation})
 

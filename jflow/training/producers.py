@@ -14,9 +14,7 @@ from jflow.graph import (
     control_dependencies,
     get_default_graph,
     name_scope,
-    string,
 )
-from jflow.graph.dims import as_shape, declared, is_known, may_be
 from jflow.ops import (
     LOCAL_VARIABLES,
     FIFOQueue,
@@ -30,6 +28,7 @@ from jflow.ops import (
     take_row,
 )
 from jflow.training.queue_runner import QueueRunner, add_queue_runner
+from jflow.values import as_shape, declared, is_known, may_be, string
 
 
 def limit_epochs(tensor: Any, num_epochs: int | None = None, name: str | None = None) -> Tensor:

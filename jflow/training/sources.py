@@ -9,9 +9,9 @@ from typing import Any
 import jax
 
 from jflow.graph import Operation, Tensor, get_default_graph
-from jflow.graph.dims import as_shape, declared
 from jflow.ops import SparseTensor, keep_rows, refuse_sparse
 from jflow.ops.queue import QueueBase
+from jflow.values import as_shape, declared
 
 Shape = tuple[int | None, ...] | None
 

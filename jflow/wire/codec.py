@@ -9,8 +9,6 @@ import numpy as np
 
 from jflow.cluster import Device
 from jflow.errors import InternalError, InvalidArgumentError, OpError, UnknownError, from_code
-from jflow.graph.dtypes import NUMBERS
-from jflow.graph.host import is_host, raw_bytes, read_strings, string, type_name
 from jflow.plan import (
     Call,
     Feed,
@@ -25,6 +23,7 @@ from jflow.plan import (
     VariableKey,
     VariableSpec,
 )
+from jflow.values import NUMBERS, is_host, raw_bytes, read_strings, string, type_name
 from jflow.wire.frame import SMALL_BYTES, Array, Buffer, Message, aligned, encode
 from jflow.wire.v1 import plan_pb2 as pb_plan
 from jflow.wire.v1 import service_pb2 as pb

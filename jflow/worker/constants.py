@@ -10,7 +10,7 @@ from typing import Any
 import jax
 
 from jflow.execution.devices import put
-from jflow.graph import is_host
+from jflow.values import is_host
 from jflow.wire import Array
 
 

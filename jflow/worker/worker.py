@@ -13,11 +13,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from jflow import lowering
+from jflow import xla
 from jflow.cluster import Device, Task
 from jflow.errors import AbortedError, InvalidArgumentError
 from jflow.execution.bound import BoundPlan, bind
-from jflow.lowering import Executable, ProgramCache
 from jflow.plan import Plan, Program, feed_indices, fetch_indices
 from jflow.records import Roots
 from jflow.resources import Store
@@ -26,6 +25,8 @@ from jflow.worker.constants import ConstantCache
 from jflow.worker.devices import Devices
 from jflow.worker.part import Surroundings, Transport, all_of, run_part
 from jflow.worker.rendezvous import Rendezvous
+from jflow.xla.cache import ProgramCache
+from jflow.xla.compile import Executable
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ class Worker:
                     task=str(task),
                 )
         for digest, artifact in artifacts.items():
-            if lowering.digest_of(artifact) != digest:
+            if xla.digest_of(artifact) != digest:
                 raise InvalidArgumentError(f"an artifact's bytes do not have the digest {digest}")
         missing = self._missing(plans, artifacts)
         if missing:

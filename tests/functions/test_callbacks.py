@@ -16,7 +16,7 @@ import pytest
 from jax.experimental import checkify, io_callback
 
 import jflow as tf
-from jflow.session.local import LocalBackend
+from jflow.runtime.local import LocalBackend
 from tests.clusters import BACKENDS, Backend
 from tests.functions.effect_programs import DEBUGGING, IN_ORDER, LOOPS, UNORDERED
 

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 
 import jflow as tf
-from jflow.session import backend as session_backend
+from jflow.runtime import backend as session_backend
 from tests.clusters import BACKENDS, Backend
 from tests.functions.programs import (
     FUNCTIONS,

@@ -14,7 +14,7 @@ import pytest
 
 import jflow as tf
 from jflow.partition import Segment
-from jflow.session import backend as session_backend
+from jflow.runtime import backend as session_backend
 from tests.clusters import BACKENDS
 
 

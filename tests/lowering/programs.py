@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from jflow import lowering
+from jflow import lowering, xla
 from jflow.graph import Tensor
 from jflow.partition import prune
 
@@ -19,7 +19,7 @@ def lowered(*fetches: Tensor, inputs: tuple[Tensor, ...] = ()) -> lowering.Lower
 
 def digest(*fetches: Tensor, inputs: tuple[Tensor, ...] = ()) -> str:
     """The name of the program that gives the fetches."""
-    return lowering.digest_of(lowering.export(lowered(*fetches, inputs=inputs).jaxpr, "cpu"))
+    return xla.digest_of(lowering.export(lowered(*fetches, inputs=inputs).jaxpr, "cpu"))
 
 
 def run(program: lowering.Lowered, device: Any, *args: Any) -> list[np.ndarray[Any, Any]]:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import jflow as tf
-from jflow import lowering
+from jflow import lowering, xla
 from tests.lowering import one_program
 from tests.lowering.programs import digest, lowered
 
@@ -130,23 +130,23 @@ def test_large_constants_are_not_in_the_program_and_have_digests_of_their_own():
 
     one, two = build(1.0), build(2.0)
     programs = [lowering.export(program.jaxpr, "cpu") for program in (one, two)]
-    assert lowering.digest_of(programs[0]) == lowering.digest_of(programs[1])
+    assert xla.digest_of(programs[0]) == xla.digest_of(programs[1])
     assert programs[0].nbytes < 5_000
     (first,), (second,) = one.constants, two.constants
-    assert lowering.digest_of(first) != lowering.digest_of(second)
+    assert xla.digest_of(first) != xla.digest_of(second)
 
 
 def test_a_digest_names_type_shape_and_content():
     zeros = np.zeros(4, np.float32)
     different = [zeros, zeros.reshape(2, 2), zeros.astype(np.int32), zeros + 1, zeros[:3]]
-    assert len({lowering.digest_of(array) for array in different}) == len(different)
+    assert len({xla.digest_of(array) for array in different}) == len(different)
     matrix = np.arange(6.0).reshape(2, 3)
-    assert lowering.digest_of(matrix.T) == lowering.digest_of(matrix.T.copy())
+    assert xla.digest_of(matrix.T) == xla.digest_of(matrix.T.copy())
 
 
 def test_a_digest_can_be_taken_of_every_kind_of_array():
     for array in (np.float32(3), np.zeros((0, 3)), jnp.ones(3, jnp.bfloat16), np.array(True)):
-        assert len(lowering.digest_of(np.asarray(array))) == 64
+        assert len(xla.digest_of(np.asarray(array))) == 64
 
 
 def test_no_file_name_and_no_placement_is_in_the_bytes():
@@ -161,7 +161,7 @@ def test_an_exported_program_gives_what_it_gave_here():
     program = lowered(*one_program.build())
     wanted = lowering.compile_jaxpr(program.jaxpr, CPU, ())(*program.constants)
     data = lowering.export(program.jaxpr, "cpu").tobytes()
-    found = lowering.compile_exported(data, CPU, ())(*program.constants)
+    found = xla.compile_exported(data, CPU, ())(*program.constants)
     for value, array in zip(found, wanted, strict=True):
         np.testing.assert_array_equal(value, array)
 
@@ -182,4 +182,4 @@ def test_a_program_can_be_exported_for_a_platform_that_is_not_here():
 
 
 def test_the_platform_of_a_cpu_is_cpu():
-    assert lowering.export_platform(CPU) == "cpu"
+    assert xla.export_platform(CPU) == "cpu"

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import jflow as tf
-from jflow.graph.dims import is_known
 from jflow.records import encode_example
+from jflow.values import is_known
 from tests.clusters import BACKENDS, Backend
 from tests.queues.helpers import session
 from tests.readers.helpers import files, lines, reading

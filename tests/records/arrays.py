@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from jflow.graph.host import as_strings
+from jflow.values import as_strings
 
 
 def strings(*items):

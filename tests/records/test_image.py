@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from jflow.errors import InvalidArgumentError, UnimplementedError
-from jflow.graph.host import as_strings
 from jflow.records import DECODERS
+from jflow.values import as_strings
 
 
 def _pixels(channels, height=5, width=7):

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jflow.errors import InvalidArgumentError
-from jflow.graph.host import as_strings
 from jflow.records import DECODERS
+from jflow.values import as_strings
 from tests.records.arrays import strings
 
 

@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import jflow as tf
-from jflow.graph import NUMBERS
+from jflow.values import NUMBERS
 from tests.clusters import BACKENDS, Backend
-from tests.values import KEYS, NARROW, WIDE, allowing, assert_same, keys, numbers
+from tests.samples import KEYS, NARROW, WIDE, allowing, assert_same, keys, numbers
 
 SHAPES = [(), (0, 2), (2, 3)]
 

@@ -9,8 +9,6 @@ from hypothesis import strategies as st
 
 from jflow import errors
 from jflow.cluster import Device, Task
-from jflow.graph import NUMBERS as ELEMENTS
-from jflow.graph import is_host
 from jflow.plan import (
     Call,
     Feed,
@@ -23,6 +21,8 @@ from jflow.plan import (
     VariableKey,
     VariableSpec,
 )
+from jflow.values import NUMBERS as ELEMENTS
+from jflow.values import is_host
 from jflow.wire.codec import (
     error_of,
     error_to_status,

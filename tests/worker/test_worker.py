@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jflow import errors, lowering
+from jflow import errors, lowering, xla
 from jflow.cluster import Device, Task
 from jflow.execution import local_devices
 from jflow.plan import (
@@ -46,7 +46,7 @@ def _code(function, n_args):
     """A program of vectors of three numbers: its digest and its bytes."""
     jaxpr = jax.make_jaxpr(function)(*[THREE] * n_args)
     code = lowering.export(jaxpr, "cpu")
-    return lowering.digest_of(code), code
+    return xla.digest_of(code), code
 
 
 def double(x):
@@ -198,7 +198,7 @@ def test_values_cross_between_tasks_and_devices_and_come_back():
 
 def test_strings_stay_on_the_host_on_their_way_between_tasks_and_devices():
     words = np.array([b"a", b"\xff\0"], object)
-    digest = lowering.digest_of(words)
+    digest = xla.digest_of(words)
     there = _plan(
         A0,
         *(Call("identity", (), (0,), (digest,)), Send(1, B0, 0), Send(2, A1, 0)),
@@ -617,11 +617,11 @@ def test_a_constant_is_asked_for_sent_once_and_is_the_last_argument():
     async def use(a, *_):
         constant = _vector(10)
         digest, code = _code(add, 2)
-        program = Program(digest, (lowering.digest_of(constant),))
+        program = Program(digest, (xla.digest_of(constant),))
         plan = _plan(A0, Feed(0, 0), Run(program, inputs=(0,), outputs=(1,)), Fetch(1, 0))
         missing = (await a.register([plan], {})).missing
-        assert set(missing) == {digest, lowering.digest_of(constant)}
-        sent = {digest: code, lowering.digest_of(constant): constant}
+        assert set(missing) == {digest, xla.digest_of(constant)}
+        sent = {digest: code, xla.digest_of(constant): constant}
         handle = (await a.register([plan], sent)).handle
         (got,) = await a.run(1, handle, [_vector(1)])
         assert got.tolist() == [11.0] * 3
@@ -654,7 +654,7 @@ def test_bytes_under_another_digest_are_refused():
 def test_bytes_that_are_no_program_are_refused_and_forgotten():
     async def use(a, *_):
         noise = np.arange(100, dtype=np.uint8)
-        digest = lowering.digest_of(noise)
+        digest = xla.digest_of(noise)
         plan = _plan(A0, Run(Program(digest)))
         for _ in range(2):
             with pytest.raises(errors.InvalidArgumentError, match="cannot be compiled"):

@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import pytest
 
 import jflow as tf
-from jflow.graph import internals, request
+from jflow.graph import request
+from jflow.xla import internals
 
 
 def _program_text():

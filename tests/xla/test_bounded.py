@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import pytest
 from jax import lax
 
-from jflow.lowering import compile_exported, export, is_bounded
+from jflow.lowering import export
+from jflow.xla.compile import compile_exported, is_bounded
 
 CPU = jax.local_devices(backend="cpu")[0]
 

@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from jflow.errors import InvalidArgumentError
-from jflow.graph.internals import UNKNOWN, Buffer, CustomCall
+from jflow.xla.internals import UNKNOWN, Buffer, CustomCall
 
 _SIGNATURES = {
     # LAPACK on a CPU, behind "lapack_" and the letter of the type.

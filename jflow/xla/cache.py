@@ -9,7 +9,7 @@ from concurrent.futures import Future
 
 import jax
 
-from jflow.lowering.compile import Executable, compile_exported
+from jflow.xla.compile import Executable, compile_exported
 
 _Key = tuple[str, str, tuple[int, ...]]
 

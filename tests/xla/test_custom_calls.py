@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from jax.lax import linalg
 
-from jflow import lowering
+from jflow import xla
 from jflow.errors import InvalidArgumentError
-from jflow.graph.internals import Buffer, CustomCall, custom_calls
-from jflow.lowering.custom_calls import check_custom_calls
+from jflow.xla.custom_calls import check_custom_calls
+from jflow.xla.internals import Buffer, CustomCall, custom_calls
 
 CPU = jax.local_devices(backend="cpu")[0]
 SQUARE, TALL, WIDE, ROWS = (5, 3, 3), (5, 4, 3), (5, 3, 4), (5, 3)
@@ -168,7 +168,7 @@ def test_sizes_that_come_with_the_call_are_checked_then() -> None:
     n, m = jax.export.symbolic_shape("n, m")
     shapes = [jax.ShapeDtypeStruct(shape, np.float32) for shape in ((n, n), (m, 2))]
     data = bytes(jax.export.export(jax.jit(lambda a, b: [solve(a, b)]))(*shapes).serialize())
-    executable = lowering.compile_exported(data, CPU, ())
+    executable = xla.compile_exported(data, CPU, ())
     for _ in range(2):
         (found,) = executable(jnp.eye(3), jnp.ones((3, 2)))
         np.testing.assert_array_equal(found, np.ones((3, 2)))

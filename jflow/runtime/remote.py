@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jflow import _forks, lowering
+from jflow import _forks, lowering, xla
 from jflow.cluster import Device, Task, join_address, split_address
 from jflow.deadline import Deadline
 from jflow.errors import AbortedError, CancelledError, InternalError
@@ -22,8 +22,8 @@ from jflow.lowering.callbacks import refuse_callbacks
 from jflow.partition import Partition, Segment
 from jflow.placement import Inventory
 from jflow.plan import Program
-from jflow.session.backend import Array, DeviceInfo, Step
-from jflow.session.config import ConfigProto
+from jflow.runtime.backend import Array, DeviceInfo, Step
+from jflow.runtime.config import ConfigProto
 from jflow.wire import DeviceRecord, MasterClient
 
 _MAX_OFFERS = 3
@@ -72,7 +72,7 @@ class RemoteBackend:
         return Program(digest, tuple(constants), segment.donated)
 
     def keep(self, constant: Array) -> str:
-        digest = lowering.digest_of(constant)
+        digest = xla.digest_of(constant)
         self._artifacts[digest] = constant
         return digest
 

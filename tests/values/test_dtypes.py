@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import jflow as tf
-from jflow.graph import NUMBERS, as_array, as_dtype
-from tests.values import KEYS, NARROW, allowing, assert_same, keys, numbers
+from jflow.values import NUMBERS, as_array, as_dtype
+from tests.samples import KEYS, NARROW, allowing, assert_same, keys, numbers
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ from typing import Any
 from jflow.cluster import split_address
 from jflow.deadline import Deadline
 from jflow.errors import NotFoundError
-from jflow.session.backend import Backend
-from jflow.session.config import ConfigProto
-from jflow.session.local import LocalBackend
+from jflow.runtime.backend import Backend
+from jflow.runtime.config import ConfigProto
+from jflow.runtime.local import LocalBackend
 
 _SCHEME = "grpc://"
 
@@ -22,7 +22,7 @@ def open_backend(target: str, config: ConfigProto) -> Backend:
     """The backend of a target that `checked_target` let pass. Nothing is connected yet."""
     if not target:
         return LocalBackend()
-    from jflow.session.remote import RemoteBackend  # noqa: PLC0415 - see above
+    from jflow.runtime.remote import RemoteBackend  # noqa: PLC0415 - see above
 
     return RemoteBackend(target, config)
 
@@ -32,7 +32,7 @@ def reset_target(
 ) -> None:
     """Frees containers on every task of a cluster; for this process there is nothing to do."""
     if target:
-        from jflow.session.remote import reset_containers  # noqa: PLC0415 - see above
+        from jflow.runtime.remote import reset_containers  # noqa: PLC0415 - see above
 
         reset_containers(target, containers, config, deadline)
 

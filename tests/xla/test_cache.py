@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import jflow as tf
-from jflow import lowering
-from jflow.lowering import ProgramCache
+from jflow import lowering, xla
+from jflow.xla.cache import ProgramCache
 from tests.lowering.programs import lowered
 
 DEVICES = jax.local_devices(backend="cpu")
@@ -19,7 +19,7 @@ class _Source:
     def __init__(self, number):
         x = tf.placeholder("float32", ())
         program = lowering.export(lowered(x + number, inputs=(x,)).jaxpr, "cpu")
-        self.digest = lowering.digest_of(program)
+        self.digest = xla.digest_of(program)
         self.n_asked = 0
         self._data = program.tobytes()
 

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 
-from jflow.graph.carrier import is_key
-from jflow.graph.host import HostArray, HostDtype, as_strings, is_host, string
+from jflow.values.host import HostArray, HostDtype, as_strings, is_host, string
+from jflow.values.physical import is_key
 
 Dtype = Any  # np.dtype | HostDtype | the dtypes of JAX's random keys, whose type is not public
 AbstractValue = jax.core.ShapedArray | HostArray

@@ -9,12 +9,10 @@ from typing import Any
 
 import jax
 import jax.export
-import jax.extend.core as jex
 
 from jflow.errors import InvalidArgumentError, OpError
-from jflow.graph import equations, internals
-from jflow.lowering.custom_calls import check_custom_calls, is_native
-from jflow.lowering.export import export, export_platform
+from jflow.xla import internals
+from jflow.xla.custom_calls import check_custom_calls, is_native
 
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 
@@ -44,33 +42,6 @@ def _loops_are_bounded(hlo: str) -> bool:
     return not has_branches or all(found and int(found[1]) <= _MAX_TRIPS for found in trips)
 
 
-def prepare(
-    jaxpr: jex.ClosedJaxpr, device: jax.Device, donated: tuple[int, ...]
-) -> Callable[[], Executable]:
-    """What compiles a program of this process; any thread may call it."""
-    if _is_dynamic(jaxpr.in_avals):
-        # JAX compiles for symbols only what it has exported.
-        data = export(jaxpr, export_platform(device)).tobytes()
-        return lambda: compile_exported(data, device, donated)
-    jitted = _jitted(jex.jaxpr_as_fun(jaxpr), device, donated)
-    lowered = jitted.lower(*map(equations.shape_of, jaxpr.in_avals))
-
-    def compiled() -> Executable:
-        # JAX keeps what this compiles for the function, whose calls are quicker than its result's.
-        lowered.compile()
-        executable: Executable = jitted
-        return executable
-
-    return compiled
-
-
-def compile_jaxpr(
-    jaxpr: jex.ClosedJaxpr, device: jax.Device, donated: tuple[int, ...]
-) -> Executable:
-    """Compiles a program of this process."""
-    return prepare(jaxpr, device, donated)()
-
-
 def compile_exported(data: bytes, device: jax.Device, donated: tuple[int, ...]) -> Executable:
     """Compiles a program that `export` made, here or elsewhere.
 
@@ -79,19 +50,19 @@ def compile_exported(data: bytes, device: jax.Device, donated: tuple[int, ...]) 
     """
     try:
         exported = jax.export.deserialize(bytearray(data))
-        is_dynamic = _is_dynamic(exported.in_avals)
-        program = exported.mlir_module()
-        calls = _custom_calls(program)
-        check_custom_calls(calls, sizes_known=not is_dynamic)
-        has_loops = "stablehlo.while" in program
-        jitted = _jitted(exported.call, device, donated)
-        if is_dynamic:
+        has_symbols = is_dynamic(exported.in_avals)
+        text = exported.mlir_module()
+        calls = _custom_calls(text)
+        check_custom_calls(calls, sizes_known=not has_symbols)
+        has_loops = "stablehlo.while" in text
+        program = jitted(exported.call, device, donated)
+        if has_symbols:
             # Compiled again for each size that comes along; JAX checks the types of arguments.
-            dynamic: Executable = _checked(jitted) if any(map(is_native, calls)) else jitted
+            dynamic: Executable = _checked(program) if any(map(is_native, calls)) else program
             _BOUNDED[dynamic] = not has_loops
             return dynamic
         # Compiled, it refuses arguments of other types, which also come from somebody else.
-        executable: Executable = jitted.lower(*_shapes(exported.in_avals)).compile()
+        executable: Executable = program.lower(*_shapes(exported.in_avals)).compile()
         if has_loops:
             _BOUNDED[executable] = _loops_are_bounded(executable.as_text())  # type: ignore[attr-defined]
         return executable
@@ -109,22 +80,23 @@ def _custom_calls(program: str) -> list[internals.CustomCall]:
     return internals.custom_calls(program) if "custom_call" in program else []
 
 
-def _checked(jitted: Any) -> Executable:
+def _checked(program: Any) -> Executable:
     """A program of symbolic sizes, its native calls checked for each size that comes along."""
     known: set[Any] = set()
 
     def call(*args: Any) -> list[jax.Array]:
         shapes = tuple(arg.shape for arg in args)
         if shapes not in known:
-            check_custom_calls(internals.custom_calls_for_sizes(jitted.lower(*args)))
+            check_custom_calls(internals.custom_calls_for_sizes(program.lower(*args)))
             known.add(shapes)
-        results: list[jax.Array] = jitted(*args)
+        results: list[jax.Array] = program(*args)
         return results
 
     return call
 
 
-def _jitted(fun: Callable[..., Any], device: jax.Device, donated: tuple[int, ...]) -> Any:
+def jitted(fun: Callable[..., Any], device: jax.Device, donated: tuple[int, ...]) -> Any:
+    """The function compiled for one device when it is called or lowered."""
     here = jax.sharding.SingleDeviceSharding(device)
     return jax.jit(
         fun,
@@ -135,7 +107,7 @@ def _jitted(fun: Callable[..., Any], device: jax.Device, donated: tuple[int, ...
     )
 
 
-def _is_dynamic(avals: Sequence[Any]) -> bool:
+def is_dynamic(avals: Sequence[Any]) -> bool:
     """Whether a program takes arrays of sizes that are not known before it runs."""
     return any(jax.export.is_symbolic_dim(dim) for aval in avals for dim in aval.shape)
 

@@ -6,8 +6,9 @@ import jax
 import numpy as np
 import pytest
 
-from jflow.graph import NUMBERS, carrier
-from tests.values import KEYS, NARROW, assert_same, keys, numbers
+from jflow.values import NUMBERS
+from jflow.values import physical as carrier
+from tests.samples import KEYS, NARROW, assert_same, keys, numbers
 
 SMALL = {"int2", "int4", "uint2", "uint4", "float4_e2m1fn"}
 

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import jflow as tf
-from jflow.graph import HostArray, is_host
-from jflow.graph.host import as_strings, raw_bytes, read_strings, type_name
+from jflow.values import HostArray, as_strings, is_host, raw_bytes, read_strings, type_name
 
 STRINGS = st.lists(st.binary(max_size=20), max_size=10)
 

@@ -9,19 +9,19 @@ from concurrent.futures import ThreadPoolExecutor
 
 import jax
 
-from jflow import _forks, lowering
+from jflow import _forks, lowering, xla
 from jflow.cluster import LOCAL_TASK
 from jflow.deadline import Deadline
 from jflow.execution import BoundPlan, InlineStep, bind, local_devices, put
 from jflow.graph import VariableRef
 from jflow.graph.callbacks import Callback
-from jflow.lowering import Executable
 from jflow.partition import Partition, Segment
 from jflow.placement import Inventory
 from jflow.plan import Plan, Program, VariableKey
 from jflow.records import Roots
 from jflow.resources import Store
-from jflow.session.backend import Array, DeviceInfo, Step
+from jflow.runtime.backend import Array, DeviceInfo, Step
+from jflow.xla.compile import Executable
 
 
 @_forks.guarded("inventory", "lower", "register", "list_devices", ignored=("close",))
@@ -49,7 +49,7 @@ class LocalBackend:
         constants = tuple(self.keep(array) for array in lowered.constants)
         device = self._devices[segment.device]
         name = f"program {next(self._names)}"
-        with lowering.explained(segment.ops, lowering.export_platform(device)):
+        with lowering.explained(segment.ops, xla.export_platform(device)):
             self._prepared[name] = lowering.prepare(lowered.jaxpr, device, segment.donated)
         return Program(name, constants, segment.donated)
 

@@ -1,0 +1,56 @@
+"""Programs as bytes, and their names."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import jax
+import jax.export
+import jax.extend.core as jex
+import numpy as np
+
+from jflow.values import Array, raw_bytes, type_name
+from jflow.xla import internals
+from jflow.xla.custom_calls import check_custom_calls
+
+
+def digest_of(artifact: Array) -> str:
+    """The name of a program (as u8[n]) or a constant: SHA-256 of its type and bytes, in hex."""
+    digest = hashlib.sha256(f"{type_name(artifact)}{artifact.shape}".encode())
+    digest.update(raw_bytes(artifact).data)
+    return digest.hexdigest()
+
+
+def export_platform(device: jax.Device) -> str:
+    """What `jax.export` calls the platform of a device: "cpu", "cuda", "rocm" or "tpu"."""
+    platform: str = device.platform
+    if platform != "gpu":
+        return platform
+    return "rocm" if "rocm" in device.client.platform_version.lower() else "cuda"
+
+
+def serialize(jaxpr: jex.ClosedJaxpr, platform: str) -> Array:
+    """The program as u8[n] for one platform; equal programs give equal bytes.
+
+    Args:
+      jaxpr: a pure program, whose equations say nothing of where they come from.
+      platform: as `export_platform` says it.
+
+    Raises:
+      InvalidArgumentError: if it calls a native function that no server takes.
+      Exception: whatever JAX raises for what it cannot export.
+    """
+    fun = jex.jaxpr_as_fun(jaxpr)
+
+    def segment(*args: Any) -> Any:
+        return fun(*args)
+
+    shapes = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in jaxpr.in_avals]
+    with internals.no_source_locations():
+        exported = jax.export.export(jax.jit(segment, keep_unused=True), platforms=[platform])
+        program = exported(*shapes)
+        if b"custom_call" in program.mlir_module_serialized:
+            calls = internals.custom_calls(program.mlir_module())
+            check_custom_calls(calls, sizes_known=False)
+        return np.frombuffer(program.serialize(), np.uint8)
