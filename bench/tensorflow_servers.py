@@ -37,7 +37,7 @@ def servers() -> Iterator[str]:
 
 
 def free_ports() -> list[str]:
-    """Two ports nobody listens on now."""
+    """Two ports that are free now."""
     sockets = [socket.socket() for _ in range(2)]
     for one in sockets:
         one.bind(("localhost", 0))

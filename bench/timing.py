@@ -36,7 +36,7 @@ def alternate(
 
 
 def drain(items: Iterator[Any], n: int = 10_000, n_before: int = 3_000) -> float:
-    """Seconds an item of a stream; what waited in buffers while nobody took any does not count."""
+    """Seconds an item of a stream; what waited in buffers while none was taken does not count."""
     for _ in range(n_before):
         next(items)
     begun = time.perf_counter()

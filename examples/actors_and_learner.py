@@ -50,7 +50,7 @@ def make_queue() -> jflow.RandomShuffleQueue:
 def make_state() -> Any:
     """The weights, and all else that is to outlive processes, as variables.
 
-    Whoever makes a variable first gives it its value; who makes it later finds it.
+    The process that makes a variable first gives it its value; later ones find it.
     """
     keys = jax.random.split(jax.random.key(0), 2)
     weights = {

@@ -51,7 +51,7 @@ class Client:
             self._sessions.append(session)
 
     def park(self) -> None:
-        """Begins dequeues that nobody serves."""
+        """Begins dequeues that nothing serves."""
         threading.stack_size(256 << 10)
         for session in self._sessions:
             for _ in range(N_THREADS):
@@ -115,7 +115,7 @@ def measure(cluster: tf.LocalCluster, have: Callable[[str], None]) -> None:
         begun = time.perf_counter()
         have("release")
         session.run(put)
-        assert session.run(size) == 1  # nobody waits any more, so it stays
+        assert session.run(size) == 1  # nothing waits any more, so it stays
         released = time.perf_counter() - begun
     tell(
         {

@@ -425,7 +425,7 @@ class Dataset:
         Args:
           position: where the iterator finds its position and keeps it: after every `save_every`
             elements, once the next one is asked for, and when it is closed; at the end of a `with`
-            block only if there was no error. Who asks for an element is taken to be done with those
+            block only if there was no error. Asking for an element means to be done with those
             before it, so one thread should do so.
           save_every: how many elements are given again at most if the process dies.
 

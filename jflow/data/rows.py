@@ -16,7 +16,7 @@ import numpy as np
 from jflow.data.engine import experimental, grain
 
 ENDLESS = 2**62
-"""The most elements that may have numbers: nobody gets to the end, and `len` has room for it."""
+"""The most elements that may have numbers: the end is never reached, and `len` has room for it."""
 
 _WHOLE_ORDERS = 2**16
 """Up to this length an order is made as a whole: number by number is quick only above it."""

@@ -150,7 +150,7 @@ class Operation:
 
     @property
     def spec(self) -> DeviceSpec:
-        """The device that was asked for; fields that nobody set are None."""
+        """The requested device; fields that were not set are None."""
         return request.asked_for(self.eqn)
 
     @property

@@ -30,7 +30,7 @@ class StateOrder(Generic[O]):
     their order among each other.
 
     Attributes:
-      effects: the operations so far that run although nobody may need their results.
+      effects: the operations so far that run even if their results are not needed.
     """
 
     def __init__(self) -> None:

@@ -38,7 +38,7 @@ class VariableRef:
       container: the container that holds it, "" for the default one.
       shape, dtype: of its value.
       spec: the device that was asked for.
-      keeper: who it belongs to.
+      keeper: what it belongs to.
     """
 
     name: str
@@ -65,10 +65,10 @@ class ResourceRef:
       kind: what it is, such as "queue"; resources of different kinds may have one name.
       name: its name inside the container.
       container: the container that holds it, "" for the default one.
-      definition: how to make it, as JSON; those who share it must agree.
+      definition: how to make it, as JSON; all that share it must agree.
       is_shared: whether everybody has it by its name; else each session has its own.
       spec: the device that was asked for.
-      keeper: who it belongs to.
+      keeper: what it belongs to.
     """
 
     kind: str
@@ -163,7 +163,7 @@ WRITES = frozenset({assign_p, initialize_p, update_p})
 """The primitives that set a variable."""
 
 EFFECTS = WRITES | {check_p}
-"""The primitives that a step runs although nobody needs their results."""
+"""The primitives that a step runs even if their results are not needed."""
 
 ACCESSES = EFFECTS | {read_p}
 """The primitives that need a variable's value to be where they run."""

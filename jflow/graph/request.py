@@ -181,7 +181,7 @@ def _request_in(context: Any) -> Request | None:
 
 
 def asked_for(eqn: jex.JaxprEqn) -> DeviceSpec:
-    """The device that an operation's equation asks for; fields that nobody set are None."""
+    """The device that an operation's equation requests; fields that were not set are None."""
     return asked(eqn).spec
 
 

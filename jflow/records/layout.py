@@ -29,7 +29,7 @@ class Layout:
 
     Attributes:
       places: by key those of the lists that are wanted.
-      free: all that is no structure: these values, and the features that nobody wants.
+      free: all that is no structure: these values, and the features that are not requested.
     """
 
     places: dict[bytes, Place]

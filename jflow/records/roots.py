@@ -1,7 +1,7 @@
 """Which files may be read: those below the directories that the owner of a task declared.
 
-The name of a file comes from a graph, so from anybody who may open a session. What is promised for
-declared roots: the file that is opened was reached from the root's own directory through
+The name of a file comes from a graph, so from every client that may open a session. What is
+promised for declared roots: the file that is opened was reached from the root's own directory through
 directories alone. Symbolic links are resolved first, and one that leads out is refused; the way
 that was found is then walked with O_NOFOLLOW, so a link that is put there in between is refused
 too. Hard links and mounts below a root count as being in it, and so does a directory that is
@@ -25,7 +25,7 @@ from jflow.errors import (
     UnknownError,
 )
 
-# A fifo without a writer would keep whoever opens it waiting, hence O_NONBLOCK.
+# A fifo without a writer would block the thread that opens it, hence O_NONBLOCK.
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC
 

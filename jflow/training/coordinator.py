@@ -61,7 +61,7 @@ class Coordinator:
 
         Raises:
           TypeError: if it is neither.
-          BaseException: `ex` itself, if nobody would raise it because `join` has returned.
+          BaseException: `ex` itself, if nothing else would raise it because `join` has returned.
         """
         error = self._unclean(ex)
         with self._lock:
@@ -149,7 +149,7 @@ class Coordinator:
         try:
             yield
         except BaseException as error:
-            # Ctrl-C too: whoever joins the threads gets it.
+            # Ctrl-C too: the thread that joins the others gets it.
             self.request_stop(error)
 
     def _wait_for_end_or_stop(self, threads: Iterable[threading.Thread]) -> None:

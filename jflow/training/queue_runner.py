@@ -34,8 +34,8 @@ class ClosableQueue(Protocol):
 class QueueRunner:
     """Runs the enqueue operations of a queue, each over and over in a thread of its own.
 
-    When the data ends (see `queue_closed_exception_types`), the last thread closes the queue, so
-    that whoever takes from it sees the end after the last element.
+    When the data ends (see `queue_closed_exception_types`), the last thread closes the queue, and
+    its readers see the end after the last element.
 
     Args:
       queue: the queue.

@@ -72,7 +72,7 @@ def _as_dim(dim: Any) -> Dim:
 
 
 def declared(shape: Sequence[Dim] | None) -> tuple[int | None, ...] | None:
-    """The shape with None for each symbol, as it is declared to those who know no symbols."""
+    """The shape with None for each symbol, as it is declared where symbols are not known."""
     if shape is None:
         return None
     return tuple(dim if is_known(dim) else None for dim in shape)

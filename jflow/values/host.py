@@ -1,6 +1,6 @@
 """Host tensors: values that stay in a task's own memory and never reach XLA.
 
-These are strings, and numbers whose rank nobody knows before they are there. In feeds, slots and
+These are strings, and numbers whose rank is not known before they are there. In feeds, slots and
 fetches a tensor of strings is a NumPy array of `bytes` objects; text is UTF-8. In one piece it is
 the length of each string as a little-endian u64, then the strings.
 """

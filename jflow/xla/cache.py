@@ -1,4 +1,4 @@
-"""The executables of a process: each program is compiled once for a device, whoever sends it."""
+"""The executables of a process: each program is compiled once for a device."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def compile_exported(data: bytes, device: jax.Device, donated: tuple[int, ...]) 
             dynamic: Executable = _checked(program) if any(map(is_native, calls)) else program
             _BOUNDED[dynamic] = not has_loops
             return dynamic
-        # Compiled, it refuses arguments of other types, which also come from somebody else.
+        # Compiled, it refuses arguments of other types, which may come from another process.
         executable: Executable = program.lower(*_shapes(exported.in_avals)).compile()
         if has_loops:
             _BOUNDED[executable] = _loops_are_bounded(executable.as_text())  # type: ignore[attr-defined]
@@ -69,7 +69,7 @@ def compile_exported(data: bytes, device: jax.Device, donated: tuple[int, ...]) 
     except OpError:
         raise
     except Exception as error:
-        # The bytes are somebody else's and JAX's reader fails in many ways on bad ones.
+        # The bytes may come from another process, and JAX's reader fails in many ways on bad ones.
         raise InvalidArgumentError(
             f"a program of {len(data)} bytes cannot be compiled for {device}: {error}"
         ) from error

@@ -212,7 +212,7 @@ _ASKERS = {array_methods.__file__: Asker.OPERATOR, core.__file__: Asker.JIT}
 
 
 def asker() -> Asker:
-    """Who looks up the attribute whose property calls this.
+    """What looks up the attribute whose property calls this.
 
     JAX has one protocol for three purposes, of which an object that stands for a value serves
     some only.
