@@ -19,15 +19,15 @@ _END = object()
 class Counted(grain.DatasetIterator[Any]):
     """Starts an iterable again and skips what was given before, to get to a position."""
 
-    def __init__(self, step: str, start: Callable[[], Iterable[Any]]) -> None:
+    def __init__(self, transform: str, start: Callable[[], Iterable[Any]]) -> None:
         super().__init__()
-        self._step = step
+        self._transform = transform
         self._start = start
         self._given = 0
         self._values: collections.abc.Iterator[Any] | None = None
 
     def __next__(self) -> Any:
-        with AtElement(self._step, self._given), EagerDecoding():
+        with AtElement(self._transform, self._given), EagerDecoding():
             if self._values is None:
                 self._values = self._opened()
             value = next(self._values, _END)
@@ -43,8 +43,8 @@ class Counted(grain.DatasetIterator[Any]):
         for skipped in range(self._given):
             if next(values, _END) is _END:
                 raise errors.DataLossError(
-                    f"{self._step} has {skipped} elements now, but the position to continue from "
-                    f"is after element {self._given}; give it the data it had, or start anew"
+                    f"{self._transform} has {skipped} elements now, but the position to continue "
+                    f"from is after element {self._given}; give it the data it had, or start anew"
                 )
         return values
 

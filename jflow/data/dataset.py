@@ -26,18 +26,18 @@ from jflow.data.stream import Cursor, Stream
 
 
 class Dataset:
-    """A sequence of elements, described step by step; nothing is read until it is iterated.
+    """A sequence of elements, described by its transforms; nothing is read until it is iterated.
 
     An element is a pytree of NumPy arrays and scalars, str and bytes. Datasets do not change: each
     method returns a new one. Made by the class methods whose names begin with `from_`, and `range`.
 
     Attributes:
-      steps: the pipeline in words, a line for each step; two datasets with equal steps can restore
-        each other's positions.
+      transforms: the pipeline in words, a line for each transform; two datasets with equal
+        transforms can restore each other's positions.
     """
 
-    def __init__(self, steps: Sequence[str], build: Build, spec: Callable[[], Any]) -> None:
-        self.steps = tuple(steps)
+    def __init__(self, transforms: Sequence[str], build: Build, spec: Callable[[], Any]) -> None:
+        self.transforms = tuple(transforms)
         self._build = build
         self._spec = spec
 
@@ -61,8 +61,8 @@ class Dataset:
         """One element, the pytree itself."""
         only = as_element(tensors)
         spec = elements.spec_of(only)
-        step = f"from_tensors({spec})"
-        return cls([step], lambda _: grain.MapDataset.source([only]), lambda: spec)
+        transform = f"from_tensors({spec})"
+        return cls([transform], lambda _: grain.MapDataset.source([only]), lambda: spec)
 
     @classmethod
     def range(cls, *bounds: int) -> Dataset:
@@ -218,15 +218,15 @@ class Dataset:
 
         def spec() -> Any:
             # What the function makes of an axis without a fixed length is not known.
-            one = elements.spec_of(stages.first_element(build, call.step))
+            one = elements.spec_of(stages.first_element(build, call.transform))
             return elements.loosened(one, elements.unknown_axes(self.element_spec))
 
-        return Dataset([*self.steps, call.step], build, spec)
+        return Dataset([*self.transforms, call.transform], build, spec)
 
     def filter(self, predicate: Callable[..., Any]) -> Dataset:
         """The elements for which a function, called as by `map`, is true."""
         call = Call(f"filter({name_of(predicate)})", predicate, bool)
-        return self._then(call.step, lambda stage: stages.filtered(stage, call))
+        return self._then(call.transform, lambda stage: stages.filtered(stage, call))
 
     def enumerate(self) -> Dataset:
         """Pairs of an element's number, int64 from 0, and the element."""
@@ -292,8 +292,8 @@ class Dataset:
             return stages.shuffled(stage, epochs, buffer_size, seed, not reshuffle_each_iteration)
 
         build(())
-        step = f"shuffle({buffer_size}, seed={seed}, reshuffle={reshuffle_each_iteration})"
-        return Dataset([*self.steps, step], build, lambda: self.element_spec)
+        transform = f"shuffle({buffer_size}, seed={seed}, reshuffle={reshuffle_each_iteration})"
+        return Dataset([*self.transforms, transform], build, lambda: self.element_spec)
 
     def repeat(self, count: int | None = None) -> Dataset:
         """The elements `count` times over, or for ever."""
@@ -305,7 +305,7 @@ class Dataset:
         def build(epochs: Epochs) -> Stage:
             return stages.repeated(self._build, epochs, count)
 
-        return Dataset([*self.steps, f"repeat({count})"], build, lambda: self.element_spec)
+        return Dataset([*self.transforms, f"repeat({count})"], build, lambda: self.element_spec)
 
     # Groups of elements.
 
@@ -388,11 +388,11 @@ class Dataset:
             return Stream(start, stages.streamed(self._build(epochs)))
 
         def spec() -> Any:
-            inner: Dataset = call(0, stages.first_element(self._build, call.step))
+            inner: Dataset = call(0, stages.first_element(self._build, call.transform))
             return inner.element_spec
 
-        step = f"interleave({name_of(function)}, {lanes}, {block})"
-        return Dataset([*self.steps, step], build, spec)
+        transform = f"interleave({name_of(function)}, {lanes}, {block})"
+        return Dataset([*self.transforms, transform], build, spec)
 
     # Reading.
 
@@ -400,7 +400,7 @@ class Dataset:
         """Has a thread prepare up to `count` elements ahead; no part of a position."""
         size = _count("count", count, 1)
         return Dataset(
-            self.steps,
+            self.transforms,
             lambda epochs: stages.prefetched(self._build(epochs), size),
             lambda: self.element_spec,
         )
@@ -433,38 +433,38 @@ class Dataset:
           FailedPreconditionError: the kept position is of another pipeline.
         """
         every = _count("save_every", save_every, 1)
-        return DatasetIterator(self.steps, self._start, position, every)
+        return DatasetIterator(self.transforms, self._start, position, every)
 
     def __iter__(self) -> DatasetIterator:
         return self.iterator()
 
     def __repr__(self) -> str:
-        return f"<Dataset {' | '.join(self.steps)}>"
+        return f"<Dataset {' | '.join(self.transforms)}>"
 
     def _start(self) -> Cursor:
         return iter(stages.streamed(self._build(())))
 
     def _then(
         self,
-        step: str,
+        words: str,
         transform: Callable[[Stage], Stage],
         spec: Callable[[Any], Any] = lambda spec: spec,
     ) -> Dataset:
-        """This dataset with one more step."""
+        """This dataset with one more transform."""
         return Dataset(
-            [*self.steps, step],
+            [*self.transforms, words],
             lambda epochs: transform(self._build(epochs)),
             lambda: spec(self.element_spec),
         )
 
 
-def _joined(step: str, datasets: Sequence[Dataset]) -> list[str]:
-    steps = [
-        f"{step}[{number}]: {line}"
+def _joined(transform: str, datasets: Sequence[Dataset]) -> list[str]:
+    transforms = [
+        f"{transform}[{number}]: {line}"
         for number, dataset in enumerate(datasets)
-        for line in dataset.steps
+        for line in dataset.transforms
     ]
-    return [*steps, f"{step}({len(datasets)})"]
+    return [*transforms, f"{transform}({len(datasets)})"]
 
 
 def _as_dataset(value: Any) -> Dataset:

@@ -18,10 +18,10 @@ def name_of(function: Callable[..., Any]) -> str:
 
 
 class AtElement:
-    """Notes on an error in a user's code which step of the pipeline and which element it was."""
+    """Notes on an error in a user's code which transform and which element it was."""
 
-    def __init__(self, step: str, number: int) -> None:
-        self._step = step
+    def __init__(self, transform: str, number: int) -> None:
+        self._transform = transform
         self._number = number
 
     def __enter__(self) -> None:
@@ -31,29 +31,29 @@ class AtElement:
         if isinstance(error, StopIteration):
             # It would pass for the end of the data.
             raise RuntimeError(
-                f"{self._step} raised StopIteration at element {self._number}"
+                f"{self._transform} raised StopIteration at element {self._number}"
             ) from error
         if isinstance(error, Exception):
             error.add_note(
-                f"in {self._step} of a dataset, at element {self._number} (counted from 0)"
+                f"in {self._transform} of a dataset, at element {self._number} (counted from 0)"
             )
 
 
 @dataclass(frozen=True)
 class Call:
-    """A user's function as a step: tuples are spread over its arguments, as tf.data does.
+    """A user's function as a transform: tuples are spread over its arguments, as tf.data does.
 
     Attributes:
-      step: what an error calls it, such as "map(normalise)".
+      transform: what an error calls it, such as "map(normalise)".
       function: the user's function.
       finish: what is made of its result, inside the same care for errors.
     """
 
-    step: str
+    transform: str
     function: Callable[..., Any]
     finish: Callable[[Any], Any]
 
     def __call__(self, number: int, element: Any) -> Any:
-        with AtElement(self.step, number), EagerDecoding():
+        with AtElement(self.transform, number), EagerDecoding():
             spread = element if type(element) is tuple else (element,)
             return self.finish(self.function(*spread))

@@ -23,12 +23,12 @@ class DatasetIterator:
 
     def __init__(
         self,
-        steps: Sequence[str],
+        transforms: Sequence[str],
         start: Callable[[], Cursor],
         store: PositionStore | None,
         save_every: int,
     ) -> None:
-        self._steps = steps
+        self._transforms = transforms
         self._start = start
         self._store = store
         self._save_every = save_every
@@ -39,7 +39,7 @@ class DatasetIterator:
         self._closed = False
         kept = None if store is None else store.load()
         if kept is not None:
-            self._position = unpacked(steps, parsed(kept))
+            self._position = unpacked(transforms, parsed(kept))
 
     def __iter__(self) -> Self:
         return self
@@ -71,8 +71,8 @@ class DatasetIterator:
         """The position after the element given last, as JSON's types.
 
         Returns:
-          The position with the steps of the pipeline, for `set_state` of an iterator of the same
-          pipeline, in this process or another.
+          The position with the transforms of the pipeline, for `set_state` of an iterator of the
+          same pipeline, in this process or another.
 
         Raises:
           FailedPreconditionError: the iterator is closed.
@@ -94,7 +94,7 @@ class DatasetIterator:
         """
         with self._lock:
             self._check_open()
-            self._restart(unpacked(self._steps, state))
+            self._restart(unpacked(self._transforms, state))
 
     def close(self) -> None:
         """Keeps the position, where there is a store, and ends all threads and open files."""
@@ -125,7 +125,7 @@ class DatasetIterator:
 
     def __repr__(self) -> str:
         state = "closed " if self._closed else ""
-        return f"<jflow.data.DatasetIterator {state}{' | '.join(self._steps)}>"
+        return f"<jflow.data.DatasetIterator {state}{' | '.join(self._transforms)}>"
 
     def _check_open(self) -> None:
         if self._closed:
@@ -153,8 +153,8 @@ class DatasetIterator:
 
     def _state(self) -> dict[str, Any]:
         if self._inner is None and self._position is not None:
-            return packed(self._steps, self._position)
-        return packed(self._steps, self._opened().get_state())
+            return packed(self._transforms, self._position)
+        return packed(self._transforms, self._opened().get_state())
 
     def _save(self) -> None:
         if self._store is not None:

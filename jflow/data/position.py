@@ -44,13 +44,13 @@ class FilePosition:
         new.replace(self._path)
 
 
-def packed(steps: Sequence[str], position: dict[str, Any]) -> dict[str, Any]:
+def packed(transforms: Sequence[str], position: dict[str, Any]) -> dict[str, Any]:
     """A position together with the pipeline it is good for, as JSON's types."""
-    return {"format": FORMAT, "pipeline": list(steps), "position": position}
+    return {"format": FORMAT, "pipeline": list(transforms), "position": position}
 
 
-def unpacked(steps: Sequence[str], state: Any) -> dict[str, Any]:
-    """The position in a state, which must be of the pipeline with these steps.
+def unpacked(transforms: Sequence[str], state: Any) -> dict[str, Any]:
+    """The position in a state, which must be of the pipeline with these transforms.
 
     Raises:
       InvalidArgumentError: the value is not a state of an iterator.
@@ -65,10 +65,10 @@ def unpacked(steps: Sequence[str], state: Any) -> dict[str, Any]:
             f"the position has the format {state['format']}, this jflow reads {FORMAT}; "
             "restore it with the jflow that saved it, or start without a position"
         )
-    for number, (there, here) in enumerate(zip_longest(state["pipeline"], steps)):
+    for number, (there, here) in enumerate(zip_longest(state["pipeline"], transforms)):
         if there != here:
             raise errors.FailedPreconditionError(
-                f"the position belongs to another pipeline: its step {number} is "
+                f"the position belongs to another pipeline: its transform {number} is "
                 f"{there or 'missing'}, and here it is {here or 'missing'}; restore it into the "
                 "pipeline it was taken from, or start without a position"
             )

@@ -1,7 +1,7 @@
 """Datasets whose elements have numbers: what Grain lacks, as its `MapDataset`.
 
 Grain numbers the elements of later epochs on: number `n` of a dataset of length `n` is element 0 of
-the second epoch. A step keeps the epoch and works on the number within it.
+the second epoch. A transform keeps the epoch and works on the number within it.
 """
 
 from __future__ import annotations
@@ -131,6 +131,6 @@ def order(length: int, seed: int) -> np.ndarray[Any, np.dtype[np.int64]]:
 
 
 def most_threads(rows: grain.MapDataset[Any]) -> int:
-    """How many threads the most parallel step of a dataset asks for."""
+    """How many threads the most parallel transform of a dataset asks for."""
     own = rows.threads if isinstance(rows, Mapped) else 0
     return max([own, *(most_threads(parent) for parent in rows.parents)])

@@ -1,4 +1,4 @@
-"""Sources of datasets: for each its step in words, what builds it, and the spec of its elements."""
+"""Sources of datasets: for each its words, what builds it, and the spec of its elements."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def tensor_slices(tensors: Any) -> Source:
         )
     spec = elements.unbatched_spec(elements.spec_of(arrays))
     rows = Slices(arrays, lengths.pop() or 0)
-    step = f"from_tensor_slices({len(rows)} x {spec})"
-    return [step], lambda _: grain.MapDataset.source(rows), lambda: spec
+    transform = f"from_tensor_slices({len(rows)} x {spec})"
+    return [transform], lambda _: grain.MapDataset.source(rows), lambda: spec
 
 
 def _as_rows(leaf: Any) -> np.ndarray[Any, Any]:
@@ -75,11 +75,11 @@ def iterable(iterable: Iterable[Any]) -> Source:
     return _counted(f"from_iterable({type(iterable).__name__})", lambda: iterable)
 
 
-def _counted(step: str, start: Callable[[], Iterable[Any]]) -> Source:
+def _counted(transform: str, start: Callable[[], Iterable[Any]]) -> Source:
     def build(_: Epochs) -> Stage:
-        return Stream(lambda: Counted(step, start))
+        return Stream(lambda: Counted(transform, start))
 
-    return [step], build, lambda: elements.spec_of(first_element(build, step))
+    return [transform], build, lambda: elements.spec_of(first_element(build, transform))
 
 
 def files(files: Path | Sequence[Path], kind: str, options: Mapping[str, Any]) -> Source:
@@ -93,8 +93,8 @@ def files(files: Path | Sequence[Path], kind: str, options: Mapping[str, Any]) -
             return grain.MapDataset.source(records)
         return Stream(lambda: record_files.records_of(kind, paths, options))
 
-    step = record_files.shown(kind, paths, options)
-    return [step], build, lambda: elements.spec_of(first_element(build, step))
+    transform = record_files.shown(kind, paths, options)
+    return [transform], build, lambda: elements.spec_of(first_element(build, transform))
 
 
 def csv(
@@ -137,11 +137,11 @@ def _rows(
 
     def spec() -> Any:
         # Lists in a column may differ in length from row to row.
-        rows = record_files.rows_of(first_element(blocks, step))
+        rows = record_files.rows_of(first_element(blocks, transform))
         return elements.common_spec([elements.spec_of(row) for row in rows])
 
-    step = record_files.shown(kind, paths, {name: x for name, x in shown.items() if x})
-    return [step], build, spec
+    transform = record_files.shown(kind, paths, {name: x for name, x in shown.items() if x})
+    return [transform], build, spec
 
 
 def _shown(default: np.ndarray[Any, Any]) -> str:

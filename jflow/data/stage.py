@@ -1,7 +1,8 @@
-"""Steps of a pipeline as functions from Grain's datasets to Grain's datasets.
+"""Transforms of a pipeline as functions from Grain's datasets to Grain's datasets.
 
 A stage is a `MapDataset` as long as its elements can be had by number, which shuffling in full and
-sharding without reading need; from the first step that cannot keep this on it is an `IterDataset`.
+sharding without reading need; from the first transform that cannot keep this on it is an
+`IterDataset`.
 """
 
 from __future__ import annotations
@@ -38,18 +39,18 @@ def streamed(stage: Stage) -> Elements:
     return Stream(partial(Parallel, call=stage.__getitem__, threads=threads), numbers)
 
 
-def first_element(build: Build, step: str) -> Any:
+def first_element(build: Build, transform: str) -> Any:
     """The first element of what `build` makes, which is iterated for it.
 
     Raises:
-      OutOfRangeError: if there is none; the message calls it by `step`.
+      OutOfRangeError: if there is none; the message calls it by `transform`.
     """
     iterator = iter(streamed(build(())))
     try:
         return next(iterator)
     except StopIteration:
         raise errors.OutOfRangeError(
-            f"{step} has no element, so that their shapes and dtypes are not known"
+            f"{transform} has no element, so that their shapes and dtypes are not known"
         ) from None
     finally:
         iterator.close()

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from jflow.graph import Tensor
-from jflow.inspect.curve import head_data, label_place, line_data
+from jflow.inspect.bezier import head_data, label_position, line_data
 from jflow.inspect.diagram import Arrow, Flow
+from jflow.inspect.labels import byte_text, counted, shape_text, size_bytes, text_width
 from jflow.inspect.layout import Rect, Route
 from jflow.inspect.markup import Element, group, number, path, rect, text
-from jflow.inspect.wording import byte_text, counted, shape_text, size_bytes, text_width
 
 _LABEL_HEIGHT = 15.0
 _TITLE_LIMIT = 20
@@ -40,15 +40,15 @@ def label_of(arrow: Arrow) -> str:
     return byte_text(size_bytes(arrow.sent)) if arrow.sent else ""
 
 
-def add_label(parent: Element, label: str, place: Rect) -> None:
-    """Draws a label in its place."""
-    rect(parent, place, kind="pill", rx=number(place.height / 2))
-    text(parent, place.middle, place.y + 11, label, kind="bytes")
+def add_label(parent: Element, label: str, bounds: Rect) -> None:
+    """Draws a label at its position."""
+    rect(parent, bounds, kind="pill", rx=number(bounds.height / 2))
+    text(parent, bounds.middle, bounds.y + 11, label, kind="bytes")
 
 
-def free_place(label: str, route: Route, taken: Sequence[Rect]) -> Rect:
+def free_position(label: str, route: Route, taken: Sequence[Rect]) -> Rect:
     """Where on a route to put a label."""
-    return label_place(route, text_width(label, 10, bold=True) + 12, _LABEL_HEIGHT, taken)
+    return label_position(route, text_width(label, 10, bold=True) + 12, _LABEL_HEIGHT, taken)
 
 
 def title(arrow: Arrow) -> str:

@@ -99,19 +99,21 @@ class _Row:
 
     def centre(self, x: list[float], room: float) -> None:
         start = (room - self.width) / 2 + self._low
-        for vertex, place in zip(self.vertices, accumulate(self._gaps, initial=start), strict=True):
-            x[vertex] = place
+        for vertex, position in zip(
+            self.vertices, accumulate(self._gaps, initial=start), strict=True
+        ):
+            x[vertex] = position
 
     def move(self, x: list[float], neighbours: _Neighbours, room: float) -> None:
         pulls = [neighbours.get(v, [(v, _INERTIA)]) for v in self.vertices]
         wanted = [_median([(x[other], weight) for other, weight in pull]) for pull in pulls]
         weights = [sum(weight for _, weight in pull) for pull in pulls]
-        places = fitted(wanted, weights, self._gaps, self._low, room - self._high)
-        for vertex, place in zip(self.vertices, places, strict=True):
-            x[vertex] = place
+        positions = fitted(wanted, weights, self._gaps, self._low, room - self._high)
+        for vertex, position in zip(self.vertices, positions, strict=True):
+            x[vertex] = position
 
     def freedom(self, vertex: int, x: Sequence[float], room: float) -> tuple[float, float]:
-        """Least and greatest place that a vertex could have if nothing else moved."""
+        """Least and greatest position that a vertex could have if nothing else moved."""
         i = self.vertices.index(vertex)
         low = x[self.vertices[i - 1]] + self._gaps[i - 1] if i else self._low
         is_last = i == len(self.vertices) - 1

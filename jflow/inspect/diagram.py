@@ -92,15 +92,15 @@ class Diagram:
         return sorted({box.device for box in self.boxes})
 
 
-def survey(placement: Mapping[Operation, Device]) -> Diagram:
+def build_diagram(placement: Mapping[Operation, Device]) -> Diagram:
     """Everything that a placed graph has: one box an operation, but one for a variable's reads."""
-    survey_ = _Survey(placement)
+    builder = _DiagramBuilder(placement)
     ops = in_graph_order(placement)
     for op in ops:
-        survey_.add(op)
+        builder.add(op)
     for op in ops:
-        survey_.connect(op)
-    return Diagram(tuple(survey_.boxes()), tuple(survey_.arrows.values()))
+        builder.connect(op)
+    return Diagram(tuple(builder.boxes()), tuple(builder.arrows.values()))
 
 
 def in_graph_order(ops: Collection[Operation]) -> list[Operation]:
@@ -130,7 +130,7 @@ def joined(arrows: Iterable[Arrow], box_of: Mapping[Box, Box]) -> tuple[Arrow, .
     return tuple(found.values())
 
 
-class _Survey:
+class _DiagramBuilder:
     """Boxes and arrows in the making."""
 
     def __init__(self, placement: Mapping[Operation, Device]) -> None:

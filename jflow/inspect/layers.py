@@ -71,8 +71,8 @@ def layered(lanes: Sequence[int], edges: Sequence[Edge]) -> Layers:
 
 def _downward(n_vertices: int, edges: Sequence[Edge]) -> list[Edge]:
     """The edges, turned where needed for there to be no cycle."""
-    place = {vertex: number for number, vertex in enumerate(_order(n_vertices, edges))}
-    return [(a, b) if place[a] < place[b] else (b, a) for a, b in edges]
+    position = {vertex: number for number, vertex in enumerate(_order(n_vertices, edges))}
+    return [(a, b) if position[a] < position[b] else (b, a) for a, b in edges]
 
 
 def _order(n_vertices: int, edges: Sequence[Edge]) -> list[int]:
@@ -121,7 +121,7 @@ def _row_of(n_vertices: int, downward: Sequence[Edge]) -> list[int]:
 
 
 def _untangle(layers: Layers) -> None:
-    """Sorts rows by the mean place of their neighbours, up and down, and keeps the best."""
+    """Sorts rows by the mean position of their neighbours, up and down, and keeps the best."""
     upper: dict[int, list[int]] = {}
     lower: dict[int, list[int]] = {}
     for a, b in layers.links:
@@ -141,24 +141,24 @@ def _untangle(layers: Layers) -> None:
 
 
 def _sweep(layers: Layers, neighbours: dict[int, list[int]], *, reverse: bool) -> None:
-    place: dict[int, float] = {}
+    position: dict[int, float] = {}
     for row in reversed(layers.rows) if reverse else layers.rows:
-        place.update(_places(row, layers.lane))
-        row.sort(key=_sort_key(place, layers.lane, neighbours))
-        place.update(_places(row, layers.lane))
+        position.update(_positions(row, layers.lane))
+        row.sort(key=_sort_key(position, layers.lane, neighbours))
+        position.update(_positions(row, layers.lane))
 
 
 def _sort_key(
-    place: dict[int, float], lane: Sequence[int], neighbours: dict[int, list[int]]
+    position: dict[int, float], lane: Sequence[int], neighbours: dict[int, list[int]]
 ) -> Callable[[int], tuple[int, float]]:
     def key(vertex: int) -> tuple[int, float]:
         others = neighbours.get(vertex, [vertex])
-        return lane[vertex], sum(place[other] for other in others) / len(others)
+        return lane[vertex], sum(position[other] for other in others) / len(others)
 
     return key
 
 
-def _places(row: Row, lane: Sequence[int]) -> dict[int, float]:
+def _positions(row: Row, lane: Sequence[int]) -> dict[int, float]:
     """Where each vertex is: the number of its lane and the part of the lane that is left of it."""
     members: dict[int, list[int]] = {}
     for vertex in row:

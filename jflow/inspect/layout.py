@@ -187,10 +187,10 @@ def _ports(
         low, high = _port_range(boxes[vertex])
         ends.sort()
         gap = min(_PORT_GAP, (high - low) / len(ends))
-        wanted = [min(max(place, low), high) for place, _ in ends]
-        places = fitted(wanted, [1.0] * len(ends), [gap] * (len(ends) - 1), low, high)
-        for (_, number), place in zip(ends, places, strict=True):
-            ports[number] = place
+        wanted = [min(max(position, low), high) for position, _ in ends]
+        positions = fitted(wanted, [1.0] * len(ends), [gap] * (len(ends) - 1), low, high)
+        for (_, number), position in zip(ends, positions, strict=True):
+            ports[number] = position
     return ports
 
 

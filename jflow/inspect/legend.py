@@ -9,10 +9,10 @@ from functools import partial
 from jflow.inspect.arrow import add_line, style_of
 from jflow.inspect.colour import FAINT, PAPER, device_colour, mixed
 from jflow.inspect.diagram import Diagram, Flow, Kind
+from jflow.inspect.labels import byte_text, counted, size_bytes, text_width
 from jflow.inspect.layout import Rect, Stop
 from jflow.inspect.markup import Element, group, number, rect, text
 from jflow.inspect.shape import add_outline
-from jflow.inspect.wording import byte_text, counted, size_bytes, text_width
 
 _FONT_SIZE = 11
 _ROW = 25.0
@@ -83,8 +83,8 @@ def _devices(diagram: Diagram) -> list[Entry]:
     return entries
 
 
-def _swatch(colour: str, parent: Element, place: Rect) -> None:
-    rect(parent, place, rx="4", fill=mixed(colour, PAPER, 0.35), stroke=colour)
+def _swatch(colour: str, parent: Element, bounds: Rect) -> None:
+    rect(parent, bounds, rx="4", fill=mixed(colour, PAPER, 0.35), stroke=colour)
 
 
 def _shapes(diagram: Diagram) -> Iterator[Entry]:
@@ -94,8 +94,8 @@ def _shapes(diagram: Diagram) -> Iterator[Entry]:
             yield Entry("shape", label, partial(_shape, kind))
 
 
-def _shape(kind: Kind, parent: Element, place: Rect) -> None:
-    add_outline(parent, kind, place, fill=PAPER, stroke=FAINT)
+def _shape(kind: Kind, parent: Element, bounds: Rect) -> None:
+    add_outline(parent, kind, bounds, fill=PAPER, stroke=FAINT)
 
 
 def _lines(diagram: Diagram) -> Iterator[Entry]:
@@ -114,8 +114,8 @@ def _lines(diagram: Diagram) -> Iterator[Entry]:
             yield Entry("arrow", label, partial(_line, kind))
 
 
-def _line(style: str, parent: Element, place: Rect) -> None:
-    x, y, half = place.middle, (place.y + place.bottom) / 2, place.width / 2 + 2
+def _line(style: str, parent: Element, bounds: Rect) -> None:
+    x, y, half = bounds.middle, (bounds.y + bounds.bottom) / 2, bounds.width / 2 + 2
     element = group(parent, style)
     element.set("transform", f"rotate(-90 {number(x)} {number(y)})")
     route = (Stop(x, y - half, y - half), Stop(x, y + half, y + half))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 
 from jflow.inspect import colour
+from jflow.inspect.labels import printable
 from jflow.inspect.layout import Rect
-from jflow.inspect.wording import printable
 
 Element = ET.Element
 
@@ -62,13 +62,13 @@ def group(parent: Element, kind: str, title: str = "") -> Element:
     return element
 
 
-def rect(parent: Element, place: Rect, **attributes: str) -> None:
+def rect(parent: Element, bounds: Rect, **attributes: str) -> None:
     """A rectangle. A name of two words is an attribute with a hyphen; `kind` is the class."""
     geometry = {
-        "x": number(place.x),
-        "y": number(place.y),
-        "width": number(place.width),
-        "height": number(place.height),
+        "x": number(bounds.x),
+        "y": number(bounds.y),
+        "width": number(bounds.width),
+        "height": number(bounds.height),
     }
     ET.SubElement(parent, "rect", geometry | _named(attributes))
 
@@ -80,8 +80,8 @@ def path(parent: Element, data: str, **attributes: str) -> None:
 
 def text(parent: Element, x: float, y: float, content: str, **attributes: str) -> None:
     """A line of text at its base line; attributes as for `rect`."""
-    place = {"x": number(x), "y": number(y)}
-    ET.SubElement(parent, "text", place | _named(attributes)).text = printable(content)
+    bounds = {"x": number(x), "y": number(y)}
+    ET.SubElement(parent, "text", bounds | _named(attributes)).text = printable(content)
 
 
 def number(value: float) -> str:

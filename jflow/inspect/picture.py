@@ -8,7 +8,7 @@ from pathlib import Path
 
 from jflow.cluster import Device
 from jflow.graph import Operation
-from jflow.inspect.diagram import survey
+from jflow.inspect.diagram import build_diagram
 from jflow.inspect.fold import folded
 from jflow.inspect.svg import draw
 
@@ -36,7 +36,7 @@ def picture(placement: Mapping[Operation, Device], max_boxes: int = MAX_BOXES) -
     """
     if max_boxes < 1:
         raise ValueError(f"max_boxes must be at least 1, got {max_boxes}")
-    return draw(folded(survey(placement), max_boxes))
+    return draw(folded(build_diagram(placement), max_boxes))
 
 
 def save_picture(

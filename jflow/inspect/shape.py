@@ -10,9 +10,7 @@ from jflow.graph.primitives import state_of
 from jflow.inspect.colour import PAPER, mixed
 from jflow.inspect.diagram import Box, Kind
 from jflow.inspect.fold import RANGE
-from jflow.inspect.layout import Rect
-from jflow.inspect.markup import Element, group, number, path, rect, text
-from jflow.inspect.wording import (
+from jflow.inspect.labels import (
     byte_text,
     counted,
     cut,
@@ -22,6 +20,8 @@ from jflow.inspect.wording import (
     size_bytes,
     text_width,
 )
+from jflow.inspect.layout import Rect
+from jflow.inspect.markup import Element, group, number, path, rect, text
 
 _NAME_LIMIT = 24
 _DETAIL_LIMIT = 32
@@ -37,39 +37,39 @@ def box_size(box: Box) -> tuple[float, float]:
     return inner + 22, {Kind.VARIABLE: 50.0, Kind.FEED: 36.0}.get(box.kind, 40.0)
 
 
-def add_box(parent: Element, box: Box, place: Rect, colour: str) -> None:
+def add_box(parent: Element, box: Box, bounds: Rect, colour: str) -> None:
     """Draws a box with the colour of its device."""
     element = group(parent, f"op {box.kind.value}", title(box))
     look = {"fill": mixed(colour, PAPER, 0.8), "stroke": colour}
     if box.folded:
-        sheet = Rect(place.x + _SHEET, place.y + _SHEET, place.width, place.height)
+        sheet = Rect(bounds.x + _SHEET, bounds.y + _SHEET, bounds.width, bounds.height)
         add_outline(element, box.kind, sheet, kind="sheet", **look)
-    add_outline(element, box.kind, place, kind="box", **look)
+    add_outline(element, box.kind, bounds, kind="box", **look)
     drop = _LID if box.kind is Kind.VARIABLE else 0.0
-    y = place.y + (place.height + drop) / 2
-    text(element, place.middle, y - 2, _label(box), kind="name")
-    text(element, place.middle, y + 12, _detail(box), kind="detail")
+    y = bounds.y + (bounds.height + drop) / 2
+    text(element, bounds.middle, y - 2, _label(box), kind="name")
+    text(element, bounds.middle, y + 12, _detail(box), kind="detail")
 
 
-def add_outline(parent: Element, shape: Kind, place: Rect, **look: str) -> None:
+def add_outline(parent: Element, shape: Kind, bounds: Rect, **look: str) -> None:
     """The outline alone: a rounded box, a double one, a cylinder or a pill."""
     if shape is Kind.VARIABLE:
-        _add_cylinder(parent, place, **look)
+        _add_cylinder(parent, bounds, **look)
     elif shape is Kind.FEED:
         pill = look | {"fill": PAPER, "stroke_dasharray": "4 2.5"}
-        rect(parent, place, rx=number(place.height / 2), **pill)
+        rect(parent, bounds, rx=number(bounds.height / 2), **pill)
     else:
-        rect(parent, place, rx="7", stroke_width="1.4", **look)
+        rect(parent, bounds, rx="7", stroke_width="1.4", **look)
         if shape is Kind.ACCESS:
-            inside = Rect(place.x + 3, place.y + 3, place.width - 6, place.height - 6)
+            inside = Rect(bounds.x + 3, bounds.y + 3, bounds.width - 6, bounds.height - 6)
             rect(parent, inside, rx="5", fill="none", stroke=look["stroke"])
 
 
-def _add_cylinder(parent: Element, place: Rect, **look: str) -> None:
-    half = number(place.width / 2)
-    rect(parent, place, rx=half, ry=number(_LID), stroke_width="1.4", **look)
-    lid = f"M{number(place.x)},{number(place.y + _LID)}a{half},{number(_LID)} 0 0 0 "
-    lid += f"{number(place.width)},0"
+def _add_cylinder(parent: Element, bounds: Rect, **look: str) -> None:
+    half = number(bounds.width / 2)
+    rect(parent, bounds, rx=half, ry=number(_LID), stroke_width="1.4", **look)
+    lid = f"M{number(bounds.x)},{number(bounds.y + _LID)}a{half},{number(_LID)} 0 0 0 "
+    lid += f"{number(bounds.width)},0"
     path(parent, lid, fill="none", stroke=look["stroke"], stroke_width="1.4")
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from jflow.cluster import Device
-from jflow.inspect.arrow import add_arrow, add_label, free_place, label_of
+from jflow.inspect.arrow import add_arrow, add_label, free_position, label_of
 from jflow.inspect.colour import PAPER, device_colour, mixed
 from jflow.inspect.diagram import Diagram
+from jflow.inspect.labels import counted, text_width
 from jflow.inspect.layout import Item, Layout, Rect, arrange
 from jflow.inspect.legend import add_legend, legend
 from jflow.inspect.markup import Element, document, group, rect, serialized, text
 from jflow.inspect.shape import add_box, box_size
-from jflow.inspect.wording import counted, text_width
 
 _MARGIN = 16.0
 _LEAST_WIDTH = 420.0
@@ -25,8 +25,8 @@ def draw(diagram: Diagram) -> str:
     for number, (device, lane) in enumerate(zip(diagram.devices, layout.lanes, strict=True)):
         _add_lane(root, device, lane, device_colour(number))
     _add_arrows(root, diagram, layout)
-    for box, place in zip(diagram.boxes, layout.boxes, strict=True):
-        add_box(root, box, place, _colour(diagram, box.device))
+    for box, position in zip(diagram.boxes, layout.boxes, strict=True):
+        add_box(root, box, position, _colour(diagram, box.device))
     _add_labels(root, diagram, layout)
     if not diagram.boxes:
         text(root, width / 2, layout.height / 2, "nothing to run", kind="name")
@@ -53,12 +53,12 @@ def _arranged(diagram: Diagram) -> Layout:
     )
 
 
-def _add_lane(root: Element, device: Device, place: Rect, colour: str) -> None:
+def _add_lane(root: Element, device: Device, position: Rect, colour: str) -> None:
     lane = group(root, "lane")
     look = {"fill": mixed(colour, PAPER, 0.94), "stroke": mixed(colour, PAPER, 0.6)}
-    rect(lane, place, rx="12", **look)
+    rect(lane, position, rx="12", **look)
     ink = mixed(colour, "#000000", 0.35)
-    text(lane, place.x + 16, place.y + 22, str(device), kind="device", style=f"fill: {ink}")
+    text(lane, position.x + 16, position.y + 22, str(device), kind="device", style=f"fill: {ink}")
 
 
 def _add_arrows(root: Element, diagram: Diagram, layout: Layout) -> None:
@@ -71,6 +71,6 @@ def _add_labels(root: Element, diagram: Diagram, layout: Layout) -> None:
     for arrow, route in zip(diagram.arrows, layout.routes, strict=True):
         label = label_of(arrow)
         if label:
-            place = free_place(label, route, taken)
-            add_label(root, label, place)
-            taken.append(place)
+            position = free_position(label, route, taken)
+            add_label(root, label, position)
+            taken.append(position)

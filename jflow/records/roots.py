@@ -2,8 +2,8 @@
 
 The name of a file comes from a graph, so from every client that may open a session. What is
 promised for declared roots: the file that is opened was reached from the root's own directory
-through directories alone. Symbolic links are resolved first, and one that leads out is refused; the way
-that was found is then walked with O_NOFOLLOW, so a link that is put there in between is refused
+through directories alone. Symbolic links are resolved first, and one that leads out is refused; the
+way that was found is then walked with O_NOFOLLOW, so a link that is put there in between is refused
 too. Hard links and mounts below a root count as being in it, and so does a directory that is
 moved away while it is walked.
 """

@@ -16,7 +16,7 @@ Numbers = list[int]
 
 
 @dataclass(frozen=True)
-class Step:
+class Transform:
     """One or two transformations, and what they do to a list (None: its order is not foreseen)."""
 
     name: str
@@ -29,23 +29,23 @@ class Step:
 
 @dataclass(frozen=True)
 class Chain:
-    """A source and steps; `build` makes a Dataset of its own each time."""
+    """A source and transforms; `build` makes a Dataset of its own each time."""
 
-    source: Step
-    steps: tuple[Step, ...]
+    source: Transform
+    transforms: tuple[Transform, ...]
 
     def build(self) -> Dataset:
         dataset = self.source.dataset(Dataset.range(0))
-        for step in self.steps:
-            dataset = step.dataset(dataset)
+        for transform in self.transforms:
+            dataset = transform.dataset(dataset)
         return dataset
 
     def model(self) -> Numbers:
         assert self.source.model is not None
         numbers = self.source.model([])
-        for step in self.steps:
-            assert step.model is not None
-            numbers = step.model(numbers)
+        for transform in self.transforms:
+            assert transform.model is not None
+            numbers = transform.model(numbers)
         return numbers
 
 
@@ -94,94 +94,96 @@ def interleaved(numbers: Numbers, lanes: int, block: int) -> Numbers:
     return out
 
 
-def sources() -> st.SearchStrategy[Step]:
-    def source(kind: str, n: int) -> Step:
+def sources() -> st.SearchStrategy[Transform]:
+    def source(kind: str, n: int) -> Transform:
         make = {
             "range": lambda _: Dataset.range(n),
             "slices": lambda _: Dataset.from_tensor_slices(np.arange(n)),
             "iterable": lambda _: Dataset.from_iterable(Again(n)),
             "generator": lambda _: Dataset.from_generator(range, [n]),
         }[kind]
-        return Step(f"{kind}({n})", make, lambda _: list(range(n)))
+        return Transform(f"{kind}({n})", make, lambda _: list(range(n)))
 
     kinds = st.sampled_from(["range", "slices", "iterable", "generator"])
     return st.builds(source, kinds, st.integers(0, 12))
 
 
-def modelled_steps() -> st.SearchStrategy[Step]:
+def modelled_transforms() -> st.SearchStrategy[Transform]:
     small = st.integers(0, 5)
     positive = st.integers(1, 4)
     return st.one_of(
-        st.just(Step("map", lambda d: d.map(triple), lambda xs: [triple(x) for x in xs])),
+        st.just(Transform("map", lambda d: d.map(triple), lambda xs: [triple(x) for x in xs])),
         positive.map(
-            lambda n: Step(
+            lambda n: Transform(
                 f"map on {n}", lambda d: d.map(triple, n), lambda xs: [triple(x) for x in xs]
             )
         ),
         st.just(
-            Step("filter", lambda d: d.filter(not_third), lambda xs: list(filter(not_third, xs)))
+            Transform(
+                "filter", lambda d: d.filter(not_third), lambda xs: list(filter(not_third, xs))
+            )
         ),
         st.just(
-            Step(
+            Transform(
                 "enumerate",
                 lambda d: d.enumerate().map(lambda i, x: 2 * i + x),
                 lambda xs: [2 * i + x for i, x in enumerate(xs)],
             )
         ),
-        small.map(lambda n: Step(f"take {n}", lambda d: d.take(n), lambda xs: xs[:n])),
-        small.map(lambda n: Step(f"skip {n}", lambda d: d.skip(n), lambda xs: xs[n:])),
+        small.map(lambda n: Transform(f"take {n}", lambda d: d.take(n), lambda xs: xs[:n])),
+        small.map(lambda n: Transform(f"skip {n}", lambda d: d.skip(n), lambda xs: xs[n:])),
         st.tuples(positive, small)
         .filter(lambda pair: pair[1] < pair[0])
         .map(
-            lambda pair: Step(
+            lambda pair: Transform(
                 f"shard {pair}", lambda d: d.shard(*pair), lambda xs: xs[pair[1] :: pair[0]]
             )
         ),
         st.integers(0, 3).map(
-            lambda n: Step(f"repeat {n}", lambda d: d.repeat(n), lambda xs: xs * n)
+            lambda n: Transform(f"repeat {n}", lambda d: d.repeat(n), lambda xs: xs * n)
         ),
         small.map(
-            lambda n: Step(
+            lambda n: Transform(
                 f"repeat for ever, take {n}",
                 lambda d: d.repeat().take(n),
                 lambda xs: list(islice(cycle(xs), n)),
             )
         ),
         st.tuples(positive, st.booleans()).map(
-            lambda pair: Step(
+            lambda pair: Transform(
                 f"batch {pair}, unbatch",
                 lambda d: d.batch(*pair).unbatch(),
                 lambda xs: xs[: len(xs) - len(xs) % pair[0]] if pair[1] else xs,
             )
         ),
         small.map(
-            lambda n: Step(
+            lambda n: Transform(
                 f"concatenate {n}",
                 lambda d: d.concatenate(Dataset.range(n)),
                 lambda xs: xs + list(range(n)),
             )
         ),
         small.map(
-            lambda n: Step(
+            lambda n: Transform(
                 f"zip {n}",
                 lambda d: Dataset.zip(d, Dataset.range(n)).map(lambda x, y: x + 2 * y),
                 lambda xs: [x + 2 * y for x, y in zip(xs, range(n), strict=False)],
             )
         ),
         st.tuples(positive, st.integers(1, 2)).map(
-            lambda pair: Step(
+            lambda pair: Transform(
                 f"interleave {pair}",
                 lambda d: d.interleave(few, *pair),
                 lambda xs: interleaved(xs, *pair),
             )
         ),
-        positive.map(lambda n: Step(f"prefetch {n}", lambda d: d.prefetch(n), lambda xs: xs)),
+        positive.map(lambda n: Transform(f"prefetch {n}", lambda d: d.prefetch(n), lambda xs: xs)),
     )
 
 
-def shuffles() -> st.SearchStrategy[Step]:
+def shuffles() -> st.SearchStrategy[Transform]:
     return st.tuples(st.integers(1, 5), st.integers(0, 9), st.booleans()).map(
-        lambda three: Step(
+        lambda three: Transform(
             f"shuffle {three}",
             lambda d: d.shuffle(three[0], seed=three[1], reshuffle_each_iteration=three[2]),
             None,
@@ -189,8 +191,8 @@ def shuffles() -> st.SearchStrategy[Step]:
     )
 
 
-def chains(steps: st.SearchStrategy[Step]) -> st.SearchStrategy[Chain]:
-    return st.builds(Chain, sources(), st.lists(steps, max_size=5).map(tuple))
+def chains(transforms: st.SearchStrategy[Transform]) -> st.SearchStrategy[Chain]:
+    return st.builds(Chain, sources(), st.lists(transforms, max_size=5).map(tuple))
 
 
 def as_lists(elements: Any) -> list[Any]:

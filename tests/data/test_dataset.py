@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 
 from jflow import errors
 from jflow.data import Dataset, TensorSpec
-from tests.data.chains import as_lists, chains, modelled_steps
+from tests.data.chains import as_lists, chains, modelled_transforms
 
 
-@given(chains(modelled_steps()))
+@given(chains(modelled_transforms()))
 def test_a_chain_gives_what_the_same_chain_gives_on_a_list(chain) -> None:
     with chain.build().iterator() as iterator:
         assert as_lists(iterator) == chain.model()
 
 
-@given(chains(modelled_steps()), st.integers(1, 4), st.booleans())
+@given(chains(modelled_transforms()), st.integers(1, 4), st.booleans())
 def test_batches_are_the_elements_in_groups(chain, size, drop) -> None:
     numbers = chain.model()
     groups = [numbers[i : i + size] for i in range(0, len(numbers), size)]
@@ -28,7 +28,7 @@ def test_batches_are_the_elements_in_groups(chain, size, drop) -> None:
         assert as_lists(iterator) == groups
 
 
-@given(chains(modelled_steps()), st.integers(1, 5))
+@given(chains(modelled_transforms()), st.integers(1, 5))
 def test_shards_are_disjoint_and_cover_all(chain, shards) -> None:
     numbered = chain.build().enumerate()
     parts = [list(numbered.shard(shards, index)) for index in range(shards)]
@@ -36,7 +36,7 @@ def test_shards_are_disjoint_and_cover_all(chain, shards) -> None:
     assert found == list(enumerate(chain.model()))
 
 
-@given(chains(modelled_steps()), st.integers(1, 6), st.integers(0, 5))
+@given(chains(modelled_transforms()), st.integers(1, 6), st.integers(0, 5))
 def test_a_shuffle_is_a_permutation_that_the_seed_decides(chain, buffer, seed) -> None:
     shuffled = chain.build().shuffle(buffer, seed=seed)
     once = as_lists(shuffled)

@@ -18,14 +18,14 @@ from hypothesis import strategies as st
 
 from jflow import errors
 from jflow.data import Dataset, FilePosition
-from tests.data.chains import as_lists, chains, modelled_steps, shuffles
+from tests.data.chains import as_lists, chains, modelled_transforms, shuffles
 
 
 def no_more_threads_than(before: set[threading.Thread]) -> bool:
     return not set(threading.enumerate()) - before
 
 
-@given(chains(modelled_steps() | shuffles()), st.integers(1, 3), st.data())
+@given(chains(modelled_transforms() | shuffles()), st.integers(1, 3), st.data())
 def test_a_position_continues_with_exactly_the_next_element(chain, size, data) -> None:
     dataset = chain.build().batch(size)
     everything = as_lists(dataset)
@@ -39,7 +39,7 @@ def test_a_position_continues_with_exactly_the_next_element(chain, size, data) -
     assert as_lists(head) + tail == everything
 
 
-@given(chains(modelled_steps() | shuffles()), st.data())
+@given(chains(modelled_transforms() | shuffles()), st.data())
 def test_an_iterator_goes_back_and_forth(chain, data) -> None:
     everything = as_lists(chain.build())
     with chain.build().iterator() as iterator:
@@ -137,10 +137,10 @@ class TestRefusedStates:
         state = Dataset.range(9).shuffle(seed=1).batch(4).iterator().get_state()
         other = Dataset.range(9).shuffle(seed=2).batch(4).iterator()
         next(other)
-        with pytest.raises(errors.FailedPreconditionError, match=r"step 1 is shuffle\(.*seed=1"):
+        with pytest.raises(errors.FailedPreconditionError, match=r"1 is shuffle\(.*seed=1"):
             other.set_state(state)
         longer = Dataset.range(9).shuffle(seed=1).batch(4).take(1).iterator()
-        with pytest.raises(errors.FailedPreconditionError, match=r"step 3 is missing.*take"):
+        with pytest.raises(errors.FailedPreconditionError, match=r"transform 3 is missing.*take"):
             longer.set_state(state)
         assert len(next(other)) == 4
 

@@ -1,4 +1,4 @@
-"""What the steps of a pipeline rely on among themselves."""
+"""What the transforms of a pipeline rely on among themselves."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jflow.data import Dataset
-from tests.data.chains import Chain, Step, as_lists, chains, few, modelled_steps, shuffles
+from tests.data.chains import Chain, Transform, as_lists, chains, few, modelled_transforms, shuffles
 
-ENDED = Step("interleave", lambda d: d.interleave(few, 2), None)
+ENDED = Transform("interleave", lambda d: d.interleave(few, 2), None)
 
 
-@given(chains(modelled_steps() | shuffles()), st.lists(st.integers(0, 20), max_size=3))
-@example(Chain(Step("3", lambda _: Dataset.range(3), None), (ENDED,)), [0])
-@example(Chain(Step("3", lambda _: few(3).concatenate(few(2)).skip(0), None), ()), [0])
+@given(chains(modelled_transforms() | shuffles()), st.lists(st.integers(0, 20), max_size=3))
+@example(Chain(Transform("3", lambda _: Dataset.range(3), None), (ENDED,)), [0])
+@example(Chain(Transform("3", lambda _: few(3).concatenate(few(2)).skip(0), None), ()), [0])
 def test_a_cursor_goes_anywhere_from_anywhere(chain, numbers) -> None:
     cursor = chain.build().filter(lambda _: True)._start()
     states = [cursor.get_state()]

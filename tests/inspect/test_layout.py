@@ -117,9 +117,9 @@ def test_chain_is_straight() -> None:
 def test_fitted_positions_keep_gaps_and_bounds(targets: list[tuple[float, float]]) -> None:
     wanted, weights = zip(*targets, strict=True)
     gaps = [5.0] * (len(wanted) - 1)
-    places = fitted(wanted, weights, gaps, -50.0, 50.0)
-    assert all(b - a >= 5.0 - 1e-9 for a, b in pairwise(places))
-    assert -50.0 <= places[0] <= places[-1] <= 50.0 + 1e-9
+    positions = fitted(wanted, weights, gaps, -50.0, 50.0)
+    assert all(b - a >= 5.0 - 1e-9 for a, b in pairwise(positions))
+    assert -50.0 <= positions[0] <= positions[-1] <= 50.0 + 1e-9
 
 
 def test_fitted_positions_are_the_nearest_ones() -> None:

@@ -5,7 +5,7 @@ import pytest
 
 import jflow as tf
 from jflow.graph import VariableRef
-from jflow.inspect.wording import byte_text, counted, cut, listed, shape_text, short_name
+from jflow.inspect.labels import byte_text, counted, cut, listed, shape_text, short_name
 
 
 @pytest.mark.parametrize(

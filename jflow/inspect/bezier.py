@@ -1,4 +1,4 @@
-"""Routes as smooth curves, and free places on them for labels."""
+"""Routes as smooth curves, and free positions on them for labels."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from jflow.inspect.markup import number
 HEAD = 7.0
 """Length of an arrow's head in pixels."""
 
-_PLACES = (0.5, 0.42, 0.58, 0.34, 0.66, 0.27, 0.73, 0.2, 0.8)
-"""Where on a curve a label may be, from 0 to 1, the best place first."""
+_POSITIONS = (0.5, 0.42, 0.58, 0.34, 0.66, 0.27, 0.73, 0.2, 0.8)
+"""Where on a curve a label may be, from 0 to 1, the best one first."""
 
 
 def line_data(route: Route) -> str:
@@ -38,8 +38,8 @@ def head_data(route: Route) -> str:
     return f"M{_point(route[-1].x, route[-1].leave)}l{_point(-HEAD / 2, back)}h{number(HEAD)}z"
 
 
-def label_place(route: Route, width: float, height: float, taken: Sequence[Rect]) -> Rect:
-    """A place for a label on the longest sideways curve of a route, off `taken` if there is one.
+def label_position(route: Route, width: float, height: float, taken: Sequence[Rect]) -> Rect:
+    """A position for a label on the longest sideways curve of a route, off `taken` if there is one.
 
     Args:
       route: what to label.
@@ -47,8 +47,8 @@ def label_place(route: Route, width: float, height: float, taken: Sequence[Rect]
       taken: where the label should not be.
     """
     start, end = max(pairwise(route), key=lambda pair: abs(pair[0].x - pair[1].x))
-    places = [_centred(_at(start, end, t), width, height) for t in _PLACES]
-    return min(places, key=lambda place: sum(place.overlaps(other) for other in taken))
+    positions = [_centred(_at(start, end, t), width, height) for t in _POSITIONS]
+    return min(positions, key=lambda position: sum(position.overlaps(other) for other in taken))
 
 
 def _direction(route: Route) -> int:
