@@ -19,7 +19,7 @@ from jflow.execution.callback import BoundCallback, bound_callback, called_here
 from jflow.execution.functions import HostFunction, host_function, host_operation
 from jflow.execution.waiting import Operation
 from jflow.graph.callbacks import Callback
-from jflow.plan import CALLBACK, Call, Plan, Program, ResourceSpec, Run, Step, VariableSpec
+from jflow.plan import CALLBACK, Call, Instruction, Plan, Program, ResourceSpec, Run, VariableSpec
 from jflow.resources import VariablePlace
 from jflow.xla.compile import Executable, is_bounded
 
@@ -112,7 +112,7 @@ class BoundOperation:
         return self.resources[0].kind == "reader"
 
 
-BoundStep = Step | BoundRun | BoundCall | BoundOperation | BoundCallback
+BoundStep = Instruction | BoundRun | BoundCall | BoundOperation | BoundCallback
 
 
 @dataclass(frozen=True)
@@ -137,10 +137,10 @@ class BoundPlan:
 
         An update of variables may go on then, and a queue or a callback keeps what it is given.
         """
-        return bool(self.plan.resources) or any(map(_keeps_inputs, self.plan.steps))
+        return bool(self.plan.resources) or any(map(_keeps_inputs, self.plan.instructions))
 
 
-def _keeps_inputs(step: Step) -> bool:
+def _keeps_inputs(step: Instruction) -> bool:
     if isinstance(step, Call):
         return step.function == CALLBACK
     return isinstance(step, Run) and bool(step.writes)
@@ -170,7 +170,7 @@ def bind(
     places = tuple(VariablePlace.of(plan.device, spec.key) for spec in plan.variables)
     checks_nans = plan.checks_nans
 
-    def bound(step: Step) -> Iterator[BoundStep]:
+    def bound(step: Instruction) -> Iterator[BoundStep]:
         if _is_constant(step):
             slots[step.outputs[0]] = np.asarray(constant(step.constants[0]))
         elif isinstance(step, Call):
@@ -204,7 +204,7 @@ def _unchecked(executable: Executable) -> Executable:
     return run
 
 
-def _is_constant(step: Step) -> TypeGuard[Call]:
+def _is_constant(step: Instruction) -> TypeGuard[Call]:
     """Whether all that a step does is to pass a constant on."""
     if not isinstance(step, Call) or step.function != "identity" or step.inputs:
         return False

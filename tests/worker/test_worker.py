@@ -598,7 +598,7 @@ def test_what_was_compiled_for_one_is_there_for_all():
         another = await a.register([DOUBLE], {})
         assert (another.handle > 0, another.missing) == (True, ())
         assert a.programs.n_compiled == 1
-        elsewhere = _plan(A1, *DOUBLE.steps)
+        elsewhere = _plan(A1, *DOUBLE.instructions)
         assert (await a.register([elsewhere], {})).missing == (_code(double, 1)[0],)
 
     _check(use)
