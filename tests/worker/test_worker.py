@@ -114,7 +114,7 @@ def _check(use):
                 await use(a, b, transport)
             assert not limit.expired(), "it waited for what did not come"
             for worker in (a, b):
-                assert len(worker._around.rendezvous) == 0, "no value is left behind"
+                assert len(worker._context.rendezvous) == 0, "no value is left behind"
             assert asyncio.all_tasks() == {asyncio.current_task()}
         gc.collect()
 
@@ -255,7 +255,7 @@ def test_a_bare_signal_makes_a_part_wait():
         _set_up(b, B0)
         waiting = asyncio.create_task(b.run(1, await _ready(b, waits), []))
         handle = await _ready(a, signals)
-        await _until(lambda: len(b._around.rendezvous) == 1)
+        await _until(lambda: len(b._context.rendezvous) == 1)
         _set_up(b, B0, 5.0)
         assert not waiting.done()
         await a.run(1, handle, [])
@@ -279,7 +279,7 @@ def test_steps_at_the_same_time_do_not_take_each_other_s_values():
     async def use(a, *_):
         handle = await _ready(a, _plan(A0, Recv(1, B0, 0), Fetch(0, 0)))
         steps = [asyncio.create_task(a.run(step, handle, [])) for step in range(1, 6)]
-        await _until(lambda: len(a._around.rendezvous) == 5)
+        await _until(lambda: len(a._context.rendezvous) == 5)
         for step in (3, 1, 5, 4, 2):
             a.deliver(step, 1, _vector(step))
         got = [value.tolist() for (value,) in await asyncio.gather(*steps)]
@@ -357,7 +357,7 @@ def test_a_variable_on_its_way_to_another_part_is_received_as_it_was_read(target
         step = await _ready(a, send, late)
         update = await _ready(a, _update())
         running = asyncio.create_task(a.run(1, step, []))
-        await _until(lambda: any(s.kept for s in a._around.rendezvous._steps.values()))
+        await _until(lambda: any(s.kept for s in a._context.rendezvous._steps.values()))
         await asyncio.sleep(0)
         await a.run(2, update, [])
         a.deliver(1, 2, None)
@@ -372,7 +372,7 @@ def test_a_cancelled_step_holds_no_variable():
         _set_up(a)
         plan = _plan(A0, Run(None, before=((0, 0),)), Recv(1, B0, 1), Fetch(0, 0))
         running = asyncio.create_task(a.run(1, await _ready(a, plan), []))
-        await _until(lambda: any(s.waiters for s in a._around.rendezvous._steps.values()))
+        await _until(lambda: any(s.waiters for s in a._context.rendezvous._steps.values()))
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
