@@ -6,7 +6,7 @@ sleeps only for attempts on resources (`jflow.execution.blocking`). The asyncio 
 event loop: long programs, slow calls and transfers are awaited (`jflow.worker.plan_run`). What an
 instruction means is the same for both, see `jflow.execution.step_state`.
 
-Feeds and fetches are the border of a step: who runs it fills and reads those slots.
+Feeds and fetches are the border of a step: the caller of a driver fills and reads those slots.
 """
 
 from __future__ import annotations

@@ -274,7 +274,7 @@ class _PlanRun:
     def _in_threads(
         self, work: Generator[Wanted, None, None]
     ) -> Generator[Wanted | Awaitable[None], None, None]:
-        """As `work`, each part of which runs in a thread."""
+        """As `work`, which is resumed in a thread each time."""
         wanted: list[Wanted | None] = []
         try:
             while True:
