@@ -87,7 +87,7 @@ class InlineStep:
         self._store = store
         self._functions = functions
         self._keeps_feeds = any(linked.keeps_feeds for linked in plans)
-        self._may_wait = any(linked.plan.resources for linked in plans)
+        self._is_blocking = any(linked.plan.resources for linked in plans)
         # Sorted out here, so that a step does nothing but its work.
         self._feeds = [(n, feed) for n, linked in enumerate(plans) for feed in linked.feeds]
         self._fetches = [(n, fetch) for n, linked in enumerate(plans) for fetch in linked.fetches]
@@ -210,7 +210,7 @@ class InlineStep:
             for number, feed in self._feeds:
                 states[number][feed.slot] = self._fed(feeds[feed.index], number)
             driver = self._driver or BlockingDriver(self._functions)
-            if self._may_wait:
+            if self._is_blocking:
                 fibers = {
                     name: interpret(work, states, driver) for name, work in self._work.items()
                 }

@@ -74,23 +74,23 @@ def interpret(
     """
     for number, instruction in work:
         state = states[number]
-        waits: W_co | None = None
+        pending: W_co | None = None
         match instruction:
             case LinkedRun():
                 if instruction.uses_variables:
                     access = state.begin(instruction) or (yield from state.wait(instruction))
-                    waits = driver.finish(state, access)
+                    pending = driver.finish(state, access)
                 else:
-                    waits = driver.compute(state, instruction)
+                    pending = driver.compute(state, instruction)
             case LinkedKernel():
                 yield from driver.perform(state, instruction)
             case LinkedCall():
-                waits = driver.call(state, instruction)
+                pending = driver.call(state, instruction)
             case LinkedCallback():
-                waits = driver.call_client(state, instruction)
+                pending = driver.call_client(state, instruction)
             case Send():
                 driver.send(state, instruction)
             case Recv():
-                waits = driver.receive(state, instruction)
-        if waits is not None:
-            yield waits
+                pending = driver.receive(state, instruction)
+        if pending is not None:
+            yield pending

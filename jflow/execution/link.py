@@ -60,7 +60,7 @@ class LinkedRun:
     constants: tuple[jax.Array, ...]
     latency: LastLatency
     specs: tuple[VariableSpec, ...] = ()
-    places: tuple[VariablePlace, ...] = ()
+    keys: tuple[VariablePlace, ...] = ()
     may_be_quick: bool = True
 
     # Decided once, so that a step does nothing but its work. Numbers are those of the plan.
@@ -90,14 +90,14 @@ class LinkedRun:
 
     @cached_property
     def written(self) -> tuple[VariablePlace, ...]:
-        """Where the variables are that it writes."""
-        return tuple(dict.fromkeys(self.places[i] for i in self.instruction.writes))
+        """Keys of the variables that it writes."""
+        return tuple(dict.fromkeys(self.keys[i] for i in self.instruction.writes))
 
     @cached_property
     def only_read(self) -> tuple[VariablePlace, ...]:
-        """Where the variables are that it only reads."""
-        places = dict.fromkeys(self.places[i] for i in self.used)
-        return tuple(place for place in places if place not in self.written)
+        """Keys of the variables that it only reads."""
+        keys = dict.fromkeys(self.keys[i] for i in self.used)
+        return tuple(key for key in keys if key not in self.written)
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ def link(
       InvalidArgumentError: if the plan calls what does not exist, or not as it can be called.
     """
     slots: list[Any] = [None] * plan.n_slots
-    places = tuple(VariablePlace.of(plan.device, spec.key) for spec in plan.variables)
+    keys = tuple(VariablePlace.of(plan.device, spec.key) for spec in plan.variables)
     checks_nans = plan.checks_nans
 
     def linked(instruction: Instruction) -> Iterator[LinkedInstruction]:
@@ -196,7 +196,7 @@ def link(
                 else:
                     yield _link_call(instruction, plan, constant)
             case Run(program=None):
-                yield LinkedRun(instruction, None, (), LastLatency(0.0), plan.variables, places)
+                yield LinkedRun(instruction, None, (), LastLatency(0.0), plan.variables, keys)
             case Run(program=Program() as program):
                 constants = tuple(constant(digest) for digest in program.constants)
                 found = executable(program)
@@ -205,7 +205,7 @@ def link(
                 run = _unchecked(found) if checks_nans else found
                 is_quick = is_bounded(found)
                 yield LinkedRun(
-                    instruction, run, constants, latency, plan.variables, places, is_quick
+                    instruction, run, constants, latency, plan.variables, keys, is_quick
                 )
 
     return LinkedPlan(

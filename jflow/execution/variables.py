@@ -95,19 +95,19 @@ class VariableAccess(Access):
         linked, store, run = self.linked, self._store, self.linked.instruction
         self.since = now = time.monotonic()
         if run.initializes:
-            found = ((i, store.find_at(linked.places[i], linked.specs[i])) for i in run.initializes)
+            found = ((i, store.find_at(linked.keys[i], linked.specs[i])) for i in run.initializes)
             self.kept = {i: variable for i, variable in found if variable is not None}
             if len(self.kept) == len(run.writes) and not (run.outputs or run.after):
                 self.is_done = True  # nothing needs what the program would compute
                 return
         oldest = now - self.queued_s
-        self.used = store.get_all(linked.used, linked.places, linked.specs)
+        self.used = store.get_all(linked.used, linked.keys, linked.specs)
         for i, variable in self.used.items():
             buffer = variable.buffer
             if buffer.write is not None and buffer.write[1] < oldest and not buffer.is_computed:
-                self.late.append((linked.places[i], buffer))
+                self.late.append((linked.keys[i], buffer))
         for i in linked.only_written:
-            store.find_at(linked.places[i], linked.specs[i])
+            store.find_at(linked.keys[i], linked.specs[i])
         if self.late and self.writes:
             return
         if linked.leased:
@@ -144,7 +144,7 @@ class VariableAccess(Access):
         written = {**self.kept}
         for i, array in zip(run.writes, self.results, strict=True):
             if i not in written:
-                written[i] = store.set_at(self, linked.places[i], linked.specs[i], array, self.mark)
+                written[i] = store.set_at(self, linked.keys[i], linked.specs[i], array, self.mark)
         if run.after:
             self.held = [(slot, written[i].lease()) for i, slot in run.after]
 
@@ -183,11 +183,11 @@ def _writing(op: str, since: float) -> str:
 class Computed(Attempt):
     """Waits until a device has computed the value of a variable."""
 
-    __slots__ = ("buffer", "place")
+    __slots__ = ("buffer", "key")
 
-    def __init__(self, place: VariablePlace, buffer: Buffer) -> None:
+    def __init__(self, key: VariablePlace, buffer: Buffer) -> None:
         super().__init__()
-        self.place = place
+        self.key = key
         self.buffer = buffer
 
 
@@ -225,7 +225,7 @@ class _ComputedWatcher(Resource):
     def reason(self, attempt: Attempt) -> str:
         assert isinstance(attempt, Computed)
         write = attempt.buffer.write
-        return "" if write is None else f"waited for {attempt.place}, which " + _writing(*write)
+        return "" if write is None else f"waited for {attempt.key}, which " + _writing(*write)
 
     def computed(self, buffer: Buffer) -> list[Computed]:
         """A value is computed: everything that waited for it goes on."""

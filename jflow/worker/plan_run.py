@@ -141,17 +141,17 @@ class _PlanRun:
         """Performs instructions in order. What need not wait is done without the event loop."""
         running = interpret(zip(repeat(0), instructions), (self._state,), self)
         try:
-            for waits in running:
-                if isinstance(waits, tuple):
-                    await self._settled(*waits)
+            for pending in running:
+                if isinstance(pending, tuple):
+                    await self._wait_for(*pending)
                 else:
-                    await waits
+                    await pending
         finally:
             running.close()
 
     # Waiting ----------------------------------------------------------------------------------
 
-    async def _settled(self, holder: Holder, attempt: Attempt) -> None:
+    async def _wait_for(self, holder: Holder, attempt: Attempt) -> None:
         """Waits until an attempt has settled; gives it up if the plan need not go on."""
         self._check_cancelled()
         waiter: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
