@@ -1,11 +1,11 @@
-"""Running plans on the devices of this process: frames, turns on variables, host functions."""
+"""Running plans on the devices of this process: the interpreter, variables, host functions."""
 
-from jflow.execution.bound import BoundCall as BoundCall
-from jflow.execution.bound import BoundOperation as BoundOperation
-from jflow.execution.bound import BoundPlan as BoundPlan
-from jflow.execution.bound import BoundRun as BoundRun
-from jflow.execution.bound import bind as bind
 from jflow.execution.devices import local_devices as local_devices
 from jflow.execution.devices import put as put
-from jflow.execution.frame import Frame as Frame
 from jflow.execution.inline import InlineStep as InlineStep
+from jflow.execution.link import LinkedCall as LinkedCall
+from jflow.execution.link import LinkedKernel as LinkedKernel
+from jflow.execution.link import LinkedPlan as LinkedPlan
+from jflow.execution.link import LinkedRun as LinkedRun
+from jflow.execution.link import link as link
+from jflow.execution.step_state import StepState as StepState

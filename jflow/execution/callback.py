@@ -2,39 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import jax
 import numpy as np
 
-from jflow.errors import InvalidArgumentError
-from jflow.graph.callbacks import Callback
+from jflow.errors import InvalidArgumentError, OpError
 from jflow.plan import Call
 from jflow.values import NUMBERS, Array
 
 _MAX = 2**32 - 1
 
+ClientFunction = Callable[[Sequence[Array]], Sequence[Array]]
+"""A function of the client in its own process: takes operands, gives results."""
+
 
 @dataclass(frozen=True)
-class BoundCallback:
-    """A `Call` step that the client computes.
+class LinkedCallback:
+    """A `Call` that the client computes.
 
     Attributes:
-      step: the step.
-      number: what the client knows the function by.
+      instruction: what was linked.
+      number: by which the client knows the function.
       results: dtype and sizes of each result, None for a size that is not known.
       is_conditional: whether the first operand says if the function is called.
     """
 
-    step: Call
+    instruction: Call
     number: int
     results: tuple[tuple[np.dtype[Any], tuple[int | None, ...]], ...]
     is_conditional: bool
 
-    def taken(self, inputs: Sequence[Array]) -> Sequence[Array] | None:
-        """The operands to call the function with, or None if it is not to be called."""
+    def operands(self, inputs: Sequence[Array]) -> Sequence[Array] | None:
+        """What to call the function with, or None if it is not to be called."""
         if not self.is_conditional:
             return inputs
         return inputs[1:] if inputs[0].item() else None
@@ -43,8 +45,17 @@ class BoundCallback:
         """The results where the function is not called."""
         return [np.zeros([size or 0 for size in sizes], dtype) for dtype, sizes in self.results]
 
+    @contextmanager
+    def naming_errors(self) -> Iterator[None]:
+        """Names the operation in an OpError that the client's function causes."""
+        try:
+            yield
+        except OpError as error:
+            error.op = error.op or self.instruction.op
+            raise
+
     def checked(self, results: Sequence[Array]) -> Sequence[Array]:
-        """What the client sent, if it fits.
+        """What the client computed, if it fits.
 
         Raises:
           InvalidArgumentError: if it does not.
@@ -57,12 +68,12 @@ class BoundCallback:
             found = [f"{value.dtype}{[*value.shape]}" for value in results]
             expected = [f"{dtype}{[*sizes]}" for dtype, sizes in self.results]
             raise InvalidArgumentError(
-                f"expected {expected} from the client, got {found}", op=self.step.op
+                f"expected {expected} from the client, got {found}", op=self.instruction.op
             )
         return results
 
 
-def bound_callback(step: Call, attributes: dict[str, Any]) -> BoundCallback:
+def link_callback(call: Call, attributes: dict[str, Any]) -> LinkedCallback:
     """Reads the attributes of a callback.
 
     Raises:
@@ -75,29 +86,14 @@ def bound_callback(step: Call, attributes: dict[str, Any]) -> BoundCallback:
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidArgumentError(f"attributes of a callback: {error!r}") from None
     fits = isinstance(is_conditional, bool) and isinstance(number, int) and 0 <= number <= _MAX
-    if not fits or len(read) != len(step.outputs) or is_conditional > len(step.inputs):
-        raise InvalidArgumentError(f"no callback has these attributes and slots: {step}")
-    return BoundCallback(step, number, read, is_conditional)
-
-
-def called_here(bound: BoundCallback, callback: Callback) -> Callable[..., Sequence[Array]]:
-    """The function of the host that calls a callback in its own thread."""
-
-    def call(*inputs: Array) -> Sequence[Array]:
-        operands = bound.taken(inputs)
-        if operands is None:
-            return bound.zeros()
-        if callback.effects:
-            # Loops before it may still run, with callbacks of their own that come first.
-            jax.effects_barrier()
-        return callback(operands)
-
-    return call
+    if not fits or len(read) != len(call.outputs) or is_conditional > len(call.inputs):
+        raise InvalidArgumentError(f"a callback cannot have these attributes and slots: {call}")
+    return LinkedCallback(call, number, read, is_conditional)
 
 
 def _size(size: Any) -> int | None:
     if size is not None and (not isinstance(size, int) or size < 0):
-        raise ValueError(f"{size!r} is no size")
+        raise ValueError(f"{size!r} is not a size")
     return size
 
 

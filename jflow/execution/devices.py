@@ -34,9 +34,9 @@ def _named(task: Task, found: Sequence[jax.Device]) -> Mapping[Device, jax.Devic
 
 
 def put(value: Any, device: jax.Device) -> Any:
-    """A value where what runs on a device takes it: on the device, or for host tensors as it is.
+    """A value where programs of a device take it: on the device, or for host tensors as it is.
 
-    JAX would cut off half of what programs are too narrow for.
+    JAX would truncate 64-bit values, which programs cannot take.
     """
     stays = is_host(value) or is_switched_off(value.dtype)
     return value if stays else jax.device_put(value, device)

@@ -1,4 +1,4 @@
-"""Runs the plans of a step that stays in this process, in the caller's thread."""
+"""Steps that stay in this process: all their plans run in the caller's thread."""
 
 from __future__ import annotations
 
@@ -13,28 +13,29 @@ import numpy as np
 
 from jflow import _forks
 from jflow.deadline import FOREVER, Deadline
-from jflow.execution.bound import BoundCall, BoundOperation, BoundPlan, BoundRun
-from jflow.execution.devices import put
-from jflow.execution.frame import Frame
-from jflow.execution.strands import Strand, Woken, run_strands
+from jflow.execution.blocking import BlockingDriver, Fiber, Woken, run_fibers
+from jflow.execution.callback import ClientFunction
+from jflow.execution.interpreter import interpret
+from jflow.execution.link import LinkedInstruction, LinkedPlan, LinkedRun
+from jflow.execution.step_state import StepState
 from jflow.execution.variables import QUEUED_S
 from jflow.execution.waiting import Wanted
-from jflow.plan import Feed, Fetch, Recv, Send, Slot
+from jflow.plan import Recv, Send, Slot
 from jflow.resources import Store
 from jflow.values import Array
 from jflow.xla.compile import Executable
 
-_Work = tuple[int, BoundRun | BoundCall | BoundOperation | Send | Recv]
-"""A step and the number of the plan that it is of."""
+_Numbered = tuple[int, LinkedInstruction]
+"""An instruction and the number of its plan."""
 
 _Name = tuple[int, int]
-"""A strand of work: the numbers of its plan and stage."""
+"""A fiber: the numbers of its plan and stage."""
 
 _ALL: _Name = (0, 0)
 
 
 class _LoneProgram:
-    """A program that is all of a step, and how it takes and gives the step's values.
+    """A program that is the whole of a step, and how it takes and gives the step's values.
 
     Attributes:
       plan: the number of its plan.
@@ -64,32 +65,38 @@ class InlineStep:
     """All plans of a step, to be run together in the caller's thread.
 
     Plans never wait for each other: what a stage receives was sent by stages before it. Devices
-    still work side by side, for JAX computes in the background. Only operations on resources may
-    have to wait, for what other threads do.
+    still work side by side, because JAX computes in the background. Only operations on resources
+    may have to wait, for what other threads do.
 
     Args:
       plans: one for each device.
       n_fetches: how many values the step gives back.
       store: the state.
+      functions: those of the client that plans call, by their numbers.
     """
 
-    def __init__(self, plans: Sequence[BoundPlan], n_fetches: int, store: Store) -> None:
+    def __init__(
+        self,
+        plans: Sequence[LinkedPlan],
+        n_fetches: int,
+        store: Store,
+        functions: Sequence[ClientFunction] = (),
+    ) -> None:
         self._plans = plans
         self._n_fetches = n_fetches
         self._store = store
-        self._keeps_feeds = any(bound.keeps_feeds for bound in plans)
-        self._may_wait = any(bound.plan.resources for bound in plans)
+        self._functions = functions
+        self._keeps_feeds = any(linked.keeps_feeds for linked in plans)
+        self._is_blocking = any(linked.plan.resources for linked in plans)
         # Sorted out here, so that a step does nothing but its work.
-        self._feeds: list[tuple[int, Feed]] = []
-        self._fetches: list[tuple[int, Fetch]] = []
-        self._strands: dict[_Name, list[_Work]] = {}
-        in_a_row = not any(bound.plan.after for bound in plans)
-        for stage in range(max((len(bound.stages) for bound in plans), default=0)):
-            for number, bound in enumerate(plans):
-                work = self._strands.setdefault(_ALL if in_a_row else (number, stage), [])
-                if stage < len(bound.stages):
-                    self._sort(number, bound, stage, work)
-        self._after = {_ALL: set()} if in_a_row else _order(plans, self._strands)
+        self._feeds = [(n, feed) for n, linked in enumerate(plans) for feed in linked.feeds]
+        self._fetches = [(n, fetch) for n, linked in enumerate(plans) for fetch in linked.fetches]
+        is_sequential = not any(linked.plan.after for linked in plans)
+        self._work = _fibers(plans, is_sequential)
+        # Only what is sent between plans is kept by a driver, for one run.
+        sends = any(isinstance(one, Send) for work in self._work.values() for _, one in work)
+        self._driver = None if sends else BlockingDriver(functions)
+        self._after = {_ALL: set()} if is_sequential else _order(plans, self._work)
         self._lone = lone = self._lone_program()
         # How many values are fed if the program takes just those and gives what is fetched.
         self._n_direct = lone.n_in_order if lone and lone.given is None else -1
@@ -97,27 +104,18 @@ class InlineStep:
         self._program = lone.executable if lone else None
         self._constants = lone.constants if lone else ()
 
-    def _sort(self, number: int, bound: BoundPlan, stage: int, work: list[_Work]) -> None:
-        for step in bound.stages[stage]:
-            match step:
-                case Feed():
-                    self._feeds.append((number, step))
-                case Fetch():
-                    self._fetches.append((number, step))
-                case BoundRun() | BoundCall() | BoundOperation() | Send() | Recv():
-                    work.append((number, step))
-
     def _lone_program(self) -> _LoneProgram | None:
         """The step's program, if running it on what is fed and fetching its results is all."""
-        match [*self._strands.values()]:
-            case [[(number, BoundRun() as run)]] if run.executable and not run.uses_variables:
+        match [*self._work.values()]:
+            case [[(number, LinkedRun() as run)]] if run.executable and not run.uses_variables:
                 fed = {feed.slot: feed.index for _, feed in self._feeds}
                 fetched = [slot for _, slot in sorted((f.index, f.slot) for _, f in self._fetches)]
-                position = {slot: i for i, slot in enumerate(run.step.outputs)}
-                if fed.keys() >= set(run.step.inputs) and position.keys() >= set(fetched):
-                    taken = [fed[slot] for slot in run.step.inputs]
+                inputs, outputs = run.instruction.inputs, run.instruction.outputs
+                position = {slot: i for i, slot in enumerate(outputs)}
+                if fed.keys() >= set(inputs) and position.keys() >= set(fetched):
+                    taken = [fed[slot] for slot in inputs]
                     given = [position[slot] for slot in fetched]
-                    is_ordered = given == list(range(len(run.step.outputs)))
+                    is_ordered = given == list(range(len(outputs)))
                     return _LoneProgram(
                         number, run.executable, run.constants, taken, None if is_ordered else given
                     )
@@ -149,7 +147,7 @@ class InlineStep:
         def run() -> None:
             try:
                 values = self._run(fed, _copied, deadline, outcome.woken)
-            except BaseException as error:  # whatever it is, the caller is told
+            except BaseException as error:  # of any kind: the future reports it
                 if outcome.set_running_or_notify_cancel():
                     outcome.set_exception(error)
             else:
@@ -160,7 +158,7 @@ class InlineStep:
         return outcome
 
     def compute(self, feeds: Sequence[Any], deadline: Deadline = FOREVER) -> list[jax.Array]:
-        """As `run`, with JAX arrays, which may still be on their way."""
+        """As `run`, with JAX arrays, which may not be computed yet."""
         program = self._program
         if program is None or len(feeds) != self._n_direct:
             return self._compute(feeds, deadline)
@@ -170,10 +168,10 @@ class InlineStep:
             return self._moved(feeds, deadline)
 
     def _compute(self, feeds: Sequence[Any], deadline: Deadline) -> list[jax.Array]:
-        """As `compute`, for whatever is fed, wherever it is."""
+        """As `compute`, for feeds of any kind on any device."""
         lone = self._lone
         if lone is None:
-            return self._run(self._kept(feeds), Frame.array, deadline)
+            return self._run(self._kept(feeds), StepState.array, deadline)
         taken = [feeds[i] for i in lone.taken]
         if self._moves_feeds:
             taken = [self._fed(value, lone.plan) for value in taken]
@@ -184,86 +182,62 @@ class InlineStep:
         return results if lone.given is None else [results[i] for i in lone.given]
 
     def _moved(self, feeds: Sequence[Any], deadline: Deadline) -> list[jax.Array]:
-        """As `compute`, for what its program does not take as it is.
+        """As `compute`, for feeds that its program does not take as they are.
 
-        JAX does not move an array that is elsewhere; it likely is there the next time too.
+        JAX does not move an array from another device; the next ones are likely there too.
         """
         self._n_direct, self._moves_feeds = -1, True
-        return self._run(self._kept(feeds), Frame.array, deadline)
+        return self._run(self._kept(feeds), StepState.array, deadline)
 
     def _kept(self, feeds: Sequence[Any]) -> Sequence[Any]:
-        """The fed values as they may be looked at when the step is done."""
+        """The fed values as they may still be read when the step is done."""
         if not self._keeps_feeds:
             return feeds
-        # The caller may change his memory then.
+        # The caller may write to its memory then.
         return [np.array(x) if isinstance(x, np.ndarray) else x for x in feeds]
 
     def _run(
         self,
         feeds: Sequence[Any],
-        fetch: Callable[[Frame, Slot], Any],
+        fetch: Callable[[StepState, Slot], Any],
         deadline: Deadline,
         woken: Woken | None = None,
     ) -> list[Any]:
         # A step with a deadline must not take what may not be computed by then.
         queued_s = QUEUED_S if deadline.timeout is None else 0.0
-        frames = [Frame(bound, self._store, queued_s) for bound in self._plans]
+        states = [StepState(linked, self._store, queued_s) for linked in self._plans]
         try:
             for number, feed in self._feeds:
-                frames[number][feed.slot] = self._fed(feeds[feed.index], number)
-            wires: dict[int, Any] = {}
-            if self._may_wait:
-                strands = {
-                    name: self._strand(work, frames, wires) for name, work in self._strands.items()
+                states[number][feed.slot] = self._fed(feeds[feed.index], number)
+            driver = self._driver or BlockingDriver(self._functions)
+            if self._is_blocking:
+                fibers = {
+                    name: interpret(work, states, driver) for name, work in self._work.items()
                 }
-                run_strands(strands, self._after, deadline, woken or SimpleQueue())
+                run_fibers(fibers, self._after, deadline, woken or SimpleQueue())
             else:
-                for work in self._strands.values():
-                    strand = self._strand(work, frames, wires)
-                    first = next(strand, None)
+                for work in self._work.values():
+                    fiber = interpret(work, states, driver)
+                    first = next(fiber, None)
                     if first is not None:  # variables that another step writes
-                        rest = {_ALL: _resumed(first, strand)}
-                        run_strands(rest, {_ALL: ()}, deadline, woken or SimpleQueue())
+                        rest = {_ALL: _resumed(first, fiber)}
+                        run_fibers(rest, {_ALL: ()}, deadline, woken or SimpleQueue())
             # Read last, so that no device waits for another one's results.
             values: list[Any] = [None] * self._n_fetches
             for number, wanted in self._fetches:
-                values[wanted.index] = fetch(frames[number], wanted.slot)
+                values[wanted.index] = fetch(states[number], wanted.slot)
             return values
         finally:
-            for frame in frames:
-                frame.close()
-
-    def _strand(
-        self, work: Sequence[_Work], frames: Sequence[Frame], wires: dict[int, Any]
-    ) -> Strand:
-        for number, step in work:
-            if isinstance(step, BoundRun):
-                frame = frames[number]
-                if step.uses_variables:
-                    frame.finish(frame.begin(step) or (yield from frame.wait(step)))
-                else:
-                    frame.compute(step)
-            elif isinstance(step, BoundOperation):
-                yield from frames[number].perform(step)
-            elif isinstance(step, BoundCall):
-                frames[number].call(step)
-            elif isinstance(step, Send):
-                wires[step.edge] = None if step.slot is None else frames[number][step.slot]
-            else:
-                self._receive(step, number, frames[number], wires)
+            for state in states:
+                state.close()
 
     def _fed(self, value: Any, number: int) -> Any:
-        """A fed value as the device takes it: JAX itself moves only what is not an array of its."""
+        """A fed value where the device takes it: JAX itself moves only what is not a JAX array."""
         device = self._plans[number].device
         if isinstance(value, jax.Array) and value.devices() != {device}:
             # A device alone would leave the mesh that the array was divided over in its type.
             return jax.device_put(value, jax.sharding.SingleDeviceSharding(device))
         return value
-
-    def _receive(self, step: Recv, number: int, frame: Frame, wires: dict[int, Any]) -> None:
-        value = wires.pop(step.edge)
-        if step.slot is not None:
-            frame[step.slot] = put(value, self._plans[number].device)
 
 
 class _Outcome(Future[list[Array]]):
@@ -274,38 +248,49 @@ class _Outcome(Future[list[Array]]):
         self.woken: Woken = SimpleQueue()
 
     def cancel(self) -> bool:
-        """Ends its waiting; what it waited for has been given up when this returns."""
+        """Ends its waiting; when this returns, what it waited for has been given up."""
         self.woken.put(None)
         is_cancelled = super().cancel()
         wait([self])
         return is_cancelled
 
 
-def _resumed(first: Wanted, strand: Strand) -> Strand:
-    """A strand that has begun, from what it waits for."""
+def _fibers(plans: Sequence[LinkedPlan], is_sequential: bool) -> dict[_Name, list[_Numbered]]:
+    """The work of each fiber: all of a step, or a stage of a plan, which may have to wait alone."""
+    fibers: dict[_Name, list[_Numbered]] = {}
+    for stage in range(max((len(linked.stages) for linked in plans), default=0)):
+        for number, linked in enumerate(plans):
+            work = fibers.setdefault(_ALL if is_sequential else (number, stage), [])
+            if stage < len(linked.stages):
+                work.extend((number, instruction) for instruction in linked.stages[stage])
+    return fibers
+
+
+def _resumed(first: Wanted, fiber: Fiber) -> Fiber:
+    """A fiber that has begun, from what it waits for."""
     try:
         yield first
-        yield from strand
+        yield from fiber
     finally:
-        strand.close()
+        fiber.close()
 
 
-def _copied(frame: Frame, slot: Slot) -> Array:
-    return frame.host(slot, copy=True)
+def _copied(state: StepState, slot: Slot) -> Array:
+    return state.host(slot, copy=True)
 
 
 def _order(
-    plans: Sequence[BoundPlan], strands: Mapping[_Name, Collection[_Work]]
+    plans: Sequence[LinkedPlan], fibers: Mapping[_Name, Collection[_Numbered]]
 ) -> dict[_Name, set[_Name]]:
-    """For each strand those before it: in its own plan, and those that send what it receives."""
+    """For each fiber those before it: in its own plan, and those that send what it receives."""
     senders = {
-        step.edge: name
-        for name, work in strands.items()
-        for _, step in work
-        if isinstance(step, Send)
+        instruction.edge: name
+        for name, work in fibers.items()
+        for _, instruction in work
+        if isinstance(instruction, Send)
     }
     order: dict[_Name, set[_Name]] = {}
-    for (number, stage), work in strands.items():
+    for (number, stage), work in fibers.items():
         after = plans[number].plan.after
         own = {(number, one) for one in after[stage]} if stage < len(after) else set()
         order[number, stage] = own | {senders[s.edge] for _, s in work if isinstance(s, Recv)}

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 
 from jflow.errors import OpError
-from jflow.execution.bound import BoundRun
+from jflow.execution.link import LinkedRun
 from jflow.plan import Slot
 from jflow.resources import (
     Access,
@@ -28,10 +28,10 @@ from jflow.resources import (
 )
 
 QUEUED_S = 10e-3
-"""For so long after the start of a program others are started that take its results.
+"""For this long after the start of a program others are started that take its results.
 
-Devices then go from one to the next without a pause. Later they are not, because of a program that
-takes minutes each would take a place among the few that a device can have in its queue.
+Devices then go from one to the next without a pause. Later they are not started: behind a program
+that takes minutes, each would occupy one of the few slots of the device's queue.
 """
 
 _NONE: Mapping[int, Any] = MappingProxyType({})
@@ -44,7 +44,7 @@ class VariableAccess(Access):
     """The access of one program, in one step, to variables.
 
     Args:
-      run: the program.
+      linked: the program.
       store: where the variables are.
       queued_s: how long after its start to take results of a program that still runs.
 
@@ -68,17 +68,17 @@ class VariableAccess(Access):
         "kept",
         "late",
         "leases",
+        "linked",
         "mark",
         "queued_s",
         "results",
-        "run",
         "since",
         "used",
     )
 
-    def __init__(self, run: BoundRun, store: Store, queued_s: float) -> None:
-        super().__init__(run.only_read, run.written)
-        self.run = run
+    def __init__(self, linked: LinkedRun, store: Store, queued_s: float) -> None:
+        super().__init__(linked.only_read, linked.written)
+        self.linked = linked
         self.queued_s = queued_s
         self.since = 0.0
         self.is_done = False
@@ -92,61 +92,61 @@ class VariableAccess(Access):
         self._store = store
 
     def take(self) -> None:
-        run, store, step = self.run, self._store, self.run.step
+        linked, store, run = self.linked, self._store, self.linked.instruction
         self.since = now = time.monotonic()
-        if step.initializes:
-            found = ((i, store.find_at(run.places[i], run.specs[i])) for i in step.initializes)
+        if run.initializes:
+            found = ((i, store.find_at(linked.keys[i], linked.specs[i])) for i in run.initializes)
             self.kept = {i: variable for i, variable in found if variable is not None}
-            if len(self.kept) == len(step.writes) and not (step.outputs or step.after):
+            if len(self.kept) == len(run.writes) and not (run.outputs or run.after):
                 self.is_done = True  # nothing needs what the program would compute
                 return
         oldest = now - self.queued_s
-        self.used = store.get_all(run.used, run.places, run.specs)
+        self.used = store.get_all(linked.used, linked.keys, linked.specs)
         for i, variable in self.used.items():
             buffer = variable.buffer
             if buffer.write is not None and buffer.write[1] < oldest and not buffer.is_computed:
-                self.late.append((run.places[i], buffer))
-        for i in run.only_written:
-            store.find_at(run.places[i], run.specs[i])
+                self.late.append((linked.keys[i], buffer))
+        for i in linked.only_written:
+            store.find_at(linked.keys[i], linked.specs[i])
         if self.late and self.writes:
             return
-        if run.leased:
-            self.leases = {i: self.used[i].lease() for i in run.leased}
-        if step.before:
-            self.held = [(slot, self.used[i].lease()) for i, slot in step.before]
+        if linked.leased:
+            self.leases = {i: self.used[i].lease() for i in linked.leased}
+        if run.before:
+            self.held = [(slot, self.used[i].lease()) for i, slot in run.before]
 
     @property
     def write(self) -> Write:
         """How the values that it sets are marked until they are computed."""
-        return (self.run.step.op, self.since)
+        return (self.linked.instruction.op, self.since)
 
     def donated(self) -> list[jax.Array]:
         """The old values as the program takes them, which destroys those that it writes."""
         used, leases = self.used, self.leases
         return [
-            leases[i].buffer.array if i in leases else used[i].donate() for i in self.run.step.reads
+            leases[i].buffer.array if i in leases else used[i].donate()
+            for i in self.linked.instruction.reads
         ]
 
     @property
     def copies_much(self) -> bool:
         """Whether a large variable has to be copied before the program can update it."""
-        step = self.run.step
         return any(
             self.used[i].buffer.leases and self.used[i].buffer.array.nbytes > COPIED_HERE_BYTES
-            for i in step.writes
+            for i in self.linked.instruction.writes
             if i in self.used
         )
 
     def put(self) -> None:
         if not self.results:
             return
-        run, store = self.run, self._store
+        linked, store, run = self.linked, self._store, self.linked.instruction
         written = {**self.kept}
-        for i, array in zip(run.step.writes, self.results, strict=True):
+        for i, array in zip(run.writes, self.results, strict=True):
             if i not in written:
-                written[i] = store.set_at(self, run.places[i], run.specs[i], array, self.mark)
-        if run.step.after:
-            self.held = [(slot, written[i].lease()) for i, slot in run.step.after]
+                written[i] = store.set_at(self, linked.keys[i], linked.specs[i], array, self.mark)
+        if run.after:
+            self.held = [(slot, written[i].lease()) for i, slot in run.after]
 
     def end(self) -> None:
         """Sets what it writes and lets other steps have the variables."""
@@ -157,7 +157,7 @@ class VariableAccess(Access):
             lease.release()
 
     def give_up(self) -> None:
-        """Ends the access; its program does not run."""
+        """Ends the access without running its program."""
         self.undo()
         self.end()
 
@@ -167,7 +167,7 @@ class VariableAccess(Access):
         said = f"waited for {_common(self, ahead)}"
         if writer is not ahead:
             said += f", behind steps that waited for {_common(ahead, writer)}"
-        return f"{said}, which {_writing(writer.run.step.op, writer.since)}"
+        return f"{said}, which {_writing(writer.linked.instruction.op, writer.since)}"
 
 
 def _common(one: Access, other: Access) -> object:
@@ -183,16 +183,16 @@ def _writing(op: str, since: float) -> str:
 class Computed(Attempt):
     """Waits until a device has computed the value of a variable."""
 
-    __slots__ = ("buffer", "place")
+    __slots__ = ("buffer", "key")
 
-    def __init__(self, place: VariablePlace, buffer: Buffer) -> None:
+    def __init__(self, key: VariablePlace, buffer: Buffer) -> None:
         super().__init__()
-        self.place = place
+        self.key = key
         self.buffer = buffer
 
 
-class _Devices(Resource):
-    """Tells when values are computed; one thread for each of them, however many wait."""
+class _ComputedWatcher(Resource):
+    """Tells when values are computed; one thread for each of them, however many attempts wait."""
 
     def __init__(self) -> None:
         self._waiting: dict[Buffer, list[Computed]] = {}
@@ -225,23 +225,22 @@ class _Devices(Resource):
     def reason(self, attempt: Attempt) -> str:
         assert isinstance(attempt, Computed)
         write = attempt.buffer.write
-        return "" if write is None else f"waited for {attempt.place}, which " + _writing(*write)
+        return "" if write is None else f"waited for {attempt.key}, which " + _writing(*write)
 
     def computed(self, buffer: Buffer) -> list[Computed]:
-        """A value is there: everything that waited for it goes on."""
+        """A value is computed: everything that waited for it goes on."""
         waiting = self._waiting.pop(buffer)
         for attempt in waiting:
             attempt.succeed()
         return waiting
 
 
-_DEVICES = _Devices()
-DEVICES = Holder(_DEVICES, "")
+COMPUTED = Holder(_ComputedWatcher(), "")
 """Where to wait for values of variables; JAX's devices belong to the whole process."""
 
 
 def _watch(buffer: Buffer) -> None:
     with suppress(Exception):  # whatever it is, a program that takes the value fails with it
         buffer.array.block_until_ready()
-    for attempt in DEVICES.look(lambda devices: devices.computed(buffer)):
+    for attempt in COMPUTED.look(lambda watcher: watcher.computed(buffer)):
         attempt.then(attempt)

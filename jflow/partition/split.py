@@ -49,6 +49,7 @@ from jflow.plan import (
     Call,
     Feed,
     Fetch,
+    Instruction,
     Plan,
     Program,
     Recv,
@@ -56,7 +57,6 @@ from jflow.plan import (
     Run,
     Send,
     Slot,
-    Step,
     VariableKey,
     VariableSpec,
 )
@@ -369,7 +369,7 @@ class _PlanBuilder:
         self._slots: dict[Tensor, Slot] = {}
         self._variables: dict[VariableRef, int] = {}
         self._resources: dict[ResourceRef, int] = {}
-        self._stages: dict[int, list[Step]] = {}
+        self._stages: dict[int, list[Instruction]] = {}
 
     @property
     def n_stages(self) -> int:
@@ -385,8 +385,8 @@ class _PlanBuilder:
     def _resource(self, ref: ResourceRef) -> int:
         return self._resources.setdefault(ref, len(self._resources))
 
-    def add(self, stage: int, step: Step) -> None:
-        self._stages.setdefault(stage, []).append(step)
+    def add(self, stage: int, instruction: Instruction) -> None:
+        self._stages.setdefault(stage, []).append(instruction)
 
     def add_calls(
         self,

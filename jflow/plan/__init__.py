@@ -6,6 +6,7 @@ from jflow.plan.plan import VARYING as VARYING
 from jflow.plan.plan import Call as Call
 from jflow.plan.plan import Feed as Feed
 from jflow.plan.plan import Fetch as Fetch
+from jflow.plan.plan import Instruction as Instruction
 from jflow.plan.plan import Plan as Plan
 from jflow.plan.plan import Program as Program
 from jflow.plan.plan import Recv as Recv
@@ -13,7 +14,6 @@ from jflow.plan.plan import ResourceSpec as ResourceSpec
 from jflow.plan.plan import Run as Run
 from jflow.plan.plan import Send as Send
 from jflow.plan.plan import Slot as Slot
-from jflow.plan.plan import Step as Step
 from jflow.plan.plan import VariableKey as VariableKey
 from jflow.plan.plan import VariableSpec as VariableSpec
 from jflow.plan.plan import feed_indices as feed_indices

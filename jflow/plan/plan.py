@@ -1,11 +1,11 @@
 """A plan: what one device does in a step.
 
-A plan is a short list of steps around few, large XLA programs. Values live in numbered slots of a
-frame that is made for the step and dropped after it; variables live in containers and are named
+A plan is a short list of instructions around few, large XLA programs. Values live in numbered
+slots, which are made for the step and dropped after it; variables live in containers and are named
 by their number in the plan's table.
 
-The steps are in an order that cannot deadlock: every value that a step receives is produced by
-steps that some device can reach without it (see `jflow.partition`).
+The instructions are in an order that cannot deadlock: every value that an instruction receives is
+produced by instructions that some device can reach without it (see `jflow.partition`).
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class Program:
 
 @dataclass(frozen=True)
 class Run:
-    """Runs a program and updates variables, in one turn that no other step can come between.
+    """Runs a program and updates variables, in one critical section of these variables.
 
     The program takes the old values of `reads`, then `inputs`, then its constants; it gives the
     new values of `writes`, then `outputs`. A variable that it both reads and writes is updated in
@@ -126,7 +126,7 @@ class Run:
       reads, writes: numbers of variables.
       initializes: those of the written that keep their value if they have one.
       inputs, outputs: slots.
-      before: (variable, slot) pairs to fill with values as they were before the turn.
+      before: (variable, slot) pairs to fill with values as they were before the update.
       after: (variable, slot) pairs to fill with values as they are after it.
       op: name of the operation in the user's graph that writes the first of `writes`, or else of
         another one of the program, for messages.
@@ -182,7 +182,7 @@ class Fetch:
     index: int
 
 
-Step = Feed | Recv | Run | Call | Send | Fetch
+Instruction = Feed | Recv | Run | Call | Send | Fetch
 
 
 @dataclass(frozen=True)
@@ -191,10 +191,11 @@ class Plan:
 
     Attributes:
       device: where.
-      n_slots: size of the frame.
-      variables: the variables it uses; steps refer to them by position.
+      n_slots: how many slots it has.
+      variables: the variables it uses; instructions refer to them by position.
       resources: the resources that it uses, likewise.
-      stages: steps by stage. Steps of stage s need only what stages before s sent, on any device.
+      stages: instructions by stage. Those of stage s need only what stages before s sent, on any
+        device.
       after: for each stage the numbers of those that have to be done before it. Empty if they can
         be taken one after the other; else one may have to wait while others must go on.
     """
@@ -202,14 +203,14 @@ class Plan:
     device: Device
     n_slots: int
     variables: tuple[VariableSpec, ...]
-    stages: tuple[tuple[Step, ...], ...]
+    stages: tuple[tuple[Instruction, ...], ...]
     resources: tuple[ResourceSpec, ...] = ()
     after: tuple[tuple[int, ...], ...] = ()
 
     @property
-    def steps(self) -> tuple[Step, ...]:
-        """All steps in order."""
-        return tuple(step for stage in self.stages for step in stage)
+    def instructions(self) -> tuple[Instruction, ...]:
+        """All instructions in order."""
+        return tuple(instruction for stage in self.stages for instruction in stage)
 
     @property
     def artifacts(self) -> frozenset[str]:
@@ -219,18 +220,18 @@ class Plan:
     @property
     def programs(self) -> tuple[Program, ...]:
         """The programs it runs, each once."""
-        runs = (step.program for step in self.steps if isinstance(step, Run))
+        runs = (one.program for one in self.instructions if isinstance(one, Run))
         return tuple(dict.fromkeys(program for program in runs if program is not None))
 
     @property
     def checks_nans(self) -> bool:
         """Whether it looks for NaN in what its programs give, so that JAX need not."""
-        return any(isinstance(step, Call) and step.function == NAN_CHECK for step in self.steps)
+        return any(isinstance(one, Call) and one.function == NAN_CHECK for one in self.instructions)
 
     @property
     def constants(self) -> tuple[str, ...]:
         """Digests of the constants that its programs and calls take, each once."""
-        users: list[Program | Call] = [step for step in self.steps if isinstance(step, Call)]
+        users: list[Program | Call] = [one for one in self.instructions if isinstance(one, Call)]
         return tuple(dict.fromkeys(d for x in (*self.programs, *users) for d in x.constants))
 
 
@@ -245,5 +246,5 @@ def fetch_indices(plans: Iterable[Plan]) -> tuple[int, ...]:
 
 
 def _indices(plans: Iterable[Plan], kind: type[Feed] | type[Fetch]) -> tuple[int, ...]:
-    found = {step.index for plan in plans for step in plan.steps if isinstance(step, kind)}
+    found = {one.index for plan in plans for one in plan.instructions if isinstance(one, kind)}
     return tuple(sorted(found))

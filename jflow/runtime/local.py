@@ -12,7 +12,7 @@ import jax
 from jflow import _forks, lowering, xla
 from jflow.cluster import LOCAL_TASK
 from jflow.deadline import Deadline
-from jflow.execution import BoundPlan, InlineStep, bind, local_devices, put
+from jflow.execution import InlineStep, LinkedPlan, link, local_devices, put
 from jflow.graph import VariableRef
 from jflow.graph.callbacks import Callback
 from jflow.partition import Partition, Segment
@@ -62,10 +62,8 @@ class LocalBackend:
         self, plans: Partition, n_fetches: int, callbacks: Sequence[Callback] = ()
     ) -> Step:
         executables = self._compiled([p.digest for plan in plans for p in plan.programs])
-        bound = [
-            self._bound(plan, self._devices[plan.device], executables, callbacks) for plan in plans
-        ]
-        return InlineStep(bound, n_fetches, self._store)
+        linked = [self._linked(plan, self._devices[plan.device], executables) for plan in plans]
+        return InlineStep(linked, n_fetches, self._store, [*map(_function, callbacks)])
 
     def _compiled(self, names: Sequence[str]) -> dict[str, Executable]:
         prepared = [self._prepared.pop(name) for name in names]
@@ -74,19 +72,14 @@ class LocalBackend:
         with ThreadPoolExecutor(os.cpu_count()) as threads:
             return dict(zip(names, threads.map(lambda compile_: compile_(), prepared), strict=True))
 
-    def _bound(
-        self,
-        plan: Plan,
-        device: jax.Device,
-        executables: Mapping[str, Executable],
-        callbacks: Sequence[Callback],
-    ) -> BoundPlan:
-        return bind(
+    def _linked(
+        self, plan: Plan, device: jax.Device, executables: Mapping[str, Executable]
+    ) -> LinkedPlan:
+        return link(
             plan,
             device,
             lambda program: executables[program.digest],
             lambda name: put(self._constants.pop(name), device),
-            callbacks,
         )
 
     def peek(self, ref: VariableRef) -> jax.Array | None:
@@ -100,3 +93,16 @@ class LocalBackend:
     def close(self) -> None:
         """Frees the state, which somebody may still know the way to; nothing runs elsewhere."""
         self._store.clear_all()
+
+
+def _function(callback: Callback) -> Callable[[Sequence[Array]], Sequence[Array]]:
+    """Calls a callback in the thread of the step."""
+    if not callback.effects:
+        return callback
+
+    def call(operands: Sequence[Array]) -> Sequence[Array]:
+        # Loops before it may still run, with callbacks of their own that come first.
+        jax.effects_barrier()
+        return callback(operands)
+
+    return call

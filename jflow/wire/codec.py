@@ -13,13 +13,13 @@ from jflow.plan import (
     Call,
     Feed,
     Fetch,
+    Instruction,
     Plan,
     Program,
     Recv,
     ResourceSpec,
     Run,
     Send,
-    Step,
     VariableKey,
     VariableSpec,
 )
@@ -197,12 +197,12 @@ def _plan(message: pb_plan.Plan) -> Plan:
         raise InvalidArgumentError(f"a stage of the plan for {message.device} is before itself")
     device = Device.parse(message.device)
     plan = Plan(device, message.n_slots, variables, stages, resources, after)
-    for step in plan.steps:
+    for step in plan.instructions:
         _check_step(step, plan)
     return plan
 
 
-def _step_to_proto(step: Step) -> pb_plan.Step:
+def _step_to_proto(step: Instruction) -> pb_plan.Step:
     match step:
         case Feed():
             return pb_plan.Step(feed=pb_plan.Feed(index=step.index, slot=step.slot))
@@ -248,7 +248,7 @@ def _run_to_proto(step: Run) -> pb_plan.Run:
     )
 
 
-def _step_from_proto(message: pb_plan.Step) -> Step:
+def _step_from_proto(message: pb_plan.Step) -> Instruction:
     match message.WhichOneof("kind"):
         case "feed":
             return Feed(message.feed.index, message.feed.slot)
@@ -299,7 +299,7 @@ def _slot(message: pb_plan.Recv | pb_plan.Send) -> int | None:
     return message.slot if message.HasField("slot") else None
 
 
-def _check_step(step: Step, plan: Plan) -> None:
+def _check_step(step: Instruction, plan: Plan) -> None:
     if isinstance(step, Run):
         held = (*step.before, *step.after)
         slots = (*step.inputs, *step.outputs, *(slot for _, slot in held))

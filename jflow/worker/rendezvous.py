@@ -1,7 +1,7 @@
-"""Where values that other parts send meet the parts that wait for them.
+"""Rendezvous of values that other plans send with the plans that wait for them.
 
 A plain state machine: it keeps values that come before they are wanted, and hands waiters back to
-its caller when their value comes. What a waiter is, and how it is woken, is the caller's affair.
+its caller when their value comes. The caller decides what a waiter is and how it is woken.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Rendezvous(Generic[Waiter]):
         self._steps.setdefault(step, _Step())
 
     def deliver(self, step: int, edge: int, value: Any) -> Waiter | None:
-        """A value came; returns who waits for it, or None if it is kept (or came too late).
+        """A value came; returns what waits for it, or None if it is kept (or came too late).
 
         Raises:
           InternalError: if there was a value under this edge already.

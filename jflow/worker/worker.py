@@ -1,4 +1,4 @@
-"""The worker of one task: keeps registered parts and state, and runs parts on an event loop."""
+"""The worker of one task: keeps registered plans and state, and runs plans on an event loop."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ import numpy as np
 from jflow import xla
 from jflow.cluster import Device, Task
 from jflow.errors import AbortedError, InvalidArgumentError
-from jflow.execution.bound import BoundPlan, bind
+from jflow.execution.link import LinkedPlan, link
 from jflow.plan import Plan, Program, feed_indices, fetch_indices
 from jflow.records import Roots
 from jflow.resources import Store
 from jflow.wire import Array, Artifacts, Client, Registered
 from jflow.worker.constants import ConstantCache
-from jflow.worker.devices import Devices
-from jflow.worker.part import Surroundings, Transport, all_of, run_part
+from jflow.worker.context import Transport, WorkerContext
+from jflow.worker.device_pool import DevicePool
+from jflow.worker.gather import all_of
+from jflow.worker.plan_run import run_plan
 from jflow.worker.rendezvous import Rendezvous
 from jflow.xla.cache import ProgramCache
 from jflow.xla.compile import Executable
@@ -33,7 +35,7 @@ from jflow.xla.compile import Executable
 class _Parts:
     """What one task does in a step: plans for its devices, and which values come and go."""
 
-    plans: tuple[BoundPlan, ...]
+    plans: tuple[LinkedPlan, ...]
     feeds: tuple[int, ...]
     fetches: tuple[int, ...]
 
@@ -70,8 +72,8 @@ class Worker:
         # How many registered parts use the resources of a session.
         self._owners: Counter[str] = Counter()
         self._constants = ConstantCache()
-        self.long_programs = Devices(devices.values(), f"jflow program {task}", thread_started)
-        self._around = Surroundings(
+        self.long_programs = DevicePool(devices.values(), f"jflow program {task}", thread_started)
+        self._context = WorkerContext(
             task, Store(task, roots), Rendezvous(), transport, threads, self.long_programs
         )
         self.programs = ProgramCache()
@@ -79,7 +81,7 @@ class Worker:
     @property
     def store(self) -> Store:
         """The state of the task."""
-        return self._around.store
+        return self._context.store
 
     async def register(self, plans: Sequence[Plan], artifacts: Artifacts) -> Registered:
         """Compiles and keeps plans; asks for the artifacts that are neither here nor sent along.
@@ -87,7 +89,7 @@ class Worker:
         Raises:
           InvalidArgumentError: if a plan is not for a device of this task, or an artifact is bad.
         """
-        task = self._around.task
+        task = self._context.task
         for plan in plans:
             if plan.device not in self._devices:
                 raise InvalidArgumentError(
@@ -104,15 +106,15 @@ class Worker:
         loop = asyncio.get_running_loop()
         try:
             await self._compile(plans, artifacts)
-            bound = [
-                await loop.run_in_executor(self._around.threads, self._bind, plan, artifacts)
+            linked = [
+                await loop.run_in_executor(self._context.threads, self._link, plan, artifacts)
                 for plan in plans
             ]
         except _DroppedError as dropped:
             return Registered(0, (dropped.digest,))
         handle = next(self._handles)
         self._owners.update(_owners(plans))
-        self._parts[handle] = _Parts(tuple(bound), feed_indices(plans), fetch_indices(plans))
+        self._parts[handle] = _Parts(tuple(linked), feed_indices(plans), fetch_indices(plans))
         return Registered(handle)
 
     def release(self, handle: int) -> None:
@@ -120,7 +122,7 @@ class Worker:
         parts = self._parts.pop(handle, None)
         if parts is None:
             return
-        owners = _owners([bound.plan for bound in parts.plans])
+        owners = _owners([linked.plan for linked in parts.plans])
         self._owners.subtract(owners)
         for owner in owners:
             if not self._owners[owner]:
@@ -146,7 +148,7 @@ class Worker:
           OpError: as the parts do.
           asyncio.CancelledError: if it is cancelled; says what it waited for.
         """
-        task = self._around.task
+        task = self._context.task
         parts = self._parts.get(handle)
         if parts is None:
             raise AbortedError(
@@ -156,28 +158,28 @@ class Worker:
         if len(feeds) != len(parts.feeds):
             raise InvalidArgumentError(f"expected {len(parts.feeds)} fed values, got {len(feeds)}")
         fed = dict(zip(parts.feeds, feeds, strict=True))
-        self._around.rendezvous.open(step)
+        self._context.rendezvous.open(step)
         try:
             # A single part is awaited where it is, without a trip through the loop.
-            calls = [run_part(plan, step, fed, self._around, client) for plan in parts.plans]
+            calls = [run_plan(plan, step, fed, self._context, client) for plan in parts.plans]
             results = [await calls[0]] if len(calls) == 1 else await all_of(calls)
         except asyncio.CancelledError as error:
-            if reason := self._around.blocked.get(step):
+            if reason := self._context.blocked.get(step):
                 # The error of the deadline that cancelled it says what it waited for.
                 raise asyncio.CancelledError(f"{task} {reason}") from error
             raise
         finally:
-            self._around.rendezvous.end(step)
-            self._around.blocked.pop(step, None)
+            self._context.rendezvous.end(step)
+            self._context.blocked.pop(step, None)
         fetched = {index: value for result in results for index, value in result.items()}
         return [fetched[index] for index in parts.fetches]
 
     def deliver(self, step: int, edge: int, value: Any) -> None:
         """Takes a value that a part of another task sent."""
-        self._around.deliver(step, edge, value)
+        self._context.deliver(step, edge, value)
 
     async def _compile(self, plans: Sequence[Plan], artifacts: Artifacts) -> None:
-        """Compiles several programs side by side; binding finds them done."""
+        """Compiles several programs side by side; linking finds them done."""
         loop = asyncio.get_running_loop()
         work = [(plan.device, program) for plan in plans for program in plan.programs]
         # No thread waits for what another one compiles: calls that are made again and again would
@@ -188,7 +190,7 @@ class Worker:
                 await asyncio.wait([asyncio.wrap_future(begun)])
         if len(work) > 1:
             await all_of(
-                loop.run_in_executor(self._around.threads, self._executable, *each, artifacts)
+                loop.run_in_executor(self._context.threads, self._executable, *each, artifacts)
                 for each in work
             )
 
@@ -204,9 +206,9 @@ class Worker:
                     missing[digest] = None
         return tuple(digest for digest in missing if digest not in artifacts)
 
-    def _bind(self, plan: Plan, artifacts: Artifacts) -> BoundPlan:
+    def _link(self, plan: Plan, artifacts: Artifacts) -> LinkedPlan:
         device = self._devices[plan.device]
-        return bind(
+        return link(
             plan,
             device,
             lambda program: self._executable(plan.device, program, artifacts),

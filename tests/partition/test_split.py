@@ -211,7 +211,7 @@ def test_segments_are_cut_at_the_limit_and_stay_on_one_device(case):
 def test_every_slot_is_filled_before_it_is_used(case):
     for plan in case.plans:
         filled = set()
-        for step in plan.steps:
+        for step in plan.instructions:
             used = {
                 Run: lambda s: s.inputs,
                 Send: lambda s: () if s.slot is None else (s.slot,),
@@ -249,7 +249,7 @@ def test_a_feed_goes_once_to_each_device_that_uses_it(case):
 @given(_cases())
 def test_a_run_reads_and_writes_the_variables_of_its_segment(case):
     for plan in case.plans:
-        for step in plan.steps:
+        for step in plan.instructions:
             segment = case.lowering.of(step) if isinstance(step, Run) else None
             if segment is None:
                 continue
@@ -282,7 +282,7 @@ def _ping_pong():
 def test_a_step_on_one_device_is_one_run():
     case = _cut([_ping_pong()], {})
     (plan,) = case.plans
-    assert [type(step) for step in plan.steps] == [Run, Fetch]
+    assert [type(step) for step in plan.instructions] == [Run, Fetch]
     assert len(plan.stages) == 1
 
 

@@ -15,7 +15,7 @@ import pytest
 from jflow.cluster import Device, Task
 from jflow.errors import InvalidArgumentError, OpError
 from jflow.execution import local_devices
-from jflow.plan import Call, Feed, Fetch, Plan, ResourceSpec, Step
+from jflow.plan import Call, Feed, Fetch, Instruction, Plan, ResourceSpec
 from jflow.resources import Component, QueueSpec
 from jflow.worker import Worker
 
@@ -40,7 +40,7 @@ class Nowhere:
         raise AssertionError
 
 
-def _plan(*steps: Step, resource: ResourceSpec = QUEUE) -> Plan:
+def _plan(*steps: Instruction, resource: ResourceSpec = QUEUE) -> Plan:
     return Plan(HERE, 4, (), (steps,), (resource,))
 
 

@@ -66,7 +66,7 @@ def test_two_values_under_one_edge_are_a_fault():
         rendezvous.deliver(0x2A, 5, "two")
 
 
-def test_an_early_value_of_nobody_s_step_is_forgotten_and_open_steps_are_not():
+def test_an_early_value_of_an_unknown_step_is_forgotten_and_open_steps_are_not():
     rendezvous = Rendezvous(memory=3)
     rendezvous.open(100)
     rendezvous.deliver(100, 0, "kept")

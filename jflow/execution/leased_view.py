@@ -1,4 +1,4 @@
-"""Variables' memory lent to NumPy: a fetched variable is sent from where it lies."""
+"""NumPy views of variables' memory under a lease: a fetched variable is sent without a copy."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ Array = np.ndarray[Any, Any]
 
 
 class _Memory:
-    """Memory as NumPy asks for it; every array that shows any of it refers to this object."""
+    """Memory behind NumPy's array interface; every array that views any of it refers to this."""
 
     def __init__(self, data: Array) -> None:
         self.__array_interface__ = data.__array_interface__
         self._data = data
 
 
-def lent(view: Array, lease: Lease) -> Array:
-    """The same array; `lease` is released when neither it nor anything cut from it is left."""
+def leased_view(view: Array, lease: Lease) -> Array:
+    """The same array; `lease` is released with the last reference to it or to a view of it."""
     memory = _Memory(view.reshape(-1).view(np.uint8))
     weakref.finalize(memory, lease.release).atexit = False
     return np.asarray(memory).view(view.dtype).reshape(view.shape)

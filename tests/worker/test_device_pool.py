@@ -11,17 +11,17 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from jflow.worker.devices import N_LONG, Devices
+from jflow.worker.device_pool import N_LONG, DevicePool
 
 ONE, TWO = jax.local_devices(backend="cpu")[:2]
 
 
-def run(use: Callable[[Devices, threading.Event], Awaitable[Any]]) -> None:
+def run(use: Callable[[DevicePool, threading.Event], Awaitable[Any]]) -> None:
     """Uses devices, and an event that ends what runs on them."""
     end = threading.Event()
 
     async def main() -> None:
-        devices = Devices([ONE, TWO])
+        devices = DevicePool([ONE, TWO])
         try:
             await asyncio.wait_for(use(devices, end), 20)
         finally:
@@ -32,7 +32,7 @@ def run(use: Callable[[Devices, threading.Event], Awaitable[Any]]) -> None:
 
 
 def test_a_device_that_takes_no_more_keeps_only_its_own_programs_waiting() -> None:
-    async def use(devices: Devices, end: threading.Event) -> None:
+    async def use(devices: DevicePool, end: threading.Event) -> None:
         jobs = [await devices.start(ONE, end.wait) for _ in range(N_LONG)]
         waiting = asyncio.ensure_future(devices.start(ONE, lambda: "later"))
         other = await devices.start(TWO, lambda: "other")
@@ -47,7 +47,7 @@ def test_a_device_that_takes_no_more_keeps_only_its_own_programs_waiting() -> No
 
 
 def test_a_program_keeps_its_place_until_it_ends_though_it_was_cancelled() -> None:
-    async def use(devices: Devices, end: threading.Event) -> None:
+    async def use(devices: DevicePool, end: threading.Event) -> None:
         jobs = [await devices.start(ONE, end.wait) for _ in range(N_LONG)]
         assert not any(job.cancel() for job in jobs), "they run"
         given_up = asyncio.ensure_future(devices.start(ONE, end.wait))

@@ -1,4 +1,4 @@
-"""One part of a step: what it keeps of its variables until its programs have ended."""
+"""One run of a plan: what it keeps of its variables until its programs have ended."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ import jax.numpy as jnp
 import pytest
 
 from jflow.cluster import Device, Task
-from jflow.execution import bind
+from jflow.execution import link
 from jflow.plan import Plan, Program, Run, VariableKey, VariableSpec
 from jflow.resources import Store
-from jflow.worker.devices import Devices
-from jflow.worker.part import Surroundings, run_part
+from jflow.worker.context import WorkerContext
+from jflow.worker.device_pool import DevicePool
+from jflow.worker.plan_run import run_plan
 from jflow.worker.rendezvous import Rendezvous
 
 TASK = Task("ps", 0)
@@ -51,16 +52,16 @@ def test_a_value_stays_as_it_is_until_the_program_of_a_cancelled_step_has_ended(
     )
     store = Store(TASK)
     store.set(CPU, X, jnp.ones(3))
-    bound = bind(plan, HERE, lambda _: program, {}.__getitem__)
+    linked = link(plan, HERE, lambda _: program, {}.__getitem__)
 
     def leases() -> int:
         return len(store.get(CPU, X).buffer.leases)
 
     async def main() -> None:
         with ThreadPoolExecutor(1) as threads:
-            devices = Devices([HERE])
-            around = Surroundings(TASK, store, Rendezvous(), Nowhere(), threads, devices)
-            step = asyncio.ensure_future(run_part(bound, 1, {}, around))
+            devices = DevicePool([HERE])
+            context = WorkerContext(TASK, store, Rendezvous(), Nowhere(), threads, devices)
+            step = asyncio.ensure_future(run_plan(linked, 1, {}, context))
             while not running.is_set():
                 await asyncio.sleep(0.001)
             step.cancel()

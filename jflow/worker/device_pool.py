@@ -1,4 +1,4 @@
-"""The threads in which programs run that may take long, and how many of them a device takes."""
+"""Threads for programs that may take long, and how many of them a device takes at once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import jax
 
 N_LONG = 24
-"""How many programs that may take long run on a device at once; others wait for one to end.
+"""How many programs that may take long run on a device at once; others wait until one ends.
 
 XLA accepts 32 programs on a device, and a thread that starts another one is stuck until one ends.
 The rest is for programs that are known to be quick, which the event loop starts.
@@ -21,11 +21,11 @@ _N_WAITING = 64
 """How many threads more there may be, which wait for values that a device is about to compute."""
 
 
-class Devices:
+class DevicePool:
     """Runs programs that cannot be interrupted; every method must be called on the event loop.
 
-    Programs have threads of their own, so that everything else goes on however many of them do
-    not end.
+    Programs have threads of their own, so that all other work goes on even if many programs never
+    end.
 
     Args:
       devices: the devices of the task.
@@ -39,25 +39,25 @@ class Devices:
         name: str = "jflow program",
         initializer: Callable[[], object] | None = None,
     ) -> None:
-        self._places = {device: asyncio.Semaphore(N_LONG) for device in devices}
+        self._slots = {device: asyncio.Semaphore(N_LONG) for device in devices}
         self._threads = ThreadPoolExecutor(
-            N_LONG * len(self._places) + _N_WAITING,
+            N_LONG * len(self._slots) + _N_WAITING,
             thread_name_prefix=name,
             initializer=initializer,
         )
 
     async def start(self, device: jax.Device, work: Callable[[], Any]) -> Future[Any]:
         """Starts work in a thread as soon as the device takes it."""
-        places = self._places[device]
-        await places.acquire()
+        slots = self._slots[device]
+        await slots.acquire()
         loop = asyncio.get_running_loop()
         try:
             job = self._threads.submit(work)
         except BaseException:
-            places.release()
+            slots.release()
             raise
         # At its end, not when it is cancelled: the device goes on with it.
-        job.add_done_callback(lambda _: _tell(loop, places.release))
+        job.add_done_callback(lambda _: _tell(loop, slots.release))
         return job
 
     async def wait(self, value: jax.Array) -> None:

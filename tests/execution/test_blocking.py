@@ -1,4 +1,4 @@
-"""Strands that run out of time, or are cancelled, in the moment when they could have gone on."""
+"""Fibers that run out of time, or are cancelled, in the moment when they could have gone on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from jflow import errors
 from jflow.deadline import Deadline
-from jflow.execution.strands import run_strands
+from jflow.execution.blocking import run_fibers
 from jflow.execution.waiting import settled
 from jflow.resources import (
     Accumulator,
@@ -66,13 +66,13 @@ def queue() -> Holder:
 
 @pytest.mark.parametrize("is_cancelled", [False, True])
 def test_a_put_that_is_done_in_the_last_moment_is_done(queue: Holder, is_cancelled: bool) -> None:
-    """Who is told that it was not might put the element again."""
+    """A caller that is told that it was not might put the element again."""
 
     def put() -> Any:
         yield from settled(queue, Enqueue(number(2)))
 
     woken = LastMoment(lambda: took(queue), is_cancelled=is_cancelled)
-    run_strands({"put": put()}, {"put": ()}, Deadline(0.0), woken)
+    run_fibers({"put": put()}, {"put": ()}, Deadline(0.0), woken)
     assert took(queue) == 2
 
 
@@ -84,7 +84,7 @@ def test_it_does_not_wait_again_when_its_time_is_over(queue: Holder, is_cancelle
 
     woken = LastMoment(lambda: took(queue), is_cancelled=is_cancelled)
     with pytest.raises((errors.CancelledError, errors.DeadlineExceededError)):
-        run_strands({"put": put()}, {"put": ()}, Deadline(0.0), woken)
+        run_fibers({"put": put()}, {"put": ()}, Deadline(0.0), woken)
     assert took(queue) == 2
     assert queue.look(lambda state: state.size) == 0
 
@@ -100,7 +100,7 @@ def test_an_element_that_comes_in_the_last_moment_goes_back(is_cancelled: bool) 
         assert holder.submit(Enqueue(number(1)), print)
 
     with pytest.raises((errors.CancelledError, errors.DeadlineExceededError)):
-        run_strands(
+        run_fibers(
             {"get": get()}, {"get": ()}, Deadline(0.0), LastMoment(put, is_cancelled=is_cancelled)
         )
     assert took(holder) == 1
@@ -118,5 +118,5 @@ def test_gradients_that_are_taken_in_the_last_moment_are_not_lost(is_cancelled: 
         assert holder.submit(ApplyGradient(np.array(2, np.float32), 0), print)
 
     woken = LastMoment(apply, is_cancelled=is_cancelled)
-    run_strands({"take": take()}, {"take": ()}, Deadline(0.0), woken)
+    run_fibers({"take": take()}, {"take": ()}, Deadline(0.0), woken)
     assert taken == [(2,)]

@@ -1,4 +1,4 @@
-"""The values of one part in one step, and its accesses to variables."""
+"""The state of one plan in one step: the values in its slots, and its accesses to variables."""
 
 from __future__ import annotations
 
@@ -10,34 +10,38 @@ import jax.numpy as jnp
 import numpy as np
 
 from jflow.errors import InvalidArgumentError, OpError
-from jflow.execution.bound import BoundCall, BoundOperation, BoundPlan, BoundRun
-from jflow.execution.loan import lent
-from jflow.execution.variables import DEVICES, QUEUED_S, Computed, VariableAccess
+from jflow.execution.callback import LinkedCallback
+from jflow.execution.devices import put
+from jflow.execution.leased_view import leased_view
+from jflow.execution.link import LinkedCall, LinkedKernel, LinkedPlan, LinkedRun
+from jflow.execution.variables import COMPUTED, QUEUED_S, Computed, VariableAccess
 from jflow.execution.waiting import Wanted, settled
-from jflow.plan import Call, Slot
+from jflow.plan import Call, Recv, Slot
 from jflow.resources import Lease, Store
-from jflow.values import is_host
+from jflow.values import Array, is_host
 
 COPIED_BYTES = 4096
-"""Up to this size a copy of a variable takes less time than keeping account of a view."""
+"""Up to this size a copy of a variable takes less time than a leased view."""
 
 
-class Frame:
+class StepState:
     """Slots of a plan while a step runs. Must be closed, which ends the leases it holds.
 
     Args:
-      bound: the plan.
+      linked: the plan.
       store: the state.
       queued_s: for how long after its start a program's results may be given to another one before
         they are computed, in seconds.
     """
 
-    def __init__(self, bound: BoundPlan, store: Store, queued_s: float = QUEUED_S) -> None:
-        self._plan = bound.plan
+    __slots__ = ("_is_closed", "_leases", "_linked", "_queued_s", "_reads", "_slots", "_store")
+
+    def __init__(self, linked: LinkedPlan, store: Store, queued_s: float = QUEUED_S) -> None:
+        self._linked = linked
         self._queued_s = queued_s
         self._reads: list[tuple[Lease, jax.Array]] = []
         self._store = store
-        self._slots = [*bound.slots]
+        self._slots = [*linked.slots]
         self._leases: dict[Slot, Lease] = {}
         self._is_closed = False
 
@@ -54,14 +58,14 @@ class Frame:
     def host(self, slot: Slot, *, copy: bool) -> np.ndarray[Any, Any]:
         """A slot's value as a NumPy array: on a CPU a view of the device's memory.
 
-        A variable's buffer is viewed through another array object than the variable's own, for
-        JAX remembers a view in the object it was asked of, and a remembered view of a variable
-        would make each later update copy it.
+        A variable's buffer is viewed through another array object than the variable's own, because
+        JAX caches a view in the array object, and a cached view of a variable would make each later
+        update copy it.
 
         Args:
           slot: which value.
           copy: whether to copy what its receiver must not share: a variable's buffer, which may
-            change when this frame is closed, and a host tensor, which may be a constant.
+            change when this state is closed, and a host tensor, which may be a constant.
         """
         value = self._slots[slot]
         if is_host(value):
@@ -72,21 +76,21 @@ class Frame:
         return np.array(view) if copy else view
 
     def array(self, slot: Slot) -> jax.Array:
-        """A slot's value as an array that stays as it is when this frame is closed."""
+        """A slot's value as an array that stays unchanged when this state is closed."""
         value: jax.Array = self._slots[slot]
         return jnp.copy(value) if slot in self._leases else value
 
-    def lend(self, slot: Slot) -> np.ndarray[Any, Any]:
-        """A slot's value as a NumPy array that outlives this frame unchanged.
+    def fetch(self, slot: Slot) -> np.ndarray[Any, Any]:
+        """A slot's value as a NumPy array that stays unchanged when this state is closed.
 
         A variable's buffer is viewed and not copied, unless it is small: it stays leased for as
-        long as anybody has the array.
+        long as the array is referred to.
         """
         value = self._slots[slot]
         lease = self._leases.get(slot)
         if lease is None or value.nbytes <= COPIED_BYTES:
             return self.host(slot, copy=True)
-        return lent(self.host(slot, copy=False), lease.again())
+        return leased_view(self.host(slot, copy=False), lease.again())
 
     def close(self) -> None:
         """Ends the leases: a variable's next update may work in place again.
@@ -103,49 +107,71 @@ class Frame:
             for lease, result in reads:
                 lease.release_after(result)
 
-    def call(self, bound: BoundCall) -> None:
+    def call(self, linked: LinkedCall) -> None:
         """Calls a function of the host. Raises OpError as that does."""
-        inputs = self.arguments(bound.step)
+        inputs = self.arguments(linked.instruction)
         try:
-            results = bound.function(*inputs, *bound.constants, **bound.attributes)
+            results = linked.function(*inputs, *linked.constants, **linked.attributes)
         except OpError as error:
-            error.op = error.op or bound.step.op
+            error.op = error.op or linked.instruction.op
             raise
-        self.fill(bound.step, results)
+        self.fill(linked.instruction, results)
 
-    def perform(self, bound: BoundOperation) -> Generator[Wanted, None, None]:
+    def perform(self, linked: LinkedKernel) -> Generator[Wanted, None, None]:
         """Performs an operation on resources; yields what it has to wait for.
 
         Raises:
-          OpError: as the operation does.
+          OpError: as the kernel does.
         """
-        inputs = self.arguments(bound.step)
+        inputs = self.arguments(linked.instruction)
         try:
-            held = [self._store.resources.get(self._plan.device, spec) for spec in bound.resources]
-            values = [*inputs, *bound.constants]
-            results = yield from bound.operation(held, values, **bound.attributes)
+            held = [
+                self._store.resources.get(self._linked.plan.device, spec)
+                for spec in linked.resources
+            ]
+            values = [*inputs, *linked.constants]
+            results = yield from linked.kernel(held, values, **linked.attributes)
         except OpError as error:
-            error.op = error.op or bound.step.op
+            error.op = error.op or linked.instruction.op
             raise
-        self.fill(bound.step, results)
+        self.fill(linked.instruction, results)
 
-    def arguments(self, step: Call) -> list[np.ndarray[Any, Any]]:
+    def operands(self, linked: LinkedCallback) -> Sequence[Array] | None:
+        """What to call a function of the client with; None if it is not to be called.
+
+        Then its results are zeros; else `answer` must follow.
+        """
+        operands = linked.operands(self.arguments(linked.instruction))
+        if operands is None:
+            self.fill(linked.instruction, linked.zeros())
+        return operands
+
+    def answer(self, linked: LinkedCallback, results: Sequence[Array]) -> None:
+        """Keeps what the client computed. Raises InvalidArgumentError if it does not fit."""
+        self.fill(linked.instruction, linked.checked(results))
+
+    def receive(self, recv: Recv, value: Any) -> None:
+        """Keeps what another plan sent."""
+        if recv.slot is not None:
+            self._slots[recv.slot] = put(value, self._linked.device)
+
+    def arguments(self, call: Call) -> list[np.ndarray[Any, Any]]:
         """The inputs of a call."""
-        return [self._argument(slot) for slot in step.inputs]
+        return [self._argument(slot) for slot in call.inputs]
 
-    def fill(self, step: Call, results: Sequence[Any]) -> None:
+    def fill(self, call: Call, results: Sequence[Any]) -> None:
         """Keeps the results of a call."""
-        for slot, value in zip(step.outputs, results, strict=True):
+        for slot, value in zip(call.outputs, results, strict=True):
             self._slots[slot] = value
 
     def _argument(self, slot: Slot) -> np.ndarray[Any, Any]:
-        """A slot's value as functions of the host take it, who may keep it: it does not change."""
+        """A slot's value as functions of the host take it and may keep it: it does not change."""
         value = self._slots[slot]
         if value is None:
-            raise InvalidArgumentError(f"a call takes slot {slot}, which nothing has filled")
+            raise InvalidArgumentError(f"a call takes slot {slot}, which is empty")
         return value if isinstance(value, np.ndarray) else self.host(slot, copy=True)
 
-    def begin(self, bound: BoundRun) -> VariableAccess | None:
+    def begin(self, linked: LinkedRun) -> VariableAccess | None:
         """Takes the variables that a program uses, all at once; None if it has to wait for them.
 
         `finish` or `give_up` must follow.
@@ -154,7 +180,7 @@ class Frame:
           FailedPreconditionError: if a variable is read that is not initialized.
           InvalidArgumentError: if a variable has another dtype or shape than expected.
         """
-        access = VariableAccess(bound, self._store, self._queued_s)
+        access = VariableAccess(linked, self._store, self._queued_s)
         if not self._store.begin(access):
             return None
         if access.error is not None:
@@ -164,20 +190,20 @@ class Frame:
             return None
         return access
 
-    def wait(self, bound: BoundRun) -> Generator[Wanted, None, VariableAccess]:
+    def wait(self, linked: LinkedRun) -> Generator[Wanted, None, VariableAccess]:
         """As `begin`; yields what it has to wait for."""
         while True:
-            access = VariableAccess(bound, self._store, self._queued_s)
+            access = VariableAccess(linked, self._store, self._queued_s)
             yield from settled(self._store.accesses, access)
             if access.writes and access.late:
                 access.give_up()
-                yield from settled(DEVICES, Computed(*access.late[-1]))
+                yield from settled(COMPUTED, Computed(*access.late[-1]))
                 continue
-            # What is only read is kept meanwhile: steps that update it all the time would always be
-            # ahead of one that asks again.
+            # What is only read is kept meanwhile: if it asked again, steps that update it all the
+            # time would always be ahead.
             try:
                 for late in access.late:
-                    yield from settled(DEVICES, Computed(*late))
+                    yield from settled(COMPUTED, Computed(*late))
             except BaseException:
                 access.undo()
                 raise
@@ -193,19 +219,20 @@ class Frame:
         Raises:
           InvalidArgumentError: if the program does not take what it is given.
         """
-        run = access.run
-        self._hold_all(access.held)
+        linked = access.linked
+        if access.held:
+            self._hold_all(access.held)
         result: jax.Array | None = None
         try:
             if not access.is_done:
-                new, result = self._compute(run, access.donated())
+                new, result = self._compute(linked, access.donated())
                 if until_computed and result is not None:
                     result.block_until_ready()
                 access.results, access.mark = new, None if until_computed else access.write
         finally:
             if access.writes:
                 access.end()
-                if run.step.after:
+                if linked.instruction.after:
                     self._hold_all(access.held)
             if access.leases:
                 for lease in access.leases.values():
@@ -216,14 +243,14 @@ class Frame:
             if self._is_closed:
                 self.close()
 
-    def compute(self, bound: BoundRun, *, until_computed: bool = False) -> None:
+    def compute(self, linked: LinkedRun, *, until_computed: bool = False) -> None:
         """Runs a program that uses no variables."""
-        _, probe = self._compute(bound, [])
+        _, probe = self._compute(linked, [])
         if until_computed and probe is not None:
             probe.block_until_ready()
 
     def _compute(
-        self, bound: BoundRun, old: list[jax.Array]
+        self, linked: LinkedRun, old: list[jax.Array]
     ) -> tuple[list[jax.Array], jax.Array | None]:
         """Runs the program and keeps its outputs in slots.
 
@@ -231,20 +258,22 @@ class Frame:
           The variables' new values, and one of the results if there are any: the device computes
           all of them together.
         """
-        if bound.executable is None:
+        if linked.executable is None:
             return [], None
-        inputs = [self._slots[slot] for slot in bound.step.inputs]
+        run = linked.instruction
+        inputs = [self._slots[slot] for slot in run.inputs]
         try:
-            results = bound.executable(*old, *inputs, *bound.constants)
+            results = linked.executable(*old, *inputs, *linked.constants)
         except (TypeError, ValueError) as error:
-            # Of sizes that were not known JAX finds out here whether they are what they must be.
+            # Only here JAX checks sizes that were not known before.
             raise InvalidArgumentError(
-                f"a program on {self._plan.device} does not take what it is given: {error}"
+                f"a program on {self._linked.plan.device} does not take what it is given: {error}"
             ) from error
-        n_written = len(bound.step.writes)
-        for slot, value in zip(bound.step.outputs, results[n_written:], strict=True):
-            self._slots[slot] = value
-        return list(results[:n_written]), results[-1] if results else None
+        n_written = len(run.writes)
+        if run.outputs or len(results) > n_written:
+            for slot, value in zip(run.outputs, results[n_written:], strict=True):
+                self._slots[slot] = value
+        return results[:n_written], results[-1] if results else None
 
     def _hold_all(self, held: Sequence[tuple[Slot, Lease]]) -> None:
         for slot, lease in held:

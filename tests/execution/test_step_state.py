@@ -1,4 +1,4 @@
-"""Turns on variables: what a step reads, what it holds, and what an update writes into."""
+"""Accesses to variables: what a step reads, what it holds, and what an update writes into."""
 
 import re
 
@@ -9,7 +9,7 @@ import pytest
 
 from jflow import errors
 from jflow.cluster import Device, Task
-from jflow.execution import BoundRun, Frame, bind
+from jflow.execution import LinkedRun, StepState, link
 from jflow.plan import Plan, Program, Run, VariableKey, VariableSpec
 from jflow.resources import Store
 
@@ -22,20 +22,20 @@ ADD_ONE = jax.jit(lambda old: [old + 1], donate_argnums=0)
 """As a program: takes the old value of a variable, gives the new one."""
 
 
-def _frame(store, *runs, n_slots=4, programs=None):
-    """A frame of a plan, and the plan's steps bound to the programs that they name."""
+def _state(store, *runs, n_slots=4, programs=None):
+    """The state of a plan, and the plan's instructions linked with their programs."""
     plan = Plan(CPU, n_slots, (X, Y), (tuple(runs),))
     found = programs or {"add one": ADD_ONE}
-    bound = bind(plan, HERE, lambda program: found[program.digest], {}.__getitem__)
-    steps = [step for step in bound.stages[0] if isinstance(step, BoundRun)]
-    return Frame(bound, store), steps
+    linked = link(plan, HERE, lambda program: found[program.digest], {}.__getitem__)
+    runs = [run for run in linked.stages[0] if isinstance(run, LinkedRun)]
+    return StepState(linked, store), runs
 
 
-def _run(frame, step):
-    if step.uses_variables:
-        frame.finish(frame.begin(step))
+def _run(state, run):
+    if run.uses_variables:
+        state.finish(state.begin(run))
     else:
-        frame.compute(step)
+        state.compute(run)
 
 
 def _store(**values):
@@ -57,54 +57,54 @@ def _address(store):
 def test_an_update_writes_into_the_variables_own_memory():
     store = _store(x=1.0)
     before = _address(store)
-    frame, (run,) = _frame(store, _update())
+    state, (run,) = _state(store, _update())
     for _ in range(3):
-        _run(frame, run)
-    frame.close()
+        _run(state, run)
+    state.close()
     assert _address(store) == before
     assert store.get(CPU, X).buffer.array.tolist() == [4.0] * 3
 
 
-def test_strings_on_the_host_are_copied_for_whoever_may_change_them():
-    frame, _ = _frame(_store())
+def test_strings_on_the_host_are_copied_for_a_receiver_that_may_change_them():
+    state, _ = _state(_store())
     words = np.array([b"a"], object)
-    frame[0] = words
-    assert frame.host(0, copy=False) is words
-    copied = frame.host(0, copy=True)
+    state[0] = words
+    assert state.host(0, copy=False) is words
+    copied = state.host(0, copy=True)
     copied[0] = b"changed"
     assert words.tolist() == [b"a"]
 
 
 def test_what_was_read_before_an_update_stays_as_it_was():
     store = _store(x=1.0)
-    frame, (run,) = _frame(store, _update(before=((0, 0),), after=((0, 1),)))
-    _run(frame, run)
-    assert [frame[slot].tolist() for slot in (0, 1)] == [[1.0] * 3, [2.0] * 3]
-    assert frame.is_leased(0)
-    assert frame.is_leased(1)
-    other, (update,) = _frame(store, _update())
+    state, (run,) = _state(store, _update(before=((0, 0),), after=((0, 1),)))
+    _run(state, run)
+    assert [state[slot].tolist() for slot in (0, 1)] == [[1.0] * 3, [2.0] * 3]
+    assert state.is_leased(0)
+    assert state.is_leased(1)
+    other, (update,) = _state(store, _update())
     _run(other, update)
-    assert [frame[slot].tolist() for slot in (0, 1)] == [[1.0] * 3, [2.0] * 3]
+    assert [state[slot].tolist() for slot in (0, 1)] == [[1.0] * 3, [2.0] * 3]
 
 
 def test_after_a_step_is_closed_updates_are_in_place_again():
     store = _store(x=1.0)
-    frame, (run,) = _frame(store, Run(None, before=((0, 0),)))
-    _run(frame, run)
-    frame.close()
+    state, (run,) = _state(store, Run(None, before=((0, 0),)))
+    _run(state, run)
+    state.close()
     before = _address(store)
-    other, (update,) = _frame(store, _update())
+    other, (update,) = _state(store, _update())
     _run(other, update)
     assert _address(store) == before
 
 
-def test_a_turn_that_ends_after_its_step_was_closed_holds_nothing():
+def test_an_access_that_ends_after_its_step_was_closed_holds_nothing():
     store = _store(x=1.0)
-    frame, (run,) = _frame(store, Run(None, before=((0, 0),)))
-    frame.close()
-    _run(frame, run)
+    state, (run,) = _state(store, Run(None, before=((0, 0),)))
+    state.close()
+    _run(state, run)
     before = _address(store)
-    other, (update,) = _frame(store, _update())
+    other, (update,) = _state(store, _update())
     _run(other, update)
     assert _address(store) == before
 
@@ -112,30 +112,30 @@ def test_a_turn_that_ends_after_its_step_was_closed_holds_nothing():
 def test_a_program_without_variables_waits_for_nothing():
     double = {"double": lambda value: [value * 2]}
     store = _store()
-    frame, (run,) = _frame(
+    state, (run,) = _state(
         store, Run(Program("double"), inputs=(0,), outputs=(2,)), programs=double
     )
-    frame[0] = np.float32([1, 2, 3])
+    state[0] = np.float32([1, 2, 3])
     with store.lock:
-        _run(frame, run)
-    assert frame[2].tolist() == [2.0, 4.0, 6.0]
+        _run(state, run)
+    assert state[2].tolist() == [2.0, 4.0, 6.0]
 
 
 def test_a_variable_that_another_step_writes_cannot_be_had():
     store = _store(x=1.0, y=5.0)
-    frame, (run, read, other) = _frame(
+    state, (run, read, other) = _state(
         store,
         _update(),
         Run(None, before=((0, 0),)),
         Run(None, before=((1, 1),)),
     )
-    writer = frame.begin(run)
-    assert frame.begin(run) is None
-    assert frame.begin(read) is None
-    _run(frame, other)
-    assert frame[1].tolist() == [5.0] * 3, "others go on"
-    frame.finish(writer)
-    _run(frame, run)
+    writer = state.begin(run)
+    assert state.begin(run) is None
+    assert state.begin(read) is None
+    _run(state, other)
+    assert state[1].tolist() == [5.0] * 3, "others go on"
+    state.finish(writer)
+    _run(state, run)
     assert store.get(CPU, X).buffer.array.tolist() == [3.0] * 3
 
 
@@ -143,25 +143,25 @@ def test_an_update_beside_a_program_that_reads_works_on_a_copy_until_that_has_en
     store = _store(x=1.0, y=0.0)
     seen = []
     programs = {"add one": ADD_ONE, "sum": lambda value: [seen.append(value + 0) or seen[0]]}
-    frame, (read, update) = _frame(
+    state, (read, update) = _state(
         store, Run(Program("sum"), (0,), outputs=(1,)), _update(), programs=programs
     )
     before = _address(store)
-    reader = frame.begin(read)
-    _run(frame, update)
+    reader = state.begin(read)
+    _run(state, update)
     assert store.get(CPU, X).buffer.array.tolist() == [2.0] * 3
     copied = _address(store)
     assert copied != before
-    frame.finish(reader)
+    state.finish(reader)
     assert seen[0].tolist() == [1.0] * 3, "what it reads is not changed under it"
-    frame.close()
-    _run(frame, update)
+    state.close()
+    _run(state, update)
     assert _address(store) == copied
 
 
 def test_what_a_step_reads_comes_from_one_moment():
     store = _store(x=1.0, y=1.0)
-    frame, (read, update) = _frame(
+    state, (read, update) = _state(
         store,
         Run(Program("both"), (0, 1), outputs=(0,)),
         Run(Program("two"), (0, 1), (), (0, 1)),
@@ -170,17 +170,17 @@ def test_what_a_step_reads_comes_from_one_moment():
             "two": lambda x, y: [x + 1, y + 1],
         },
     )
-    access = frame.begin(read)
-    _run(frame, update)
-    frame.finish(access)
-    assert frame[0].tolist() == [0.0] * 3
+    access = state.begin(read)
+    _run(state, update)
+    state.finish(access)
+    assert state[0].tolist() == [0.0] * 3
 
 
-def test_who_waits_for_a_variable_learns_which_operation_writes_it():
+def test_a_wait_for_a_variable_names_the_operation_that_writes_it():
     store = _store(x=1.0)
-    frame, (run, read) = _frame(store, _update(op="x/add"), Run(None, before=((0, 0),)))
-    frame.begin(run)
-    holder, access = next(frame.wait(read))
+    state, (run, read) = _state(store, _update(op="x/add"), Run(None, before=((0, 0),)))
+    state.begin(run)
+    holder, access = next(state.wait(read))
     assert not holder.submit(access, print)
     reason = holder.reason(access)
     assert re.fullmatch(
@@ -190,40 +190,40 @@ def test_who_waits_for_a_variable_learns_which_operation_writes_it():
     )
 
 
-def test_a_reset_takes_the_variable_from_who_writes_it_and_the_value_does_not_come_back():
+def test_a_reset_takes_the_variable_from_its_writer_and_the_value_does_not_come_back():
     store = _store(x=1.0)
     set_to = {"add one": ADD_ONE, "nine": lambda: [jnp.full(3, 9.0)]}
-    frame, (run, initialize) = _frame(
+    state, (run, initialize) = _state(
         store,
         _update(after=((0, 1),)),
         Run(Program("nine"), (), (), (0,), initializes=(0,)),
         programs=set_to,
     )
-    writer = frame.begin(run)
+    writer = state.begin(run)
     store.clear([""])
     assert store.names() == {}
-    _run(frame, initialize)
-    frame.finish(writer)
-    assert frame[1].tolist() == [2.0] * 3, "the step itself goes on with its own value"
+    _run(state, initialize)
+    state.finish(writer)
+    assert state[1].tolist() == [2.0] * 3, "the step itself goes on with its own value"
     assert store.get(CPU, X).buffer.array.tolist() == [9.0] * 3
     assert store.get(CPU, X).buffer.leases == set()
-    _run(frame, run)
+    _run(state, run)
     assert store.get(CPU, X).buffer.array.tolist() == [10.0] * 3
 
 
 def test_a_variable_is_initialized_once_by_all_that_initialize_it():
     store = _store()
     programs = {"nine": lambda: [jnp.full(3, 9.0)], "eight": lambda: [jnp.full(3, 8.0)]}
-    frame, (nine, eight) = _frame(
+    state, (nine, eight) = _state(
         store,
         Run(Program("nine"), (), (), (0,), initializes=(0,)),
         Run(Program("eight"), (), (), (0,), initializes=(0,)),
         programs=programs,
     )
-    first = frame.begin(nine)
-    assert frame.begin(eight) is None
-    frame.finish(first)
-    _run(frame, eight)
+    first = state.begin(nine)
+    assert state.begin(eight) is None
+    state.finish(first)
+    _run(state, eight)
     assert store.get(CPU, X).buffer.array.tolist() == [9.0] * 3
 
 
@@ -236,22 +236,22 @@ def test_old_values_inputs_and_constants_come_in_that_order():
 
     plan = Plan(CPU, 2, (X, Y), ((Run(Program("p", ("c",)), (1, 0), (0,), (1,), (1,)),),))
     store = _store(x=1.0, y=2.0)
-    bound = bind(plan, HERE, lambda _: program, {"c": np.float32(50)}.__getitem__)
-    frame = Frame(bound, store)
-    frame[0] = np.float32(7)
-    _run(frame, bound.stages[0][0])
+    linked = link(plan, HERE, lambda _: program, {"c": np.float32(50)}.__getitem__)
+    state = StepState(linked, store)
+    state[0] = np.float32(7)
+    _run(state, linked.stages[0][0])
     assert seen == [[6.0, 3.0, 7.0, 50.0]]
     assert store.get(CPU, Y).buffer.array.tolist() == [3.0] * 3
     assert store.get(CPU, X).buffer.array.tolist() == [1.0] * 3
-    assert frame[1].tolist() == [1.0] * 3
+    assert state[1].tolist() == [1.0] * 3
 
 
-def test_a_turn_on_an_uninitialized_variable_changes_nothing():
+def test_an_access_to_an_uninitialized_variable_changes_nothing():
     store = _store(y=1.0)
     both = Run(Program("add one"), reads=(0,), writes=(1,))
-    frame, (run,) = _frame(store, both)
+    state, (run,) = _state(store, both)
     with pytest.raises(errors.FailedPreconditionError, match="'x'"):
-        _run(frame, run)
+        _run(state, run)
     assert store.get(CPU, Y).buffer.array.tolist() == [1.0] * 3
     assert not store.lock.locked()
 
@@ -260,22 +260,22 @@ def test_a_variable_of_another_shape_is_refused_before_the_program_runs():
     store = Store(TASK)
     store.set(CPU, VariableSpec(X.key, "float32", (5,)), jnp.zeros(5))
     calls = []
-    frame, (run,) = _frame(
+    state, (run,) = _state(
         store, Run(Program("p"), writes=(0,)), programs={"p": lambda: calls.append(1)}
     )
     with pytest.raises(errors.InvalidArgumentError, match="expects"):
-        _run(frame, run)
+        _run(state, run)
     assert calls == []
 
 
-def test_the_turn_ends_when_a_program_fails():
+def test_the_access_ends_when_a_program_fails():
     store = _store(x=1.0)
-    frame, (run,) = _frame(store, _update(before=((0, 0),)), programs={"add one": lambda _: 1 / 0})
+    state, (run,) = _state(store, _update(before=((0, 0),)), programs={"add one": lambda _: 1 / 0})
     with pytest.raises(ZeroDivisionError):
-        _run(frame, run)
-    frame.close()
+        _run(state, run)
+    state.close()
     before = _address(store)
-    other, (update,) = _frame(store, _update())
+    other, (update,) = _state(store, _update())
     _run(other, update)
     assert _address(store) == before
     assert store.get(CPU, X).buffer.array.tolist() == [2.0] * 3
@@ -285,34 +285,34 @@ def test_the_turn_ends_when_a_program_fails():
 def test_looking_at_a_variable_does_not_make_its_later_updates_copy(copy):
     store = _store(x=1.0)
     before = _address(store)
-    reader, (read,) = _frame(store, Run(None, before=((0, 0),)))
+    reader, (read,) = _state(store, Run(None, before=((0, 0),)))
     _run(reader, read)
     assert reader.host(0, copy=copy).tolist() == [1.0] * 3
     reader.close()
-    frame, (run,) = _frame(store, _update())
-    _run(frame, run)
+    state, (run,) = _state(store, _update())
+    _run(state, run)
     assert _address(store) == before
 
 
 def test_a_copy_of_a_variable_is_the_callers_own():
     store = _store(x=1.0)
-    frame, (read,) = _frame(store, Run(None, before=((0, 0),)))
-    _run(frame, read)
-    copy = frame.host(0, copy=True)
+    state, (read,) = _state(store, Run(None, before=((0, 0),)))
+    _run(state, read)
+    copy = state.host(0, copy=True)
     copy[:] = 5
     assert store.get(CPU, X).buffer.array.tolist() == [1.0] * 3
 
 
 def test_a_value_that_came_from_the_host_is_given_back_as_it_is():
-    frame, () = _frame(_store())
-    frame[0] = np.float32(3)
-    assert frame.host(0, copy=True) == 3
+    state, () = _state(_store())
+    state[0] = np.float32(3)
+    assert state.host(0, copy=True) == 3
 
 
 LARGE = VariableSpec(VariableKey("", "large"), "float32", (5000,))
 
 
-def test_a_large_variable_is_lent_and_not_copied_until_nobody_has_any_of_it():
+def test_a_large_variable_is_viewed_and_not_copied_while_any_of_it_is_referred_to():
     store = Store(TASK)
     store.set(CPU, LARGE, jnp.ones(5000, jnp.float32))
 
@@ -324,15 +324,15 @@ def test_a_large_variable_is_lent_and_not_copied_until_nobody_has_any_of_it():
         return variable().buffer.array.unsafe_buffer_pointer()
 
     plan = Plan(CPU, 1, (LARGE,), ((Run(None, before=((0, 0),)),),))
-    bound = bind(plan, HERE, {}.__getitem__, {}.__getitem__)
-    frame = Frame(bound, store)
+    linked = link(plan, HERE, {}.__getitem__, {}.__getitem__)
+    state = StepState(linked, store)
     before = variable().buffer.array.unsafe_buffer_pointer()
-    _run(frame, bound.stages[0][0])
-    lent = frame.lend(0)
-    frame.close()
-    assert (lent.dtype, lent.shape, lent.ctypes.data) == (np.float32, (5000,), before)
-    piece = memoryview(lent.view(np.uint8))[16:20]
-    del lent
+    _run(state, linked.stages[0][0])
+    view = state.fetch(0)
+    state.close()
+    assert (view.dtype, view.shape, view.ctypes.data) == (np.float32, (5000,), before)
+    piece = memoryview(view.view(np.uint8))[16:20]
+    del view
     copied_to = update()
     assert copied_to != before
     assert np.frombuffer(piece, np.float32) == 1.0, "what is being sent stays as it was"
@@ -342,9 +342,9 @@ def test_a_large_variable_is_lent_and_not_copied_until_nobody_has_any_of_it():
 
 def test_a_small_variable_is_copied_and_keeps_no_update_waiting():
     store = _store(x=1.0)
-    frame, (read,) = _frame(store, Run(None, before=((0, 0),)))
-    _run(frame, read)
-    value = frame.lend(0)
-    frame.close()
+    state, (read,) = _state(store, Run(None, before=((0, 0),)))
+    _run(state, read)
+    value = state.fetch(0)
+    state.close()
     assert not store.get(CPU, X).buffer.leases
     assert value.tolist() == [1.0] * 3

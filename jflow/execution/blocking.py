@@ -1,0 +1,142 @@
+"""The blocking driver: runs interpreters of plans in the caller's thread.
+
+Several of them may have to wait at once. Each is a *fiber*: a generator that yields the attempts on
+resources that it waits for. The thread takes every fiber as far as it goes, and then sleeps until
+an attempt has settled that one of them waits for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Generator, Hashable, Mapping, Sequence
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
+
+from jflow.deadline import Deadline
+from jflow.errors import CancelledError, OpError
+from jflow.execution.callback import ClientFunction, LinkedCallback
+from jflow.execution.step_state import StepState
+from jflow.execution.waiting import Wanted
+from jflow.plan import Recv, Send
+
+Name = TypeVar("Name", bound=Hashable)
+Fiber = Generator[Wanted, None, None]
+
+Woken = SimpleQueue[Any]
+"""Names of fibers that can go on."""
+
+
+class BlockingDriver:
+    """Performs every instruction at once, in the thread of the interpreter.
+
+    Reading a value blocks until a device has computed it, and plans run in an order in which what
+    is received has been sent. So only attempts on resources are ever waited for.
+
+    Args:
+      functions: those of the client, by their numbers.
+    """
+
+    def __init__(self, functions: Sequence[ClientFunction]) -> None:
+        self._functions = functions
+        self._sent: dict[int, Any] = {}
+
+    # Not wrapped: a call in between would cost each instruction of each step.
+    compute = staticmethod(StepState.compute)
+    finish = staticmethod(StepState.finish)
+    call = staticmethod(StepState.call)
+    perform = staticmethod(StepState.perform)
+
+    def call_client(self, state: StepState, callback: LinkedCallback, /) -> None:
+        """Calls the function."""
+        operands = state.operands(callback)
+        if operands is not None:
+            with callback.naming_errors():
+                results = self._functions[callback.number](operands)
+            state.answer(callback, results)
+
+    def send(self, state: StepState, send: Send, /) -> None:
+        """Keeps the value for the plan that receives it."""
+        self._sent[send.edge] = None if send.slot is None else state[send.slot]
+
+    def receive(self, state: StepState, recv: Recv, /) -> None:
+        """Takes what was sent."""
+        state.receive(recv, self._sent.pop(recv.edge))
+
+
+def run_fibers(
+    fibers: Mapping[Name, Fiber],
+    after: Mapping[Name, Collection[Name]],
+    deadline: Deadline,
+    woken: Woken,
+) -> None:
+    """Runs fibers to their end.
+
+    Args:
+      fibers: generators by name.
+      after: for each of them those that have to end before it begins.
+      deadline: how long to wait.
+      woken: takes the names of fibers that can go on; None stops all waiting.
+
+    Raises:
+      DeadlineExceededError: if the time is over; what was waited for is given up. What cannot be
+        undone and is done by then is not an error: a caller that sees one might do it again.
+      OpError: the first one that a fiber raises; likewise.
+    """
+    missing = {name: set(after[name]) for name in fibers}
+    ready = [name for name, needed in missing.items() if not needed]
+    parked: dict[Name, Wanted] = {}
+    try:
+        while ready or parked:
+            try:
+                name = ready.pop() if ready else _next(woken, deadline)
+            except OpError as error:
+                reasons = _reasons(parked)
+                if _gives_up(parked):
+                    raise type(error)("; it ".join([error.message, *reasons])) from None
+                continue  # all was done in the last moment, and wakes its fibers
+            parked.pop(name, None)
+            if _goes_on(name, fibers[name], woken, parked):
+                continue
+            for other, needed in missing.items():
+                if name in needed:
+                    needed.discard(name)
+                    if not needed:
+                        ready.append(other)
+    finally:
+        if parked:
+            _gives_up(parked)
+        for fiber in fibers.values():
+            fiber.close()
+
+
+def _goes_on(name: Name, fiber: Fiber, woken: Woken, parked: dict[Name, Wanted]) -> bool:
+    """Takes a fiber as far as it goes; whether it is not done but has to wait."""
+    for holder, attempt in fiber:
+        parked[name] = (holder, attempt)
+        if not holder.submit(attempt, lambda _: woken.put(name)):
+            return True
+        del parked[name]
+    return False
+
+
+def _gives_up(parked: Mapping[Name, Wanted]) -> bool:
+    """Gives up what is waited for; whether there was anything that is not done for good."""
+    for holder, attempt in parked.values():
+        holder.withdraw(attempt, CancelledError("Step was cancelled"))
+    return any(attempt.error or attempt.can_be_undone for _, attempt in parked.values())
+
+
+def _reasons(parked: Mapping[Name, Wanted]) -> list[str]:
+    """What is waited for, where there is something to say."""
+    return [reason for holder, attempt in parked.values() if (reason := holder.reason(attempt))]
+
+
+def _next(woken: Woken, deadline: Deadline) -> Any:
+    """The next fiber that can go on."""
+    try:
+        name = woken.get(timeout=deadline.remaining())
+        if name is None:
+            woken.put(None)  # for the next wait of this step
+            raise CancelledError("Step was cancelled")
+        return name
+    except Empty:
+        raise deadline.error("running the step") from None

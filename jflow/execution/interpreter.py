@@ -1,0 +1,96 @@
+"""The interpreter of plans: performs instructions in order, whichever way its driver waits.
+
+`interpret` is a generator that yields what it has to wait for; a *driver* runs it and performs the
+single instructions. There are two. The blocking one performs all of them in the caller's thread and
+sleeps only for attempts on resources (`jflow.execution.blocking`). The asyncio one never blocks its
+event loop: long programs, slow calls and transfers are awaited (`jflow.worker.plan_run`). What an
+instruction means is the same for both, see `jflow.execution.step_state`.
+
+Feeds and fetches are the border of a step: the caller of a driver fills and reads those slots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Sequence
+from typing import Protocol, TypeVar
+
+from jflow.execution.callback import LinkedCallback
+from jflow.execution.link import LinkedCall, LinkedInstruction, LinkedKernel, LinkedRun
+from jflow.execution.step_state import StepState
+from jflow.execution.variables import VariableAccess
+from jflow.execution.waiting import Wanted
+from jflow.plan import Recv, Send
+
+W_co = TypeVar("W_co", covariant=True)
+"""What a driver can wait for in addition to attempts on resources."""
+
+
+class Driver(Protocol[W_co]):
+    """How instructions are performed.
+
+    A method either does its work and returns None, or returns what to wait for until it is done.
+    """
+
+    def compute(self, state: StepState, run: LinkedRun, /) -> W_co | None:
+        """Runs a program that uses no variables: `StepState.compute`."""
+
+    def finish(self, state: StepState, access: VariableAccess, /) -> W_co | None:
+        """Runs a program on the variables that were taken for it: `StepState.finish`."""
+
+    def call(self, state: StepState, call: LinkedCall, /) -> W_co | None:
+        """Calls a function of the host: `StepState.call`."""
+
+    def call_client(self, state: StepState, callback: LinkedCallback, /) -> W_co | None:
+        """Has the client call one of its functions: `StepState.operands`, then `answer`."""
+
+    def perform(
+        self, state: StepState, kernel: LinkedKernel, /
+    ) -> Generator[Wanted | W_co, None, None]:
+        """Performs an operation on resources, `StepState.perform`; yields what it waits for."""
+
+    def send(self, state: StepState, send: Send, /) -> None:
+        """Sends a value or a signal; whether it arrives is not waited for here."""
+
+    def receive(self, state: StepState, recv: Recv, /) -> W_co | None:
+        """Takes what another plan sends: `StepState.receive`."""
+
+
+def interpret(
+    work: Iterable[tuple[int, LinkedInstruction]], states: Sequence[StepState], driver: Driver[W_co]
+) -> Generator[Wanted | W_co, None, None]:
+    """Performs instructions in order; yields what it waits for.
+
+    It is resumed when that is over: when an attempt has settled, or when what the driver gave is
+    done. If waiting fails, it must be closed instead. Accesses to variables then end, and what an
+    attempt has brought meanwhile goes back.
+
+    Args:
+      work: instructions, each with the number of its plan.
+      states: those of the plans in this step.
+      driver: performs the instructions.
+
+    Raises:
+      OpError: as the instructions do.
+    """
+    for number, instruction in work:
+        state = states[number]
+        pending: W_co | None = None
+        match instruction:
+            case LinkedRun():
+                if instruction.uses_variables:
+                    access = state.begin(instruction) or (yield from state.wait(instruction))
+                    pending = driver.finish(state, access)
+                else:
+                    pending = driver.compute(state, instruction)
+            case LinkedKernel():
+                yield from driver.perform(state, instruction)
+            case LinkedCall():
+                pending = driver.call(state, instruction)
+            case LinkedCallback():
+                pending = driver.call_client(state, instruction)
+            case Send():
+                driver.send(state, instruction)
+            case Recv():
+                pending = driver.receive(state, instruction)
+        if pending is not None:
+            yield pending

@@ -1,0 +1,50 @@
+"""What the plans that run on one task share."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from jflow.cluster import Task
+from jflow.resources import Store
+from jflow.wire import Array
+from jflow.worker.device_pool import DevicePool
+from jflow.worker.rendezvous import Rendezvous
+
+
+class Transport(Protocol):
+    """How plans reach other tasks."""
+
+    async def deliver(self, target: Task, step: int, edge: int, tensor: Array | None) -> None:
+        """Sends a value, or a bare signal, to another task."""
+
+
+@dataclass(frozen=True)
+class WorkerContext:
+    """What the plans that run on one task share.
+
+    Attributes:
+      task: which task it is.
+      store: its state.
+      rendezvous: where values for its plans arrive.
+      transport: how to reach other tasks.
+      threads: for work on the host that may take a while, but ends.
+      devices: where programs run, and are waited for, that may take long.
+      blocked: by step, what those of its plans waited for that were cancelled.
+    """
+
+    task: Task
+    store: Store
+    rendezvous: Rendezvous[asyncio.Future[Any]]
+    transport: Transport
+    threads: ThreadPoolExecutor
+    devices: DevicePool
+    blocked: dict[int, str] = field(default_factory=dict)
+
+    def deliver(self, step: int, edge: int, value: Any) -> None:
+        """Takes a value for a plan of this task."""
+        waiter = self.rendezvous.deliver(step, edge, value)
+        if waiter is not None and not waiter.done():
+            waiter.set_result(value)

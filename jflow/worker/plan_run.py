@@ -1,0 +1,404 @@
+"""The asyncio driver: runs one plan of a step without ever blocking the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
+from itertools import chain, repeat
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jflow.errors import CancelledError, InternalError, InvalidArgumentError, OpError
+from jflow.execution.callback import LinkedCallback
+from jflow.execution.interpreter import interpret
+from jflow.execution.link import (
+    LinkedCall,
+    LinkedInstruction,
+    LinkedKernel,
+    LinkedPlan,
+    LinkedRun,
+)
+from jflow.execution.step_state import StepState
+from jflow.execution.variables import VariableAccess
+from jflow.execution.waiting import Wanted
+from jflow.plan import Recv, Send, Slot
+from jflow.resources import Attempt, Holder
+from jflow.wire import Array, Client, begin
+from jflow.worker.context import WorkerContext
+from jflow.worker.gather import all_of
+
+QUICK_S = 200e-6
+"""What a program may take to run on the event loop, which serves nothing else meanwhile."""
+
+
+async def run_plan(
+    linked: LinkedPlan,
+    step: int,
+    fed: Mapping[int, Array],
+    context: WorkerContext,
+    client: Client | None = None,
+) -> dict[int, Array]:
+    """Runs a plan; returns its fetched values by their index.
+
+    Args:
+      linked: the plan.
+      step: names the step on every task that takes part.
+      fed: the step's fed values by their index.
+      context: what the plan's task provides.
+      client: calls functions of the client of the step.
+
+    Raises:
+      OpError: with the task where it happened.
+    """
+    run = _PlanRun(linked, step, context, client)
+    try:
+        return await run.run(fed)
+    except OpError as error:
+        error.task = error.task or str(context.task)
+        raise
+    except (TypeError, ValueError) as error:
+        raise InvalidArgumentError(
+            f"a program on {linked.plan.device} does not take what it is given: {error}",
+            task=str(context.task),
+        ) from error
+    except jax.errors.JaxRuntimeError as error:
+        raise InternalError(
+            f"a program failed on {linked.plan.device}: {error}", task=str(context.task)
+        ) from error
+    finally:
+        run.close()
+
+
+class _PlanRun:
+    """One run of a plan, and the driver of its interpreters. Must be closed."""
+
+    def __init__(
+        self, linked: LinkedPlan, step: int, context: WorkerContext, client: Client | None
+    ) -> None:
+        self._linked = linked
+        self._step = step
+        self._context = context
+        self._client = client
+        self._state = StepState(linked, context.store)
+        self._sends: list[asyncio.Future[None]] = []
+        self._programs: set[Future[Any]] = set()
+        self._waiters: set[asyncio.Future[Any]] = set()
+        self._is_cancelled = False
+
+    async def run(self, fed: Mapping[int, Array]) -> dict[int, Array]:
+        linked, state = self._linked, self._state
+        for feed in linked.feeds:
+            state[feed.slot] = fed[feed.index]
+        if linked.plan.after:
+            await self._in_dataflow_order(linked.plan.after)
+        else:
+            await self._perform_all(chain.from_iterable(linked.stages))
+        if len(self._sends) == 1:
+            await self._sends[0]
+        elif self._sends:
+            await all_of(self._sends)
+        # Read at the end, so that no stage waits for the device.
+        fetched = {}
+        for fetch in linked.fetches:
+            await self._computed(fetch.slot)
+            fetched[fetch.index] = state.fetch(fetch.slot)
+        return fetched
+
+    def close(self) -> None:
+        for send in self._sends:
+            send.cancel()
+        # A program that a cancelled step has started goes on, and needs what the state leases.
+        running = {job for job in self._programs if not job.done()}
+        if not running:
+            self._state.close()
+        for job in running:
+            job.add_done_callback(self._close_state)
+
+    def _close_state(self, _: Future[Any]) -> None:
+        if all(job.done() for job in self._programs):
+            self._state.close()
+
+    async def _in_dataflow_order(self, after: Sequence[Collection[int]]) -> None:
+        """Performs each stage as soon as those that it needs are done."""
+        done = [asyncio.Event() for _ in after]
+
+        async def perform(number: int) -> None:
+            for needed in after[number]:
+                await done[needed].wait()
+            await self._perform_all(self._linked.stages[number])
+            done[number].set()
+
+        await all_of(perform(number) for number in range(len(after)))
+
+    async def _perform_all(self, instructions: Iterable[LinkedInstruction]) -> None:
+        """Performs instructions in order. What need not wait is done without the event loop."""
+        running = interpret(zip(repeat(0), instructions), (self._state,), self)
+        try:
+            for pending in running:
+                if isinstance(pending, tuple):
+                    await self._wait_for(*pending)
+                else:
+                    await pending
+        finally:
+            running.close()
+
+    # Waiting ----------------------------------------------------------------------------------
+
+    async def _wait_for(self, holder: Holder, attempt: Attempt) -> None:
+        """Waits until an attempt has settled; gives it up if the plan need not go on."""
+        self._check_cancelled()
+        waiter: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        if holder.submit(attempt, _Waker(waiter)):
+            return
+        try:
+            await self._wait(waiter)
+        except BaseException as error:
+            if reason := holder.reason(attempt):
+                self._context.blocked[self._step] = reason
+            holder.withdraw(attempt, CancelledError("Step was cancelled"))
+            is_done = attempt.error is None and not attempt.can_be_undone
+            if not (is_done and isinstance(error, asyncio.CancelledError)):
+                raise
+            # It was too late: a caller that is told that nothing was done might do it again.
+            self._is_cancelled = True
+
+    async def _wait(self, waiter: asyncio.Future[Any]) -> Any:
+        """Waits for what others do, unless what they need of this plan is lost."""
+        self._check_cancelled()
+        self._waiters.add(waiter)
+        try:
+            for send in self._sends:
+                if send.done():
+                    self._sent(send)
+            return await waiter
+        finally:
+            self._waiters.discard(waiter)
+
+    def _check_cancelled(self) -> None:
+        if self._is_cancelled:
+            raise asyncio.CancelledError
+
+    async def _computed(self, *slots: Slot) -> None:
+        """Waits until the device has computed the values of slots."""
+        for slot in slots:
+            if not self._is_computed(slot):
+                await self._context.devices.wait(self._state[slot])
+
+    def _is_computed(self, slot: Slot) -> bool:
+        value = self._state[slot]
+        return not isinstance(value, jax.Array) or _is_ready(value)
+
+    async def _in_thread(self, work: Callable[..., object], *args: Any) -> None:
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._context.threads, work, *args)
+
+    # Programs ---------------------------------------------------------------------------------
+
+    def compute(self, state: StepState, run: LinkedRun, /) -> Awaitable[None] | None:
+        if _is_quick(run):
+            _timed(run, state.compute, run)
+            return None
+        return self._on_device(run, partial(state.compute, run, until_computed=True))
+
+    def finish(self, state: StepState, access: VariableAccess, /) -> Awaitable[None] | None:
+        run = access.linked
+        if _is_quick(run) and not access.copies_much:
+            _timed(run, state.finish, access)
+            return None
+        work = partial(state.finish, access, until_computed=True)
+        return self._on_device(run, work, access.give_up)
+
+    async def _on_device(
+        self,
+        run: LinkedRun,
+        work: Callable[[], object],
+        give_up: Callable[[], object] = lambda: None,
+    ) -> None:
+        """Runs a program that may take long until its results are computed.
+
+        Nothing can interrupt it: if the plan is cancelled, it goes on and ends by itself.
+
+        Args:
+          run: the program.
+          work: runs it.
+          give_up: is called instead if the plan is cancelled before the program starts.
+        """
+        try:
+            job = await self._context.devices.start(self._linked.device, partial(_timed, run, work))
+        except BaseException:
+            give_up()
+            device = self._linked.plan.device
+            self._context.blocked[self._step] = f"waited for {device}, which runs other programs"
+            raise
+        self._programs.add(job)
+        try:
+            await asyncio.wrap_future(job)
+        except asyncio.CancelledError:
+            if job.cancel():
+                give_up()
+            raise
+
+    # Calls ------------------------------------------------------------------------------------
+
+    def call(self, state: StepState, call: LinkedCall, /) -> Awaitable[None] | None:
+        if call.latency.seconds <= QUICK_S and all(map(self._is_computed, call.instruction.inputs)):
+            _timed(call, state.call, call)
+            return None
+        return self._call(state, call)
+
+    async def _call(self, state: StepState, call: LinkedCall) -> None:
+        await self._computed(*call.instruction.inputs)
+        if call.latency.seconds > QUICK_S:
+            await self._in_thread(_timed, call, state.call, call)
+        else:
+            _timed(call, state.call, call)
+
+    def perform(
+        self, state: StepState, kernel: LinkedKernel, /
+    ) -> Generator[Wanted | Awaitable[None], None, None]:
+        if not all(map(self._is_computed, kernel.instruction.inputs)):
+            yield self._computed(*kernel.instruction.inputs)
+        work = state.perform(kernel)
+        if kernel.reads_files:
+            yield from self._in_threads(work)
+        else:
+            yield from work
+
+    def _in_threads(
+        self, work: Generator[Wanted, None, None]
+    ) -> Generator[Wanted | Awaitable[None], None, None]:
+        """As `work`, which is resumed in a thread each time."""
+        wanted: list[Wanted | None] = []
+        try:
+            while True:
+                yield self._next_in_thread(work, wanted)
+                attempt = wanted.pop()
+                if attempt is None:
+                    return
+                yield attempt
+        finally:
+            work.close()
+
+    async def _next_in_thread(
+        self, work: Generator[Wanted, None, None], wanted: list[Wanted | None]
+    ) -> None:
+        """Resumes `work` and adds to `wanted` what it waits for next; None at its end."""
+        loop = asyncio.get_running_loop()
+        going = loop.run_in_executor(self._context.threads, next, work, None)
+        try:
+            wanted.append(await asyncio.shield(going))
+        except asyncio.CancelledError:
+            while not going.done():  # it cannot be closed before
+                with suppress(asyncio.CancelledError):  # one cancellation is enough
+                    await asyncio.wait([going])
+            raise
+
+    async def call_client(self, state: StepState, callback: LinkedCallback, /) -> None:
+        """Has the client call one of its functions."""
+        await self._computed(*callback.instruction.inputs)
+        operands = state.operands(callback)
+        if operands is None:
+            return
+        if self._client is None:
+            raise InvalidArgumentError(
+                f"a plan for {self._linked.plan.device} calls a function of its client, which is "
+                "not connected to this task",
+                op=callback.instruction.op,
+            )
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        try:
+            with callback.naming_errors():
+                await self._client(callback.number, operands, answer)
+                state.answer(callback, await self._wait(answer))
+        finally:
+            answer.cancel()
+
+    # Transfers --------------------------------------------------------------------------------
+
+    def receive(self, state: StepState, recv: Recv, /) -> Awaitable[None] | None:
+        waiter: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        kept = self._context.rendezvous.take(self._step, recv.edge, waiter)
+        if kept is None:
+            return self._receive(state, recv, waiter)
+        state.receive(recv, kept.value)
+        return None
+
+    async def _receive(self, state: StepState, recv: Recv, waiter: asyncio.Future[Any]) -> None:
+        state.receive(recv, await self._wait(waiter))
+
+    def send(self, state: StepState, send: Send, /) -> None:
+        if send.target.task == self._context.task:
+            self._context.deliver(self._step, send.edge, self._own_value(send.slot))
+            return
+        sending = begin(self._send(state, send))
+        sending.add_done_callback(self._sent)
+        self._sends.append(sending)
+
+    async def _send(self, state: StepState, send: Send) -> None:
+        tensor = None
+        if send.slot is not None:
+            await self._computed(send.slot)
+            tensor = state.host(send.slot, copy=False)
+        await self._context.transport.deliver(send.target.task, self._step, send.edge, tensor)
+
+    def _sent(self, sending: asyncio.Future[None]) -> None:
+        """Ends all waiting when what the plan sends is lost: others then send nothing back."""
+        error = None if sending.cancelled() else sending.exception()
+        if error is None:
+            return
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_exception(error)
+
+    def _own_value(self, slot: Slot | None) -> Any:
+        """A slot's value that stays unchanged when this plan has ended and others go on."""
+        if slot is None:
+            return None
+        value = self._state[slot]
+        return jnp.copy(value) if self._state.is_leased(slot) else value
+
+
+def _timed(linked: LinkedRun | LinkedCall, work: Callable[..., object], *args: object) -> None:
+    begun = time.perf_counter()
+    work(*args)
+    linked.latency.seconds = time.perf_counter() - begun
+
+
+def _is_quick(run: LinkedRun) -> bool:
+    """Whether a program may run on the event loop, which serves nothing else meanwhile.
+
+    Some run to their end where they are started. A loop whose end is computed may take minutes,
+    however quick it was the last time.
+    """
+    return run.latency.seconds <= QUICK_S and run.may_be_quick
+
+
+class _Waker:
+    """Ends a wait on an event loop; any thread may call it, and the wait may be over already."""
+
+    def __init__(self, waiter: asyncio.Future[Any]) -> None:
+        self._waiter = waiter
+        self._thread = threading.get_ident()
+
+    def __call__(self, _: Attempt) -> None:
+        if threading.get_ident() == self._thread:
+            self._wake()
+        else:
+            self._waiter.get_loop().call_soon_threadsafe(self._wake)
+
+    def _wake(self) -> None:
+        if not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+def _is_ready(array: jax.Array) -> bool:
+    """Whether the device has computed it; JAX has the method, its type stub has not."""
+    ready: bool = array.is_ready()  # type: ignore[attr-defined]
+    return ready
