@@ -17,10 +17,9 @@ import numpy as np
 from jflow.errors import InvalidArgumentError
 from jflow.execution.callback import BoundCallback, bound_callback, called_here
 from jflow.execution.functions import HostFunction, host_function, host_operation
-from jflow.execution.waiting import Operation
 from jflow.graph.callbacks import Callback
 from jflow.plan import CALLBACK, Call, Plan, Program, ResourceSpec, Run, Step, VariableSpec
-from jflow.resources import VariablePlace
+from jflow.resources import Kernel, VariablePlace
 from jflow.xla.compile import Executable, is_bounded
 
 _PACES: weakref.WeakKeyDictionary[Executable, Pace] = weakref.WeakKeyDictionary()
@@ -101,7 +100,7 @@ class BoundOperation:
     """A `Call` step of an operation, likewise, with the resources that it works on."""
 
     step: Call
-    operation: Operation
+    operation: Kernel
     constants: tuple[Any, ...]
     attributes: dict[str, Any]
     resources: tuple[ResourceSpec, ...]

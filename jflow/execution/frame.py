@@ -13,9 +13,9 @@ from jflow.errors import InvalidArgumentError, OpError
 from jflow.execution.bound import BoundCall, BoundOperation, BoundPlan, BoundRun
 from jflow.execution.loan import lent
 from jflow.execution.variables import DEVICES, QUEUED_S, Computed, VariableAccess
-from jflow.execution.waiting import Wanted, settled
 from jflow.plan import Call, Slot
 from jflow.resources import Lease, Store
+from jflow.resources.kernel import Wanted, settled
 from jflow.values import is_host
 
 COPIED_BYTES = 4096

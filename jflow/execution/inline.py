@@ -18,9 +18,9 @@ from jflow.execution.devices import put
 from jflow.execution.frame import Frame
 from jflow.execution.strands import Strand, Woken, run_strands
 from jflow.execution.variables import QUEUED_S
-from jflow.execution.waiting import Wanted
 from jflow.plan import Feed, Fetch, Recv, Send, Slot
 from jflow.resources import Store
+from jflow.resources.kernel import Wanted
 from jflow.values import Array
 from jflow.xla.compile import Executable
 

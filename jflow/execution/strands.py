@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from jflow.deadline import Deadline
 from jflow.errors import CancelledError, OpError
-from jflow.execution.waiting import Wanted
+from jflow.resources.kernel import Wanted
 
 Name = TypeVar("Name", bound=Hashable)
 Strand = Generator[Wanted, None, None]

@@ -30,9 +30,9 @@ from jflow.execution.callback import BoundCallback
 from jflow.execution.devices import put
 from jflow.execution.frame import Frame
 from jflow.execution.variables import VariableAccess
-from jflow.execution.waiting import Wanted
 from jflow.plan import Feed, Fetch, Recv, Send, Slot
 from jflow.resources import Attempt, Holder, Store
+from jflow.resources.kernel import Wanted
 from jflow.wire import Array, Client, begin
 from jflow.worker.devices import Devices
 from jflow.worker.rendezvous import Rendezvous

@@ -12,19 +12,10 @@ import pytest
 from jflow import errors
 from jflow.deadline import Deadline
 from jflow.execution.strands import run_strands
-from jflow.execution.waiting import settled
-from jflow.resources import (
-    Accumulator,
-    AccumulatorSpec,
-    ApplyGradient,
-    Component,
-    Dequeue,
-    Enqueue,
-    Holder,
-    Queue,
-    QueueSpec,
-    TakeGradient,
-)
+from jflow.resources import Component, Holder
+from jflow.resources.accumulator import Accumulator, AccumulatorSpec, ApplyGradient, TakeGradient
+from jflow.resources.kernel import settled
+from jflow.resources.queue import Dequeue, Enqueue, Queue, QueueSpec
 
 ONE_PLACE = QueueSpec("FIFOQueue", 1, components=(Component("int32", ()),))
 

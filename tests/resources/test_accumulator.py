@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from jflow import errors
-from jflow.resources import (
+from jflow.resources.accumulator import (
     Accumulator,
     AccumulatorSpec,
     ApplyGradient,

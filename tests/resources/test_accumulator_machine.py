@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from jflow.errors import AbortedError, CancelledError
-from jflow.resources import (
+from jflow.resources.accumulator import (
     Accumulator,
     AccumulatorSpec,
     ApplyGradient,

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 from jflow import errors
-from jflow.resources import (
+from jflow.resources import Component
+from jflow.resources.accumulator import TakeGradient
+from jflow.resources.queue import (
     Close,
-    Component,
     Dequeue,
     DequeueMany,
     Enqueue,
     EnqueueMany,
     Queue,
     QueueSpec,
-    TakeGradient,
 )
 
 FLOAT = Component("float32", ())

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from jflow.errors import AbortedError, DeadlineExceededError, OutOfRangeError
-from jflow.resources import (
+from jflow.resources import Component
+from jflow.resources.queue import (
     Close,
-    Component,
     Dequeue,
     DequeueMany,
     Enqueue,

@@ -3,7 +3,9 @@ import json
 import pytest
 
 from jflow.errors import InvalidArgumentError
-from jflow.resources import AccumulatorSpec, Component, QueueSpec
+from jflow.resources import Component
+from jflow.resources.accumulator import AccumulatorSpec
+from jflow.resources.queue import QueueSpec
 
 NUMBER = Component("float32", (None, 2))
 PRIORITY = Component("int64", ())

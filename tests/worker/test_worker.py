@@ -29,7 +29,9 @@ from jflow.plan import (
     VariableKey,
     VariableSpec,
 )
-from jflow.resources import Component, Dequeue, Enqueue, QueueSpec, Reader
+from jflow.resources import Component
+from jflow.resources.queue import Dequeue, Enqueue, QueueSpec
+from jflow.resources.reader import Reader
 from jflow.wire import Registered
 from jflow.worker import Worker, all_of
 

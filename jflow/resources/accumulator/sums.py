@@ -1,4 +1,4 @@
-"""Running sums of gradients, dense ones and sparse ones."""
+"""Running sums of gradients, dense and sparse."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from dataclasses import dataclass
 import numpy as np
 
 from jflow.errors import InvalidArgumentError
-from jflow.resources.accumulator_spec import MEAN, AccumulatorSpec
+from jflow.resources.accumulator.spec import MEAN, AccumulatorSpec
 from jflow.resources.component import Array, Component, is_compatible, shape_text
 
 _VECTOR = Component("int64", (None,))
 
 
-class Total(ABC):
-    """The sum of some gradients.
+class GradientSum(ABC):
+    """A sum of gradients.
 
     Args:
-      spec: what they are.
+      spec: what the gradients are.
       name: name of the accumulator, for messages.
 
     Attributes:
-      n_gradients: how many they are.
+      n_gradients: how many gradients were added.
     """
 
     def __init__(self, spec: AccumulatorSpec, name: str) -> None:
@@ -37,10 +37,10 @@ class Total(ABC):
 
     @abstractmethod
     def take(self) -> tuple[Array, ...]:
-        """The sum or mean of the gradients, one at least, which are then forgotten."""
+        """The sum or mean of the gradients, at least one, which are then forgotten."""
 
 
-class DenseTotal(Total):
+class DenseSum(GradientSum):
     """The sum of gradients that are arrays of one shape."""
 
     def clear(self) -> None:
@@ -58,7 +58,7 @@ class DenseTotal(Total):
         """Adds a gradient."""
         with np.errstate(all="ignore"):
             if self._sum is None:
-                self._sum = gradient.astype(self._spec.total_dtype)
+                self._sum = gradient.astype(self._spec.sum_dtype)
             else:
                 self._sum += gradient
         self.n_gradients += 1
@@ -85,8 +85,8 @@ class Slices:
     dense_shape: Array | None
 
 
-class SparseTotal(Total):
-    """The sum of sparse gradients, kept for each index apart."""
+class SparseSum(GradientSum):
+    """The sum of sparse gradients, for each index apart."""
 
     def clear(self) -> None:
         self.n_gradients = 0
@@ -111,7 +111,7 @@ class SparseTotal(Total):
         self._shape = self._shape_with(gradient)
         with np.errstate(all="ignore"):
             indices, sums = _by_index(
-                gradient.indices, gradient.values.astype(self._spec.total_dtype)
+                gradient.indices, gradient.values.astype(self._spec.sum_dtype)
             )
             counts = np.ones(len(indices), np.int64)
             if self._sums is not None:
@@ -169,16 +169,17 @@ class SparseTotal(Total):
             )
 
 
-def _reduced(total: Array, n_gradients: int | Array, spec: AccumulatorSpec) -> Array:
+def _reduced(gradient_sum: Array, n_gradients: int | Array, spec: AccumulatorSpec) -> Array:
     """The reduction of gradients from their sum, in their own dtype."""
     with np.errstate(all="ignore"):
         if spec.reduction != MEAN:
-            reduced = total
-        elif total.dtype.kind in "iu":
-            n = np.asarray(n_gradients, total.dtype)
-            reduced = (total - np.fmod(total, n)) // n  # towards zero, as TensorFlow divides
+            reduced = gradient_sum
+        elif gradient_sum.dtype.kind in "iu":
+            n = np.asarray(n_gradients, gradient_sum.dtype)
+            # Towards zero, as TensorFlow divides.
+            reduced = (gradient_sum - np.fmod(gradient_sum, n)) // n
         else:
-            reduced = total / n_gradients
+            reduced = gradient_sum / n_gradients
         return np.asarray(reduced).astype(spec.gradient.numpy_dtype, copy=False)
 
 

@@ -1,23 +1,23 @@
-"""The memory of a queue: its elements by column, in places whose number follows theirs."""
+"""The memory of a queue: a table with a row for each element and a column for each component."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jflow.resources.column import Column, DenseColumn, RaggedColumn
 from jflow.resources.component import Array, Component, n_bytes_of
+from jflow.resources.queue.column import Column, DenseColumn, RaggedColumn
 
 Block = tuple[Array, ...]
-"""Several elements: of each column the rows."""
+"""Several elements: an array of rows for each column."""
 
 KEPT_BYTES = 1 << 20
-"""So much memory a table does not give back."""
+"""Unused memory up to this size is not freed."""
 
 _UNLIMITED = 1 << 60
 
 
 class Table:
-    """Elements in numbered places, stored by column.
+    """Elements in numbered rows, stored by column.
 
     It grows and shrinks by factors of two, so that the work for an element is bounded, and never
     needs memory for more elements than its limit, not even while it grows.
@@ -29,7 +29,7 @@ class Table:
       kept_bytes: how much memory it may keep that it does not use.
 
     Attributes:
-      n_places: how many places there are.
+      n_rows: how many elements it has memory for.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Table:
             for component in components
         )
         self._with_objects: tuple[Column, ...] = ()
-        self.n_places = self._n_least = 0
+        self.n_rows = self._n_least = 0
         row_bytes = sum([column.row_bytes for column in self._columns])
         varies = any(column.holds_objects for column in self._columns)
         self._fixed_bytes = None if varies else row_bytes
@@ -53,68 +53,68 @@ class Table:
         self._limit = max(1, min(by_number, by_bytes))
         self._n_kept = max(1, kept_bytes // max(1, row_bytes))
 
-    def put(self, place: int, element: Sequence[Array]) -> None:
+    def put(self, index: int, element: Sequence[Array]) -> None:
         """Stores a copy of an element."""
         for column, array in zip(self._columns, element, strict=True):
-            column.put(place, array)
+            column.put(index, array)
 
-    def take(self, place: int) -> tuple[Array, ...]:
-        """Removes the element at a place."""
-        element = tuple([column.get(place) for column in self._columns])
+    def take(self, index: int) -> tuple[Array, ...]:
+        """Removes the element of a row."""
+        element = tuple([column.get(index) for column in self._columns])
         for column in self._with_objects:
-            column.clear(place)
+            column.clear(index)
         return element
 
-    def put_many(self, places: Array, block: Block) -> None:
+    def put_many(self, indices: Array, block: Block) -> None:
         """Stores copies of elements."""
         for column, rows in zip(self._columns, block, strict=True):
-            column.put_rows(places, rows)
+            column.put_rows(indices, rows)
 
-    def take_many(self, places: Array) -> Block:
-        """Removes the elements at places; none if there is no memory for them."""
-        block = tuple([column.get_rows(places) for column in self._columns])
+    def take_many(self, indices: Array) -> Block:
+        """Removes the elements of rows; none if there is no memory for them."""
+        block = tuple([column.get_rows(indices) for column in self._columns])
         for column in self._with_objects:
-            column.clear(places)
+            column.clear(indices)
         return block
 
-    def move(self, origin: int, place: int) -> None:
-        """Moves an element to another place."""
+    def move(self, origin: int, index: int) -> None:
+        """Moves an element to another row."""
         for column in self._columns:
-            column.copy(origin, place)
+            column.copy(origin, index)
         for column in self._with_objects:
             column.clear(origin)
 
-    def move_many(self, origins: Array, places: Array) -> None:
-        """Moves elements to other places."""
+    def move_many(self, origins: Array, indices: Array) -> None:
+        """Moves elements to other rows."""
         for column in self._columns:
-            column.copy_rows(origins, places)
+            column.copy_rows(origins, indices)
         for column in self._with_objects:
             column.clear(origins)
 
     def suits(self, n: int) -> bool:
-        """Whether n elements have a place, and do not leave most of the memory unused."""
-        return self._n_least <= n <= self.n_places
+        """Whether n elements have room, and do not leave most of the memory unused."""
+        return self._n_least <= n <= self.n_rows
 
-    def resize(self, n: int, places: Array) -> None:
-        """Changes the number of places to one that suits n elements.
+    def resize(self, n: int, indices: Array) -> None:
+        """Changes the number of rows to one that suits n elements.
 
         Args:
           n: how many there are or will be.
-          places: where elements are now; they come to the first places, in this order.
+          indices: the rows that elements are in; they move to the first rows, in this order.
 
         Raises:
           MemoryError: if there is too little memory; nothing has changed then.
         """
-        n_places = self._limit
-        # From the limit downwards: the last growth is from half of it.
-        while n_places // 2 >= max(n, self._n_kept):
-            n_places //= 2
-        while n_places < n:
-            n_places *= 2
-        self._columns = tuple([column.resized(n_places, places) for column in self._columns])
+        n_rows = self._limit
+        # Halved from the limit, so that the last growth ends exactly at it.
+        while n_rows // 2 >= max(n, self._n_kept):
+            n_rows //= 2
+        while n_rows < n:
+            n_rows *= 2
+        self._columns = tuple([column.resized(n_rows, indices) for column in self._columns])
         self._with_objects = tuple([c for c in self._columns if c.holds_objects])
-        self.n_places = n_places
-        self._n_least = 0 if n_places <= 4 * self._n_kept else n_places // 4
+        self.n_rows = n_rows
+        self._n_least = 0 if n_rows <= 4 * self._n_kept else n_rows // 4
 
     def row(self, element: Sequence[Array]) -> Block:
         """An element as a block."""

@@ -1,65 +1,28 @@
-"""Readers: where reading of work items has come to, kept between steps and sessions.
+"""The state of readers: a work item and the position in it, kept between steps and sessions.
 
-Reading takes one step at a time: who reads has the *turn*, which others wait for in line. What is
-read, and that more work is asked of a queue, is the affair of who has the turn.
+Kernels read in a critical section, one after the other, because reading may have to wait for a work
+item from a queue. They enter it with `AcquireReader` and leave it with `ReleaseReader`.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 from jflow.errors import InvalidArgumentError, UnimplementedError
 from jflow.records import Records
-from jflow.resources.attributes import Attributes
-from jflow.resources.line import LinedAttempt, LinedResource
+from jflow.resources.reader.spec import ReaderSpec
+from jflow.resources.wait_queue import QueuedAttempt, QueuedResource
 
-_TURNS, _ENDS = range(2)
+_ACQUIRES, _RELEASES = range(2)
 _RESTORABLE = ("IdentityReader", "WholeFileReader")
 
 Open = Callable[[bytes, Any], Records]
 """Opens a work item, at a position or, with None, at its beginning."""
 
 
-@dataclass(frozen=True)
-class ReaderSpec:
-    """A reader's kind, and the options of that kind.
-
-    Attributes:
-      kind: a kind of records, such as "TextLineReader".
-      options: keyword arguments for the records of each work item.
-    """
-
-    kind: str
-    options: dict[str, Any] = field(default_factory=dict)
-
-    def check_same(self, found: ReaderSpec, name: str) -> None:
-        """Refuses an existing reader that is not what this graph expects.
-
-        Raises:
-          InvalidArgumentError: saying what they differ in.
-        """
-        if self != found:
-            raise InvalidArgumentError(
-                f"Shared reader {name!r} is another one. Expected {self.kind} with {self.options}, "
-                f"found {found.kind} with {found.options}; use another name or container, or "
-                "reset the container"
-            )
-
-    def to_attributes(self) -> dict[str, Any]:
-        """This as a record of plain values."""
-        return {"kind": self.kind, "options": self.options}
-
-    @classmethod
-    def from_attributes(cls, record: object) -> ReaderSpec:
-        """What `to_attributes` described. Raises InvalidArgumentError if it did not."""
-        found = Attributes(record, "reader", ("kind", "options"))
-        return cls(found.text("kind"), found.mapping("options"))
-
-
-class Reader(LinedResource):
+class Reader(QueuedResource):
     """Reads the records of one work item after the other.
 
     Args:
@@ -68,16 +31,16 @@ class Reader(LinedResource):
       open_: opens a work item.
 
     Attributes:
-      turn: who may read now.
+      acquired_by: what entered the critical section, None if it is free.
       n_records: how many records it has read.
       n_work_units: how many work items it has read to their end.
     """
 
     def __init__(self, spec: ReaderSpec, name: str, open_: Open) -> None:
-        super().__init__(Turn, EndOfTurn)
+        super().__init__(AcquireReader, ReleaseReader, n_wait_queues=2)
         self.spec = spec
         self.name = name
-        self.turn: Turn | None = None
+        self.acquired_by: AcquireReader | None = None
         self.n_records = 0
         self.n_work_units = 0
         self._open = open_
@@ -86,22 +49,22 @@ class Reader(LinedResource):
     def __str__(self) -> str:
         return f"{self.spec.kind} {self.name!r}"
 
-    # For who has the turn ---------------------------------------------------------------------
+    # In the critical section ------------------------------------------------------------------
 
     @property
     def has_work(self) -> bool:
-        """Whether a work item is begun that was not seen to end."""
+        """Whether a work item was begun and not read to its end."""
         return self._work is not None
 
     def begin(self, work: bytes) -> None:
-        """Begins with a work item. Raises OpError if it cannot be opened; it is used up then."""
+        """Begins a work item. Raises OpError if it cannot be opened, which uses it up."""
         self._work = (work, self._open(work, None))
 
     def read(self, count: int) -> tuple[list[bytes], list[bytes]]:
         """Keys and values of up to `count` records of the work item; none if it is at its end.
 
         Raises:
-          OpError: if it cannot be read on; it counts as read to its end then.
+          OpError: if it cannot be read; it then counts as read to its end.
         """
         assert self._work is not None
         _, records = self._work
@@ -121,10 +84,10 @@ class Reader(LinedResource):
         self.n_records = self.n_work_units = 0
 
     def state(self) -> bytes:
-        """Where it is, to be given to `resume`.
+        """Its position, for `resume`.
 
         Raises:
-          UnimplementedError: if it is of a kind whose items have an inside.
+          UnimplementedError: if positions inside work items of its kind cannot be saved.
         """
         self._check_restorable()
         work = None if self._work is None else self._work[0].hex()
@@ -134,10 +97,10 @@ class Reader(LinedResource):
         ).encode()
 
     def resume(self, state: bytes) -> None:
-        """Goes on where `state` was taken; with what is no state it is reset.
+        """Continues where `state` was taken; a malformed state resets the reader.
 
         Raises:
-          InvalidArgumentError: if it is none.
+          InvalidArgumentError: if it is malformed.
           UnimplementedError: as `state`.
         """
         self._check_restorable()
@@ -177,35 +140,35 @@ def _is_count(value: object) -> bool:
     return type(value) is int and 0 <= value < 1 << 63
 
 
-class Turn(LinedAttempt[Reader]):
-    """The right to read; its value is the reader. It must be ended."""
+class AcquireReader(QueuedAttempt[Reader]):
+    """Enters the critical section; its value is the reader. `ReleaseReader` must follow."""
 
     __slots__ = ()
-    line = _TURNS
+    wait_queue = _ACQUIRES
 
     def advance(self, state: Reader) -> bool:
-        if state.turn is None:
-            state.turn = self
+        if state.acquired_by is None:
+            state.acquired_by = self
             self.succeed((state,))
         return self.is_settled
 
 
-class EndOfTurn(LinedAttempt[Reader]):
-    """Ends a turn; nothing happens if it never came.
+class ReleaseReader(QueuedAttempt[Reader]):
+    """Leaves the critical section; does nothing if it was never entered.
 
     Args:
-      turn: which one.
+      acquired: what entered it, or was given up.
     """
 
-    __slots__ = ("_turn",)
-    line = _ENDS
+    __slots__ = ("_acquired",)
+    wait_queue = _RELEASES
 
-    def __init__(self, turn: Turn) -> None:
+    def __init__(self, acquired: AcquireReader) -> None:
         super().__init__()
-        self._turn = turn
+        self._acquired = acquired
 
     def advance(self, state: Reader) -> bool:
-        if state.turn is self._turn:
-            state.turn = None
+        if state.acquired_by is self._acquired:
+            state.acquired_by = None
         self.succeed()
         return True

@@ -1,7 +1,7 @@
-"""Accumulators of gradients, and what steps want of them.
+"""The state of accumulators of gradients, and the attempts on them.
 
-Many add to one gradient, one takes their mean. A gradient says of which step it is; those of a
-step that is over already are dropped in silence.
+Many steps add gradients, one takes their mean. A gradient carries the number of the step that it
+was computed in; gradients of steps before the current one are dropped silently.
 """
 
 from __future__ import annotations
@@ -9,34 +9,34 @@ from __future__ import annotations
 from typing import Any, Generic, TypeVar
 
 from jflow.errors import InvalidArgumentError
-from jflow.resources.accumulator_spec import AccumulatorSpec
+from jflow.resources.accumulator.spec import AccumulatorSpec
+from jflow.resources.accumulator.sums import DenseSum, GradientSum, Slices, SparseSum
 from jflow.resources.component import Array
-from jflow.resources.line import LinedAttempt, LinedResource
-from jflow.resources.total import DenseTotal, Slices, SparseTotal, Total
+from jflow.resources.wait_queue import QueuedAttempt, QueuedResource
 
 _UPDATES, _TAKES = range(2)
 
-Kind = TypeVar("Kind", bound=Total)
+Sum = TypeVar("Sum", bound=GradientSum)
 
 
-class GradientAccumulator(LinedResource, Generic[Kind]):
+class GradientAccumulator(QueuedResource, Generic[Sum]):
     """What dense and sparse accumulators have in common.
 
-    Updates never wait; those who take stand in line.
+    Updates never wait; takes wait in one queue.
 
     Attributes:
-      total: the gradients of this step.
+      gradient_sum: the gradients of this step.
       global_step: gradients of smaller steps are dropped; taking adds one to it.
-      n_dropped: how many gradients were dropped, ever.
+      n_dropped: how many gradients have been dropped in total.
     """
 
     def __init__(
-        self, spec: AccumulatorSpec, name: str, total: Kind, kind: type[LinedAttempt[Any]]
+        self, spec: AccumulatorSpec, name: str, gradient_sum: Sum, apply: type[QueuedAttempt[Any]]
     ) -> None:
-        super().__init__(kind, TakeGradient, SetGlobalStep)
+        super().__init__(apply, TakeGradient, SetGlobalStep, n_wait_queues=2)
         self.spec = spec
         self.name = name
-        self.total = total
+        self.gradient_sum = gradient_sum
         self.global_step = 0
         self.n_dropped = 0
 
@@ -45,11 +45,11 @@ class GradientAccumulator(LinedResource, Generic[Kind]):
 
     @property
     def n_accumulated(self) -> int:
-        """How many gradients wait to be taken."""
-        return self.total.n_gradients
+        """How many gradients can be taken."""
+        return self.gradient_sum.n_gradients
 
     def is_stale(self, local_step: int) -> bool:
-        """Whether a gradient of this step comes too late; it is then counted as dropped."""
+        """Whether a gradient of this step is late; it is then counted as dropped."""
         is_stale = local_step < self.global_step
         self.n_dropped += is_stale
         return is_stale
@@ -57,13 +57,13 @@ class GradientAccumulator(LinedResource, Generic[Kind]):
     def take(self) -> tuple[Array, ...]:
         """The reduction of all gradients, at least one; the next step begins."""
         self.global_step += 1
-        return self.total.take()
+        return self.gradient_sum.take()
 
     def clear(self) -> None:
-        self.total.clear()
+        self.gradient_sum.clear()
 
 
-class Accumulator(GradientAccumulator[DenseTotal]):
+class Accumulator(GradientAccumulator[DenseSum]):
     """Accumulates gradients that are arrays of one shape.
 
     Args:
@@ -72,10 +72,10 @@ class Accumulator(GradientAccumulator[DenseTotal]):
     """
 
     def __init__(self, spec: AccumulatorSpec, name: str) -> None:
-        super().__init__(spec, name, DenseTotal(spec, name), ApplyGradient)
+        super().__init__(spec, name, DenseSum(spec, name), ApplyGradient)
 
 
-class SparseAccumulator(GradientAccumulator[SparseTotal]):
+class SparseAccumulator(GradientAccumulator[SparseSum]):
     """Accumulates gradients that are slices of a tensor.
 
     Args:
@@ -84,10 +84,10 @@ class SparseAccumulator(GradientAccumulator[SparseTotal]):
     """
 
     def __init__(self, spec: AccumulatorSpec, name: str) -> None:
-        super().__init__(spec, name, SparseTotal(spec, name), ApplySparse)
+        super().__init__(spec, name, SparseSum(spec, name), ApplySparse)
 
 
-class ApplyGradient(LinedAttempt[Accumulator]):
+class ApplyGradient(QueuedAttempt[Accumulator]):
     """Adds a gradient, which is copied, or drops it if it is stale.
 
     Args:
@@ -96,7 +96,7 @@ class ApplyGradient(LinedAttempt[Accumulator]):
     """
 
     __slots__ = ("_gradient", "_local_step")
-    line = _UPDATES
+    wait_queue = _UPDATES
 
     def __init__(self, gradient: Array, local_step: int) -> None:
         super().__init__()
@@ -105,13 +105,13 @@ class ApplyGradient(LinedAttempt[Accumulator]):
 
     def advance(self, state: Accumulator) -> bool:
         if not state.is_stale(self._local_step):
-            state.total.check(self._gradient)
-            state.total.add(self._gradient)
+            state.gradient_sum.check(self._gradient)
+            state.gradient_sum.add(self._gradient)
         self.succeed()
         return True
 
 
-class ApplySparse(LinedAttempt[SparseAccumulator]):
+class ApplySparse(QueuedAttempt[SparseAccumulator]):
     """Adds a sparse gradient, which is copied, or drops it if it is stale.
 
     Slices of one gradient that have the same index are added up and count as one.
@@ -124,7 +124,7 @@ class ApplySparse(LinedAttempt[SparseAccumulator]):
     """
 
     __slots__ = ("_gradient", "_local_step")
-    line = _UPDATES
+    wait_queue = _UPDATES
 
     def __init__(
         self, indices: Array, values: Array, dense_shape: Array | None, local_step: int
@@ -135,23 +135,23 @@ class ApplySparse(LinedAttempt[SparseAccumulator]):
 
     def advance(self, state: SparseAccumulator) -> bool:
         if not state.is_stale(self._local_step):
-            state.total.check(self._gradient)
-            state.total.add(self._gradient)
+            state.gradient_sum.check(self._gradient)
+            state.gradient_sum.add(self._gradient)
         self.succeed()
         return True
 
 
-class TakeGradient(LinedAttempt[GradientAccumulator[Any]]):
+class TakeGradient(QueuedAttempt[GradientAccumulator[Any]]):
     """Takes the mean or sum of all gradients, once there are enough.
 
     Its values are the gradient; of a sparse accumulator its indices, slices and dense shape.
 
     Args:
-      count: how many are enough.
+      count: how many gradients are enough.
     """
 
     __slots__ = ("_count",)
-    line = _TAKES
+    wait_queue = _TAKES
     can_be_undone = False
 
     def __init__(self, count: int) -> None:
@@ -171,7 +171,7 @@ class TakeGradient(LinedAttempt[GradientAccumulator[Any]]):
         return self.is_settled
 
 
-class SetGlobalStep(LinedAttempt[GradientAccumulator[Any]]):
+class SetGlobalStep(QueuedAttempt[GradientAccumulator[Any]]):
     """Sets the step, gradients before which are dropped; it may be smaller than it was.
 
     Args:
@@ -179,7 +179,7 @@ class SetGlobalStep(LinedAttempt[GradientAccumulator[Any]]):
     """
 
     __slots__ = ("_step",)
-    line = _UPDATES
+    wait_queue = _UPDATES
 
     def __init__(self, step: int) -> None:
         super().__init__()

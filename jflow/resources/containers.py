@@ -12,10 +12,10 @@ from jflow.cluster import Device, Task
 from jflow.errors import FailedPreconditionError, InvalidArgumentError
 from jflow.plan import VARYING, VariableKey, VariableSpec
 from jflow.records import Roots
-from jflow.resources.access import Access, AccessQueue
 from jflow.resources.attempt import Attempt
-from jflow.resources.holder import Holder, Holders
-from jflow.resources.variable import Buffer, Variable, Write
+from jflow.resources.cell import Holder
+from jflow.resources.manager import Holders
+from jflow.resources.variable import Access, AccessQueue, Buffer, Variable, Write
 
 
 class VariablePlace(NamedTuple):

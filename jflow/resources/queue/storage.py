@@ -1,4 +1,4 @@
-"""In which order a queue's elements come out again: one class for each order."""
+"""The orders in which the elements of a queue come out again, one class for each."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from contextlib import suppress
 import numpy as np
 
 from jflow.resources.component import Array
-from jflow.resources.table import Block, Table
+from jflow.resources.queue.table import Block, Table
 
 
-class Elements(ABC):
+class Storage(ABC):
     """The elements of a queue in the order of its kind.
 
-    What raises a MemoryError changes nothing.
+    A method that raises a MemoryError has changed nothing.
 
     Args:
       table: where they are stored.
@@ -43,38 +43,38 @@ class Elements(ABC):
 
     @abstractmethod
     def take_many(self, count: int) -> Block:
-        """Removes the next elements; there must be so many, and one at least."""
+        """Removes the next elements; there must be `count` of them, at least 1."""
 
     @abstractmethod
     def put_back(self, block: Block) -> None:
-        """Adds elements that were taken, in that order, as if they had not been."""
+        """Adds elements that were taken, in that order, as if they had not been taken."""
 
     @abstractmethod
-    def _places(self) -> Array:
-        """Where the elements are."""
+    def _indices(self) -> Array:
+        """The rows of the table in which the elements are."""
 
     @abstractmethod
     def _renumber(self) -> None:
-        """Takes note that the elements have moved to places 0, 1, ... in the order of `_places`."""
+        """Is called when the elements have moved to rows 0, 1, ... in the order of `_indices`."""
 
     def _grow(self, count: int) -> None:
-        """Makes places for more elements."""
+        """Makes room for more elements."""
         if not self._table.suits(self.size + count):
             self._resize(self.size + count)
 
     def _shrink(self) -> None:
-        """Gives memory back that is not used any more."""
+        """Frees memory that is no longer used."""
         if not self._table.suits(self.size):
             with suppress(MemoryError):
                 self._resize(self.size)
 
     def _resize(self, n: int) -> None:
-        self._table.resize(n, self._places())
+        self._table.resize(n, self._indices())
         self._renumber()
 
 
-class Line(Elements):
-    """First in, first out: a ring of places."""
+class FifoStorage(Storage):
+    """First in, first out: a ring buffer."""
 
     def __init__(self, table: Table) -> None:
         super().__init__(table)
@@ -82,7 +82,7 @@ class Line(Elements):
 
     def put(self, element: Sequence[Array]) -> None:
         self._grow(1)
-        self._table.put((self._first + self.size) % self._table.n_places, element)
+        self._table.put((self._first + self.size) % self._table.n_rows, element)
         self.size += 1
 
     def take(self) -> tuple[Array, ...]:
@@ -104,36 +104,38 @@ class Line(Elements):
     def put_back(self, block: Block) -> None:
         count = len(block[0])
         self._grow(count)
-        self._first = (self._first - count) % self._table.n_places
+        self._first = (self._first - count) % self._table.n_rows
         self._table.put_many(self._ring(self._first, count), block)
         self.size += count
 
     def _drop(self, count: int) -> None:
-        self._first = (self._first + count) % self._table.n_places
+        self._first = (self._first + count) % self._table.n_rows
         self.size -= count
         self._shrink()
 
     def _ring(self, first: int, count: int) -> Array:
-        return np.arange(first, first + count) % self._table.n_places
+        return np.arange(first, first + count) % self._table.n_rows
 
-    def _places(self) -> Array:
+    def _indices(self) -> Array:
         return self._ring(self._first, self.size) if self.size else np.arange(0)
 
     def _renumber(self) -> None:
         self._first = 0
 
 
-class Pool(Elements):
-    """In the order of chance: the first places are taken, and the last ones fill the holes.
+class ShuffleStorage(Storage):
+    """In random order.
+
+    The elements are in the first rows. The last ones move to the rows of those that leave.
 
     Args:
       table: where they are stored.
-      chance: decides which come out.
+      rng: decides which elements come out.
     """
 
-    def __init__(self, table: Table, chance: np.random.Generator) -> None:
+    def __init__(self, table: Table, rng: np.random.Generator) -> None:
         super().__init__(table)
-        self._chance = chance
+        self._rng = rng
 
     def put(self, element: Sequence[Array]) -> None:
         self._grow(1)
@@ -141,11 +143,11 @@ class Pool(Elements):
         self.size += 1
 
     def take(self) -> tuple[Array, ...]:
-        place = int(self._chance.random() * self.size)
-        element = self._table.take(place)
+        index = int(self._rng.random() * self.size)
+        element = self._table.take(index)
         self.size -= 1
-        if place < self.size:
-            self._table.move(self.size, place)
+        if index < self.size:
+            self._table.move(self.size, index)
         self._shrink()
         return element
 
@@ -156,34 +158,34 @@ class Pool(Elements):
         self.size += count
 
     def take_many(self, count: int) -> Block:
-        places = self._chance.choice(self.size, count, replace=False)
-        block = self._table.take_many(places)
+        indices = self._rng.choice(self.size, count, replace=False)
+        block = self._table.take_many(indices)
         self.size -= count
-        is_last = places >= self.size
+        is_last = indices >= self.size
         stays = np.ones(count, bool)
-        stays[places[is_last] - self.size] = False
-        self._table.move_many(self.size + stays.nonzero()[0], places[~is_last])
+        stays[indices[is_last] - self.size] = False
+        self._table.move_many(self.size + stays.nonzero()[0], indices[~is_last])
         self._shrink()
         return block
 
     def put_back(self, block: Block) -> None:
         self.put_many(block)
 
-    def _places(self) -> Array:
+    def _indices(self) -> Array:
         return np.arange(self.size)
 
     def _renumber(self) -> None:
-        """They have not moved."""
+        """No state depends on rows."""
 
 
-class Heap(Elements):
-    """By priority, their first component, the smallest first; equal ones as they came."""
+class PriorityStorage(Storage):
+    """By priority, their first component, smallest first; equal ones in the order they came in."""
 
     def __init__(self, table: Table) -> None:
         super().__init__(table)
-        self._heap: list[tuple[int, int, int]] = []  # priority, number, place
-        self._front = self._back = 0  # those put back are numbered downwards
-        self._holes: list[int] = []  # free places below others that are not
+        self._heap: list[tuple[int, int, int]] = []  # priority, number, row
+        self._front = self._back = 0  # numbers of elements that are put back descend
+        self._holes: list[int] = []  # free rows among used ones
 
     def put(self, element: Sequence[Array]) -> None:
         self._grow(1)
@@ -202,15 +204,15 @@ class Heap(Elements):
 
     def take_many(self, count: int) -> Block:
         left = [heapq.heappop(self._heap) for _ in range(count)]
-        places = [place for _, _, place in left]
+        indices = [index for _, _, index in left]
         try:
-            block = self._table.take_many(np.array(places))
+            block = self._table.take_many(np.array(indices))
         except MemoryError:
             self._heap = left + self._heap
             heapq.heapify(self._heap)
             raise
         self.size -= count
-        self._holes += places
+        self._holes += indices
         self._shrink()
         return block
 
@@ -221,22 +223,22 @@ class Heap(Elements):
 
     def _put_many(self, block: Block, first: int) -> None:
         self._grow(len(block[0]))
-        places = [self._enter(priority, first + i) for i, priority in enumerate(block[0].tolist())]
-        self._table.put_many(np.array(places), block)
+        indices = [self._enter(priority, first + i) for i, priority in enumerate(block[0].tolist())]
+        self._table.put_many(np.array(indices), block)
 
     def _enter(self, priority: int, number: int) -> int:
-        place = self._holes.pop() if self._holes else self.size
-        heapq.heappush(self._heap, (priority, number, place))
+        index = self._holes.pop() if self._holes else self.size
+        heapq.heappush(self._heap, (priority, number, index))
         self.size += 1
-        return place
+        return index
 
     def _leave(self) -> None:
         self._holes.append(heapq.heappop(self._heap)[2])
         self.size -= 1
 
-    def _places(self) -> Array:
-        return np.array([place for _, _, place in self._heap], np.intp)
+    def _indices(self) -> Array:
+        return np.array([index for _, _, index in self._heap], np.intp)
 
     def _renumber(self) -> None:
-        self._heap = [(prio, n, place) for place, (prio, n, _) in enumerate(self._heap)]
+        self._heap = [(prio, n, index) for index, (prio, n, _) in enumerate(self._heap)]
         self._holes = []

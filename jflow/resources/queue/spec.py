@@ -1,4 +1,4 @@
-"""What a queue is made as, and what a graph expects of one that exists."""
+"""What a queue is made as."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from jflow.errors import InvalidArgumentError
 from jflow.resources.attributes import Attributes
 from jflow.resources.component import Component, shape_text, shapes_text
+from jflow.resources.spec import Spec
 
 FIFO = "FIFOQueue"
 SHUFFLE = "RandomShuffleQueue"
@@ -28,7 +29,7 @@ _KEYS = (
 
 
 @dataclass(frozen=True)
-class QueueSpec:
+class QueueSpec(Spec):
     """A queue's kind, bounds and types.
 
     Attributes:
@@ -44,6 +45,8 @@ class QueueSpec:
     Raises:
       InvalidArgumentError: if there can be no such queue.
     """
+
+    what = "queue"
 
     kind: str
     capacity: int
@@ -71,27 +74,11 @@ class QueueSpec:
             return True
         return all(component.is_static for component in self.components)
 
-    def check_same(self, found: QueueSpec, name: str) -> None:
-        """Refuses an existing queue that is not what this graph expects.
-
-        A graph that gives no seed joins a queue of any.
-
-        Args:
-          found: what the queue was made as.
-          name: its name, for the message.
-
-        Raises:
-          InvalidArgumentError: saying the first thing they differ in.
-        """
-        for (what, wanted), (_, present) in zip(self._facts(), found._facts(), strict=True):
-            if wanted != present and not (what == "seed" and wanted is None):
-                raise InvalidArgumentError(
-                    f"Shared queue {name!r} has another {what}. Expected {wanted}, found "
-                    f"{present}; use another name or container, or reset the container"
-                )
+    def accepts(self, fact: str, wanted: Any, found: Any) -> bool:
+        # A graph that gives no seed joins a queue of any.
+        return bool(wanted == found) or (fact == "seed" and wanted is None)
 
     def to_attributes(self) -> dict[str, Any]:
-        """This as a record of plain values."""
         return {
             "kind": self.kind,
             "capacity": self.capacity,
@@ -104,7 +91,6 @@ class QueueSpec:
 
     @classmethod
     def from_attributes(cls, record: object) -> QueueSpec:
-        """What `to_attributes` described. Raises InvalidArgumentError if it did not."""
         found = Attributes(record, "queue", _KEYS)
         return cls(
             kind=found.text("kind"),
@@ -116,8 +102,7 @@ class QueueSpec:
             seed=found.optional_integer("seed"),
         )
 
-    def _facts(self) -> Iterator[tuple[str, Any]]:
-        """What two queues may differ in, as messages say it."""
+    def facts(self) -> Iterator[tuple[str, Any]]:
         yield "kind", self.kind
         yield "capacity", max(self.capacity, -1)
         yield "capacity in bytes", self.capacity_bytes

@@ -1,4 +1,4 @@
-"""Elements in tables that grow and shrink, against lists."""
+"""Storage in tables that grow and shrink, against lists."""
 
 from __future__ import annotations
 
@@ -11,17 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jflow.errors import ResourceExhaustedError
-from jflow.resources import (
-    Component,
-    Dequeue,
-    DequeueMany,
-    Enqueue,
-    EnqueueMany,
-    Queue,
-    QueueSpec,
-)
-from jflow.resources.elements import Elements, Heap, Line, Pool
-from jflow.resources.table import Table
+from jflow.resources import Component
+from jflow.resources.queue import Dequeue, DequeueMany, Enqueue, EnqueueMany, Queue, QueueSpec
+from jflow.resources.queue.storage import FifoStorage, PriorityStorage, ShuffleStorage, Storage
+from jflow.resources.queue.table import Table
 
 COMPONENTS = (
     Component("int64", ()),
@@ -51,20 +44,20 @@ def numbers_of(batches: tuple[np.ndarray[Any, Any], ...]) -> list[int]:
     return numbers
 
 
-def make(kind: type[Elements], capacity: int) -> tuple[Elements, Table]:
+def make(kind: type[Storage], capacity: int) -> tuple[Storage, Table]:
     table = Table(COMPONENTS, capacity, None, kept_bytes=1)
-    if kind is Pool:
-        return Pool(table, np.random.default_rng(0)), table
+    if kind is ShuffleStorage:
+        return ShuffleStorage(table, np.random.default_rng(0)), table
     return kind(table), table
 
 
-@pytest.mark.parametrize("kind", [Line, Pool, Heap])
+@pytest.mark.parametrize("kind", [FifoStorage, ShuffleStorage, PriorityStorage])
 @given(
     capacity=st.sampled_from([-1, 0, 1, 7, 20]),
     moves=st.lists(st.tuples(st.sampled_from("pPtTb"), st.integers(1, 40)), max_size=40),
 )
 def test_elements_keep_their_order_while_the_table_changes_its_size(
-    kind: type[Elements], capacity: int, moves: list[tuple[str, int]]
+    kind: type[Storage], capacity: int, moves: list[tuple[str, int]]
 ) -> None:
     elements, table = make(kind, capacity)
     inside: list[int] = []
@@ -83,7 +76,7 @@ def test_elements_keep_their_order_while_the_table_changes_its_size(
             count = 1 if move == "t" else min(wanted, len(inside))
             block = table.row(elements.take()) if move == "t" else elements.take_many(count)
             numbers = numbers_of(table.batches([block]))
-            if kind is Pool:
+            if kind is ShuffleStorage:
                 assert len({*numbers}) == count
                 assert {*numbers} <= {*inside}
             else:
@@ -93,7 +86,7 @@ def test_elements_keep_their_order_while_the_table_changes_its_size(
             else:
                 inside = [number for number in inside if number not in numbers]
         assert elements.size == len(inside)
-        assert elements.size <= table.n_places <= 4 * elements.size + 4
+        assert elements.size <= table.n_rows <= 4 * elements.size + 4
     if inside:
         assert sorted(numbers_of(table.batches([elements.take_many(len(inside))]))) == inside
 

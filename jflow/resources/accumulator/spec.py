@@ -1,4 +1,4 @@
-"""What an accumulator is made as, and what a graph expects of one that exists."""
+"""What an accumulator is made as."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 from jflow.errors import InvalidArgumentError
 from jflow.resources.attributes import Attributes
 from jflow.resources.component import Component, Shape, shape_text
+from jflow.resources.spec import Spec
 
 MEAN = "MEAN"
 SUM = "SUM"
@@ -21,7 +22,7 @@ _WIDE = (np.dtype(np.uint64), np.dtype(np.int64), np.dtype(np.float32))
 
 
 @dataclass(frozen=True)
-class AccumulatorSpec:
+class AccumulatorSpec(Spec):
     """An accumulator's type, and what it makes of its gradients.
 
     Attributes:
@@ -33,6 +34,8 @@ class AccumulatorSpec:
     Raises:
       InvalidArgumentError: if there can be no such accumulator.
     """
+
+    what = "accumulator"
 
     dtype: str
     shape: Shape
@@ -65,30 +68,12 @@ class AccumulatorSpec:
         return Component(self.dtype, self.shape and (None, *self.shape[1:]))
 
     @cached_property
-    def total_dtype(self) -> np.dtype[Any]:
-        """What gradients are added up in: sums of small types would lose too much, or overflow."""
+    def sum_dtype(self) -> np.dtype[Any]:
+        """The dtype of sums: a small one would lose too much precision, or overflow."""
         own = self.gradient.numpy_dtype
         return next((wide for wide in _WIDE if np.can_cast(own, wide)), own)
 
-    def check_same(self, found: AccumulatorSpec, name: str) -> None:
-        """Refuses an existing accumulator that is not what this graph expects.
-
-        Args:
-          found: what the accumulator was made as.
-          name: its name, for the message.
-
-        Raises:
-          InvalidArgumentError: saying the first thing they differ in.
-        """
-        for (what, wanted), (_, present) in zip(self._facts(), found._facts(), strict=True):
-            if wanted != present:
-                raise InvalidArgumentError(
-                    f"Shared accumulator {name!r} has another {what}. Expected {wanted}, found "
-                    f"{present}; use another name or container, or reset the container"
-                )
-
     def to_attributes(self) -> dict[str, Any]:
-        """This as a record of plain values."""
         return {
             "dtype": self.dtype,
             "shape": None if self.shape is None else [*self.shape],
@@ -98,7 +83,6 @@ class AccumulatorSpec:
 
     @classmethod
     def from_attributes(cls, record: object) -> AccumulatorSpec:
-        """What `to_attributes` described. Raises InvalidArgumentError if it did not."""
         keys = ("dtype", "shape", "reduction", "is_sparse")
         found = Attributes(record, "accumulator", keys)
         return cls(
@@ -108,8 +92,7 @@ class AccumulatorSpec:
             is_sparse=found.flag("is_sparse"),
         )
 
-    def _facts(self) -> Iterator[tuple[str, str]]:
-        """What two accumulators may differ in, as messages say it."""
+    def facts(self) -> Iterator[tuple[str, Any]]:
         yield "kind", self.kind
         yield "dtype", self.dtype
         yield "shape", shape_text(self.shape)
