@@ -1,4 +1,4 @@
-"""A resource behind a lock, which wakes those that wait for it."""
+"""The cell of a resource: its lock, and the wakeup of what waits for its attempts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,12 @@ T = TypeVar("T")
 
 
 class Holder:
-    """A resource and its lock, which may guard more than this. Any thread may call.
+    """A resource behind a lock; thread-safe.
+
+    Args:
+      resource: the resource.
+      definition: what it was made as.
+      lock: a lock that guards more than this resource; one of its own if None.
 
     Attributes:
       definitions: those that the resource is known to satisfy.
@@ -29,47 +34,47 @@ class Holder:
         self.definitions = {definition}
 
     def submit(self, attempt: Attempt, then: Callable[[Attempt], None]) -> bool:
-        """Takes an attempt in; says whether it settled at once.
+        """Begins an attempt; returns whether it has completed.
 
-        If not, `then` is called with it when it settles, by whoever brings that about.
+        If not, `then` is called with it when it completes, on the thread that brings that about.
         """
         attempt.then = then
         with self._lock:
-            settled = self._resource.submit(attempt)
-            at_once = attempt.is_settled
-        self._tell(settled, attempt)
-        return at_once
+            completed = self._resource.submit(attempt)
+            is_complete = attempt.is_settled
+        self._notify(completed, attempt)
+        return is_complete
 
     def withdraw(self, attempt: Attempt, error: OpError) -> None:
-        """Gives an attempt up, unless it has settled; its `then` is not called any more."""
+        """Cancels an attempt, unless it has completed; its `then` is not called."""
         with self._lock:
-            settled = self._resource.withdraw(attempt, error)
-        self._tell(settled, attempt)
+            completed = self._resource.withdraw(attempt, error)
+        self._notify(completed, attempt)
 
     def restore(self, attempt: Attempt) -> None:
-        """Takes back what an attempt brought that nobody came to have."""
+        """Takes the values of a completed attempt back that nothing has read."""
         with self._lock:
-            settled = self._resource.restore(attempt)
-        self._tell(settled, attempt)
+            completed = self._resource.restore(attempt)
+        self._notify(completed, attempt)
 
     def abandon(self, error: OpError) -> None:
-        """Fails all that wait, and all that comes later."""
+        """Fails all waiting and later attempts."""
         with self._lock:
-            settled = self._resource.abandon(error)
-        self._tell(settled, None)
+            completed = self._resource.abandon(error)
+        self._notify(completed, None)
 
-    def look(self, at: Callable[[Any], T]) -> T:
-        """What a function makes of the resource, which nobody changes meanwhile."""
+    def look(self, read: Callable[[Any], T]) -> T:
+        """The result of a function that reads the resource under its lock."""
         with self._lock:
-            return at(self._resource)
+            return read(self._resource)
 
     def reason(self, attempt: Attempt) -> str:
-        """What an attempt waits for, as the end of a sentence; "" if there is nothing to say."""
+        """What an attempt waits for, as the end of a sentence; "" if that is not known."""
         with self._lock:
             return self._resource.reason(attempt)
 
     @staticmethod
-    def _tell(settled: Iterable[Attempt], but: Attempt | None) -> None:
-        for attempt in settled:
+    def _notify(completed: Iterable[Attempt], but: Attempt | None) -> None:
+        for attempt in completed:
             if attempt is not but and attempt.then is not None:
                 attempt.then(attempt)

@@ -22,13 +22,13 @@ Kernel = Callable[..., KernelRun]
 """Takes the cells of its resources and its arrays as two sequences, and attributes by name.
 
 A kernel is a generator function: the generator yields what it waits for and is resumed when that
-has settled, so a thread and an event loop run the same one. If it is closed instead, it leaves
+has completed, so a thread and an event loop run the same one. If it is closed instead, it leaves
 nothing behind.
 """
 
 
 def settled(holder: Holder, attempt: Attempt) -> Generator[Wanted, None, tuple[Any, ...]]:
-    """Waits for an attempt; gives what it brought.
+    """Waits for an attempt; returns its values.
 
     Raises:
       OpError: what it failed with.
@@ -36,7 +36,7 @@ def settled(holder: Holder, attempt: Attempt) -> Generator[Wanted, None, tuple[A
     try:
         yield holder, attempt
     except GeneratorExit:
-        # It may have settled already, and its values are lost otherwise.
+        # It may have completed already, and its values would be lost.
         holder.restore(attempt)
         raise
     return attempt.result()

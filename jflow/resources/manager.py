@@ -13,63 +13,64 @@ from jflow.resources.cell import Holder
 from jflow.resources.kinds import check_same, make
 
 _Key = tuple[Device, str, str]
-_Room = tuple[str, str]
+_Scope = tuple[str, str]
 _CLOSED = "the session was closed"
 
 
 class Holders:
-    """The resources of one task, or of one local session, made when they are first used.
+    """The resources of one task, or of one local session; thread-safe.
 
-    They live in containers, and those that are not shared in a place of their session.
+    A resource is made when it is first used. It belongs to a container and, if it is not shared, to
+    a session.
 
     Args:
-      task: whose they are; errors name it.
-      roots: where they may read files.
+      task: the task, for messages.
+      roots: the directories that resources may read.
     """
 
     def __init__(self, task: Task, roots: Roots) -> None:
         self._task = task
         self._roots = roots
         self._lock = threading.Lock()
-        self._rooms: dict[_Room, dict[_Key, Holder]] = {}
-        self._is_over = False
+        self._scopes: dict[_Scope, dict[_Key, Holder]] = {}
+        self._is_closed = False
 
     def get(self, device: Device, spec: ResourceSpec) -> Holder:
-        """The resource.
+        """The cell of a resource.
 
         Raises:
-          InvalidArgumentError: if it exists with another definition, or this one is none.
-          CancelledError: if there will be no resources any more.
+          InvalidArgumentError: if it exists with another definition, or this one is malformed.
+          CancelledError: if the manager is closed.
         """
-        room = (spec.owner, "" if spec.container == self._task.job else spec.container)
+        scope = (spec.owner, "" if spec.container == self._task.job else spec.container)
         key = (device, spec.kind, spec.name)
-        holder = self._rooms.get(room, {}).get(key)
+        holder = self._scopes.get(scope, {}).get(key)
         if holder is None:
             with self._lock:
-                holder = self._rooms.get(room, {}).get(key)
+                holder = self._scopes.get(scope, {}).get(key)
                 if holder is None:
-                    if self._is_over:
+                    if self._is_closed:
                         raise self._gone(spec.kind, spec.name, _CLOSED)
                     holder = Holder(make(spec, self._roots), spec.definition)
-                    self._rooms.setdefault(room, {})[key] = holder
+                    self._scopes.setdefault(scope, {})[key] = holder
         if spec.definition not in holder.definitions:
             holder.look(lambda resource: check_same(resource, spec))
             holder.definitions.add(spec.definition)
         return holder
 
     def clear(self, containers: Iterable[str]) -> None:
-        """Frees everything in containers; who waits there gets a CancelledError."""
+        """Frees everything in containers; waiting attempts fail with a CancelledError."""
         names = {"" if name == self._task.job else name for name in containers}
-        self._free(lambda room: room[1] in names, "its container was reset")
+        self._free(lambda scope: scope[1] in names, "its container was reset")
 
     def end(self, owner: str) -> None:
-        """Frees what belonged to a session."""
-        self._free(lambda room: room[0] == owner, "its session has ended")
+        """Frees what belongs to a session."""
+        self._free(lambda scope: scope[0] == owner, "its session has ended")
 
     def clear_all(self) -> None:
-        """Frees everything, and makes nothing any more: nobody would ever come to use it."""
+        """Frees everything and closes the manager."""
         with self._lock:
-            self._is_over = True
+            self._is_closed = True
         self._free(lambda _: True, _CLOSED)
 
     def names(self) -> dict[str, list[tuple[str, str]]]:
@@ -77,13 +78,13 @@ class Holders:
         with self._lock:
             return {
                 container: sorted((kind, name) for _, kind, name in holders)
-                for (owner, container), holders in self._rooms.items()
+                for (owner, container), holders in self._scopes.items()
                 if not owner
             }
 
-    def _free(self, is_freed: Callable[[_Room], bool], why: str) -> None:
+    def _free(self, is_freed: Callable[[_Scope], bool], why: str) -> None:
         with self._lock:
-            freed = [self._rooms.pop(room) for room in [*self._rooms] if is_freed(room)]
+            freed = [self._scopes.pop(scope) for scope in [*self._scopes] if is_freed(scope)]
         for holders in freed:
             for (_, kind, name), holder in holders.items():
                 holder.abandon(self._gone(kind, name, why))

@@ -27,12 +27,12 @@ class QueuedAttempt(Attempt, ABC, Generic[State]):
     def start(self, state: State) -> None:
         """Is called once, before it enters the wait queue: refuses what can never succeed.
 
-        An attempt that need not enter the queue settles here.
+        An attempt that need not enter the queue completes here.
         """
 
     @abstractmethod
     def advance(self, state: State) -> bool:
-        """Does what can be done now, and settles if that is all; whether it changed anything."""
+        """Does what can be done now, and completes if that is all; whether it changed anything."""
 
     def rollback(self, state: State) -> None:
         """Gives back what it took: it fails, or its values were not read. Is idempotent."""
@@ -88,16 +88,16 @@ class QueuedResource(Resource):
                 del queue[attempt]
                 attempt.rollback(self)
         attempt.fail(error)
-        settled: list[Attempt] = [attempt]
-        self._advance_all(settled)
-        return settled
+        completed: list[Attempt] = [attempt]
+        self._advance_all(completed)
+        return completed
 
     def restore(self, attempt: Attempt) -> list[Attempt]:
-        settled: list[Attempt] = []
+        completed: list[Attempt] = []
         if isinstance(attempt, self._attempts) and attempt.error is None and self._end is None:
             attempt.rollback(self)
-            self._advance_all(settled)
-        return settled
+            self._advance_all(completed)
+        return completed
 
     def abandon(self, error: OpError) -> list[Attempt]:
         if self._end is not None:
@@ -117,25 +117,25 @@ class QueuedResource(Resource):
             attempt.start(self)
         except OpError as error:
             attempt.fail(error)
-        settled: list[Attempt] = []
+        completed: list[Attempt] = []
         if attempt.is_settled:
-            settled.append(attempt)
+            completed.append(attempt)
         else:
             self._wait_queues[attempt.wait_queue][attempt] = None
-        self._advance_all(settled)
-        return settled
+        self._advance_all(completed)
+        return completed
 
-    def _advance_all(self, settled: list[Attempt]) -> None:
-        """Lets the heads act until none of them can; appends the attempts that settle."""
+    def _advance_all(self, completed: list[Attempt]) -> None:
+        """Lets the heads act until none of them can; appends the attempts that complete."""
         has_changed = True
         while has_changed:
             has_changed = False
             for queue in self._wait_queues:
-                if queue and self._advance(queue, settled):
+                if queue and self._advance(queue, completed):
                     has_changed = True
 
-    def _advance(self, queue: WaitQueue, settled: list[Attempt]) -> bool:
-        """Lets the head act, and the next one if it settles; whether anything changed."""
+    def _advance(self, queue: WaitQueue, completed: list[Attempt]) -> bool:
+        """Lets the head act, and the next one if it completes; whether anything changed."""
         has_changed = False
         while queue:
             head = next(iter(queue))
@@ -147,6 +147,6 @@ class QueuedResource(Resource):
             if not head.is_settled:
                 break
             del queue[head]
-            settled.append(head)
+            completed.append(head)
             has_changed = True
         return has_changed

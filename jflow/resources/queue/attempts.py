@@ -27,7 +27,7 @@ class Enqueue(QueueAttempt):
     """Adds a copy of an element.
 
     Args:
-      components: its arrays, which must not change before the attempt has settled.
+      components: its arrays, which must not change before the attempt has completed.
     """
 
     __slots__ = ("_element", "_n_bytes")
@@ -185,7 +185,7 @@ class DequeueMany(QueueAttempt):
         if n_new:
             self._taken.append(state.take_many(n_new))
             self._n_taken += n_new
-        # With fewer than `count` it settles only when a round has brought nothing more.
+        # With fewer than `count` it completes only when a round has brought nothing more.
         if self._n_taken == self._count or (not n_new and self._has_enough(state)):
             self._finish(state)
         return n_new > 0

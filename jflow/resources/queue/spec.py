@@ -40,7 +40,7 @@ class QueueSpec(Spec):
         priority, an int64 scalar.
       names: names of the components, or none.
       min_after_dequeue: how many elements stay in an open shuffle queue.
-      seed: what the shuffle queue's order depends on, None if on chance.
+      seed: what the shuffle queue's order depends on, None for a random one.
 
     Raises:
       InvalidArgumentError: if there can be no such queue.

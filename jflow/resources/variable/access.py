@@ -1,9 +1,9 @@
 """Critical sections of steps on variables: which steps may use which of them, in what order.
 
-A step asks for all the variables of a program at once. Requests for variables in common are
-granted in the order in which they came, so steps on several variables cannot deadlock, and none
-starves. Writes are exclusive from the grant until `end`. Reads hold nothing: what a step reads is
-taken when it is granted (`Access.take`), and no writer is active at that moment.
+A step requests all the variables of a program at once. Requests for variables in common are granted
+in the order in which they came, so steps on several variables cannot deadlock, and none starves.
+Writes are exclusive from the grant until `end`. Reads are not held: a step reads the variables at
+the moment of the grant (`Access.take`), when no writer is active.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ class Access(Attempt, ABC):
 
     @abstractmethod
     def take(self) -> None:
-        """Reads the variables; called once, when it is granted. What it raises it fails with."""
+        """Reads the variables; called once, at the grant. An OpError that it raises fails it."""
 
     @abstractmethod
     def put(self) -> None:
-        """Sets the variables that it writes, if it came to that; called once, when it ends."""
+        """Sets the variables that it writes, if it has values for them; called once, at the end."""
 
     @abstractmethod
     def undo(self) -> None:
-        """Gives back what it took: it was granted, and nothing came to use it."""
+        """Gives back what it took: it was granted and is not used."""
 
     @abstractmethod
     def reason(self, ahead: Access, writer: Access) -> str:
@@ -51,7 +51,7 @@ class Access(Attempt, ABC):
 
         Args:
           ahead: what it waits for, for a variable in common.
-          writer: what that waits for in the end; the same one if it does not wait.
+          writer: the granted access at the end of that chain; the same one if it does not wait.
         """
 
     def all_keys(self) -> Iterator[Hashable]:
@@ -61,7 +61,7 @@ class Access(Attempt, ABC):
 
 
 class AccessQueue(Resource):
-    """Grants accesses to variables. `submit` settles an access by granting it."""
+    """Grants accesses to variables: a granted access is complete."""
 
     def __init__(self) -> None:
         self._writers: dict[Hashable, Access] = {}
@@ -78,14 +78,14 @@ class AccessQueue(Resource):
         return []
 
     def try_grant(self, access: Access) -> bool:
-        """Grants an access, or makes it fail, unless it has to wait; it does not wait then."""
+        """Grants an access, or fails it; returns False, and does not enqueue it, if it has to wait."""
         if (self._writers or self._queues) and self.blocker(access) is not None:
             return False
         self._grant(access)
         return True
 
     def end(self, access: Access) -> list[Attempt]:
-        """Ends a granted access. Returns the accesses that this settled, in order."""
+        """Ends a granted access. Returns the accesses that this completed, in order."""
         for key in access.writes:
             if self._writers.get(key) is access:
                 del self._writers[key]
@@ -113,10 +113,10 @@ class AccessQueue(Resource):
         return [*waiting]
 
     def free(self, is_freed: Callable[[Hashable], bool]) -> list[Attempt]:
-        """Takes variables away from the accesses that write them; these need not end first.
+        """Takes variables away from the accesses that write them, without waiting for their end.
 
         Returns:
-          All accesses that this settled, in order.
+          All accesses that this completed, in order.
         """
         freed = [key for key in self._writers if is_freed(key)]
         for key in freed:
@@ -127,7 +127,7 @@ class AccessQueue(Resource):
     def reason(self, attempt: Attempt) -> str:
         assert isinstance(attempt, Access)
         ahead = writer = None if attempt.is_settled else self.blocker(attempt)
-        # This ends: what blocks an access is granted, or came before it.
+        # This terminates: what blocks an access is granted, or came before it.
         while writer is not None and (before := self._waits_for(writer)) is not None:
             writer = before
         return "" if ahead is None or writer is None else attempt.reason(ahead, writer)
@@ -136,7 +136,7 @@ class AccessQueue(Resource):
         return None if access.is_settled else self.blocker(access)
 
     def blocker(self, access: Access) -> Access | None:
-        """An access that has to end, or to be granted, before this one is granted; None if none."""
+        """An access that has to end, or to be granted, before this one; None if there is none."""
         for key in access.all_keys():
             writer = self._writers.get(key)
             if writer is not None:
@@ -167,8 +167,8 @@ class AccessQueue(Resource):
                     del self._queues[key]
 
     def _go_on(self, changed: Iterable[Hashable]) -> list[Attempt]:
-        """Grants what can be granted after variables became free, or queues at them shorter."""
-        settled: list[Attempt] = []
+        """Grants what can be granted after variables became free or their queues shorter."""
+        completed: list[Attempt] = []
         keys = [*changed]
         while keys:
             key = keys.pop()
@@ -176,9 +176,9 @@ class AccessQueue(Resource):
                 if self.blocker(access) is None:
                     self._leave(access)
                     self._grant(access)
-                    settled.append(access)
+                    completed.append(access)
                     # It has left the queues of all its variables, and holds some only.
                     keys.extend(access.all_keys())
                 elif key in access.writes:
                     break  # all that come after it wait for it
-        return settled
+        return completed
