@@ -49,7 +49,7 @@ class Attempt:
     def result(self) -> tuple[Any, ...]:
         """The values of a completed attempt. Raises its error if it failed."""
         if self.error is not None:
-            # Several attempts may have failed with one error, and each adds its own operation to it.
+            # Several attempts may fail with one error, and each adds its own operation to it.
             raise type(self.error)(self.error.message, op=self.error.op, task=self.error.task)
         return self.values
 

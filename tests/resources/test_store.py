@@ -96,7 +96,7 @@ def test_a_freed_variable_may_come_back_with_another_type():
     assert _value(store, _spec(dtype="int32", shape=())) == 7
 
 
-def test_clearing_does_not_take_a_leased_value_from_who_holds_it():
+def test_clearing_does_not_change_a_leased_value():
     store = _store(_spec())
     lease = store.get(CPU, _spec()).lease()
     store.clear([""])

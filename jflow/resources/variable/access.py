@@ -78,7 +78,7 @@ class AccessQueue(Resource):
         return []
 
     def try_grant(self, access: Access) -> bool:
-        """Grants an access, or fails it; returns False, and does not enqueue it, if it has to wait."""
+        """Grants an access, or fails it; returns False if it has to wait, without enqueueing it."""
         if (self._writers or self._queues) and self.blocker(access) is not None:
             return False
         self._grant(access)
