@@ -1,4 +1,4 @@
-"""The containers of one task, or of one local session."""
+"""The containers of one task, or of one local session: variables and other resources."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from jflow.resources.variable import Access, AccessQueue, Buffer, Variable, Writ
 
 
 class VariablePlace(NamedTuple):
-    """What identifies a variable of a task; the default container is ""."""
+    """Identifies a variable of a task; the default container is ""."""
 
     container: str
     device: str
@@ -27,7 +27,7 @@ class VariablePlace(NamedTuple):
 
     @classmethod
     def of(cls, device: Device, key: VariableKey) -> VariablePlace:
-        """Where a plan for a device finds a variable."""
+        """The variable that a plan for a device names."""
         container = "" if key.container == device.task.job else key.container
         return cls(container, str(device), key.name)
 
@@ -36,18 +36,18 @@ class VariablePlace(NamedTuple):
 
 
 class Store:
-    """Variables by container, device and name.
+    """Variables and other resources by container, device and name.
 
-    The default container is "", which is also called by the name of the task's job.
+    The default container is ""; the name of the task's job is a synonym.
 
     Args:
-      task: the task whose state this is; errors name it.
-      roots: where its readers may read files; nowhere if None.
+      task: the task, for messages.
+      roots: the directories that readers may read; none if None.
 
     Attributes:
       lock: guards the variables and the accesses to them; never held while a program runs.
-      accesses: where accesses to variables wait.
-      resources: queues and what else there is besides variables.
+      accesses: the cell for accesses to variables.
+      resources: queues and all other resources that are not variables.
     """
 
     def __init__(self, task: Task, roots: Roots | None = None) -> None:
@@ -58,31 +58,13 @@ class Store:
         self.accesses = Holder(self._queue, "", self.lock)
         self.resources = Holders(task, roots or Roots(()))
 
-    def get(self, device: Device, spec: VariableSpec) -> Variable:
+    def get_at(self, place: VariablePlace, spec: VariableSpec) -> Variable:
         """The variable, which must be initialized.
 
         Raises:
           FailedPreconditionError: if it is not.
           InvalidArgumentError: if it has another dtype or shape.
         """
-        return self.get_at(VariablePlace.of(device, spec.key), spec)
-
-    def find(self, device: Device, spec: VariableSpec) -> Variable | None:
-        """The variable, None if it is not initialized. Raises InvalidArgumentError as `get`."""
-        return self.find_at(VariablePlace.of(device, spec.key), spec)
-
-    def set(self, device: Device, spec: VariableSpec, array: jax.Array) -> Variable:
-        """Sets the variable's value and so initializes it."""
-        place = VariablePlace.of(device, spec.key)
-        variable = self._variables.get(place)
-        if variable is None:
-            variable = self._variables[place] = Variable(spec, Buffer(array))
-        else:
-            variable.set(array)
-        return variable
-
-    def get_at(self, place: VariablePlace, spec: VariableSpec) -> Variable:
-        """As `get`."""
         variable = self.find_at(place, spec)
         if variable is None:
             raise FailedPreconditionError(
@@ -96,7 +78,7 @@ class Store:
     def get_all(
         self, numbers: Iterable[int], places: Sequence[VariablePlace], specs: Sequence[VariableSpec]
     ) -> dict[int, Variable]:
-        """The variables of these numbers by number, each as by `get`; `lock` must be held."""
+        """The variables of these numbers by number, as `get_at`; `lock` must be held."""
         found = {}
         for i in numbers:
             variable = self._variables.get(places[i])
@@ -106,19 +88,19 @@ class Store:
         return found
 
     def find_at(self, place: VariablePlace, spec: VariableSpec) -> Variable | None:
-        """As `find`."""
+        """The variable, None if it is not initialized. Raises InvalidArgumentError as `get_at`."""
         variable = self._variables.get(place)
         if variable is not None:
             self._check(variable, spec, place)
         return variable
 
     def peek(self, device: Device, key: VariableKey) -> jax.Array | None:
-        """A variable's buffer as it is now; without the lock, so an update may take it away."""
+        """The present array of a variable, read without the lock: an update may donate it."""
         variable = self._variables.get(VariablePlace.of(device, key))
         return None if variable is None else variable.buffer.array
 
     def begin(self, access: Access) -> bool:
-        """Grants an access to variables if it need not wait. It may have failed, too."""
+        """Grants an access to variables, or fails it; returns False if it has to wait."""
         with self.lock:
             return self._queue.try_grant(access)
 
@@ -133,8 +115,8 @@ class Store:
         """Sets a variable that a granted access writes; `lock` must be held.
 
         Returns:
-          The variable. One that was freed meanwhile does not come back: the value is set to a
-          variable that only the caller knows.
+          The variable. One that was freed meanwhile is not made again: the value is set to a
+          variable that only the caller has.
         """
         if access.lost and place in access.lost:
             return Variable(spec, Buffer(array, write))
@@ -149,9 +131,9 @@ class Store:
         """Ends a granted access: what it writes is set."""
         with self.lock:
             access.put()
-            settled = self._queue.end(access)
-        if settled:
-            _tell(settled)
+            completed = self._queue.end(access)
+        if completed:
+            _notify(completed)
 
     def clear(self, containers: Iterable[str]) -> None:
         """Frees everything in the named containers; unknown names are no error."""
@@ -174,7 +156,7 @@ class Store:
         return {container: sorted(found) for container, found in names.items()}
 
     def _free(self, containers: Collection[str] | None) -> None:
-        """Frees variables, of all containers if None; what writes them now may go on."""
+        """Frees variables, of all containers if None; programs that write them are not stopped."""
 
         def is_freed(place: Hashable) -> bool:
             assert isinstance(place, VariablePlace)
@@ -183,8 +165,8 @@ class Store:
         with self.lock:
             for place in [*filter(is_freed, self._variables)]:
                 del self._variables[place]
-            settled = self._queue.free(is_freed)
-        _tell(settled)
+            completed = self._queue.free(is_freed)
+        _notify(completed)
 
     def _check(self, variable: Variable, spec: VariableSpec, place: VariablePlace) -> None:
         found = variable.spec
@@ -205,7 +187,7 @@ def _sizes(spec: VariableSpec) -> tuple[int | None, ...]:
     return tuple(None if size == VARYING else size for size in spec.shape)
 
 
-def _tell(settled: Iterable[Attempt]) -> None:
-    for attempt in settled:
+def _notify(completed: Iterable[Attempt]) -> None:
+    for attempt in completed:
         if attempt.then is not None:
             attempt.then(attempt)

@@ -5,7 +5,8 @@ import pytest
 from jflow import errors
 from jflow.cluster import Device, Task
 from jflow.plan import VariableKey, VariableSpec
-from jflow.resources import Store
+from jflow.resources import Store, VariablePlace
+from tests.variables import get_variable, set_variable
 
 TASK = Task("ps", 1)
 CPU, GPU = Device(TASK, "CPU", 0), Device(TASK, "GPU", 0)
@@ -19,24 +20,24 @@ def _store(*specs):
     """A store in which the variable number i has the value i."""
     store = Store(TASK)
     for i, spec in enumerate(specs):
-        store.set(CPU, spec, jnp.full(spec.shape, i, spec.dtype))
+        set_variable(store, CPU, spec, jnp.full(spec.shape, i, spec.dtype))
     return store
 
 
 def _value(store, spec, device=CPU):
-    return store.get(device, spec).buffer.array.tolist()
+    return get_variable(store, device, spec).buffer.array.tolist()
 
 
 def test_setting_a_variable_initializes_it():
     store = _store(_spec())
     assert _value(store, _spec()) == [0, 0]
-    assert store.get(CPU, _spec()) is store.set(CPU, _spec(), jnp.ones(2))
+    assert get_variable(store, CPU, _spec()) is set_variable(store, CPU, _spec(), jnp.ones(2))
     assert _value(store, _spec()) == [1, 1]
 
 
 def test_a_variable_that_is_not_there_is_an_error_that_says_which_and_where():
     with pytest.raises(errors.FailedPreconditionError) as raised:
-        _store().get(CPU, _spec("w", "problem"))
+        get_variable(_store(), CPU, _spec("w", "problem"))
     message = str(raised.value)
     for part in ("uninitialized", "'w'", "'problem'", str(CPU), "global_variables_initializer"):
         assert part in message
@@ -48,8 +49,8 @@ def test_containers_names_and_devices_keep_variables_apart():
     store = _store(*specs)
     assert [_value(store, spec)[0] for spec in specs] == [0, 1, 2, 3]
     with pytest.raises(errors.FailedPreconditionError, match="GPU:0"):
-        store.get(GPU, specs[0])
-    store.set(GPU, specs[0], jnp.ones(2) * 9)
+        get_variable(store, GPU, specs[0])
+    set_variable(store, GPU, specs[0], jnp.ones(2) * 9)
     assert (_value(store, specs[0]), _value(store, specs[0], GPU)) == ([0, 0], [9, 9])
 
 
@@ -66,16 +67,17 @@ def test_the_default_container_is_also_called_by_the_name_of_the_job():
 @pytest.mark.parametrize("other", [{"dtype": "int32"}, {"shape": (3,)}, {"shape": ()}])
 def test_a_variable_of_another_type_is_refused_and_stays_as_it_was(other):
     store = _store(_spec())
-    for look in (store.get, store.find):
+    place = VariablePlace.of(CPU, _spec().key)
+    for read in (store.get_at, store.find_at):
         with pytest.raises(errors.InvalidArgumentError, match="expects") as raised:
-            look(CPU, _spec(**other))
+            read(place, _spec(**other))
         assert raised.value.op == "x"
         assert raised.value.task == "/job:ps/task:1"
     assert _value(store, _spec()) == [0, 0]
 
 
 def test_what_is_not_there_may_have_any_type():
-    _store().find(CPU, _spec())
+    assert _store().find_at(VariablePlace.of(CPU, _spec().key), _spec()) is None
 
 
 def test_clearing_frees_the_named_containers_only():
@@ -85,20 +87,20 @@ def test_clearing_frees_the_named_containers_only():
     assert set(store.names()) == {"", "b"}
     for spec in (specs[1], specs[3]):
         with pytest.raises(errors.FailedPreconditionError):
-            store.get(CPU, spec)
+            get_variable(store, CPU, spec)
     assert _value(store, specs[2]) == [2, 2]
 
 
 def test_a_freed_variable_may_come_back_with_another_type():
     store = _store(_spec())
     store.clear([""])
-    store.set(CPU, _spec(dtype="int32", shape=()), jnp.int32(7))
+    set_variable(store, CPU, _spec(dtype="int32", shape=()), jnp.int32(7))
     assert _value(store, _spec(dtype="int32", shape=())) == 7
 
 
 def test_clearing_does_not_change_a_leased_value():
     store = _store(_spec())
-    lease = store.get(CPU, _spec()).lease()
+    lease = get_variable(store, CPU, _spec()).lease()
     store.clear([""])
     np.testing.assert_array_equal(lease.buffer.array, [0, 0])
 

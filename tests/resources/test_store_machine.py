@@ -12,7 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from jflow.cluster import Device, Task
 from jflow.errors import FailedPreconditionError, InvalidArgumentError
 from jflow.plan import VariableKey, VariableSpec
-from jflow.resources import Store
+from jflow.resources import Store, VariablePlace
+from tests.variables import get_variable, set_variable
 
 TASK = Task("ps", 0)
 SIZES = st.sampled_from([2, 3])
@@ -49,32 +50,34 @@ class StoreMachine(RuleBasedStateMachine):
 
     def _array(self, place):
         value, size = self.model[_key(place)]
-        return self.store.get(place[0], _spec(place, size)).buffer.array, value, size
+        return get_variable(self.store, place[0], _spec(place, size)).buffer.array, value, size
 
     @rule(place=PLACES, size=SIZES, value=st.integers(0, 9))
     def initialize(self, place, size, value):
         known = self.model.get(_key(place))
         if known is not None and known[1] != size:
             return  # the worker checks before it sets
-        self.store.set(place[0], _spec(place, size), jnp.full(size, value, jnp.float32))
+        set_variable(self.store, place[0], _spec(place, size), jnp.full(size, value, jnp.float32))
         self.model[_key(place)] = value, size
 
     @rule(place=PLACES, size=SIZES)
     def look(self, place, size):
         known = self.model.get(_key(place))
         spec = _spec(place, size)
+        found = VariablePlace.of(place[0], spec.key)
         if known is None:
             with pytest.raises(FailedPreconditionError) as raised:
-                self.store.get(place[0], spec)
+                self.store.get_at(found, spec)
             assert raised.value.op == place[2]
-            self.store.find(place[0], spec)
+            assert self.store.find_at(found, spec) is None
         elif known[1] != size:
-            for method in (self.store.get, self.store.find):
+            for method in (self.store.get_at, self.store.find_at):
                 with pytest.raises(InvalidArgumentError, match="expects"):
-                    method(place[0], spec)
+                    method(found, spec)
         else:
-            self.store.find(place[0], spec)
-            assert self.store.get(place[0], spec).buffer.array.tolist() == [known[0]] * size
+            variable = self.store.get_at(found, spec)
+            assert self.store.find_at(found, spec) is variable
+            assert variable.buffer.array.tolist() == [known[0]] * size
 
     @precondition(lambda self: self.model)
     @rule(data=st.data())
@@ -82,10 +85,10 @@ class StoreMachine(RuleBasedStateMachine):
         place = data.draw(st.sampled_from(sorted(self.model)))
         array, value, size = self._array(place)
         before = array.unsafe_buffer_pointer()
-        variable = self.store.get(place[0], _spec(place, size))
+        variable = get_variable(self.store, place[0], _spec(place, size))
         is_leased = any(lease.buffer is variable.buffer for lease, _ in self.leases)
         new = _add_one(variable.donate())
-        self.store.set(place[0], _spec(place, size), new)
+        set_variable(self.store, place[0], _spec(place, size), new)
         self.model[place] = value + 1, size
         assert (new.unsafe_buffer_pointer() == before) is not is_leased
         assert array.is_deleted() is not is_leased
@@ -95,7 +98,7 @@ class StoreMachine(RuleBasedStateMachine):
     def begin_lease(self, data):
         place = data.draw(st.sampled_from(sorted(self.model)))
         array, *_ = self._array(place)
-        variable = self.store.get(place[0], _spec(place, array.size))
+        variable = get_variable(self.store, place[0], _spec(place, array.size))
         self.leases.append((variable.lease(), array.tolist()))
 
     @precondition(lambda self: self.leases)

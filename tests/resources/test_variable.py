@@ -47,7 +47,7 @@ def test_releasing_a_lease_again_does_not_end_another_one():
 def test_a_lease_is_on_a_value_not_on_what_replaces_it():
     variable = _variable()
     lease = variable.lease()
-    variable.set(jax.numpy.ones(3))
+    variable.buffer = Buffer(jax.numpy.ones(3))
     assert variable.donate() is variable.buffer.array
     np.testing.assert_array_equal(lease.buffer.array, np.zeros(3))
     lease.release()

@@ -18,6 +18,7 @@ from jflow.resources import Store
 from jflow.worker.devices import Devices
 from jflow.worker.part import Surroundings, run_part
 from jflow.worker.rendezvous import Rendezvous
+from tests.variables import get_variable, set_variable
 
 TASK = Task("ps", 0)
 CPU = Device(TASK, "CPU", 0)
@@ -50,11 +51,11 @@ def test_a_value_stays_as_it_is_until_the_program_of_a_cancelled_step_has_ended(
         ),
     )
     store = Store(TASK)
-    store.set(CPU, X, jnp.ones(3))
+    set_variable(store, CPU, X, jnp.ones(3))
     bound = bind(plan, HERE, lambda _: program, {}.__getitem__)
 
     def leases() -> int:
-        return len(store.get(CPU, X).buffer.leases)
+        return len(get_variable(store, CPU, X).buffer.leases)
 
     async def main() -> None:
         with ThreadPoolExecutor(1) as threads:

@@ -34,6 +34,7 @@ from jflow.resources.queue import Dequeue, Enqueue, QueueSpec
 from jflow.resources.reader import Reader
 from jflow.wire import Registered
 from jflow.worker import Worker, all_of
+from tests.variables import get_variable, set_variable
 
 A, B = Task("a", 0), Task("b", 0)
 A0, A1 = Device(A, "CPU", 0), Device(A, "CPU", 1)
@@ -138,7 +139,7 @@ def _plan(device, *steps, n_slots=4, variables=(X,)):
 
 def _set_up(worker, device=A0, number=1.0):
     with jax.default_device(worker._devices[device]):
-        worker.store.set(device, X, jnp.full(3, number, np.float32))
+        set_variable(worker.store, device, X, jnp.full(3, number, np.float32))
 
 
 UPDATE = (double, 1, (0,))
@@ -150,7 +151,7 @@ def _update(device=A0):
 
 
 def _value(worker, device=A0):
-    return worker.store.get(device, X).buffer.array
+    return get_variable(worker.store, device, X).buffer.array
 
 
 async def _until(condition):

@@ -1,10 +1,10 @@
-"""The value of a variable on its device, updated in place whenever nothing else looks at it.
+"""The value of a variable on its device, updated in place unless it is leased.
 
-An update gives XLA the variable's buffer to write the result into. Whatever needs the value beyond
-the moment in which it was read (a program that runs, a transfer, a fetch, a later segment) holds a
-lease on the buffer. While there is a lease an update works on a copy, so the holder keeps seeing
-what it read; in the usual case there is none, and the address of the buffer stays the same for the
-variable's whole life.
+An update donates the variable's buffer to XLA, which writes the result into it. Whatever needs the
+value longer than the moment in which it was read (a running program, a transfer, a fetch, a later
+segment) holds a lease on the buffer. While there is a lease, an update works on a copy, and the
+leased value does not change; usually there is none, and the address of the buffer stays the same
+for the lifetime of the variable.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class Buffer:
 
     Attributes:
       array: the value; the device may still be computing it.
-      write: what wrote it, until it is known that the device has computed it.
-      leases: those that still need it as it is.
+      write: what wrote it, None once it is known that the device has computed it.
+      leases: the leases on it.
     """
 
     array: jax.Array
@@ -44,7 +44,7 @@ class Buffer:
 
 @dataclass(eq=False, slots=True)
 class Lease:
-    """The right to see a buffer unchanged until it is released."""
+    """Keeps a buffer unchanged until it is released."""
 
     buffer: Buffer
     _until: jax.Array | None = None
@@ -56,11 +56,11 @@ class Lease:
         return lease
 
     def release(self) -> None:
-        """Gives the right back; any thread may do so, at any time and more than once."""
+        """Ends the lease; idempotent and thread-safe."""
         self.buffer.leases.discard(self)
 
     def release_after(self, result: jax.Array) -> None:
-        """Gives the right back once the device has computed a result of what reads the buffer."""
+        """Ends the lease once the device has computed a result of what reads the buffer."""
         if is_computed(result):
             self.release()
         else:
@@ -68,26 +68,26 @@ class Lease:
 
     @property
     def is_over(self) -> bool:
-        """Whether it has been given back by now."""
+        """Whether the result that it lasts for has been computed."""
         return self._until is not None and is_computed(self._until)
 
 
 @dataclass(eq=False, slots=True)
 class Variable:
-    """A variable that has been initialized; its store's lock guards every use."""
+    """An initialized variable; the lock of its container guards every use."""
 
     spec: VariableSpec
     buffer: Buffer
 
     def lease(self) -> Lease:
-        """Keeps the present value as it is until the lease is released."""
+        """A new lease on the present value."""
         lease = Lease(self.buffer)
         self.buffer.leases.add(lease)
         return lease
 
     @property
     def is_leased(self) -> bool:
-        """Whether something still needs the present value as it is."""
+        """Whether there is a lease on the present value."""
         leases = self.buffer.leases
         if not leases:
             return False
@@ -96,13 +96,9 @@ class Variable:
         return bool(leases)
 
     def donate(self) -> jax.Array:
-        """The present value as an array that its user may destroy; a new one must be set."""
+        """The present value as an array that a program may destroy; a new one must be set."""
         array = self.buffer.array
         return jnp.copy(array) if self.buffer.leases and self.is_leased else array
-
-    def set(self, array: jax.Array, write: Write | None = None) -> None:
-        """Replaces the value."""
-        self.buffer = Buffer(array, write)
 
 
 def is_computed(array: jax.Array) -> bool:
