@@ -46,8 +46,8 @@ class AccumulatorMachine(RuleBasedStateMachine):
             mean[index] = sum(given) / (len(given) if self.reduction == "MEAN" else 1)
         return mean
 
-    def check(self, settled, *first):
-        """The attempts that settled are `first`, then the takes that have enough, in order."""
+    def check(self, completed, *first):
+        """The attempts that completed are `first`, then the takes that have enough, in order."""
         expected = [*first]
         gone = []
         while self.waiting and len(self.gradients) >= self.waiting[0][1]:
@@ -56,7 +56,7 @@ class AccumulatorMachine(RuleBasedStateMachine):
             gone.append((attempt, self.expected_gradient()))
             self.gradients = []
             self.step += 1
-        assert settled == expected
+        assert completed == expected
         for attempt, gradient in gone:
             if self.is_sparse:
                 indices, slices, shape = attempt.result()
@@ -67,16 +67,16 @@ class AccumulatorMachine(RuleBasedStateMachine):
                 assert attempt.result()[0].tolist() == [gradient[i] for i in range(6)]
 
     def apply(self, attempt, gradient, step):
-        settled = self.acc.submit(attempt)
+        completed = self.acc.submit(attempt)
         if self.end is not None:
-            assert (settled, attempt.error) == ([attempt], self.end)
+            assert (completed, attempt.error) == ([attempt], self.end)
             return
         assert attempt.result() == ()
         if step < self.step:
             self.n_dropped += 1
         else:
             self.gradients.append(gradient)
-        self.check(settled, attempt)
+        self.check(completed, attempt)
 
     @precondition(lambda self: not self.is_sparse)
     @rule(gradient=st.lists(NUMBERS, min_size=6, max_size=6), step=STEPS)
@@ -98,20 +98,20 @@ class AccumulatorMachine(RuleBasedStateMachine):
     @rule(count=st.integers(1, 4))
     def take(self, count):
         attempt = TakeGradient(count)
-        settled = self.acc.submit(attempt)
+        completed = self.acc.submit(attempt)
         if self.end is not None:
-            assert (settled, attempt.error) == ([attempt], self.end)
+            assert (completed, attempt.error) == ([attempt], self.end)
         else:
             self.waiting.append((attempt, count))
-            self.check(settled)
+            self.check(completed)
 
     @rule(step=STEPS)
     def set_step(self, step):
         attempt = SetGlobalStep(step)
-        settled = self.acc.submit(attempt)
+        completed = self.acc.submit(attempt)
         if self.end is None:
             self.step = step
-            self.check(settled, attempt)
+            self.check(completed, attempt)
 
     @precondition(lambda self: self.waiting)
     @rule(data=st.data())
@@ -124,7 +124,7 @@ class AccumulatorMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.waiting and len(self.waiting) > 2)
     @rule()
-    def abandon(self):
+    def free_all(self):
         self.end = AbortedError("reset")
         assert self.acc.abandon(self.end) == [attempt for attempt, _ in self.waiting]
         assert all(attempt.error is self.end for attempt, _ in self.waiting)

@@ -98,8 +98,8 @@ def test_a_queue_takes_the_memory_of_its_elements_and_gives_it_back(kind: str) -
     batch = np.zeros((100, 1000), np.float32)
     tracemalloc.start()
     try:
-        settled = [queue.submit(EnqueueMany((batch,))) for _ in range(51)]
-        assert settled[-1] == []
+        completed = [queue.submit(EnqueueMany((batch,))) for _ in range(51)]
+        assert completed[-1] == []
         assert queue.size_bytes == 20 * MB
         assert tracemalloc.get_traced_memory()[0] < 22 * MB
         for _ in range(50):
