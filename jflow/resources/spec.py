@@ -27,9 +27,9 @@ class Spec(ABC):
     def from_attributes(cls, record: object) -> Self:
         """What `to_attributes` described. Raises InvalidArgumentError if it did not."""
 
-    @abstractmethod
     def facts(self) -> Iterator[tuple[str, Any]]:
-        """What two resources of this kind may differ in, as messages say it."""
+        """What two resources of this kind may differ in, as messages say it; nothing by default."""
+        yield from ()
 
     def accepts(self, fact: str, wanted: Any, found: Any) -> bool:
         """Whether a resource with another value of a fact is one that a graph can use."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +22,3 @@ class PositionSpec(Spec):
     def from_attributes(cls, record: object) -> PositionSpec:
         Attributes(record, "iterator state", ())
         return cls()
-
-    def facts(self) -> Iterator[tuple[str, Any]]:
-        yield from ()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from jflow.errors import InvalidArgumentError
 from jflow.resources.attributes import Attributes
 from jflow.resources.spec import Spec
 
@@ -32,6 +32,10 @@ class ReaderSpec(Spec):
         found = Attributes(record, "reader", ("kind", "options"))
         return cls(found.text("kind"), found.mapping("options"))
 
-    def facts(self) -> Iterator[tuple[str, Any]]:
-        yield "kind", self.kind
-        yield "set of options", self.options
+    def check_same(self, found: ReaderSpec, name: str) -> None:
+        if self != found:
+            raise InvalidArgumentError(
+                f"Shared reader {name!r} is another one. Expected {self.kind} with {self.options}, "
+                f"found {found.kind} with {found.options}; use another name or container, or "
+                "reset the container"
+            )
