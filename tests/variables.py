@@ -1,6 +1,6 @@
 """Variables in containers, read and set as programs do."""
 
-from jflow.resources import Access, VariablePlace
+from jflow.resources import Access, VariableId
 
 
 class _Setting(Access):
@@ -10,12 +10,12 @@ class _Setting(Access):
         self.variable = None
 
     def take(self):
-        self.store.find_at(self.place, self.spec)
+        self.store.find(self.place, self.spec)
 
     def put(self):
-        self.variable = self.store.set_at(self, self.place, self.spec, self.array, None)
+        self.variable = self.store.set(self, self.place, self.spec, self.array, None)
 
-    def undo(self):
+    def rollback(self):
         pass
 
     def reason(self, ahead, writer):
@@ -24,7 +24,7 @@ class _Setting(Access):
 
 def set_variable(store, device, spec, array):
     """Sets a variable, which nothing else may be writing, and so initializes it."""
-    setting = _Setting(store, VariablePlace.of(device, spec.key), spec, array)
+    setting = _Setting(store, VariableId.of(device, spec.key), spec, array)
     assert store.begin(setting)
     setting.result()
     store.end(setting)
@@ -33,4 +33,4 @@ def set_variable(store, device, spec, array):
 
 def get_variable(store, device, spec):
     """A variable, which must be initialized."""
-    return store.get_at(VariablePlace.of(device, spec.key), spec)
+    return store.get(VariableId.of(device, spec.key), spec)

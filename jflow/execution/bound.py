@@ -16,10 +16,11 @@ import numpy as np
 
 from jflow.errors import InvalidArgumentError
 from jflow.execution.callback import BoundCallback, bound_callback, called_here
-from jflow.execution.functions import HostFunction, host_function, host_operation
+from jflow.execution.functions import HostFunction, host_function, host_kernel
 from jflow.graph.callbacks import Callback
 from jflow.plan import CALLBACK, Call, Plan, Program, ResourceSpec, Run, Step, VariableSpec
-from jflow.resources import Kernel, VariablePlace
+from jflow.resources import Kernel, VariableId
+from jflow.resources.kinds import kind_of
 from jflow.xla.compile import Executable, is_bounded
 
 _PACES: weakref.WeakKeyDictionary[Executable, Pace] = weakref.WeakKeyDictionary()
@@ -47,7 +48,7 @@ class BoundRun:
     constants: tuple[jax.Array, ...]
     pace: Pace
     specs: tuple[VariableSpec, ...] = ()
-    places: tuple[VariablePlace, ...] = ()
+    places: tuple[VariableId, ...] = ()
     may_be_quick: bool = True
 
     # Decided once, so that a step does nothing but its work. Numbers are those of the plan.
@@ -73,12 +74,12 @@ class BoundRun:
         return tuple(i for i in self.step.writes if i not in self.used)
 
     @cached_property
-    def written(self) -> tuple[VariablePlace, ...]:
+    def written(self) -> tuple[VariableId, ...]:
         """Where the variables are that it writes."""
         return tuple(dict.fromkeys(self.places[i] for i in self.step.writes))
 
     @cached_property
-    def only_read(self) -> tuple[VariablePlace, ...]:
+    def only_read(self) -> tuple[VariableId, ...]:
         """Where the variables are that it only reads."""
         places = dict.fromkeys(self.places[i] for i in self.used)
         return tuple(place for place in places if place not in self.written)
@@ -108,7 +109,7 @@ class BoundOperation:
     @property
     def reads_files(self) -> bool:
         """Whether it may keep whoever goes on with it waiting for a disk."""
-        return self.resources[0].kind == "reader"
+        return kind_of(self.resources[0]).reads_files
 
 
 BoundStep = Step | BoundRun | BoundCall | BoundOperation | BoundCallback
@@ -166,7 +167,7 @@ def bind(
     """
 
     slots: list[Any] = [None] * plan.n_slots
-    places = tuple(VariablePlace.of(plan.device, spec.key) for spec in plan.variables)
+    places = tuple(VariableId.of(plan.device, spec.key) for spec in plan.variables)
     checks_nans = plan.checks_nans
 
     def bound(step: Step) -> Iterator[BoundStep]:
@@ -231,7 +232,7 @@ def _bound_call(
     if function is not None:
         _check_arguments(step, function, (*step.inputs, *constants), attributes)
         return BoundCall(step, function, constants, attributes, Pace())
-    operation = host_operation(step.function)
+    operation = host_kernel(step.function)
     _check_arguments(step, operation, (), attributes)
     resources = tuple(plan.resources[number] for number in step.resources)
     kind = step.function.partition(".")[0]

@@ -14,8 +14,8 @@ from jflow.execution.bound import BoundCall, BoundOperation, BoundPlan, BoundRun
 from jflow.execution.loan import lent
 from jflow.execution.variables import DEVICES, QUEUED_S, Computed, VariableAccess
 from jflow.plan import Call, Slot
-from jflow.resources import Lease, Store
-from jflow.resources.kernel import Wanted, settled
+from jflow.resources import Containers, Lease
+from jflow.resources.kernel import Wanted, wait_for
 from jflow.values import is_host
 
 COPIED_BYTES = 4096
@@ -32,7 +32,7 @@ class Frame:
         they are computed, in seconds.
     """
 
-    def __init__(self, bound: BoundPlan, store: Store, queued_s: float = QUEUED_S) -> None:
+    def __init__(self, bound: BoundPlan, store: Containers, queued_s: float = QUEUED_S) -> None:
         self._plan = bound.plan
         self._queued_s = queued_s
         self._reads: list[tuple[Lease, jax.Array]] = []
@@ -168,18 +168,18 @@ class Frame:
         """As `begin`; yields what it has to wait for."""
         while True:
             access = VariableAccess(bound, self._store, self._queued_s)
-            yield from settled(self._store.accesses, access)
+            yield from wait_for(self._store.accesses, access)
             if access.writes and access.late:
                 access.give_up()
-                yield from settled(DEVICES, Computed(*access.late[-1]))
+                yield from wait_for(DEVICES, Computed(*access.late[-1]))
                 continue
             # What is only read is kept meanwhile: steps that update it all the time would always be
             # ahead of one that asks again.
             try:
                 for late in access.late:
-                    yield from settled(DEVICES, Computed(*late))
+                    yield from wait_for(DEVICES, Computed(*late))
             except BaseException:
-                access.undo()
+                access.rollback()
                 raise
             return access
 

@@ -87,7 +87,7 @@ def host_function(name: str) -> HostFunction | None:
     return _FUNCTIONS.get(name)
 
 
-def host_operation(name: str) -> Kernel:
+def host_kernel(name: str) -> Kernel:
     """The kernel of that name.
 
     Raises:

@@ -19,7 +19,7 @@ from jflow.execution.frame import Frame
 from jflow.execution.strands import Strand, Woken, run_strands
 from jflow.execution.variables import QUEUED_S
 from jflow.plan import Feed, Fetch, Recv, Send, Slot
-from jflow.resources import Store
+from jflow.resources import Containers
 from jflow.resources.kernel import Wanted
 from jflow.values import Array
 from jflow.xla.compile import Executable
@@ -73,7 +73,7 @@ class InlineStep:
       store: the state.
     """
 
-    def __init__(self, plans: Sequence[BoundPlan], n_fetches: int, store: Store) -> None:
+    def __init__(self, plans: Sequence[BoundPlan], n_fetches: int, store: Containers) -> None:
         self._plans = plans
         self._n_fetches = n_fetches
         self._store = store

@@ -19,32 +19,32 @@ class Attempt:
     It completes once, with values or with an error.
 
     Attributes:
-      can_be_undone: whether its effect can be rolled back after it has succeeded.
+      can_roll_back: whether its effect can be rolled back after it has succeeded.
       values: its results, once it has succeeded.
       error: why it failed, None if it did not.
-      is_settled: whether it has completed.
+      is_complete: whether it has completed.
       then: called with the attempt by the cell of the resource when it has completed and the lock
         is free again; the resource never calls it.
     """
 
-    __slots__ = ("error", "is_settled", "then", "values")
-    can_be_undone: ClassVar[bool] = True
+    __slots__ = ("error", "is_complete", "then", "values")
+    can_roll_back: ClassVar[bool] = True
 
     def __init__(self) -> None:
         self.values: tuple[Any, ...] = ()
         self.error: OpError | None = None
-        self.is_settled = False
+        self.is_complete = False
         self.then: Callable[[Attempt], None] | None = None
 
     def succeed(self, values: tuple[Any, ...] = ()) -> None:
         """Completes the attempt with values."""
         self.values = values
-        self.is_settled = True
+        self.is_complete = True
 
     def fail(self, error: OpError) -> None:
         """Completes the attempt with an error."""
         self.error = error
-        self.is_settled = True
+        self.is_complete = True
 
     def result(self) -> tuple[Any, ...]:
         """The values of a completed attempt. Raises its error if it failed."""
@@ -67,7 +67,7 @@ class Resource(ABC):
         """
 
     @abstractmethod
-    def withdraw(self, attempt: Attempt, error: OpError) -> list[Attempt]:
+    def cancel(self, attempt: Attempt, error: OpError) -> list[Attempt]:
         """Cancels an attempt: it fails with `error`, and what it had taken goes back.
 
         Returns:
@@ -75,7 +75,7 @@ class Resource(ABC):
           given one had completed already.
         """
 
-    def restore(self, attempt: Attempt) -> list[Attempt]:
+    def unread(self, attempt: Attempt) -> list[Attempt]:
         """Takes the values of a completed attempt back, because nothing has read them.
 
         Returns:
@@ -88,7 +88,7 @@ class Resource(ABC):
         return ""
 
     @abstractmethod
-    def abandon(self, error: OpError) -> list[Attempt]:
+    def close(self, error: OpError) -> list[Attempt]:
         """Empties the resource for good: waiting and later attempts fail with `error`.
 
         Returns:

@@ -12,7 +12,7 @@ from jflow.resources.attempt import Attempt, Resource
 T = TypeVar("T")
 
 
-class Holder:
+class Cell:
     """A resource behind a lock; thread-safe.
 
     Args:
@@ -41,29 +41,29 @@ class Holder:
         attempt.then = then
         with self._lock:
             completed = self._resource.submit(attempt)
-            is_complete = attempt.is_settled
+            is_complete = attempt.is_complete
         self._notify(completed, attempt)
         return is_complete
 
-    def withdraw(self, attempt: Attempt, error: OpError) -> None:
+    def cancel(self, attempt: Attempt, error: OpError) -> None:
         """Cancels an attempt, unless it has completed; its `then` is not called."""
         with self._lock:
-            completed = self._resource.withdraw(attempt, error)
+            completed = self._resource.cancel(attempt, error)
         self._notify(completed, attempt)
 
-    def restore(self, attempt: Attempt) -> None:
+    def unread(self, attempt: Attempt) -> None:
         """Takes the values of a completed attempt back that nothing has read."""
         with self._lock:
-            completed = self._resource.restore(attempt)
+            completed = self._resource.unread(attempt)
         self._notify(completed, attempt)
 
-    def abandon(self, error: OpError) -> None:
+    def close(self, error: OpError) -> None:
         """Fails all waiting and later attempts."""
         with self._lock:
-            completed = self._resource.abandon(error)
+            completed = self._resource.close(error)
         self._notify(completed, None)
 
-    def look(self, read: Callable[[Any], T]) -> T:
+    def query(self, read: Callable[[Any], T]) -> T:
         """The result of a function that reads the resource under its lock."""
         with self._lock:
             return read(self._resource)

@@ -13,12 +13,12 @@ from jflow.errors import FailedPreconditionError, InvalidArgumentError
 from jflow.plan import VARYING, VariableKey, VariableSpec
 from jflow.records import Roots
 from jflow.resources.attempt import Attempt
-from jflow.resources.cell import Holder
-from jflow.resources.manager import Holders
+from jflow.resources.cell import Cell
+from jflow.resources.manager import ResourceManager
 from jflow.resources.variable import Access, AccessQueue, Buffer, Variable, Write
 
 
-class VariablePlace(NamedTuple):
+class VariableId(NamedTuple):
     """Identifies a variable of a task; the default container is ""."""
 
     container: str
@@ -26,7 +26,7 @@ class VariablePlace(NamedTuple):
     name: str
 
     @classmethod
-    def of(cls, device: Device, key: VariableKey) -> VariablePlace:
+    def of(cls, device: Device, key: VariableKey) -> VariableId:
         """The variable that a plan for a device names."""
         container = "" if key.container == device.task.job else key.container
         return cls(container, str(device), key.name)
@@ -35,7 +35,7 @@ class VariablePlace(NamedTuple):
         return f"variable {self.name!r} (container {self.container!r}) on {self.device}"
 
 
-class Store:
+class Containers:
     """Variables and other resources by container, device and name.
 
     The default container is ""; the name of the task's job is a synonym.
@@ -52,51 +52,51 @@ class Store:
 
     def __init__(self, task: Task, roots: Roots | None = None) -> None:
         self._task = task
-        self._variables: dict[VariablePlace, Variable] = {}
+        self._variables: dict[VariableId, Variable] = {}
         self.lock = threading.Lock()
         self._queue = AccessQueue()
-        self.accesses = Holder(self._queue, "", self.lock)
-        self.resources = Holders(task, roots or Roots(()))
+        self.accesses = Cell(self._queue, "", self.lock)
+        self.resources = ResourceManager(task, roots or Roots(()))
 
-    def get_at(self, place: VariablePlace, spec: VariableSpec) -> Variable:
+    def get(self, variable_id: VariableId, spec: VariableSpec) -> Variable:
         """The variable, which must be initialized.
 
         Raises:
           FailedPreconditionError: if it is not.
           InvalidArgumentError: if it has another dtype or shape.
         """
-        variable = self.find_at(place, spec)
+        variable = self.find(variable_id, spec)
         if variable is None:
             raise FailedPreconditionError(
-                f"Attempting to use uninitialized value: {spec.key} on {place.device}; run its "
-                "initializer or jflow.global_variables_initializer() in this container first",
+                f"Attempting to use uninitialized value: {spec.key} on {variable_id.device}; run "
+                "its initializer or jflow.global_variables_initializer() in this container first",
                 op=spec.key.name,
                 task=str(self._task),
             )
         return variable
 
     def get_all(
-        self, numbers: Iterable[int], places: Sequence[VariablePlace], specs: Sequence[VariableSpec]
+        self, numbers: Iterable[int], ids: Sequence[VariableId], specs: Sequence[VariableSpec]
     ) -> dict[int, Variable]:
-        """The variables of these numbers by number, as `get_at`; `lock` must be held."""
+        """The variables of these numbers by number, as `get`; `lock` must be held."""
         found = {}
         for i in numbers:
-            variable = self._variables.get(places[i])
+            variable = self._variables.get(ids[i])
             if variable is None or variable.spec is not specs[i]:
-                variable = self.get_at(places[i], specs[i])
+                variable = self.get(ids[i], specs[i])
             found[i] = variable
         return found
 
-    def find_at(self, place: VariablePlace, spec: VariableSpec) -> Variable | None:
-        """The variable, None if it is not initialized. Raises InvalidArgumentError as `get_at`."""
-        variable = self._variables.get(place)
+    def find(self, variable_id: VariableId, spec: VariableSpec) -> Variable | None:
+        """The variable, None if it is not initialized. Raises InvalidArgumentError as `get`."""
+        variable = self._variables.get(variable_id)
         if variable is not None:
-            self._check(variable, spec, place)
+            self._check(variable, spec, variable_id)
         return variable
 
     def peek(self, device: Device, key: VariableKey) -> jax.Array | None:
         """The present array of a variable, read without the lock: an update may donate it."""
-        variable = self._variables.get(VariablePlace.of(device, key))
+        variable = self._variables.get(VariableId.of(device, key))
         return None if variable is None else variable.buffer.array
 
     def begin(self, access: Access) -> bool:
@@ -104,10 +104,10 @@ class Store:
         with self.lock:
             return self._queue.try_grant(access)
 
-    def set_at(
+    def set(
         self,
         access: Access,
-        place: VariablePlace,
+        variable_id: VariableId,
         spec: VariableSpec,
         array: jax.Array,
         write: Write | None,
@@ -118,11 +118,11 @@ class Store:
           The variable. One that was freed meanwhile is not made again: the value is set to a
           variable that only the caller has.
         """
-        if access.lost and place in access.lost:
+        if access.lost and variable_id in access.lost:
             return Variable(spec, Buffer(array, write))
-        variable = self._variables.get(place)
+        variable = self._variables.get(variable_id)
         if variable is None:
-            variable = self._variables[place] = Variable(spec, Buffer(array, write))
+            variable = self._variables[variable_id] = Variable(spec, Buffer(array, write))
         else:
             variable.buffer = Buffer(array, write)
         return variable
@@ -151,30 +151,30 @@ class Store:
         """Names of the variables by container."""
         names: dict[str, list[str]] = {}
         with self.lock:
-            for place in self._variables:
-                names.setdefault(place.container, []).append(place.name)
+            for variable_id in self._variables:
+                names.setdefault(variable_id.container, []).append(variable_id.name)
         return {container: sorted(found) for container, found in names.items()}
 
     def _free(self, containers: Collection[str] | None) -> None:
         """Frees variables, of all containers if None; programs that write them are not stopped."""
 
-        def is_freed(place: Hashable) -> bool:
-            assert isinstance(place, VariablePlace)
-            return containers is None or place.container in containers
+        def is_freed(key: Hashable) -> bool:
+            assert isinstance(key, VariableId)
+            return containers is None or key.container in containers
 
         with self.lock:
-            for place in [*filter(is_freed, self._variables)]:
-                del self._variables[place]
+            for variable_id in [*filter(is_freed, self._variables)]:
+                del self._variables[variable_id]
             completed = self._queue.free(is_freed)
         _notify(completed)
 
-    def _check(self, variable: Variable, spec: VariableSpec, place: VariablePlace) -> None:
+    def _check(self, variable: Variable, spec: VariableSpec, variable_id: VariableId) -> None:
         found = variable.spec
         if found is spec:
             return
         if (found.dtype, found.shape) != (spec.dtype, spec.shape):
             raise InvalidArgumentError(
-                f"{spec.key} on {place.device} exists with dtype {found.dtype} and shape "
+                f"{spec.key} on {variable_id.device} exists with dtype {found.dtype} and shape "
                 f"{_sizes(found)}, this graph expects {spec.dtype} and {_sizes(spec)}; use another "
                 "name or container, or reset the container",
                 op=spec.key.name,

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from jflow.resources.attempt import Attempt
-from jflow.resources.cell import Holder
+from jflow.resources.cell import Cell
 from jflow.values import Array
 
-Wanted = tuple[Holder, Attempt]
+Wanted = tuple[Cell, Attempt]
 """An attempt that a kernel waits for, and the cell to submit it to."""
 
 KernelRun = Generator[Wanted, None, Sequence[Array]]
@@ -27,17 +27,17 @@ nothing behind.
 """
 
 
-def settled(holder: Holder, attempt: Attempt) -> Generator[Wanted, None, tuple[Any, ...]]:
+def wait_for(cell: Cell, attempt: Attempt) -> Generator[Wanted, None, tuple[Any, ...]]:
     """Waits for an attempt; returns its values.
 
     Raises:
       OpError: what it failed with.
     """
     try:
-        yield holder, attempt
+        yield cell, attempt
     except GeneratorExit:
         # It may have completed already, and its values would be lost.
-        holder.restore(attempt)
+        cell.unread(attempt)
         raise
     return attempt.result()
 
@@ -46,8 +46,8 @@ def single_attempt(make: Callable[..., Attempt]) -> Kernel:
     """The kernel that makes one attempt of its arrays and attributes, and waits for it."""
 
     @wraps(make, updated=())  # for its signature
-    def kernel(cells: Sequence[Holder], values: Sequence[Array], **attributes: Any) -> KernelRun:
-        return (yield from settled(cells[0], make(*values, **attributes)))
+    def kernel(cells: Sequence[Cell], values: Sequence[Array], **attributes: Any) -> KernelRun:
+        return (yield from wait_for(cells[0], make(*values, **attributes)))
 
     return kernel
 
@@ -55,8 +55,8 @@ def single_attempt(make: Callable[..., Attempt]) -> Kernel:
 def query(read: Callable[[Any], Any]) -> Kernel:
     """The kernel that reads something of a resource and never waits."""
 
-    def kernel(cells: Sequence[Holder], values: Sequence[Array]) -> KernelRun:
+    def kernel(cells: Sequence[Cell], values: Sequence[Array]) -> KernelRun:
         yield from ()
-        return (np.asarray(cells[0].look(read)),)
+        return (np.asarray(cells[0].query(read)),)
 
     return kernel

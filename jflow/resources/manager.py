@@ -9,7 +9,7 @@ from jflow.cluster import Device, Task
 from jflow.errors import CancelledError
 from jflow.plan import ResourceSpec
 from jflow.records import Roots
-from jflow.resources.cell import Holder
+from jflow.resources.cell import Cell
 from jflow.resources.kinds import check_same, make
 
 _Key = tuple[Device, str, str]
@@ -17,7 +17,7 @@ _Scope = tuple[str, str]
 _CLOSED = "the session was closed"
 
 
-class Holders:
+class ResourceManager:
     """The resources of one task, or of one local session; thread-safe.
 
     A resource is made when it is first used. It belongs to a container and, if it is not shared, to
@@ -32,10 +32,10 @@ class Holders:
         self._task = task
         self._roots = roots
         self._lock = threading.Lock()
-        self._scopes: dict[_Scope, dict[_Key, Holder]] = {}
+        self._scopes: dict[_Scope, dict[_Key, Cell]] = {}
         self._is_closed = False
 
-    def get(self, device: Device, spec: ResourceSpec) -> Holder:
+    def get(self, device: Device, spec: ResourceSpec) -> Cell:
         """The cell of a resource.
 
         Raises:
@@ -44,19 +44,19 @@ class Holders:
         """
         scope = (spec.owner, "" if spec.container == self._task.job else spec.container)
         key = (device, spec.kind, spec.name)
-        holder = self._scopes.get(scope, {}).get(key)
-        if holder is None:
+        cell = self._scopes.get(scope, {}).get(key)
+        if cell is None:
             with self._lock:
-                holder = self._scopes.get(scope, {}).get(key)
-                if holder is None:
+                cell = self._scopes.get(scope, {}).get(key)
+                if cell is None:
                     if self._is_closed:
                         raise self._gone(spec.kind, spec.name, _CLOSED)
-                    holder = Holder(make(spec, self._roots), spec.definition)
-                    self._scopes.setdefault(scope, {})[key] = holder
-        if spec.definition not in holder.definitions:
-            holder.look(lambda resource: check_same(resource, spec))
-            holder.definitions.add(spec.definition)
-        return holder
+                    cell = Cell(make(spec, self._roots), spec.definition)
+                    self._scopes.setdefault(scope, {})[key] = cell
+        if spec.definition not in cell.definitions:
+            cell.query(lambda resource: check_same(resource, spec))
+            cell.definitions.add(spec.definition)
+        return cell
 
     def clear(self, containers: Iterable[str]) -> None:
         """Frees everything in containers; waiting attempts fail with a CancelledError."""
@@ -77,17 +77,17 @@ class Holders:
         """Kind and name of the shared resources by container."""
         with self._lock:
             return {
-                container: sorted((kind, name) for _, kind, name in holders)
-                for (owner, container), holders in self._scopes.items()
+                container: sorted((kind, name) for _, kind, name in cells)
+                for (owner, container), cells in self._scopes.items()
                 if not owner
             }
 
     def _free(self, is_freed: Callable[[_Scope], bool], why: str) -> None:
         with self._lock:
             freed = [self._scopes.pop(scope) for scope in [*self._scopes] if is_freed(scope)]
-        for holders in freed:
-            for (_, kind, name), holder in holders.items():
-                holder.abandon(self._gone(kind, name, why))
+        for cells in freed:
+            for (_, kind, name), cell in cells.items():
+                cell.close(self._gone(kind, name, why))
 
     def _gone(self, kind: str, name: str, why: str) -> CancelledError:
         return CancelledError(f"{kind} {name!r} is gone: {why}", task=str(self._task))

@@ -69,7 +69,7 @@ class QueuedResource(Resource):
         return tuple(map(len, self._wait_queues))
 
     def submit(self, attempt: Attempt) -> list[Attempt]:
-        if attempt.is_settled:
+        if attempt.is_complete:
             return []
         if not isinstance(attempt, self._attempts):
             attempt.fail(InvalidArgumentError(f"{self} takes no {type(attempt).__name__}"))
@@ -79,8 +79,8 @@ class QueuedResource(Resource):
             return self._begin(attempt)
         return [attempt]
 
-    def withdraw(self, attempt: Attempt, error: OpError) -> list[Attempt]:
-        if attempt.is_settled:
+    def cancel(self, attempt: Attempt, error: OpError) -> list[Attempt]:
+        if attempt.is_complete:
             return []
         if isinstance(attempt, self._attempts):
             queue = self._wait_queues[attempt.wait_queue]
@@ -92,14 +92,14 @@ class QueuedResource(Resource):
         self._advance_all(completed)
         return completed
 
-    def restore(self, attempt: Attempt) -> list[Attempt]:
+    def unread(self, attempt: Attempt) -> list[Attempt]:
         completed: list[Attempt] = []
         if isinstance(attempt, self._attempts) and attempt.error is None and self._end is None:
             attempt.rollback(self)
             self._advance_all(completed)
         return completed
 
-    def abandon(self, error: OpError) -> list[Attempt]:
+    def close(self, error: OpError) -> list[Attempt]:
         if self._end is not None:
             return []
         self._end = error
@@ -118,7 +118,7 @@ class QueuedResource(Resource):
         except OpError as error:
             attempt.fail(error)
         completed: list[Attempt] = []
-        if attempt.is_settled:
+        if attempt.is_complete:
             completed.append(attempt)
         else:
             self._wait_queues[attempt.wait_queue][attempt] = None
@@ -144,7 +144,7 @@ class QueuedResource(Resource):
             except OpError as error:
                 head.rollback(self)
                 head.fail(error)
-            if not head.is_settled:
+            if not head.is_complete:
                 break
             del queue[head]
             completed.append(head)

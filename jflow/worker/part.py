@@ -31,7 +31,7 @@ from jflow.execution.devices import put
 from jflow.execution.frame import Frame
 from jflow.execution.variables import VariableAccess
 from jflow.plan import Feed, Fetch, Recv, Send, Slot
-from jflow.resources import Attempt, Holder, Store
+from jflow.resources import Attempt, Cell, Containers
 from jflow.resources.kernel import Wanted
 from jflow.wire import Array, Client, begin
 from jflow.worker.devices import Devices
@@ -63,7 +63,7 @@ class Surroundings:
     """
 
     task: Task
-    store: Store
+    store: Containers
     rendezvous: Rendezvous[asyncio.Future[Any]]
     transport: Transport
     threads: ThreadPoolExecutor
@@ -257,19 +257,19 @@ class _Part:
                     await asyncio.wait([going])
             raise
 
-    async def _settled(self, holder: Holder, attempt: Attempt) -> None:
+    async def _settled(self, cell: Cell, attempt: Attempt) -> None:
         """Waits until an attempt has settled; gives it up if this part need not go on."""
         self._check_cancelled()
         waiter: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        if holder.submit(attempt, _Waker(waiter)):
+        if cell.submit(attempt, _Waker(waiter)):
             return
         try:
             await self._wait(waiter)
         except BaseException as error:
-            if reason := holder.reason(attempt):
+            if reason := cell.reason(attempt):
                 self._around.blocked[self._step] = reason
-            holder.withdraw(attempt, CancelledError("Step was cancelled"))
-            is_done = attempt.error is None and not attempt.can_be_undone
+            cell.cancel(attempt, CancelledError("Step was cancelled"))
+            is_done = attempt.error is None and not attempt.can_roll_back
             if not (is_done and isinstance(error, asyncio.CancelledError)):
                 raise
             # It was too late: who is told that nothing was done might do it again.

@@ -11,7 +11,7 @@ from jflow import errors
 from jflow.cluster import Device, Task
 from jflow.execution import BoundRun, Frame, bind
 from jflow.plan import Plan, Program, Run, VariableKey, VariableSpec
-from jflow.resources import Store
+from jflow.resources import Containers
 from tests.variables import get_variable, set_variable
 
 TASK = Task("ps", 0)
@@ -40,7 +40,7 @@ def _run(frame, step):
 
 
 def _store(**values):
-    store = Store(TASK)
+    store = Containers(TASK)
     for name, value in values.items():
         spec = {"x": X, "y": Y}[name]
         set_variable(store, CPU, spec, jnp.full(3, value, jnp.float32))
@@ -181,9 +181,9 @@ def test_who_waits_for_a_variable_learns_which_operation_writes_it():
     store = _store(x=1.0)
     frame, (run, read) = _frame(store, _update(op="x/add"), Run(None, before=((0, 0),)))
     frame.begin(run)
-    holder, access = next(frame.wait(read))
-    assert not holder.submit(access, print)
-    reason = holder.reason(access)
+    cell, access = next(frame.wait(read))
+    assert not cell.submit(access, print)
+    reason = cell.reason(access)
     assert re.fullmatch(
         r"waited for variable 'x' \(container ''\) on /job:ps/task:0/device:CPU:0, which "
         r"operation 'x/add' of another step has been writing for 0\.\d s",
@@ -258,7 +258,7 @@ def test_a_turn_on_an_uninitialized_variable_changes_nothing():
 
 
 def test_a_variable_of_another_shape_is_refused_before_the_program_runs():
-    store = Store(TASK)
+    store = Containers(TASK)
     set_variable(store, CPU, VariableSpec(X.key, "float32", (5,)), jnp.zeros(5))
     calls = []
     frame, (run,) = _frame(
@@ -314,7 +314,7 @@ LARGE = VariableSpec(VariableKey("", "large"), "float32", (5000,))
 
 
 def test_a_large_variable_is_lent_and_not_copied_until_nobody_has_any_of_it():
-    store = Store(TASK)
+    store = Containers(TASK)
     set_variable(store, CPU, LARGE, jnp.ones(5000, jnp.float32))
 
     def variable():

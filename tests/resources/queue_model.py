@@ -81,7 +81,7 @@ class Model:
         self.closed = True
         return self.run()
 
-    def withdraw(self, op):
+    def cancel(self, op):
         if op in self.puts:
             self.puts.remove(op)
         else:

@@ -31,7 +31,7 @@ class Numbered(Access):
     def put(self) -> None:
         pass
 
-    def undo(self) -> None:
+    def rollback(self) -> None:
         self.n_taken = -1
 
     def reason(self, ahead: Access, writer: Access) -> str:
@@ -117,15 +117,15 @@ class AccessMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def unread(self, data: Any) -> None:
         access = self.writing.pop(data.draw(st.integers(0, len(self.writing) - 1)))
-        self._check(self.queue.restore(access))
+        self._check(self.queue.unread(access))
         assert access.n_taken == -1
 
     @precondition(lambda self: self.waiting)
     @rule(data=st.data())
-    def withdraw(self, data: Any) -> None:
+    def cancel(self, data: Any) -> None:
         access = self.waiting.pop(data.draw(st.integers(0, len(self.waiting) - 1)))
-        self._check(self.queue.withdraw(access, CancelledError("x")), access)
-        assert self.queue.withdraw(access, CancelledError("x")) == []
+        self._check(self.queue.cancel(access, CancelledError("x")), access)
+        assert self.queue.cancel(access, CancelledError("x")) == []
 
     @rule(keys=st.sampled_from(["a", "bc"]))
     def free(self, keys: Any) -> None:
@@ -138,19 +138,19 @@ class AccessMachine(RuleBasedStateMachine):
     @rule()
     def free_all(self) -> None:
         waiting, self.waiting = self.waiting, []
-        completed = self.queue.abandon(CancelledError("over"))
+        completed = self.queue.close(CancelledError("over"))
         assert {id(attempt) for attempt in completed} == {id(access) for access in waiting}
         assert all(attempt.error is not None for attempt in completed)
 
     @invariant()
     def those_that_wait_were_granted_nothing_and_can_say_why(self) -> None:
         for access in self.waiting:
-            assert not access.is_settled
+            assert not access.is_complete
             assert access.n_taken == 0
             writer = int(self.queue.reason(access))
             assert writer in {other.number for other in self.writing}
         for access in self.writing:
-            assert access.is_settled
+            assert access.is_complete
             assert access.n_taken == 1
 
     @invariant()

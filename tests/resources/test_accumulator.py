@@ -96,8 +96,8 @@ def test_a_cancelled_take_makes_way_for_the_next():
     acc.submit(three)
     acc.submit(one)
     late = errors.DeadlineExceededError("too late")
-    assert acc.withdraw(three, late) == [three, one]
-    assert acc.withdraw(three, late) == []
+    assert acc.cancel(three, late) == [three, one]
+    assert acc.cancel(three, late) == []
     assert three.error is late
     assert one.result()[0].tolist() == [1, 1]
 
@@ -107,11 +107,11 @@ def test_a_freed_accumulator_fails_waiting_and_later_attempts():
     give(acc, [1, 1])
     acc.submit(waiting)
     gone = errors.AbortedError("reset")
-    assert acc.abandon(gone) == [waiting]
+    assert acc.close(gone) == [waiting]
     assert acc.submit(late) == [late]
     assert waiting.error is late.error is gone
     assert acc.n_accumulated == 0
-    assert acc.abandon(errors.AbortedError("again")) == []
+    assert acc.close(errors.AbortedError("again")) == []
 
 
 @pytest.mark.parametrize("count", [0, -1])

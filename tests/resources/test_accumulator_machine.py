@@ -115,18 +115,18 @@ class AccumulatorMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.waiting)
     @rule(data=st.data())
-    def withdraw(self, data):
+    def cancel(self, data):
         attempt, _ = self.waiting.pop(data.draw(st.integers(0, len(self.waiting) - 1)))
         error = CancelledError("TakeGrad operation was cancelled")
-        self.check(self.acc.withdraw(attempt, error), attempt)
+        self.check(self.acc.cancel(attempt, error), attempt)
         assert attempt.error is error
-        assert self.acc.withdraw(attempt, error) == []
+        assert self.acc.cancel(attempt, error) == []
 
     @precondition(lambda self: self.waiting and len(self.waiting) > 2)
     @rule()
     def free_all(self):
         self.end = AbortedError("reset")
-        assert self.acc.abandon(self.end) == [attempt for attempt, _ in self.waiting]
+        assert self.acc.close(self.end) == [attempt for attempt, _ in self.waiting]
         assert all(attempt.error is self.end for attempt, _ in self.waiting)
         self.waiting, self.gradients = [], []
 

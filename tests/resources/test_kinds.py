@@ -6,7 +6,7 @@ from jflow.cluster import Device, Task
 from jflow.errors import InvalidArgumentError
 from jflow.plan import ResourceSpec
 from jflow.records import Roots
-from jflow.resources import Holders
+from jflow.resources import ResourceManager
 from jflow.resources.kinds import KINDS, make
 
 TASK = Task("ps", 0)
@@ -39,7 +39,7 @@ def test_a_kind_that_is_not_registered_is_refused():
 
 
 def test_a_shared_reader_must_have_the_kind_and_options_that_are_expected():
-    manager = Holders(TASK, ROOTS)
+    manager = ResourceManager(TASK, ROOTS)
 
     def get(kind, **options):
         return manager.get(CPU, spec("reader", json.dumps({"kind": kind, "options": options})))

@@ -67,7 +67,7 @@ def test_a_dequeue_waits_for_an_element_and_later_ones_stand_behind_it():
     assert queue.n_waiting == (0, 2)
     assert submit(queue, more) == [more, one]
     assert values(one) == 5
-    assert not two.is_settled
+    assert not two.is_complete
     assert queue.n_waiting == (0, 1)
 
 
@@ -93,7 +93,7 @@ def test_a_waiting_dequeue_many_takes_what_comes_and_blocks_those_behind():
     assert submit(queue, five, one) == []
     assert (queue.size, queue.size_bytes) == (0, 0)
     put(queue, 4)
-    assert not one.is_settled
+    assert not one.is_complete
     last, after = Enqueue(element(5)), Enqueue(element(6))
     assert submit(queue, last, after) == [last, five, after, one]
     assert values(five) == [1, 2, 3, 4, 5]
@@ -205,7 +205,7 @@ def test_a_cancelled_dequeue_loses_nothing_and_lets_the_next_go_on(kind):
     late = errors.DeadlineExceededError("too late")
     assert submit(queue, five, two) == []
     assert queue.size == 0
-    assert queue.withdraw(five, late) == [five, two]
+    assert queue.cancel(five, late) == [five, two]
     assert five.error is late
     rest = Dequeue()
     submit(queue, rest)
@@ -225,7 +225,7 @@ def test_unread_elements_are_the_first_to_come_out_again(kind):
     one, two, behind = Dequeue(), DequeueMany(2), EnqueueMany((*priorities, texts))
     submit(queue, EnqueueMany((*priorities, texts)), one, two)
     for attempt in (two, one, one):
-        assert queue.restore(attempt) == []
+        assert queue.unread(attempt) == []
     assert (queue.size, queue.size_bytes) == (4, n_bytes)
     assert submit(queue, behind) == []
     all_of_it = DequeueMany(4)
@@ -239,11 +239,11 @@ def test_unread_elements_are_the_first_to_come_out_again(kind):
 def test_what_is_complete_cannot_be_cancelled_and_what_was_cancelled_does_not_begin():
     queue, early, get = make(), Enqueue(element(1)), Dequeue()
     late = errors.CancelledError("stop")
-    assert queue.withdraw(early, late) == [early]
+    assert queue.cancel(early, late) == [early]
     assert submit(queue, early) == []
     assert submit(queue, get) == []
     assert submit(queue, Enqueue(element(2)))[1] is get
-    assert queue.withdraw(get, late) == []
+    assert queue.cancel(get, late) == []
     assert values(get) == 2
 
 
@@ -252,11 +252,11 @@ def test_a_freed_queue_is_empty_and_fails_waiting_and_later_attempts():
     put(queue, 1, 2)
     submit(queue, five)
     gone = errors.AbortedError("reset")
-    assert queue.abandon(gone) == [five]
+    assert queue.close(gone) == [five]
     assert (queue.size, queue.size_bytes, queue.n_waiting) == (0, 0, (0, 0))
     assert submit(queue, late) == [late]
     assert five.error is late.error is gone
-    assert queue.abandon(errors.AbortedError("again")) == []
+    assert queue.close(errors.AbortedError("again")) == []
 
 
 def test_rows_are_copied_when_they_enter():

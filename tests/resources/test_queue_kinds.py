@@ -60,7 +60,7 @@ def test_a_priority_queue_gives_the_smallest_first_and_the_older_of_equals():
 def test_equal_priorities_that_are_given_back_stand_before_those_that_came_later():
     queue, five, four = make("PriorityQueue"), DequeueMany(5), DequeueMany(4)
     submit(queue, five, EnqueueMany((np.zeros(3, np.int64), *element(range(3)))))
-    queue.withdraw(five, errors.CancelledError("stop"))
+    queue.cancel(five, errors.CancelledError("stop"))
     submit(queue, Enqueue((np.array(0), *element(3))), four)
     assert four.result()[1].tolist() == [0, 1, 2, 3]
 

@@ -173,23 +173,23 @@ class QueueMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.end is None and self.model.puts + self.model.gets)
     @rule(data=st.data())
-    def withdraw(self, data):
+    def cancel(self, data):
         self.give_up(data.draw(st.sampled_from(self.model.puts + self.model.gets)))
 
     def give_up(self, op):
         error = DeadlineExceededError("too late")
-        completed = self.queue.withdraw(op.attempt, error)
+        completed = self.queue.cancel(op.attempt, error)
         assert completed[0] is op.attempt
         assert op.attempt.error is error
-        self.check(completed[1:], self.model.withdraw(op))
-        assert self.queue.withdraw(op.attempt, error) == []
+        self.check(completed[1:], self.model.cancel(op))
+        assert self.queue.cancel(op.attempt, error) == []
 
     @precondition(lambda self: self.n_rows > 25 and self.end is None)
     @rule()
     def free_all(self):
         waiting = [op.attempt for op in self.model.puts + self.model.gets]
         self.end = AbortedError("reset")
-        assert self.queue.abandon(self.end) == waiting
+        assert self.queue.close(self.end) == waiting
         assert all(attempt.error is self.end for attempt in waiting)
         assert (self.queue.size, self.queue.size_bytes, self.queue.n_waiting) == (0, 0, (0, 0))
 

@@ -14,7 +14,7 @@ import pytest
 from jflow.cluster import Device, Task
 from jflow.execution import bind
 from jflow.plan import Plan, Program, Run, VariableKey, VariableSpec
-from jflow.resources import Store
+from jflow.resources import Containers
 from jflow.worker.devices import Devices
 from jflow.worker.part import Surroundings, run_part
 from jflow.worker.rendezvous import Rendezvous
@@ -50,7 +50,7 @@ def test_a_value_stays_as_it_is_until_the_program_of_a_cancelled_step_has_ended(
             (Run(Program("long"), inputs=(0,), outputs=(1,)),),
         ),
     )
-    store = Store(TASK)
+    store = Containers(TASK)
     set_variable(store, CPU, X, jnp.ones(3))
     bound = bind(plan, HERE, lambda _: program, {}.__getitem__)
 

@@ -405,7 +405,7 @@ def test_a_cancellation_that_finds_an_element_put_comes_too_late_for_that(goes_o
         queue = a.store.resources.get(A0, QUEUE)
         assert queue.submit(Enqueue((_vector(0),)), print)
         running = asyncio.create_task(a.run(1, handle, [_vector(1), _vector(2)][: 1 + goes_on]))
-        await _until(lambda: queue.look(lambda state: any(state.n_waiting)))
+        await _until(lambda: queue.query(lambda state: any(state.n_waiting)))
         first = Dequeue()
         assert queue.submit(first, print)
         running.cancel()
@@ -417,7 +417,7 @@ def test_a_cancellation_that_finds_an_element_put_comes_too_late_for_that(goes_o
         second = Dequeue()
         assert queue.submit(second, print)
         assert [each.result()[0][0] for each in (first, second)] == [0, 1]
-        assert queue.look(lambda state: state.size) == 0
+        assert queue.query(lambda state: state.size) == 0
 
     _check(use)
 

@@ -13,8 +13,8 @@ from jflow.resources.accumulator.state import (
     TakeGradient,
 )
 from jflow.resources.attempt import Attempt
-from jflow.resources.cell import Holder
-from jflow.resources.kernel import Kernel, KernelRun, query, settled, single_attempt
+from jflow.resources.cell import Cell
+from jflow.resources.kernel import Kernel, KernelRun, query, single_attempt, wait_for
 from jflow.values import Array
 
 
@@ -29,11 +29,9 @@ def _apply_sparse(
     return ApplySparse(indices.astype(np.int64), values, shape, int(local_step))
 
 
-def _take_sparse(
-    cells: Sequence[Holder], values: Sequence[Array], *, index_dtype: str
-) -> KernelRun:
+def _take_sparse(cells: Sequence[Cell], values: Sequence[Array], *, index_dtype: str) -> KernelRun:
     """Indices and shapes are in the integers that programs of the session can take."""
-    taken = yield from settled(cells[0], TakeGradient(int(values[0])))
+    taken = yield from wait_for(cells[0], TakeGradient(int(values[0])))
     indices, slices, dense_shape = taken
     return indices.astype(index_dtype), slices, dense_shape.astype(index_dtype)
 

@@ -152,7 +152,7 @@ class TakeGradient(QueuedAttempt[GradientAccumulator[Any]]):
 
     __slots__ = ("_count",)
     wait_queue = _TAKES
-    can_be_undone = False
+    can_roll_back = False
 
     def __init__(self, count: int) -> None:
         super().__init__()
@@ -168,7 +168,7 @@ class TakeGradient(QueuedAttempt[GradientAccumulator[Any]]):
     def advance(self, state: GradientAccumulator[Any]) -> bool:
         if state.n_accumulated >= self._count:
             self.succeed(state.take())
-        return self.is_settled
+        return self.is_complete
 
 
 class SetGlobalStep(QueuedAttempt[GradientAccumulator[Any]]):

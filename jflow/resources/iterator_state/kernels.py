@@ -24,6 +24,6 @@ def _load(state: IteratorState) -> Array:
 
 
 KERNELS: Mapping[str, Kernel] = {
-    "position.save": single_attempt(_save),
-    "position.load": query(_load),
+    "iterator_state.save": single_attempt(_save),
+    "iterator_state.load": query(_load),
 }

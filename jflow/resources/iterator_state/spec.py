@@ -10,7 +10,7 @@ from jflow.resources.spec import Spec
 
 
 @dataclass(frozen=True)
-class PositionSpec(Spec):
+class IteratorStateSpec(Spec):
     """The spec of every iterator state: they do not differ."""
 
     what = "iterator state"
@@ -19,6 +19,6 @@ class PositionSpec(Spec):
         return {}
 
     @classmethod
-    def from_attributes(cls, record: object) -> PositionSpec:
+    def from_attributes(cls, record: object) -> IteratorStateSpec:
         Attributes(record, "iterator state", ())
         return cls()

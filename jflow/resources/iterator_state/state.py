@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jflow.resources.iterator_state.spec import PositionSpec
+from jflow.resources.iterator_state.spec import IteratorStateSpec
 from jflow.resources.wait_queue import QueuedAttempt, QueuedResource
 
 
@@ -17,7 +17,7 @@ class IteratorState(QueuedResource):
       text: what was saved, None if nothing was.
     """
 
-    def __init__(self, spec: PositionSpec, name: str) -> None:
+    def __init__(self, spec: IteratorStateSpec, name: str) -> None:
         super().__init__(SaveIteratorState)
         self.spec = spec
         self.name = name

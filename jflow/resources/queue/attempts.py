@@ -32,7 +32,7 @@ class Enqueue(QueueAttempt):
 
     __slots__ = ("_element", "_n_bytes")
     wait_queue = _ENQUEUES
-    can_be_undone = False
+    can_roll_back = False
 
     def __init__(self, components: tuple[Array, ...]) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class Enqueue(QueueAttempt):
             self.succeed()
         else:
             state.check_bytes(self._n_bytes)
-        return self.is_settled
+        return self.is_complete
 
 
 class EnqueueMany(QueueAttempt):
@@ -68,7 +68,7 @@ class EnqueueMany(QueueAttempt):
 
     __slots__ = ("_batches", "_ends", "_n_entered")
     wait_queue = _ENQUEUES
-    can_be_undone = False
+    can_roll_back = False
 
     def __init__(self, components: tuple[Array, ...]) -> None:
         super().__init__()
@@ -132,7 +132,7 @@ class Dequeue(QueueAttempt):
             self.succeed(self._taken)
         elif state.is_closed:
             raise _insufficient(state, 1)
-        return self.is_settled
+        return self.is_complete
 
     def rollback(self, state: Queue) -> None:
         if self._taken is not None:
@@ -234,7 +234,7 @@ class Close(QueueAttempt):
 
     __slots__ = ("_cancels",)
     wait_queue = _ENQUEUES
-    can_be_undone = False
+    can_roll_back = False
 
     def __init__(self, cancel_pending_enqueues: bool = False) -> None:
         super().__init__()

@@ -44,6 +44,6 @@ def stack(rows: Sequence[Array], component: Component) -> Array:
     batch: Array = np.full((len(rows), *sizes), fill, component.numpy_dtype)
     for i, row in enumerate(rows):
         # The dots make NumPy take a scalar string out of its array and not put the array in.
-        place: tuple[Any, ...] = (i, *map(slice, row.shape), ...)
-        batch[place] = row
+        corner: tuple[Any, ...] = (i, *map(slice, row.shape), ...)
+        batch[corner] = row
     return batch

@@ -10,7 +10,7 @@ import numpy as np
 
 from jflow.errors import InvalidArgumentError
 from jflow.resources.attempt import Attempt
-from jflow.resources.cell import Holder
+from jflow.resources.cell import Cell
 from jflow.resources.kernel import Kernel, KernelRun, query, single_attempt
 from jflow.resources.queue.attempts import Close, Dequeue, DequeueMany, Enqueue, EnqueueMany
 from jflow.values import Array
@@ -52,7 +52,7 @@ _ON_ONE: Mapping[str, Kernel] = {
 
 
 def _selected(
-    cells: Sequence[Holder], values: Sequence[Array], *, function: str, **attributes: Any
+    cells: Sequence[Cell], values: Sequence[Array], *, function: str, **attributes: Any
 ) -> KernelRun:
     """Another kernel on one of several queues: the first value is its number."""
     number = operator.index(values[0].item())

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from jflow.errors import InvalidArgumentError
-from jflow.resources.cell import Holder
-from jflow.resources.kernel import Kernel, KernelRun, query, settled
+from jflow.resources.cell import Cell
+from jflow.resources.kernel import Kernel, KernelRun, query, wait_for
 from jflow.resources.queue.attempts import Dequeue
 from jflow.resources.reader.state import AcquireReader, Reader, ReleaseReader
 from jflow.values import Array
@@ -20,10 +20,10 @@ def _exclusively(work: Callable[..., KernelRun]) -> Kernel:
     """The kernel that works with a reader in a critical section."""
 
     @wraps(work)
-    def kernel(cells: Sequence[Holder], values: Sequence[Array], **attributes: Any) -> KernelRun:
+    def kernel(cells: Sequence[Cell], values: Sequence[Array], **attributes: Any) -> KernelRun:
         acquired = AcquireReader()
         try:
-            (reader,) = yield from settled(cells[0], acquired)
+            (reader,) = yield from wait_for(cells[0], acquired)
             return (yield from work(reader, *cells[1:], *values, **attributes))
         finally:
             cells[0].submit(ReleaseReader(acquired), lambda _: None)
@@ -31,14 +31,14 @@ def _exclusively(work: Callable[..., KernelRun]) -> Kernel:
     return kernel
 
 
-def _read(reader: Reader, queue: Holder, *counts: Array, count: int = 1) -> KernelRun:
+def _read(reader: Reader, queue: Cell, *counts: Array, count: int = 1) -> KernelRun:
     """Reads records of the work item, or of the next one in the queue if there is none."""
     n_wanted = int(counts[0]) if counts else count
     if n_wanted <= 0:
         raise InvalidArgumentError(f"expected a positive number of records, got {n_wanted}")
     while True:
         if not reader.has_work:
-            (work,) = yield from settled(queue, Dequeue())
+            (work,) = yield from wait_for(queue, Dequeue())
             if work.shape:
                 raise InvalidArgumentError(
                     f"{reader} takes single strings as work, got strings of shape {work.shape}"
@@ -49,7 +49,7 @@ def _read(reader: Reader, queue: Holder, *counts: Array, count: int = 1) -> Kern
             return _strings(keys), _strings(values)
 
 
-def _read_one(reader: Reader, queue: Holder) -> KernelRun:
+def _read_one(reader: Reader, queue: Cell) -> KernelRun:
     keys, values = yield from _read(reader, queue)
     return keys.reshape(()), values.reshape(())
 

@@ -150,14 +150,14 @@ class AcquireReader(QueuedAttempt[Reader]):
         if state.acquired_by is None:
             state.acquired_by = self
             self.succeed((state,))
-        return self.is_settled
+        return self.is_complete
 
 
 class ReleaseReader(QueuedAttempt[Reader]):
     """Leaves the critical section; does nothing if it was never entered.
 
     Args:
-      acquired: what entered it, or was given up.
+      acquired: what entered it, or was cancelled.
     """
 
     __slots__ = ("_acquired",)

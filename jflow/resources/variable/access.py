@@ -42,7 +42,7 @@ class Access(Attempt, ABC):
         """Sets the variables that it writes, if it has values for them; called once, at the end."""
 
     @abstractmethod
-    def undo(self) -> None:
+    def rollback(self) -> None:
         """Gives back what it took: it was granted and is not used."""
 
     @abstractmethod
@@ -91,20 +91,20 @@ class AccessQueue(Resource):
                 del self._writers[key]
         return self._go_on(access.writes) if self._queues else []
 
-    def withdraw(self, attempt: Attempt, error: OpError) -> list[Attempt]:
+    def cancel(self, attempt: Attempt, error: OpError) -> list[Attempt]:
         assert isinstance(attempt, Access)
-        if attempt.is_settled:
+        if attempt.is_complete:
             return []
         self._leave(attempt)
         attempt.fail(error)
         return [attempt, *self._go_on(attempt.all_keys())]
 
-    def restore(self, attempt: Attempt) -> list[Attempt]:
+    def unread(self, attempt: Attempt) -> list[Attempt]:
         assert isinstance(attempt, Access)
-        attempt.undo()
+        attempt.rollback()
         return self.end(attempt)
 
-    def abandon(self, error: OpError) -> list[Attempt]:
+    def close(self, error: OpError) -> list[Attempt]:
         waiting = [*dict.fromkeys(access for queue in self._queues.values() for access in queue)]
         self._queues.clear()
         self.free(lambda _: True)
@@ -126,14 +126,14 @@ class AccessQueue(Resource):
 
     def reason(self, attempt: Attempt) -> str:
         assert isinstance(attempt, Access)
-        ahead = writer = None if attempt.is_settled else self.blocker(attempt)
+        ahead = writer = None if attempt.is_complete else self.blocker(attempt)
         # This terminates: what blocks an access is granted, or came before it.
         while writer is not None and (before := self._waits_for(writer)) is not None:
             writer = before
         return "" if ahead is None or writer is None else attempt.reason(ahead, writer)
 
     def _waits_for(self, access: Access) -> Access | None:
-        return None if access.is_settled else self.blocker(access)
+        return None if access.is_complete else self.blocker(access)
 
     def blocker(self, access: Access) -> Access | None:
         """An access that has to end, or to be granted, before this one; None if there is none."""

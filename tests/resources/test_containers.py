@@ -5,7 +5,7 @@ import pytest
 from jflow import errors
 from jflow.cluster import Device, Task
 from jflow.plan import VariableKey, VariableSpec
-from jflow.resources import Store, VariablePlace
+from jflow.resources import Containers, VariableId
 from tests.variables import get_variable, set_variable
 
 TASK = Task("ps", 1)
@@ -17,8 +17,8 @@ def _spec(name="x", container="", dtype="float32", shape=(2,)):
 
 
 def _store(*specs):
-    """A store in which the variable number i has the value i."""
-    store = Store(TASK)
+    """Containers in which the variable number i has the value i."""
+    store = Containers(TASK)
     for i, spec in enumerate(specs):
         set_variable(store, CPU, spec, jnp.full(spec.shape, i, spec.dtype))
     return store
@@ -67,8 +67,8 @@ def test_the_default_container_is_also_called_by_the_name_of_the_job():
 @pytest.mark.parametrize("other", [{"dtype": "int32"}, {"shape": (3,)}, {"shape": ()}])
 def test_a_variable_of_another_type_is_refused_and_stays_as_it_was(other):
     store = _store(_spec())
-    place = VariablePlace.of(CPU, _spec().key)
-    for read in (store.get_at, store.find_at):
+    place = VariableId.of(CPU, _spec().key)
+    for read in (store.get, store.find):
         with pytest.raises(errors.InvalidArgumentError, match="expects") as raised:
             read(place, _spec(**other))
         assert raised.value.op == "x"
@@ -77,7 +77,7 @@ def test_a_variable_of_another_type_is_refused_and_stays_as_it_was(other):
 
 
 def test_what_is_not_there_may_have_any_type():
-    assert _store().find_at(VariablePlace.of(CPU, _spec().key), _spec()) is None
+    assert _store().find(VariableId.of(CPU, _spec().key), _spec()) is None
 
 
 def test_clearing_frees_the_named_containers_only():

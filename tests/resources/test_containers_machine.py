@@ -1,4 +1,4 @@
-"""The store against a dict: any order of updates, leases and clearings."""
+"""Containers against a dict: any order of updates, leases and clearings."""
 
 from functools import partial
 
@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from jflow.cluster import Device, Task
 from jflow.errors import FailedPreconditionError, InvalidArgumentError
 from jflow.plan import VariableKey, VariableSpec
-from jflow.resources import Store, VariablePlace
+from jflow.resources import Containers, VariableId
 from tests.variables import get_variable, set_variable
 
 TASK = Task("ps", 0)
@@ -39,44 +39,46 @@ def _spec(place, size):
     return VariableSpec(VariableKey(*place[1:]), "float32", (size,))
 
 
-class StoreMachine(RuleBasedStateMachine):
-    """Who holds a lease sees what was there when it began; everybody else sees the last update."""
+class ContainersMachine(RuleBasedStateMachine):
+    """A lease keeps the value that it began with; everything else sees the last update."""
 
     def __init__(self):
         super().__init__()
-        self.store = Store(TASK)
+        self.containers = Containers(TASK)
         self.model = {}
         self.leases = []
 
     def _array(self, place):
         value, size = self.model[_key(place)]
-        return get_variable(self.store, place[0], _spec(place, size)).buffer.array, value, size
+        return get_variable(self.containers, place[0], _spec(place, size)).buffer.array, value, size
 
     @rule(place=PLACES, size=SIZES, value=st.integers(0, 9))
     def initialize(self, place, size, value):
         known = self.model.get(_key(place))
         if known is not None and known[1] != size:
             return  # the worker checks before it sets
-        set_variable(self.store, place[0], _spec(place, size), jnp.full(size, value, jnp.float32))
+        set_variable(
+            self.containers, place[0], _spec(place, size), jnp.full(size, value, jnp.float32)
+        )
         self.model[_key(place)] = value, size
 
     @rule(place=PLACES, size=SIZES)
     def look(self, place, size):
         known = self.model.get(_key(place))
         spec = _spec(place, size)
-        found = VariablePlace.of(place[0], spec.key)
+        found = VariableId.of(place[0], spec.key)
         if known is None:
             with pytest.raises(FailedPreconditionError) as raised:
-                self.store.get_at(found, spec)
+                self.containers.get(found, spec)
             assert raised.value.op == place[2]
-            assert self.store.find_at(found, spec) is None
+            assert self.containers.find(found, spec) is None
         elif known[1] != size:
-            for method in (self.store.get_at, self.store.find_at):
+            for method in (self.containers.get, self.containers.find):
                 with pytest.raises(InvalidArgumentError, match="expects"):
                     method(found, spec)
         else:
-            variable = self.store.get_at(found, spec)
-            assert self.store.find_at(found, spec) is variable
+            variable = self.containers.get(found, spec)
+            assert self.containers.find(found, spec) is variable
             assert variable.buffer.array.tolist() == [known[0]] * size
 
     @precondition(lambda self: self.model)
@@ -85,10 +87,10 @@ class StoreMachine(RuleBasedStateMachine):
         place = data.draw(st.sampled_from(sorted(self.model)))
         array, value, size = self._array(place)
         before = array.unsafe_buffer_pointer()
-        variable = get_variable(self.store, place[0], _spec(place, size))
+        variable = get_variable(self.containers, place[0], _spec(place, size))
         is_leased = any(lease.buffer is variable.buffer for lease, _ in self.leases)
         new = _add_one(variable.donate())
-        set_variable(self.store, place[0], _spec(place, size), new)
+        set_variable(self.containers, place[0], _spec(place, size), new)
         self.model[place] = value + 1, size
         assert (new.unsafe_buffer_pointer() == before) is not is_leased
         assert array.is_deleted() is not is_leased
@@ -98,7 +100,7 @@ class StoreMachine(RuleBasedStateMachine):
     def begin_lease(self, data):
         place = data.draw(st.sampled_from(sorted(self.model)))
         array, *_ = self._array(place)
-        variable = get_variable(self.store, place[0], _spec(place, array.size))
+        variable = get_variable(self.containers, place[0], _spec(place, array.size))
         self.leases.append((variable.lease(), array.tolist()))
 
     @precondition(lambda self: self.leases)
@@ -109,7 +111,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(containers=st.lists(st.sampled_from(["", "ps", "box", "unknown"]), max_size=2))
     def clear(self, containers):
-        self.store.clear(containers)
+        self.containers.clear(containers)
         freed = {"" if name == "ps" else name for name in containers}
         self.model = {key: value for key, value in self.model.items() if key[1] not in freed}
 
@@ -123,9 +125,9 @@ class StoreMachine(RuleBasedStateMachine):
         expected = {}
         for _, container, name in sorted(self.model, key=lambda key: key[2]):
             expected.setdefault(container, []).append(name)
-        found = {container: names for container, names in self.store.names().items() if names}
+        found = {container: names for container, names in self.containers.names().items() if names}
         assert found == expected
 
 
-TestStoreMachine = StoreMachine.TestCase
-TestStoreMachine.settings = settings(max_examples=50, stateful_step_count=30)
+TestContainersMachine = ContainersMachine.TestCase
+TestContainersMachine.settings = settings(max_examples=50, stateful_step_count=30)
