@@ -74,7 +74,10 @@ class Storage(ABC):
 
 
 class FifoStorage(Storage):
-    """First in, first out: a ring buffer."""
+    """First in, first out: a ring buffer.
+
+    The elements are in rows `_first`, `_first` + 1, ..., modulo the number of rows.
+    """
 
     def __init__(self, table: Table) -> None:
         super().__init__(table)
@@ -103,7 +106,7 @@ class FifoStorage(Storage):
 
     def put_back(self, block: Block) -> None:
         count = len(block[0])
-        self._grow(count)
+        self._grow(count)  # first, because it may move the elements
         self._first = (self._first - count) % self._table.n_rows
         self._table.put_many(self._ring(self._first, count), block)
         self.size += count
@@ -161,6 +164,8 @@ class ShuffleStorage(Storage):
         indices = self._rng.choice(self.size, count, replace=False)
         block = self._table.take_many(indices)
         self.size -= count
+        # Rows from the new size on must become free: the elements that stay there move to the free
+        # rows below, of which there are as many.
         is_last = indices >= self.size
         stays = np.ones(count, bool)
         stays[indices[is_last] - self.size] = False
@@ -179,7 +184,11 @@ class ShuffleStorage(Storage):
 
 
 class PriorityStorage(Storage):
-    """By priority, their first component, smallest first; equal ones in the order they came in."""
+    """By priority, their first component, smallest first; equal ones in the order they came in.
+
+    The rows of elements and `_holes` are together rows 0, 1, ... without a gap: a new element takes
+    a hole, or else the next row, whose number is `size` because there are no holes.
+    """
 
     def __init__(self, table: Table) -> None:
         super().__init__(table)
