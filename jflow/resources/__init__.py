@@ -1,20 +1,20 @@
-"""State that outlives a step: containers, and the variables, queues and accumulators in them."""
+"""State that outlives a step: containers, and the variables, queues and other resources in them.
 
-from jflow.resources.accumulator import AccumulatorSpec as AccumulatorSpec
+A kind of resource is a package of this room (spec, state, kernels) and a line in `kinds.py`. Names
+of a kind are imported from its package; these here are shared by all kinds, or are of variables.
+"""
+
 from jflow.resources.attempt import Attempt as Attempt
 from jflow.resources.attempt import Resource as Resource
 from jflow.resources.cell import Cell as Cell
 from jflow.resources.component import Component as Component
 from jflow.resources.containers import Containers as Containers
 from jflow.resources.containers import VariableId as VariableId
-from jflow.resources.iterator_state import IteratorStateSpec as IteratorStateSpec
 from jflow.resources.kernel import Kernel as Kernel
 from jflow.resources.kernel import Wanted as Wanted
 from jflow.resources.kernel import wait_for as wait_for
 from jflow.resources.kinds import KERNELS as KERNELS
 from jflow.resources.manager import ResourceManager as ResourceManager
-from jflow.resources.queue import QueueSpec as QueueSpec
-from jflow.resources.reader import ReaderSpec as ReaderSpec
 from jflow.resources.variable import Access as Access
 from jflow.resources.variable import AccessQueue as AccessQueue
 from jflow.resources.variable import Buffer as Buffer
