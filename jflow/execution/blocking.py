@@ -15,8 +15,8 @@ from jflow.deadline import Deadline
 from jflow.errors import CancelledError, OpError
 from jflow.execution.callback import ClientFunction, LinkedCallback
 from jflow.execution.step_state import StepState
-from jflow.execution.waiting import Wanted
 from jflow.plan import Recv, Send
+from jflow.resources.kernel import Wanted
 
 Name = TypeVar("Name", bound=Hashable)
 Fiber = Generator[Wanted, None, None]
@@ -110,9 +110,9 @@ def run_fibers(
 
 def _goes_on(name: Name, fiber: Fiber, woken: Woken, parked: dict[Name, Wanted]) -> bool:
     """Takes a fiber as far as it goes; whether it is not done but has to wait."""
-    for holder, attempt in fiber:
-        parked[name] = (holder, attempt)
-        if not holder.submit(attempt, lambda _: woken.put(name)):
+    for cell, attempt in fiber:
+        parked[name] = (cell, attempt)
+        if not cell.submit(attempt, lambda _: woken.put(name)):
             return True
         del parked[name]
     return False
@@ -120,14 +120,14 @@ def _goes_on(name: Name, fiber: Fiber, woken: Woken, parked: dict[Name, Wanted])
 
 def _gives_up(parked: Mapping[Name, Wanted]) -> bool:
     """Gives up what is waited for; whether there was anything that is not done for good."""
-    for holder, attempt in parked.values():
-        holder.withdraw(attempt, CancelledError("Step was cancelled"))
-    return any(attempt.error or attempt.can_be_undone for _, attempt in parked.values())
+    for cell, attempt in parked.values():
+        cell.cancel(attempt, CancelledError("Step was cancelled"))
+    return any(attempt.error or attempt.can_roll_back for _, attempt in parked.values())
 
 
 def _reasons(parked: Mapping[Name, Wanted]) -> list[str]:
     """What is waited for, where there is something to say."""
-    return [reason for holder, attempt in parked.values() if (reason := holder.reason(attempt))]
+    return [reason for cell, attempt in parked.values() if (reason := cell.reason(attempt))]
 
 
 def _next(woken: Woken, deadline: Deadline) -> Any:

@@ -1,6 +1,7 @@
 """The functions that plans call on the host of a task, by name.
 
-A *function* computes at once. An *operation* works on resources and may have to wait.
+A *function* computes at once. A *kernel* works on resources and may have to wait; each belongs to a
+kind of resource (`resources/kinds.py`).
 """
 
 from __future__ import annotations
@@ -10,14 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from jflow.errors import InvalidArgumentError, NotANumberError
-from jflow.execution.accumulators import ACCUMULATOR_OPERATIONS
-from jflow.execution.positions import POSITION_OPERATIONS
-from jflow.execution.queues import QUEUE_OPERATIONS
-from jflow.execution.readers import READER_OPERATIONS
 from jflow.execution.rows import ROW_FUNCTIONS
-from jflow.execution.waiting import Operation
 from jflow.plan import NAN_CHECK
 from jflow.records import DECODERS
+from jflow.resources import KERNELS, Kernel
 from jflow.values import NUMBERS, Array, may_be
 
 HostFunction = Callable[..., Sequence[Array]]
@@ -55,7 +52,7 @@ def _check_nans(*values: Array, ops: list[str], results: list[int]) -> Sequence[
 
 def _cast(value: Array, *, dtype: str) -> Sequence[Array]:
     if dtype not in NUMBERS:
-        raise InvalidArgumentError(f"{dtype!r} is no dtype of numbers")
+        raise InvalidArgumentError(f"{dtype!r} is not a dtype of numbers")
     return (value.astype(NUMBERS[dtype]),)
 
 
@@ -84,29 +81,22 @@ _FUNCTIONS: Mapping[str, HostFunction] = {
     **DECODERS,
 }
 
-_OPERATIONS: Mapping[str, Operation] = {
-    **QUEUE_OPERATIONS,
-    **ACCUMULATOR_OPERATIONS,
-    **POSITION_OPERATIONS,
-    **READER_OPERATIONS,
-}
-
 
 def host_function(name: str) -> HostFunction | None:
     """The function of that name, or None."""
     return _FUNCTIONS.get(name)
 
 
-def host_operation(name: str) -> Operation:
-    """The operation of that name.
+def host_kernel(name: str) -> Kernel:
+    """The kernel of that name.
 
     Raises:
       InvalidArgumentError: if there is none.
     """
-    operation = _OPERATIONS.get(name)
-    if operation is None:
+    kernel = KERNELS.get(name)
+    if kernel is None:
         raise InvalidArgumentError(
             f"a plan calls {name!r}; the functions of the host are "
-            f"{sorted([*_FUNCTIONS, *_OPERATIONS])}"
+            f"{sorted([*_FUNCTIONS, *KERNELS])}"
         )
-    return operation
+    return kernel

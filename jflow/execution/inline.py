@@ -19,9 +19,9 @@ from jflow.execution.interpreter import interpret
 from jflow.execution.link import LinkedInstruction, LinkedPlan, LinkedRun
 from jflow.execution.step_state import StepState
 from jflow.execution.variables import QUEUED_S
-from jflow.execution.waiting import Wanted
 from jflow.plan import Recv, Send, Slot
-from jflow.resources import Store
+from jflow.resources import Containers
+from jflow.resources.kernel import Wanted
 from jflow.values import Array
 from jflow.xla.compile import Executable
 
@@ -79,7 +79,7 @@ class InlineStep:
         self,
         plans: Sequence[LinkedPlan],
         n_fetches: int,
-        store: Store,
+        store: Containers,
         functions: Sequence[ClientFunction] = (),
     ) -> None:
         self._plans = plans

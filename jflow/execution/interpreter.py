@@ -18,8 +18,8 @@ from jflow.execution.callback import LinkedCallback
 from jflow.execution.link import LinkedCall, LinkedInstruction, LinkedKernel, LinkedRun
 from jflow.execution.step_state import StepState
 from jflow.execution.variables import VariableAccess
-from jflow.execution.waiting import Wanted
 from jflow.plan import Recv, Send
+from jflow.resources.kernel import Wanted
 
 W_co = TypeVar("W_co", covariant=True)
 """What a driver can wait for in addition to attempts on resources."""

@@ -16,8 +16,7 @@ import numpy as np
 
 from jflow.errors import InvalidArgumentError
 from jflow.execution.callback import LinkedCallback, link_callback
-from jflow.execution.functions import HostFunction, host_function, host_operation
-from jflow.execution.waiting import Operation
+from jflow.execution.functions import HostFunction, host_function, host_kernel
 from jflow.plan import (
     CALLBACK,
     Call,
@@ -32,7 +31,9 @@ from jflow.plan import (
     Send,
     VariableSpec,
 )
-from jflow.resources import VariablePlace
+from jflow.resources import VariableId
+from jflow.resources.kernel import Kernel
+from jflow.resources.kinds import kind_of
 from jflow.xla.compile import Executable, is_bounded
 
 _LATENCIES: weakref.WeakKeyDictionary[Executable, LastLatency] = weakref.WeakKeyDictionary()
@@ -60,7 +61,7 @@ class LinkedRun:
     constants: tuple[jax.Array, ...]
     latency: LastLatency
     specs: tuple[VariableSpec, ...] = ()
-    keys: tuple[VariablePlace, ...] = ()
+    keys: tuple[VariableId, ...] = ()
     may_be_quick: bool = True
 
     # Decided once, so that a step does nothing but its work. Numbers are those of the plan.
@@ -89,12 +90,12 @@ class LinkedRun:
         return tuple(i for i in self.instruction.writes if i not in self.used)
 
     @cached_property
-    def written(self) -> tuple[VariablePlace, ...]:
+    def written(self) -> tuple[VariableId, ...]:
         """Keys of the variables that it writes."""
         return tuple(dict.fromkeys(self.keys[i] for i in self.instruction.writes))
 
     @cached_property
-    def only_read(self) -> tuple[VariablePlace, ...]:
+    def only_read(self) -> tuple[VariableId, ...]:
         """Keys of the variables that it only reads."""
         keys = dict.fromkeys(self.keys[i] for i in self.used)
         return tuple(key for key in keys if key not in self.written)
@@ -116,7 +117,7 @@ class LinkedKernel:
     """A `Call` of a kernel, likewise, with the resources that it works on."""
 
     instruction: Call
-    kernel: Operation
+    kernel: Kernel
     constants: tuple[Any, ...]
     attributes: dict[str, Any]
     resources: tuple[ResourceSpec, ...]
@@ -124,7 +125,7 @@ class LinkedKernel:
     @property
     def reads_files(self) -> bool:
         """Whether the thread that runs it may have to wait for a disk."""
-        return self.resources[0].kind == "reader"
+        return kind_of(self.resources[0]).reads_files
 
 
 LinkedInstruction = LinkedRun | LinkedKernel | LinkedCall | LinkedCallback | Send | Recv
@@ -183,7 +184,7 @@ def link(
       InvalidArgumentError: if the plan calls what does not exist, or not as it can be called.
     """
     slots: list[Any] = [None] * plan.n_slots
-    keys = tuple(VariablePlace.of(plan.device, spec.key) for spec in plan.variables)
+    keys = tuple(VariableId.of(plan.device, spec.key) for spec in plan.variables)
     checks_nans = plan.checks_nans
 
     def linked(instruction: Instruction) -> Iterator[LinkedInstruction]:
@@ -251,7 +252,7 @@ def _link_call(
     if function is not None:
         _check_arguments(call, function, (*call.inputs, *constants), attributes)
         return LinkedCall(call, function, constants, attributes, LastLatency())
-    kernel = host_operation(call.function)
+    kernel = host_kernel(call.function)
     _check_arguments(call, kernel, (), attributes)
     resources = tuple(plan.resources[number] for number in call.resources)
     kind = call.function.partition(".")[0]

@@ -1,4 +1,4 @@
-"""What host functions do with counters and with the rows of arrays, for input pipelines."""
+"""Host functions on counters and on rows of arrays, for input pipelines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jflow.values import Array
 
 
 def _count_up_to(before: Array, *, variable: str, limit: int) -> Sequence[Array]:
-    """Passes the value of a counter on that has not reached its limit."""
+    """Checks that a counter has not reached its limit, and returns its value."""
     if before >= limit:
         raise OutOfRangeError(f"Reached limit of {limit}: {variable!r} is {before}")
     return (before,)

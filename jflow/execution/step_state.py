@@ -15,9 +15,9 @@ from jflow.execution.devices import put
 from jflow.execution.leased_view import leased_view
 from jflow.execution.link import LinkedCall, LinkedKernel, LinkedPlan, LinkedRun
 from jflow.execution.variables import COMPUTED, QUEUED_S, Computed, VariableAccess
-from jflow.execution.waiting import Wanted, settled
 from jflow.plan import Call, Recv, Slot
-from jflow.resources import Lease, Store
+from jflow.resources import Containers, Lease
+from jflow.resources.kernel import Wanted, wait_for
 from jflow.values import Array, is_host
 
 COPIED_BYTES = 4096
@@ -36,7 +36,7 @@ class StepState:
 
     __slots__ = ("_is_closed", "_leases", "_linked", "_queued_s", "_reads", "_slots", "_store")
 
-    def __init__(self, linked: LinkedPlan, store: Store, queued_s: float = QUEUED_S) -> None:
+    def __init__(self, linked: LinkedPlan, store: Containers, queued_s: float = QUEUED_S) -> None:
         self._linked = linked
         self._queued_s = queued_s
         self._reads: list[tuple[Lease, jax.Array]] = []
@@ -194,18 +194,18 @@ class StepState:
         """As `begin`; yields what it has to wait for."""
         while True:
             access = VariableAccess(linked, self._store, self._queued_s)
-            yield from settled(self._store.accesses, access)
+            yield from wait_for(self._store.accesses, access)
             if access.writes and access.late:
                 access.give_up()
-                yield from settled(COMPUTED, Computed(*access.late[-1]))
+                yield from wait_for(COMPUTED, Computed(*access.late[-1]))
                 continue
             # What is only read is kept meanwhile: if it asked again, steps that update it all the
             # time would always be ahead.
             try:
                 for late in access.late:
-                    yield from settled(COMPUTED, Computed(*late))
+                    yield from wait_for(COMPUTED, Computed(*late))
             except BaseException:
-                access.undo()
+                access.rollback()
                 raise
             return access
 

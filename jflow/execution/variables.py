@@ -18,12 +18,12 @@ from jflow.resources import (
     Access,
     Attempt,
     Buffer,
-    Holder,
+    Cell,
+    Containers,
     Lease,
     Resource,
-    Store,
     Variable,
-    VariablePlace,
+    VariableId,
     Write,
 )
 
@@ -76,7 +76,7 @@ class VariableAccess(Access):
         "used",
     )
 
-    def __init__(self, linked: LinkedRun, store: Store, queued_s: float) -> None:
+    def __init__(self, linked: LinkedRun, store: Containers, queued_s: float) -> None:
         super().__init__(linked.only_read, linked.written)
         self.linked = linked
         self.queued_s = queued_s
@@ -86,7 +86,7 @@ class VariableAccess(Access):
         self.kept: Mapping[int, Variable] = _NONE
         self.leases: Mapping[int, Lease] = _NONE
         self.held: Sequence[tuple[Slot, Lease]] = ()
-        self.late: list[tuple[VariablePlace, Buffer]] = []
+        self.late: list[tuple[VariableId, Buffer]] = []
         self.results: Sequence[jax.Array] = ()
         self.mark: Write | None = None
         self._store = store
@@ -95,7 +95,7 @@ class VariableAccess(Access):
         linked, store, run = self.linked, self._store, self.linked.instruction
         self.since = now = time.monotonic()
         if run.initializes:
-            found = ((i, store.find_at(linked.keys[i], linked.specs[i])) for i in run.initializes)
+            found = ((i, store.find(linked.keys[i], linked.specs[i])) for i in run.initializes)
             self.kept = {i: variable for i, variable in found if variable is not None}
             if len(self.kept) == len(run.writes) and not (run.outputs or run.after):
                 self.is_done = True  # nothing needs what the program would compute
@@ -107,7 +107,7 @@ class VariableAccess(Access):
             if buffer.write is not None and buffer.write[1] < oldest and not buffer.is_computed:
                 self.late.append((linked.keys[i], buffer))
         for i in linked.only_written:
-            store.find_at(linked.keys[i], linked.specs[i])
+            store.find(linked.keys[i], linked.specs[i])
         if self.late and self.writes:
             return
         if linked.leased:
@@ -144,7 +144,7 @@ class VariableAccess(Access):
         written = {**self.kept}
         for i, array in zip(run.writes, self.results, strict=True):
             if i not in written:
-                written[i] = store.set_at(self, linked.keys[i], linked.specs[i], array, self.mark)
+                written[i] = store.set(self, linked.keys[i], linked.specs[i], array, self.mark)
         if run.after:
             self.held = [(slot, written[i].lease()) for i, slot in run.after]
 
@@ -152,13 +152,13 @@ class VariableAccess(Access):
         """Sets what it writes and lets other steps have the variables."""
         self._store.end(self)
 
-    def undo(self) -> None:
+    def rollback(self) -> None:
         for lease in (*self.leases.values(), *(lease for _, lease in self.held)):
             lease.release()
 
     def give_up(self) -> None:
         """Ends the access without running its program."""
-        self.undo()
+        self.rollback()
         self.end()
 
     def reason(self, ahead: Access, writer: Access) -> str:
@@ -185,7 +185,7 @@ class Computed(Attempt):
 
     __slots__ = ("buffer", "key")
 
-    def __init__(self, key: VariablePlace, buffer: Buffer) -> None:
+    def __init__(self, key: VariableId, buffer: Buffer) -> None:
         super().__init__()
         self.key = key
         self.buffer = buffer
@@ -211,15 +211,15 @@ class _ComputedWatcher(Resource):
         ).start()
         return []
 
-    def withdraw(self, attempt: Attempt, error: OpError) -> list[Attempt]:
+    def cancel(self, attempt: Attempt, error: OpError) -> list[Attempt]:
         assert isinstance(attempt, Computed)
-        if attempt.is_settled:
+        if attempt.is_complete:
             return []
         self._waiting[attempt.buffer].remove(attempt)
         attempt.fail(error)
         return [attempt]
 
-    def abandon(self, error: OpError) -> list[Attempt]:
+    def close(self, error: OpError) -> list[Attempt]:
         raise NotImplementedError("devices stay as long as the process")
 
     def reason(self, attempt: Attempt) -> str:
@@ -235,12 +235,12 @@ class _ComputedWatcher(Resource):
         return waiting
 
 
-COMPUTED = Holder(_ComputedWatcher(), "")
+COMPUTED = Cell(_ComputedWatcher(), "")
 """Where to wait for values of variables; JAX's devices belong to the whole process."""
 
 
 def _watch(buffer: Buffer) -> None:
     with suppress(Exception):  # whatever it is, a program that takes the value fails with it
         buffer.array.block_until_ready()
-    for attempt in COMPUTED.look(lambda watcher: watcher.computed(buffer)):
+    for attempt in COMPUTED.query(lambda watcher: watcher.computed(buffer)):
         attempt.then(attempt)

@@ -9,7 +9,7 @@ import numpy as np
 
 from jflow.graph import Operation, Tensor
 from jflow.ops.resource import Handle
-from jflow.resources import AccumulatorSpec
+from jflow.resources.accumulator import AccumulatorSpec
 from jflow.values import abstract, as_dtype, as_shape, declared, may_be, unknown_dim
 
 _INT32 = np.dtype(np.int32)

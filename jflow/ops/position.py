@@ -8,7 +8,7 @@ from jflow.graph import Operation, Tensor
 from jflow.graph.primitives import placeholder_p
 from jflow.ops.live_steps import LiveSteps
 from jflow.ops.resource import Handle
-from jflow.resources import PositionSpec
+from jflow.resources.iterator_state import IteratorStateSpec
 from jflow.values import abstract, as_array, string, unknown_dim
 
 
@@ -27,7 +27,7 @@ class Position(Handle):
     """
 
     def __init__(self, shared_name: str, name: str = "position") -> None:
-        super().__init__("position", PositionSpec().to_attributes(), shared_name, name)
+        super().__init__("iterator_state", IteratorStateSpec().to_attributes(), shared_name, name)
         if not self.is_live:
             raise RuntimeError(
                 "a position is for plain Python: make it inside `with jflow.connect(target):`"
@@ -45,8 +45,8 @@ class Position(Handle):
 
     def _loading(self) -> tuple[Operation, list[Tensor]]:
         aval = abstract((unknown_dim(),), string)
-        return self._call("position.load", [], [aval], "load", may_wait=False), []
+        return self._call("iterator_state.load", [], [aval], "load", may_wait=False), []
 
     def _saving(self) -> tuple[Operation, list[Tensor]]:
         text: Any = self._graph.add(placeholder_p, [], [abstract((), string)], name="text")
-        return self._call("position.save", text.outputs, [], "save"), list(text.outputs)
+        return self._call("iterator_state.save", text.outputs, [], "save"), list(text.outputs)

@@ -17,7 +17,7 @@ from jflow.ops.live_steps import Build, LiveSteps
 from jflow.ops.resource import Handle
 from jflow.ops.sparse import refuse_sparse
 from jflow.ops.streams import MAX_AHEAD_BYTES, QueueReader, QueueWriter
-from jflow.resources import QueueSpec
+from jflow.resources.queue import QueueSpec
 from jflow.values import abstract, as_array, carry, is_known, may_be, restore, string, unknown_dim
 
 _INT32 = np.dtype(np.int32)

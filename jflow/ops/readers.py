@@ -10,7 +10,7 @@ import numpy as np
 from jflow.graph import Operation, Tensor
 from jflow.ops.queue import QueueBase, as_integer, checked_count
 from jflow.ops.resource import Handle
-from jflow.resources import ReaderSpec
+from jflow.resources.reader import ReaderSpec
 from jflow.values import abstract, host_abstract, may_be, string, unknown_dim
 
 _INT64 = np.dtype(np.int64)

@@ -1,35 +1,22 @@
-"""State that outlives a step: containers, and the variables, queues and accumulators in them."""
+"""State that outlives a step: containers, and the variables, queues and other resources in them.
 
-from jflow.resources.access import Access as Access
-from jflow.resources.access import AccessQueue as AccessQueue
-from jflow.resources.accumulator import Accumulator as Accumulator
-from jflow.resources.accumulator import ApplyGradient as ApplyGradient
-from jflow.resources.accumulator import ApplySparse as ApplySparse
-from jflow.resources.accumulator import SetGlobalStep as SetGlobalStep
-from jflow.resources.accumulator import SparseAccumulator as SparseAccumulator
-from jflow.resources.accumulator import TakeGradient as TakeGradient
-from jflow.resources.accumulator_spec import AccumulatorSpec as AccumulatorSpec
+A kind of resource is a package of this room (spec, state, kernels) and a line in `kinds.py`. Names
+of a kind are imported from its package; these here are shared by all kinds, or are of variables.
+"""
+
 from jflow.resources.attempt import Attempt as Attempt
 from jflow.resources.attempt import Resource as Resource
+from jflow.resources.cell import Cell as Cell
 from jflow.resources.component import Component as Component
-from jflow.resources.holder import Holder as Holder
-from jflow.resources.holder import Holders as Holders
-from jflow.resources.position import Position as Position
-from jflow.resources.position import PositionSpec as PositionSpec
-from jflow.resources.position import SavePosition as SavePosition
-from jflow.resources.queue import Close as Close
-from jflow.resources.queue import Dequeue as Dequeue
-from jflow.resources.queue import DequeueMany as DequeueMany
-from jflow.resources.queue import Enqueue as Enqueue
-from jflow.resources.queue import EnqueueMany as EnqueueMany
-from jflow.resources.queue import Queue as Queue
-from jflow.resources.queue_spec import QueueSpec as QueueSpec
-from jflow.resources.reader import EndOfTurn as EndOfTurn
-from jflow.resources.reader import Reader as Reader
-from jflow.resources.reader import ReaderSpec as ReaderSpec
-from jflow.resources.reader import Turn as Turn
-from jflow.resources.store import Store as Store
-from jflow.resources.store import VariablePlace as VariablePlace
+from jflow.resources.containers import Containers as Containers
+from jflow.resources.containers import VariableId as VariableId
+from jflow.resources.kernel import Kernel as Kernel
+from jflow.resources.kernel import Wanted as Wanted
+from jflow.resources.kernel import wait_for as wait_for
+from jflow.resources.kinds import KERNELS as KERNELS
+from jflow.resources.manager import ResourceManager as ResourceManager
+from jflow.resources.variable import Access as Access
+from jflow.resources.variable import AccessQueue as AccessQueue
 from jflow.resources.variable import Buffer as Buffer
 from jflow.resources.variable import Lease as Lease
 from jflow.resources.variable import Variable as Variable

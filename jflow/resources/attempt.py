@@ -1,7 +1,7 @@
-"""What steps want of the resources they share, and what such a resource is.
+"""Resources as state machines, and the attempts that steps make on them.
 
-A resource is a plain state machine: it is told of attempts and says which of them are settled. Who
-waits for an attempt, and how he is woken, is the affair of those who hold the resource.
+A resource takes attempts and returns those that complete. It never wakes what waits for them: its
+cell does (`cell.py`).
 """
 
 from __future__ import annotations
@@ -14,83 +14,83 @@ from jflow.errors import OpError
 
 
 class Attempt:
-    """Something that a step wants of a resource, which may have to wait for what others do.
+    """An action of a step on a resource, which may have to wait for other steps.
 
-    It settles once, with values or with an error.
+    It completes once, with values or with an error.
 
     Attributes:
-      can_be_undone: whether what it did can be taken back once it has succeeded.
-      values: what it brought, once it succeeded.
-      error: why it failed, if it did.
-      is_settled: whether it is over.
-      then: what the holder of the resource calls, with the attempt, when it is over and the
-        resource is free again; the resource itself never calls it.
+      can_roll_back: whether its effect can be rolled back after it has succeeded.
+      values: its results, once it has succeeded.
+      error: why it failed, None if it did not.
+      is_complete: whether it has completed.
+      then: called with the attempt by the cell of the resource when it has completed and the lock
+        is free again; the resource never calls it.
     """
 
-    __slots__ = ("error", "is_settled", "then", "values")
-    can_be_undone: ClassVar[bool] = True
+    __slots__ = ("error", "is_complete", "then", "values")
+    can_roll_back: ClassVar[bool] = True
 
     def __init__(self) -> None:
         self.values: tuple[Any, ...] = ()
         self.error: OpError | None = None
-        self.is_settled = False
+        self.is_complete = False
         self.then: Callable[[Attempt], None] | None = None
 
     def succeed(self, values: tuple[Any, ...] = ()) -> None:
-        """It is over, and this is what it brought."""
+        """Completes the attempt with values."""
         self.values = values
-        self.is_settled = True
+        self.is_complete = True
 
     def fail(self, error: OpError) -> None:
-        """It is over and came to nothing."""
+        """Completes the attempt with an error."""
         self.error = error
-        self.is_settled = True
+        self.is_complete = True
 
     def result(self) -> tuple[Any, ...]:
-        """What a settled attempt brought. Raises its error if it failed."""
+        """The values of a completed attempt. Raises its error if it failed."""
         if self.error is not None:
-            # Others may have failed with the same one, and each says where it was.
+            # Several attempts may fail with one error, and each adds its own operation to it.
             raise type(self.error)(self.error.message, op=self.error.op, task=self.error.task)
         return self.values
 
 
 class Resource(ABC):
-    """State that steps share; its holder's lock guards every call."""
+    """State that steps share; the lock of its cell guards every call."""
 
     @abstractmethod
     def submit(self, attempt: Attempt) -> list[Attempt]:
-        """Takes an attempt in.
+        """Begins an attempt, unless it has completed already.
 
         Returns:
-          All attempts that this settled, in order; the given one is among them if it need not
-          wait. An attempt that had settled before is not taken in.
+          All attempts that this completed, in order; the given one is among them unless it has to
+          wait.
         """
 
     @abstractmethod
-    def withdraw(self, attempt: Attempt, error: OpError) -> list[Attempt]:
-        """Gives an attempt up: it fails with `error`, and what it had taken goes back.
+    def cancel(self, attempt: Attempt, error: OpError) -> list[Attempt]:
+        """Cancels an attempt: it fails with `error`, and what it had taken goes back.
 
         Returns:
-          All attempts that this settled, in order, for others may go on now; none if the given one
-          had settled already.
+          All attempts that this completed, in order, because others may proceed now; none if the
+          given one had completed already.
         """
 
-    def restore(self, attempt: Attempt) -> list[Attempt]:
-        """Takes back what an attempt brought that has settled, for nobody came to have it.
+    def unread(self, attempt: Attempt) -> list[Attempt]:
+        """Takes the values of a completed attempt back, because nothing has read them.
 
         Returns:
-          All attempts that this settled, in order.
+          All attempts that this completed, in order.
         """
         return []
 
     def reason(self, attempt: Attempt) -> str:
-        """What an attempt waits for, as the end of a sentence; "" if there is nothing to say."""
+        """What an attempt waits for, as the end of a sentence; "" if that is not known."""
         return ""
 
     @abstractmethod
-    def abandon(self, error: OpError) -> list[Attempt]:
-        """Empties the resource for ever: what waits, and what comes later, fails with `error`.
+    def close(self, error: OpError) -> list[Attempt]:
+        """Empties the resource for good: waiting and later attempts fail with `error`.
 
         Returns:
-          All attempts that this settled, in order.
+          All attempts that this completed, in order.
         """

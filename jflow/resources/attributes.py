@@ -1,4 +1,4 @@
-"""Records that came over the wire, taken apart with suspicion."""
+"""Validation of records that came over the wire."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from jflow.errors import InvalidArgumentError
 
 
 class Attributes:
-    """The attributes of something, which are right or an `InvalidArgumentError`.
+    """Typed access to a record; malformed attributes raise an InvalidArgumentError.
 
     Args:
-      record: what came; should be a dict with these keys.
+      record: what came; must be a dict with just these keys.
       what: what it describes, for messages.
       keys: the keys that it must have.
     """

@@ -1,4 +1,4 @@
-"""What arrays a resource takes."""
+"""Dtype and shape of the arrays that a resource takes."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Component:
         return Component(self.dtype, None if self.shape is None else (None, *self.shape))
 
     def fits(self, array: Array) -> bool:
-        """Whether an array is such a one."""
+        """Whether an array has this dtype and a shape that matches."""
         if array.dtype != self.numpy_dtype:
             return False
         return array.shape == self.shape or is_compatible(array.shape, self.shape)

@@ -19,7 +19,7 @@ from jflow.partition import Partition, Segment
 from jflow.placement import Inventory
 from jflow.plan import Plan, Program, VariableKey
 from jflow.records import Roots
-from jflow.resources import Store
+from jflow.resources import Containers
 from jflow.runtime.backend import Array, DeviceInfo, Step
 from jflow.xla.compile import Executable
 
@@ -31,7 +31,7 @@ class LocalBackend:
     def __init__(self) -> None:
         _forks.mark_used()
         self._devices = local_devices(LOCAL_TASK)
-        self._store = Store(LOCAL_TASK, Roots.anywhere())
+        self._store = Containers(LOCAL_TASK, Roots.anywhere())
         self._names = itertools.count()
         self._prepared: dict[str, Callable[[], Executable]] = {}
         self._constants: dict[str, Array] = {}

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from jflow.cluster import Task
-from jflow.resources import Store
+from jflow.resources import Containers
 from jflow.wire import Array
 from jflow.worker.device_pool import DevicePool
 from jflow.worker.rendezvous import Rendezvous
@@ -36,7 +36,7 @@ class WorkerContext:
     """
 
     task: Task
-    store: Store
+    store: Containers
     rendezvous: Rendezvous[asyncio.Future[Any]]
     transport: Transport
     threads: ThreadPoolExecutor

@@ -27,9 +27,9 @@ from jflow.execution.link import (
 )
 from jflow.execution.step_state import StepState
 from jflow.execution.variables import VariableAccess
-from jflow.execution.waiting import Wanted
 from jflow.plan import Recv, Send, Slot
-from jflow.resources import Attempt, Holder
+from jflow.resources import Attempt, Cell
+from jflow.resources.kernel import Wanted
 from jflow.wire import Array, Client, begin
 from jflow.worker.context import WorkerContext
 from jflow.worker.gather import all_of
@@ -151,19 +151,19 @@ class _PlanRun:
 
     # Waiting ----------------------------------------------------------------------------------
 
-    async def _wait_for(self, holder: Holder, attempt: Attempt) -> None:
+    async def _wait_for(self, cell: Cell, attempt: Attempt) -> None:
         """Waits until an attempt has settled; gives it up if the plan need not go on."""
         self._check_cancelled()
         waiter: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        if holder.submit(attempt, _Waker(waiter)):
+        if cell.submit(attempt, _Waker(waiter)):
             return
         try:
             await self._wait(waiter)
         except BaseException as error:
-            if reason := holder.reason(attempt):
+            if reason := cell.reason(attempt):
                 self._context.blocked[self._step] = reason
-            holder.withdraw(attempt, CancelledError("Step was cancelled"))
-            is_done = attempt.error is None and not attempt.can_be_undone
+            cell.cancel(attempt, CancelledError("Step was cancelled"))
+            is_done = attempt.error is None and not attempt.can_roll_back
             if not (is_done and isinstance(error, asyncio.CancelledError)):
                 raise
             # It was too late: a caller that is told that nothing was done might do it again.

@@ -19,7 +19,7 @@ from jflow.errors import AbortedError, InvalidArgumentError
 from jflow.execution.link import LinkedPlan, link
 from jflow.plan import Plan, Program, feed_indices, fetch_indices
 from jflow.records import Roots
-from jflow.resources import Store
+from jflow.resources import Containers
 from jflow.wire import Array, Artifacts, Client, Registered
 from jflow.worker.constants import ConstantCache
 from jflow.worker.context import Transport, WorkerContext
@@ -74,12 +74,12 @@ class Worker:
         self._constants = ConstantCache()
         self.long_programs = DevicePool(devices.values(), f"jflow program {task}", thread_started)
         self._context = WorkerContext(
-            task, Store(task, roots), Rendezvous(), transport, threads, self.long_programs
+            task, Containers(task, roots), Rendezvous(), transport, threads, self.long_programs
         )
         self.programs = ProgramCache()
 
     @property
-    def store(self) -> Store:
+    def store(self) -> Containers:
         """The state of the task."""
         return self._context.store
 

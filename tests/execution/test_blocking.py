@@ -12,19 +12,10 @@ import pytest
 from jflow import errors
 from jflow.deadline import Deadline
 from jflow.execution.blocking import run_fibers
-from jflow.execution.waiting import settled
-from jflow.resources import (
-    Accumulator,
-    AccumulatorSpec,
-    ApplyGradient,
-    Component,
-    Dequeue,
-    Enqueue,
-    Holder,
-    Queue,
-    QueueSpec,
-    TakeGradient,
-)
+from jflow.resources import Cell, Component
+from jflow.resources.accumulator import Accumulator, AccumulatorSpec, ApplyGradient, TakeGradient
+from jflow.resources.kernel import wait_for
+from jflow.resources.queue import Dequeue, Enqueue, Queue, QueueSpec
 
 ONE_PLACE = QueueSpec("FIFOQueue", 1, components=(Component("int32", ()),))
 
@@ -50,26 +41,26 @@ def number(value: int) -> tuple[Any, ...]:
     return (np.array(value, np.int32),)
 
 
-def took(holder: Holder) -> int:
+def took(cell: Cell) -> int:
     attempt = Dequeue()
-    assert holder.submit(attempt, print)
+    assert cell.submit(attempt, print)
     return int(attempt.result()[0])
 
 
 @pytest.fixture
-def queue() -> Holder:
+def queue() -> Cell:
     """A queue that is full."""
-    holder = Holder(Queue(ONE_PLACE, "q", np.random.default_rng(0)), "")
-    assert holder.submit(Enqueue(number(1)), print)
-    return holder
+    cell = Cell(Queue(ONE_PLACE, "q", np.random.default_rng(0)), "")
+    assert cell.submit(Enqueue(number(1)), print)
+    return cell
 
 
 @pytest.mark.parametrize("is_cancelled", [False, True])
-def test_a_put_that_is_done_in_the_last_moment_is_done(queue: Holder, is_cancelled: bool) -> None:
+def test_a_put_that_is_done_in_the_last_moment_is_done(queue: Cell, is_cancelled: bool) -> None:
     """A caller that is told that it was not might put the element again."""
 
     def put() -> Any:
-        yield from settled(queue, Enqueue(number(2)))
+        yield from wait_for(queue, Enqueue(number(2)))
 
     woken = LastMoment(lambda: took(queue), is_cancelled=is_cancelled)
     run_fibers({"put": put()}, {"put": ()}, Deadline(0.0), woken)
@@ -77,45 +68,45 @@ def test_a_put_that_is_done_in_the_last_moment_is_done(queue: Holder, is_cancell
 
 
 @pytest.mark.parametrize("is_cancelled", [False, True])
-def test_it_does_not_wait_again_when_its_time_is_over(queue: Holder, is_cancelled: bool) -> None:
+def test_it_does_not_wait_again_when_its_time_is_over(queue: Cell, is_cancelled: bool) -> None:
     def put() -> Any:
-        yield from settled(queue, Enqueue(number(2)))
-        yield from settled(queue, Enqueue(number(3)))
+        yield from wait_for(queue, Enqueue(number(2)))
+        yield from wait_for(queue, Enqueue(number(3)))
 
     woken = LastMoment(lambda: took(queue), is_cancelled=is_cancelled)
     with pytest.raises((errors.CancelledError, errors.DeadlineExceededError)):
         run_fibers({"put": put()}, {"put": ()}, Deadline(0.0), woken)
     assert took(queue) == 2
-    assert queue.look(lambda state: state.size) == 0
+    assert queue.query(lambda state: state.size) == 0
 
 
 @pytest.mark.parametrize("is_cancelled", [False, True])
 def test_an_element_that_comes_in_the_last_moment_goes_back(is_cancelled: bool) -> None:
-    holder = Holder(Queue(ONE_PLACE, "q", np.random.default_rng(0)), "")
+    cell = Cell(Queue(ONE_PLACE, "q", np.random.default_rng(0)), "")
 
     def get() -> Any:
-        yield from settled(holder, Dequeue())
+        yield from wait_for(cell, Dequeue())
 
     def put() -> None:
-        assert holder.submit(Enqueue(number(1)), print)
+        assert cell.submit(Enqueue(number(1)), print)
 
     with pytest.raises((errors.CancelledError, errors.DeadlineExceededError)):
         run_fibers(
             {"get": get()}, {"get": ()}, Deadline(0.0), LastMoment(put, is_cancelled=is_cancelled)
         )
-    assert took(holder) == 1
+    assert took(cell) == 1
 
 
 @pytest.mark.parametrize("is_cancelled", [False, True])
 def test_gradients_that_are_taken_in_the_last_moment_are_not_lost(is_cancelled: bool) -> None:
-    holder = Holder(Accumulator(AccumulatorSpec("float32", ()), "a"), "")
+    cell = Cell(Accumulator(AccumulatorSpec("float32", ()), "a"), "")
     taken = []
 
     def take() -> Any:
-        taken.append((yield from settled(holder, TakeGradient(1))))
+        taken.append((yield from wait_for(cell, TakeGradient(1))))
 
     def apply() -> None:
-        assert holder.submit(ApplyGradient(np.array(2, np.float32), 0), print)
+        assert cell.submit(ApplyGradient(np.array(2, np.float32), 0), print)
 
     woken = LastMoment(apply, is_cancelled=is_cancelled)
     run_fibers({"take": take()}, {"take": ()}, Deadline(0.0), woken)

@@ -34,12 +34,14 @@ from jflow.plan import (
     VariableKey,
     VariableSpec,
 )
-from jflow.resources import Component, QueueSpec, Store
+from jflow.resources import Component, Containers
+from jflow.resources.queue import QueueSpec
 from jflow.worker.context import WorkerContext
 from jflow.worker.device_pool import DevicePool
 from jflow.worker.gather import all_of
 from jflow.worker.plan_run import run_plan
 from jflow.worker.rendezvous import Rendezvous
+from tests.variables import get_variable
 
 TASK = Task("a", 0)
 DEVICES = {
@@ -214,7 +216,7 @@ Outcome = list[Any]
 
 
 def _blocking(plans: Sequence[Plan]) -> Outcome:
-    store = Store(TASK)
+    store = Containers(TASK)
     step = InlineStep(_linked(plans), 2, store, FUNCTIONS)
     found: Outcome = []
     try:
@@ -226,7 +228,7 @@ def _blocking(plans: Sequence[Plan]) -> Outcome:
 
 
 def _asyncio(plans: Sequence[Plan]) -> Outcome:
-    store = Store(TASK)
+    store = Containers(TASK)
     linked = _linked(plans)
 
     async def client(number: int, operands: Any, answer: asyncio.Future[Any]) -> None:
@@ -289,13 +291,13 @@ def _told(error: OpError) -> Any:
     return type(error), error.message, error.op
 
 
-def _state(store: Store) -> Any:
-    variables = [store.get(device, X).buffer for device in DEVICES]
+def _state(store: Containers) -> Any:
+    variables = [get_variable(store, device, X).buffer for device in DEVICES]
     assert not any(buffer.leases for buffer in variables), "the step has ended"
     queues = [store.resources.get(device, QUEUE) for device in DEVICES]
     return [
         *(buffer.array for buffer in variables),
-        *(queue.look(lambda state: state.size) for queue in queues),
+        *(queue.query(lambda state: state.size) for queue in queues),
     ]
 
 

@@ -11,7 +11,8 @@ from jflow import errors
 from jflow.cluster import Device, Task
 from jflow.execution import LinkedRun, StepState, link
 from jflow.plan import Plan, Program, Run, VariableKey, VariableSpec
-from jflow.resources import Store
+from jflow.resources import Containers
+from tests.variables import get_variable, set_variable
 
 TASK = Task("ps", 0)
 CPU = Device(TASK, "CPU", 0)
@@ -39,10 +40,10 @@ def _run(state, run):
 
 
 def _store(**values):
-    store = Store(TASK)
+    store = Containers(TASK)
     for name, value in values.items():
         spec = {"x": X, "y": Y}[name]
-        store.set(CPU, spec, jnp.full(3, value, jnp.float32))
+        set_variable(store, CPU, spec, jnp.full(3, value, jnp.float32))
     return store
 
 
@@ -51,7 +52,7 @@ def _update(**more):
 
 
 def _address(store):
-    return store.get(CPU, X).buffer.array.unsafe_buffer_pointer()
+    return get_variable(store, CPU, X).buffer.array.unsafe_buffer_pointer()
 
 
 def test_an_update_writes_into_the_variables_own_memory():
@@ -62,7 +63,7 @@ def test_an_update_writes_into_the_variables_own_memory():
         _run(state, run)
     state.close()
     assert _address(store) == before
-    assert store.get(CPU, X).buffer.array.tolist() == [4.0] * 3
+    assert get_variable(store, CPU, X).buffer.array.tolist() == [4.0] * 3
 
 
 def test_strings_on_the_host_are_copied_for_a_receiver_that_may_change_them():
@@ -136,7 +137,7 @@ def test_a_variable_that_another_step_writes_cannot_be_had():
     assert state[1].tolist() == [5.0] * 3, "others go on"
     state.finish(writer)
     _run(state, run)
-    assert store.get(CPU, X).buffer.array.tolist() == [3.0] * 3
+    assert get_variable(store, CPU, X).buffer.array.tolist() == [3.0] * 3
 
 
 def test_an_update_beside_a_program_that_reads_works_on_a_copy_until_that_has_ended():
@@ -149,7 +150,7 @@ def test_an_update_beside_a_program_that_reads_works_on_a_copy_until_that_has_en
     before = _address(store)
     reader = state.begin(read)
     _run(state, update)
-    assert store.get(CPU, X).buffer.array.tolist() == [2.0] * 3
+    assert get_variable(store, CPU, X).buffer.array.tolist() == [2.0] * 3
     copied = _address(store)
     assert copied != before
     state.finish(reader)
@@ -180,9 +181,9 @@ def test_a_wait_for_a_variable_names_the_operation_that_writes_it():
     store = _store(x=1.0)
     state, (run, read) = _state(store, _update(op="x/add"), Run(None, before=((0, 0),)))
     state.begin(run)
-    holder, access = next(state.wait(read))
-    assert not holder.submit(access, print)
-    reason = holder.reason(access)
+    cell, access = next(state.wait(read))
+    assert not cell.submit(access, print)
+    reason = cell.reason(access)
     assert re.fullmatch(
         r"waited for variable 'x' \(container ''\) on /job:ps/task:0/device:CPU:0, which "
         r"operation 'x/add' of another step has been writing for 0\.\d s",
@@ -205,10 +206,10 @@ def test_a_reset_takes_the_variable_from_its_writer_and_the_value_does_not_come_
     _run(state, initialize)
     state.finish(writer)
     assert state[1].tolist() == [2.0] * 3, "the step itself goes on with its own value"
-    assert store.get(CPU, X).buffer.array.tolist() == [9.0] * 3
-    assert store.get(CPU, X).buffer.leases == set()
+    assert get_variable(store, CPU, X).buffer.array.tolist() == [9.0] * 3
+    assert get_variable(store, CPU, X).buffer.leases == set()
     _run(state, run)
-    assert store.get(CPU, X).buffer.array.tolist() == [10.0] * 3
+    assert get_variable(store, CPU, X).buffer.array.tolist() == [10.0] * 3
 
 
 def test_a_variable_is_initialized_once_by_all_that_initialize_it():
@@ -224,7 +225,7 @@ def test_a_variable_is_initialized_once_by_all_that_initialize_it():
     assert state.begin(eight) is None
     state.finish(first)
     _run(state, eight)
-    assert store.get(CPU, X).buffer.array.tolist() == [9.0] * 3
+    assert get_variable(store, CPU, X).buffer.array.tolist() == [9.0] * 3
 
 
 def test_old_values_inputs_and_constants_come_in_that_order():
@@ -241,8 +242,8 @@ def test_old_values_inputs_and_constants_come_in_that_order():
     state[0] = np.float32(7)
     _run(state, linked.stages[0][0])
     assert seen == [[6.0, 3.0, 7.0, 50.0]]
-    assert store.get(CPU, Y).buffer.array.tolist() == [3.0] * 3
-    assert store.get(CPU, X).buffer.array.tolist() == [1.0] * 3
+    assert get_variable(store, CPU, Y).buffer.array.tolist() == [3.0] * 3
+    assert get_variable(store, CPU, X).buffer.array.tolist() == [1.0] * 3
     assert state[1].tolist() == [1.0] * 3
 
 
@@ -252,13 +253,13 @@ def test_an_access_to_an_uninitialized_variable_changes_nothing():
     state, (run,) = _state(store, both)
     with pytest.raises(errors.FailedPreconditionError, match="'x'"):
         _run(state, run)
-    assert store.get(CPU, Y).buffer.array.tolist() == [1.0] * 3
+    assert get_variable(store, CPU, Y).buffer.array.tolist() == [1.0] * 3
     assert not store.lock.locked()
 
 
 def test_a_variable_of_another_shape_is_refused_before_the_program_runs():
-    store = Store(TASK)
-    store.set(CPU, VariableSpec(X.key, "float32", (5,)), jnp.zeros(5))
+    store = Containers(TASK)
+    set_variable(store, CPU, VariableSpec(X.key, "float32", (5,)), jnp.zeros(5))
     calls = []
     state, (run,) = _state(
         store, Run(Program("p"), writes=(0,)), programs={"p": lambda: calls.append(1)}
@@ -278,7 +279,7 @@ def test_the_access_ends_when_a_program_fails():
     other, (update,) = _state(store, _update())
     _run(other, update)
     assert _address(store) == before
-    assert store.get(CPU, X).buffer.array.tolist() == [2.0] * 3
+    assert get_variable(store, CPU, X).buffer.array.tolist() == [2.0] * 3
 
 
 @pytest.mark.parametrize("copy", [True, False])
@@ -300,7 +301,7 @@ def test_a_copy_of_a_variable_is_the_callers_own():
     _run(state, read)
     copy = state.host(0, copy=True)
     copy[:] = 5
-    assert store.get(CPU, X).buffer.array.tolist() == [1.0] * 3
+    assert get_variable(store, CPU, X).buffer.array.tolist() == [1.0] * 3
 
 
 def test_a_value_that_came_from_the_host_is_given_back_as_it_is():
@@ -313,14 +314,14 @@ LARGE = VariableSpec(VariableKey("", "large"), "float32", (5000,))
 
 
 def test_a_large_variable_is_viewed_and_not_copied_while_any_of_it_is_referred_to():
-    store = Store(TASK)
-    store.set(CPU, LARGE, jnp.ones(5000, jnp.float32))
+    store = Containers(TASK)
+    set_variable(store, CPU, LARGE, jnp.ones(5000, jnp.float32))
 
     def variable():
-        return store.get(CPU, LARGE)
+        return get_variable(store, CPU, LARGE)
 
     def update():
-        store.set(CPU, LARGE, ADD_ONE(variable().donate())[0])
+        set_variable(store, CPU, LARGE, ADD_ONE(variable().donate())[0])
         return variable().buffer.array.unsafe_buffer_pointer()
 
     plan = Plan(CPU, 1, (LARGE,), ((Run(None, before=((0, 0),)),),))
@@ -346,5 +347,5 @@ def test_a_small_variable_is_copied_and_keeps_no_update_waiting():
     _run(state, read)
     value = state.fetch(0)
     state.close()
-    assert not store.get(CPU, X).buffer.leases
+    assert not get_variable(store, CPU, X).buffer.leases
     assert value.tolist() == [1.0] * 3

@@ -81,15 +81,15 @@ class Model:
         self.closed = True
         return self.run()
 
-    def withdraw(self, op):
+    def cancel(self, op):
         if op in self.puts:
             self.puts.remove(op)
         else:
             self.gets.remove(op)
-            self.restore(op)
+            self.put_back(op)
         return self.run()
 
-    def restore(self, get):
+    def put_back(self, get):
         self.inside = get.taken + self.inside
         get.taken = []
         self.sort()
@@ -99,12 +99,12 @@ class Model:
             self.inside.sort()
 
     def run(self):
-        settled = []
-        while self.let_in(settled) or self.let_out(settled):
+        completed = []
+        while self.let_in(completed) or self.let_out(completed):
             pass
-        return settled
+        return completed
 
-    def let_in(self, settled):
+    def let_in(self, completed):
         moved = False
         while self.puts:
             op = self.puts[0]
@@ -126,7 +126,7 @@ class Model:
             else:
                 break
             self.puts.pop(0)
-            settled.append((op, outcome))
+            completed.append((op, outcome))
             moved = True
         return moved
 
@@ -151,7 +151,7 @@ class Model:
     def is_stuck(self, row):
         return not self.has_bytes(row) and len(self.inside) <= self.spec.min_after_dequeue
 
-    def let_out(self, settled):
+    def let_out(self, completed):
         moved = False
         while self.gets:
             op = self.gets[0]
@@ -160,7 +160,7 @@ class Model:
             if self.closed and len(op.taken) + n_free < wanted:
                 missing = f"requested {op.count - len(op.taken)}, current size {n_free}\\)"
                 outcome = Failure(OutOfRangeError, f"closed and has insufficient.*{missing}")
-                self.restore(op)
+                self.put_back(op)
             else:
                 n_new = 0
                 while n_free > n_new and len(op.taken) < op.count:
@@ -171,10 +171,10 @@ class Model:
                     break
                 if self.is_sorted:
                     n_taken = len(op.taken)
-                    self.restore(op)
+                    self.put_back(op)
                     op.taken, self.inside = self.inside[:n_taken], self.inside[n_taken:]
                 outcome = op.taken
             self.gets.pop(0)
-            settled.append((op, outcome))
+            completed.append((op, outcome))
             moved = True
         return moved

@@ -15,7 +15,7 @@ class Plain(Access):
     def put(self) -> None:
         pass
 
-    def undo(self) -> None:
+    def rollback(self) -> None:
         pass
 
     def reason(self, ahead: Access, writer: Access) -> str:
@@ -47,7 +47,7 @@ def test_what_is_withdrawn_lets_those_behind_it_go_on() -> None:
     queue.submit(both)
     assert queue.submit(reader) == []
     assert queue.reason(reader) == "a/b then a"
-    assert queue.withdraw(both, CancelledError("x")) == [both, reader]
+    assert queue.cancel(both, CancelledError("x")) == [both, reader]
     assert queue.end(first) == []
 
 

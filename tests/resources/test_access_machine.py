@@ -31,7 +31,7 @@ class Numbered(Access):
     def put(self) -> None:
         pass
 
-    def undo(self) -> None:
+    def rollback(self) -> None:
         self.n_taken = -1
 
     def reason(self, ahead: Access, writer: Access) -> str:
@@ -75,10 +75,10 @@ class AccessMachine(RuleBasedStateMachine):
                 self.writing.append(access)
         return granted
 
-    def _check(self, settled: list[Attempt], *others: Numbered) -> None:
+    def _check(self, completed: list[Attempt], *others: Numbered) -> None:
         expected = {id(access) for access in (*self._expected(), *others)}
-        assert {id(attempt) for attempt in settled} == expected
-        assert len(settled) == len(expected)
+        assert {id(attempt) for attempt in completed} == expected
+        assert len(completed) == len(expected)
 
     def _new(self, reads: Any, writes: Any, *, fails: bool) -> Numbered:
         access = Numbered(self.n, reads, writes, fails=fails)
@@ -115,42 +115,42 @@ class AccessMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.writing)
     @rule(data=st.data())
-    def restore(self, data: Any) -> None:
+    def unread(self, data: Any) -> None:
         access = self.writing.pop(data.draw(st.integers(0, len(self.writing) - 1)))
-        self._check(self.queue.restore(access))
+        self._check(self.queue.unread(access))
         assert access.n_taken == -1
 
     @precondition(lambda self: self.waiting)
     @rule(data=st.data())
-    def withdraw(self, data: Any) -> None:
+    def cancel(self, data: Any) -> None:
         access = self.waiting.pop(data.draw(st.integers(0, len(self.waiting) - 1)))
-        self._check(self.queue.withdraw(access, CancelledError("x")), access)
-        assert self.queue.withdraw(access, CancelledError("x")) == []
+        self._check(self.queue.cancel(access, CancelledError("x")), access)
+        assert self.queue.cancel(access, CancelledError("x")) == []
 
     @rule(keys=st.sampled_from(["a", "bc"]))
     def free(self, keys: Any) -> None:
         lost = [{*access.lost} | ({*access.writes} & {*keys}) for access in self.writing]
-        settled = self.queue.free(lambda key: key in keys)
+        completed = self.queue.free(lambda key: key in keys)
         assert [{*access.lost} for access in self.writing] == lost
-        self._check(settled)
+        self._check(completed)
 
     @precondition(lambda self: len(self.waiting) > 3)
     @rule()
-    def abandon(self) -> None:
+    def free_all(self) -> None:
         waiting, self.waiting = self.waiting, []
-        settled = self.queue.abandon(CancelledError("over"))
-        assert {id(attempt) for attempt in settled} == {id(access) for access in waiting}
-        assert all(attempt.error is not None for attempt in settled)
+        completed = self.queue.close(CancelledError("over"))
+        assert {id(attempt) for attempt in completed} == {id(access) for access in waiting}
+        assert all(attempt.error is not None for attempt in completed)
 
     @invariant()
     def those_that_wait_were_granted_nothing_and_can_say_why(self) -> None:
         for access in self.waiting:
-            assert not access.is_settled
+            assert not access.is_complete
             assert access.n_taken == 0
             writer = int(self.queue.reason(access))
             assert writer in {other.number for other in self.writing}
         for access in self.writing:
-            assert access.is_settled
+            assert access.is_complete
             assert access.n_taken == 1
 
     @invariant()

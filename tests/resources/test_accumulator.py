@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from jflow import errors
-from jflow.resources import (
+from jflow.resources.accumulator import (
     Accumulator,
     AccumulatorSpec,
     ApplyGradient,
@@ -90,28 +90,28 @@ def test_a_take_that_waits_for_more_stands_before_one_that_would_have_enough():
     assert acc.submit(late) == [late, one]
 
 
-def test_who_gives_up_makes_way_for_the_next():
+def test_a_cancelled_take_makes_way_for_the_next():
     acc, three, one = dense(), TakeGradient(3), TakeGradient(1)
     give(acc, [1, 1])
     acc.submit(three)
     acc.submit(one)
     late = errors.DeadlineExceededError("too late")
-    assert acc.withdraw(three, late) == [three, one]
-    assert acc.withdraw(three, late) == []
+    assert acc.cancel(three, late) == [three, one]
+    assert acc.cancel(three, late) == []
     assert three.error is late
     assert one.result()[0].tolist() == [1, 1]
 
 
-def test_an_abandoned_accumulator_fails_who_waits_and_who_comes():
+def test_a_freed_accumulator_fails_waiting_and_later_attempts():
     acc, waiting, late = dense(), TakeGradient(2), TakeGradient(1)
     give(acc, [1, 1])
     acc.submit(waiting)
     gone = errors.AbortedError("reset")
-    assert acc.abandon(gone) == [waiting]
+    assert acc.close(gone) == [waiting]
     assert acc.submit(late) == [late]
     assert waiting.error is late.error is gone
     assert acc.n_accumulated == 0
-    assert acc.abandon(errors.AbortedError("again")) == []
+    assert acc.close(errors.AbortedError("again")) == []
 
 
 @pytest.mark.parametrize("count", [0, -1])
@@ -207,7 +207,7 @@ def test_only_empty_sparse_gradients_make_an_empty_one():
 
 
 @pytest.mark.parametrize("shape", [(None, 2), None, (5, None), (5, 2)])
-def test_the_dense_shape_comes_from_who_knows_it(shape):
+def test_the_dense_shape_comes_from_the_gradient_that_knows_it(shape):
     acc = sparse(shape=shape)
     give_slices(acc, [4], [[1, 1]], dense_shape=(5, 2))
     assert take(acc)[2] == [5, 2]

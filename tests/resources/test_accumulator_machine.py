@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from jflow.errors import AbortedError, CancelledError
-from jflow.resources import (
+from jflow.resources.accumulator import (
     Accumulator,
     AccumulatorSpec,
     ApplyGradient,
@@ -46,8 +46,8 @@ class AccumulatorMachine(RuleBasedStateMachine):
             mean[index] = sum(given) / (len(given) if self.reduction == "MEAN" else 1)
         return mean
 
-    def check(self, settled, *first):
-        """The attempts that settled are `first`, then the takes that have enough, in order."""
+    def check(self, completed, *first):
+        """The attempts that completed are `first`, then the takes that have enough, in order."""
         expected = [*first]
         gone = []
         while self.waiting and len(self.gradients) >= self.waiting[0][1]:
@@ -56,7 +56,7 @@ class AccumulatorMachine(RuleBasedStateMachine):
             gone.append((attempt, self.expected_gradient()))
             self.gradients = []
             self.step += 1
-        assert settled == expected
+        assert completed == expected
         for attempt, gradient in gone:
             if self.is_sparse:
                 indices, slices, shape = attempt.result()
@@ -67,16 +67,16 @@ class AccumulatorMachine(RuleBasedStateMachine):
                 assert attempt.result()[0].tolist() == [gradient[i] for i in range(6)]
 
     def apply(self, attempt, gradient, step):
-        settled = self.acc.submit(attempt)
+        completed = self.acc.submit(attempt)
         if self.end is not None:
-            assert (settled, attempt.error) == ([attempt], self.end)
+            assert (completed, attempt.error) == ([attempt], self.end)
             return
         assert attempt.result() == ()
         if step < self.step:
             self.n_dropped += 1
         else:
             self.gradients.append(gradient)
-        self.check(settled, attempt)
+        self.check(completed, attempt)
 
     @precondition(lambda self: not self.is_sparse)
     @rule(gradient=st.lists(NUMBERS, min_size=6, max_size=6), step=STEPS)
@@ -98,35 +98,35 @@ class AccumulatorMachine(RuleBasedStateMachine):
     @rule(count=st.integers(1, 4))
     def take(self, count):
         attempt = TakeGradient(count)
-        settled = self.acc.submit(attempt)
+        completed = self.acc.submit(attempt)
         if self.end is not None:
-            assert (settled, attempt.error) == ([attempt], self.end)
+            assert (completed, attempt.error) == ([attempt], self.end)
         else:
             self.waiting.append((attempt, count))
-            self.check(settled)
+            self.check(completed)
 
     @rule(step=STEPS)
     def set_step(self, step):
         attempt = SetGlobalStep(step)
-        settled = self.acc.submit(attempt)
+        completed = self.acc.submit(attempt)
         if self.end is None:
             self.step = step
-            self.check(settled, attempt)
+            self.check(completed, attempt)
 
     @precondition(lambda self: self.waiting)
     @rule(data=st.data())
-    def withdraw(self, data):
+    def cancel(self, data):
         attempt, _ = self.waiting.pop(data.draw(st.integers(0, len(self.waiting) - 1)))
         error = CancelledError("TakeGrad operation was cancelled")
-        self.check(self.acc.withdraw(attempt, error), attempt)
+        self.check(self.acc.cancel(attempt, error), attempt)
         assert attempt.error is error
-        assert self.acc.withdraw(attempt, error) == []
+        assert self.acc.cancel(attempt, error) == []
 
     @precondition(lambda self: self.waiting and len(self.waiting) > 2)
     @rule()
-    def abandon(self):
+    def free_all(self):
         self.end = AbortedError("reset")
-        assert self.acc.abandon(self.end) == [attempt for attempt, _ in self.waiting]
+        assert self.acc.close(self.end) == [attempt for attempt, _ in self.waiting]
         assert all(attempt.error is self.end for attempt, _ in self.waiting)
         self.waiting, self.gradients = [], []
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from jflow.resources.batch import row_of, stack
 from jflow.resources.component import Component
+from jflow.resources.queue.batch import row_of, stack
 
 
 @pytest.mark.parametrize("shape", [(), (2,), (2, 1)])

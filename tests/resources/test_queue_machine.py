@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from jflow.errors import AbortedError, DeadlineExceededError, OutOfRangeError
-from jflow.resources import (
+from jflow.resources import Component
+from jflow.resources.queue import (
     Close,
-    Component,
     Dequeue,
     DequeueMany,
     Enqueue,
@@ -79,12 +79,12 @@ class QueueMachine(RuleBasedStateMachine):
         """What a dequeue_many of rows brings, as lists."""
         return [[self.cells(row)[i] for row in rows] for i in range(2)]
 
-    def check(self, settled, expected):
-        """The attempts that settled, and what with, are those of the model."""
+    def check(self, completed, expected):
+        """The attempts that completed, and what with, are those of the model."""
         if self.end is not None:
-            assert [attempt.error for attempt in settled] == [self.end]
+            assert [attempt.error for attempt in completed] == [self.end]
             return
-        assert settled == [op.attempt for op, _ in expected]
+        assert completed == [op.attempt for op, _ in expected]
         for op, outcome in expected:
             if isinstance(outcome, Failure):
                 assert outcome.matches(op.attempt.error), op.attempt.error
@@ -121,11 +121,11 @@ class QueueMachine(RuleBasedStateMachine):
     def enqueue_many(self, shapes):
         rows = [self.row(*shape) for shape in shapes]
         attempt = EnqueueMany(self.batch(rows))
-        settled = self.queue.submit(attempt)
+        completed = self.queue.submit(attempt)
         if rows or self.end is not None:
-            self.check(settled, self.model.submit(Put(attempt, rows)))
+            self.check(completed, self.model.submit(Put(attempt, rows)))
         else:
-            assert settled == [attempt]
+            assert completed == [attempt]
             assert attempt.result() == ()
 
     @rule()
@@ -147,11 +147,12 @@ class QueueMachine(RuleBasedStateMachine):
         self.get(DequeueMany(count, minimum=minimum), count, minimum, minimum)
 
     def get(self, attempt, count, wanted, wanted_when_closed):
-        settled = self.queue.submit(attempt)
+        completed = self.queue.submit(attempt)
         if count or self.end is not None:
-            self.check(settled, self.model.submit(Get(attempt, count, wanted, wanted_when_closed)))
+            get = Get(attempt, count, wanted, wanted_when_closed)
+            self.check(completed, self.model.submit(get))
         else:
-            assert settled == [attempt]
+            assert completed == [attempt]
             assert [len(value) for value in attempt.result()] == [0, 0]
 
     @precondition(lambda self: self.n_rows > 6)
@@ -164,31 +165,31 @@ class QueueMachine(RuleBasedStateMachine):
     @rule()
     def close_and_cancel(self):
         attempt = Close(cancel_pending_enqueues=True)
-        settled = self.queue.submit(attempt)
+        completed = self.queue.submit(attempt)
         if self.end is None:
-            assert settled[0] is attempt
+            assert completed[0] is attempt
             assert attempt.result() == ()
-            self.check(settled[1:], self.model.close_now())
+            self.check(completed[1:], self.model.close_now())
 
     @precondition(lambda self: self.end is None and self.model.puts + self.model.gets)
     @rule(data=st.data())
-    def withdraw(self, data):
+    def cancel(self, data):
         self.give_up(data.draw(st.sampled_from(self.model.puts + self.model.gets)))
 
     def give_up(self, op):
         error = DeadlineExceededError("too late")
-        settled = self.queue.withdraw(op.attempt, error)
-        assert settled[0] is op.attempt
+        completed = self.queue.cancel(op.attempt, error)
+        assert completed[0] is op.attempt
         assert op.attempt.error is error
-        self.check(settled[1:], self.model.withdraw(op))
-        assert self.queue.withdraw(op.attempt, error) == []
+        self.check(completed[1:], self.model.cancel(op))
+        assert self.queue.cancel(op.attempt, error) == []
 
     @precondition(lambda self: self.n_rows > 25 and self.end is None)
     @rule()
-    def abandon(self):
+    def free_all(self):
         waiting = [op.attempt for op in self.model.puts + self.model.gets]
         self.end = AbortedError("reset")
-        assert self.queue.abandon(self.end) == waiting
+        assert self.queue.close(self.end) == waiting
         assert all(attempt.error is self.end for attempt in waiting)
         assert (self.queue.size, self.queue.size_bytes, self.queue.n_waiting) == (0, 0, (0, 0))
 

@@ -3,7 +3,11 @@ import json
 import pytest
 
 from jflow.errors import InvalidArgumentError
-from jflow.resources import AccumulatorSpec, Component, QueueSpec
+from jflow.resources import Component
+from jflow.resources.accumulator import AccumulatorSpec
+from jflow.resources.iterator_state import IteratorStateSpec
+from jflow.resources.queue import QueueSpec
+from jflow.resources.reader import ReaderSpec
 
 NUMBER = Component("float32", (None, 2))
 PRIORITY = Component("int64", ())
@@ -27,7 +31,10 @@ SPECS = [
 ]
 
 
-@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize(
+    "spec",
+    [*SPECS, ReaderSpec("TextLineReader", {"skip_header_lines": 1}), IteratorStateSpec()],
+)
 def test_a_spec_survives_the_way_through_json(spec):
     assert type(spec).from_attributes(json.loads(json.dumps(spec.to_attributes()))) == spec
 

@@ -13,7 +13,7 @@ def _variable():
     return Variable(SPEC, Buffer(jax.numpy.zeros(3)))
 
 
-def test_a_value_that_nobody_looks_at_is_given_away_itself():
+def test_a_value_without_a_lease_is_donated_itself():
     variable = _variable()
     assert variable.donate() is variable.buffer.array
 
@@ -36,7 +36,7 @@ def test_after_the_last_lease_the_value_itself_is_given_away_again():
     assert variable.donate() is variable.buffer.array
 
 
-def test_releasing_a_lease_again_does_not_end_somebody_elses():
+def test_releasing_a_lease_again_does_not_end_another_one():
     variable = _variable()
     first, _ = variable.lease(), variable.lease()
     first.release()
@@ -47,7 +47,7 @@ def test_releasing_a_lease_again_does_not_end_somebody_elses():
 def test_a_lease_is_on_a_value_not_on_what_replaces_it():
     variable = _variable()
     lease = variable.lease()
-    variable.set(jax.numpy.ones(3))
+    variable.buffer = Buffer(jax.numpy.ones(3))
     assert variable.donate() is variable.buffer.array
     np.testing.assert_array_equal(lease.buffer.array, np.zeros(3))
     lease.release()

@@ -10,6 +10,7 @@ import pytest
 import jflow as tf
 from jflow.cluster import Device
 from jflow.plan import VariableKey, VariableSpec
+from tests.variables import get_variable
 
 
 def _address(session, variable):
@@ -19,7 +20,7 @@ def _address(session, variable):
     )
     (device,) = set(session.placement(variable).values())
     assert isinstance(device, Device)
-    array = session._backend._store.get(device, spec).buffer.array
+    array = get_variable(session._backend._store, device, spec).buffer.array
     array.block_until_ready()
     return array.unsafe_buffer_pointer()
 

@@ -16,7 +16,8 @@ from jflow.cluster import Device, Task
 from jflow.errors import InvalidArgumentError, OpError
 from jflow.execution import local_devices
 from jflow.plan import Call, Feed, Fetch, Instruction, Plan, ResourceSpec
-from jflow.resources import Component, QueueSpec
+from jflow.resources import Component
+from jflow.resources.queue import QueueSpec
 from jflow.worker import Worker
 
 TASK = Task("a", 0)

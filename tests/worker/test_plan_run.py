@@ -14,11 +14,12 @@ import pytest
 from jflow.cluster import Device, Task
 from jflow.execution import link
 from jflow.plan import Plan, Program, Run, VariableKey, VariableSpec
-from jflow.resources import Store
+from jflow.resources import Containers
 from jflow.worker.context import WorkerContext
 from jflow.worker.device_pool import DevicePool
 from jflow.worker.plan_run import run_plan
 from jflow.worker.rendezvous import Rendezvous
+from tests.variables import get_variable, set_variable
 
 TASK = Task("ps", 0)
 CPU = Device(TASK, "CPU", 0)
@@ -50,12 +51,12 @@ def test_a_value_stays_as_it_is_until_the_program_of_a_cancelled_step_has_ended(
             (Run(Program("long"), inputs=(0,), outputs=(1,)),),
         ),
     )
-    store = Store(TASK)
-    store.set(CPU, X, jnp.ones(3))
+    store = Containers(TASK)
+    set_variable(store, CPU, X, jnp.ones(3))
     linked = link(plan, HERE, lambda _: program, {}.__getitem__)
 
     def leases() -> int:
-        return len(store.get(CPU, X).buffer.leases)
+        return len(get_variable(store, CPU, X).buffer.leases)
 
     async def main() -> None:
         with ThreadPoolExecutor(1) as threads:

@@ -17,7 +17,9 @@ from jflow.plan import (
     Run,
     Send,
 )
-from jflow.resources import Component, Dequeue, Enqueue, QueueSpec, Reader
+from jflow.resources import Component
+from jflow.resources.queue import Dequeue, Enqueue, QueueSpec
+from jflow.resources.reader import Reader
 from tests.worker.two_workers import (
     A0,
     A1,
@@ -145,7 +147,7 @@ def test_a_cancellation_that_finds_an_element_put_comes_too_late_for_that(goes_o
         queue = a.store.resources.get(A0, QUEUE)
         assert queue.submit(Enqueue((vector(0),)), print)
         running = asyncio.create_task(a.run(1, handle, [vector(1), vector(2)][: 1 + goes_on]))
-        await until(lambda: queue.look(lambda state: any(state.n_waiting)))
+        await until(lambda: queue.query(lambda state: any(state.n_waiting)))
         first = Dequeue()
         assert queue.submit(first, print)
         running.cancel()
@@ -157,7 +159,7 @@ def test_a_cancellation_that_finds_an_element_put_comes_too_late_for_that(goes_o
         second = Dequeue()
         assert queue.submit(second, print)
         assert [each.result()[0][0] for each in (first, second)] == [0, 1]
-        assert queue.look(lambda state: state.size) == 0
+        assert queue.query(lambda state: state.size) == 0
 
     check(use)
 

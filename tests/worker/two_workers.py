@@ -21,6 +21,7 @@ from jflow.plan import (
     VariableSpec,
 )
 from jflow.worker import Worker
+from tests.variables import get_variable, set_variable
 
 A, B = Task("a", 0), Task("b", 0)
 A0, A1 = Device(A, "CPU", 0), Device(A, "CPU", 1)
@@ -125,7 +126,7 @@ def plan_on(device, *steps, n_slots=4, variables=(X,)):
 
 def set_up(worker, device=A0, number=1.0):
     with jax.default_device(worker._devices[device]):
-        worker.store.set(device, X, jnp.full(3, number, np.float32))
+        set_variable(worker.store, device, X, jnp.full(3, number, np.float32))
 
 
 UPDATE = (double, 1, (0,))
@@ -137,7 +138,7 @@ def update_on(device=A0):
 
 
 def value_of(worker, device=A0):
-    return worker.store.get(device, X).buffer.array
+    return get_variable(worker.store, device, X).buffer.array
 
 
 async def until(condition):

@@ -1,0 +1,20 @@
+"""Accumulators: gradients that many steps add to and one step takes the reduction of."""
+
+from jflow.records import Roots
+from jflow.resources.accumulator.kernels import KERNELS
+from jflow.resources.accumulator.spec import AccumulatorSpec as AccumulatorSpec
+from jflow.resources.accumulator.state import Accumulator as Accumulator
+from jflow.resources.accumulator.state import ApplyGradient as ApplyGradient
+from jflow.resources.accumulator.state import ApplySparse as ApplySparse
+from jflow.resources.accumulator.state import SetGlobalStep as SetGlobalStep
+from jflow.resources.accumulator.state import SparseAccumulator as SparseAccumulator
+from jflow.resources.accumulator.state import TakeGradient as TakeGradient
+from jflow.resources.attempt import Resource
+from jflow.resources.kind import Kind
+
+
+def _make(spec: AccumulatorSpec, name: str, _: Roots) -> Resource:
+    return SparseAccumulator(spec, name) if spec.is_sparse else Accumulator(spec, name)
+
+
+ACCUMULATOR = Kind("accumulator", AccumulatorSpec, _make, KERNELS)

@@ -1,0 +1,99 @@
+"""What an accumulator is made as."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from jflow.errors import InvalidArgumentError
+from jflow.resources.attributes import Attributes
+from jflow.resources.component import Component, Shape, shape_text
+from jflow.resources.spec import Spec
+
+MEAN = "MEAN"
+SUM = "SUM"
+REDUCTIONS = (MEAN, SUM)
+
+_WIDE = (np.dtype(np.uint64), np.dtype(np.int64), np.dtype(np.float32))
+
+
+@dataclass(frozen=True)
+class AccumulatorSpec(Spec):
+    """An accumulator's type, and what it makes of its gradients.
+
+    Attributes:
+      dtype: name of the gradients' dtype, such as "float32".
+      shape: what their shapes must match; those of the whole tensor if they are sparse.
+      reduction: one of `REDUCTIONS`.
+      is_sparse: whether gradients are slices along the first dimension, with their indices.
+
+    Raises:
+      InvalidArgumentError: if there can be no such accumulator.
+    """
+
+    what = "accumulator"
+
+    dtype: str
+    shape: Shape
+    reduction: str = MEAN
+    is_sparse: bool = False
+
+    def __post_init__(self) -> None:
+        if self.gradient.numpy_dtype.kind in "bO":
+            raise InvalidArgumentError(f"expected gradients of numbers, got dtype {self.dtype}")
+        if self.reduction not in REDUCTIONS:
+            raise InvalidArgumentError(
+                f"expected one of {', '.join(REDUCTIONS)} as reduction, got {self.reduction!r}"
+            )
+        if self.is_sparse and self.shape == ():
+            raise InvalidArgumentError("sparse gradients have a first dimension, got shape []")
+
+    @property
+    def kind(self) -> str:
+        """What messages call such an accumulator."""
+        return "sparse conditional accumulator" if self.is_sparse else "conditional accumulator"
+
+    @cached_property
+    def gradient(self) -> Component:
+        """What its gradients are."""
+        return Component(self.dtype, self.shape)
+
+    @cached_property
+    def slices(self) -> Component:
+        """What the slices of a sparse gradient are."""
+        return Component(self.dtype, self.shape and (None, *self.shape[1:]))
+
+    @cached_property
+    def sum_dtype(self) -> np.dtype[Any]:
+        """The dtype of sums: a small one would lose too much precision, or overflow."""
+        own = self.gradient.numpy_dtype
+        return next((wide for wide in _WIDE if np.can_cast(own, wide)), own)
+
+    def to_attributes(self) -> dict[str, Any]:
+        return {
+            "dtype": self.dtype,
+            "shape": None if self.shape is None else [*self.shape],
+            "reduction": self.reduction,
+            "is_sparse": self.is_sparse,
+        }
+
+    @classmethod
+    def from_attributes(cls, record: object) -> AccumulatorSpec:
+        keys = ("dtype", "shape", "reduction", "is_sparse")
+        found = Attributes(record, "accumulator", keys)
+        return cls(
+            dtype=found.text("dtype"),
+            shape=found.shape("shape"),
+            reduction=found.text("reduction"),
+            is_sparse=found.flag("is_sparse"),
+        )
+
+    def facts(self) -> Iterator[tuple[str, Any]]:
+        yield "kind", self.kind
+        yield "dtype", self.dtype
+        yield "shape", shape_text(self.shape)
+        yield "reduction", self.reduction

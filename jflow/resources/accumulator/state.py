@@ -1,0 +1,191 @@
+"""The state of accumulators of gradients, and the attempts on them.
+
+Many steps add gradients, one takes their mean. A gradient carries the number of the step that it
+was computed in; gradients of steps before the current one are dropped silently.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Generic, TypeVar
+
+from jflow.errors import InvalidArgumentError
+from jflow.resources.accumulator.spec import AccumulatorSpec
+from jflow.resources.accumulator.sums import DenseSum, GradientSum, Slices, SparseSum
+from jflow.resources.component import Array
+from jflow.resources.wait_queue import QueuedAttempt, QueuedResource
+
+_UPDATES, _TAKES = range(2)
+
+Sum = TypeVar("Sum", bound=GradientSum)
+
+
+class GradientAccumulator(QueuedResource, Generic[Sum]):
+    """What dense and sparse accumulators have in common.
+
+    Updates never wait; takes wait in one queue.
+
+    Attributes:
+      gradient_sum: the gradients of this step.
+      global_step: gradients of smaller steps are dropped; taking adds one to it.
+      n_dropped: how many gradients have been dropped in total.
+    """
+
+    def __init__(
+        self, spec: AccumulatorSpec, name: str, gradient_sum: Sum, apply: type[QueuedAttempt[Any]]
+    ) -> None:
+        super().__init__(apply, TakeGradient, SetGlobalStep, n_wait_queues=2)
+        self.spec = spec
+        self.name = name
+        self.gradient_sum = gradient_sum
+        self.global_step = 0
+        self.n_dropped = 0
+
+    def __str__(self) -> str:
+        return f"{self.spec.kind} {self.name!r}"
+
+    @property
+    def n_accumulated(self) -> int:
+        """How many gradients can be taken."""
+        return self.gradient_sum.n_gradients
+
+    def is_stale(self, local_step: int) -> bool:
+        """Whether a gradient of this step is late; it is then counted as dropped."""
+        is_stale = local_step < self.global_step
+        self.n_dropped += is_stale
+        return is_stale
+
+    def take(self) -> tuple[Array, ...]:
+        """The reduction of all gradients, at least one; the next step begins."""
+        self.global_step += 1
+        return self.gradient_sum.take()
+
+    def clear(self) -> None:
+        self.gradient_sum.clear()
+
+
+class Accumulator(GradientAccumulator[DenseSum]):
+    """Accumulates gradients that are arrays of one shape.
+
+    Args:
+      spec: what it is made as.
+      name: what messages call it.
+    """
+
+    def __init__(self, spec: AccumulatorSpec, name: str) -> None:
+        super().__init__(spec, name, DenseSum(spec, name), ApplyGradient)
+
+
+class SparseAccumulator(GradientAccumulator[SparseSum]):
+    """Accumulates gradients that are slices of a tensor.
+
+    Args:
+      spec: what it is made as.
+      name: what messages call it.
+    """
+
+    def __init__(self, spec: AccumulatorSpec, name: str) -> None:
+        super().__init__(spec, name, SparseSum(spec, name), ApplySparse)
+
+
+class ApplyGradient(QueuedAttempt[Accumulator]):
+    """Adds a gradient, which is copied, or drops it if it is stale.
+
+    Args:
+      gradient: the gradient.
+      local_step: the step that it is of.
+    """
+
+    __slots__ = ("_gradient", "_local_step")
+    wait_queue = _UPDATES
+
+    def __init__(self, gradient: Array, local_step: int) -> None:
+        super().__init__()
+        self._gradient = gradient
+        self._local_step = local_step
+
+    def advance(self, state: Accumulator) -> bool:
+        if not state.is_stale(self._local_step):
+            state.gradient_sum.check(self._gradient)
+            state.gradient_sum.add(self._gradient)
+        self.succeed()
+        return True
+
+
+class ApplySparse(QueuedAttempt[SparseAccumulator]):
+    """Adds a sparse gradient, which is copied, or drops it if it is stale.
+
+    Slices of one gradient that have the same index are added up and count as one.
+
+    Args:
+      indices: i64[n], where the slices are.
+      values: the slices, [n, ...].
+      dense_shape: i64[rank], the shape of the whole tensor, None if it is not known.
+      local_step: the step that it is of.
+    """
+
+    __slots__ = ("_gradient", "_local_step")
+    wait_queue = _UPDATES
+
+    def __init__(
+        self, indices: Array, values: Array, dense_shape: Array | None, local_step: int
+    ) -> None:
+        super().__init__()
+        self._gradient = Slices(indices, values, dense_shape)
+        self._local_step = local_step
+
+    def advance(self, state: SparseAccumulator) -> bool:
+        if not state.is_stale(self._local_step):
+            state.gradient_sum.check(self._gradient)
+            state.gradient_sum.add(self._gradient)
+        self.succeed()
+        return True
+
+
+class TakeGradient(QueuedAttempt[GradientAccumulator[Any]]):
+    """Takes the mean or sum of all gradients, once there are enough.
+
+    Its values are the gradient; of a sparse accumulator its indices, slices and dense shape.
+
+    Args:
+      count: how many gradients are enough.
+    """
+
+    __slots__ = ("_count",)
+    wait_queue = _TAKES
+    can_roll_back = False
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self._count = count
+
+    def start(self, state: GradientAccumulator[Any]) -> None:
+        if self._count <= 0:
+            raise InvalidArgumentError(
+                f"cannot take the reduction of {self._count} gradients from {state}; "
+                "expected 1 or more"
+            )
+
+    def advance(self, state: GradientAccumulator[Any]) -> bool:
+        if state.n_accumulated >= self._count:
+            self.succeed(state.take())
+        return self.is_complete
+
+
+class SetGlobalStep(QueuedAttempt[GradientAccumulator[Any]]):
+    """Sets the step, gradients before which are dropped; it may be smaller than it was.
+
+    Args:
+      step: the step.
+    """
+
+    __slots__ = ("_step",)
+    wait_queue = _UPDATES
+
+    def __init__(self, step: int) -> None:
+        super().__init__()
+        self._step = step
+
+    def advance(self, state: GradientAccumulator[Any]) -> bool:
+        state.global_step = self._step
+        self.succeed()
+        return True

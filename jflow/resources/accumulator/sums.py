@@ -1,0 +1,193 @@
+"""Running sums of gradients, dense and sparse."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+
+from jflow.errors import InvalidArgumentError
+from jflow.resources.accumulator.spec import MEAN, AccumulatorSpec
+from jflow.resources.component import Array, Component, is_compatible, shape_text
+
+_VECTOR = Component("int64", (None,))
+
+
+class GradientSum(ABC):
+    """A sum of gradients.
+
+    Args:
+      spec: what the gradients are.
+      name: name of the accumulator, for messages.
+
+    Attributes:
+      n_gradients: how many gradients were added.
+    """
+
+    def __init__(self, spec: AccumulatorSpec, name: str) -> None:
+        self._spec = spec
+        self._name = f"{spec.kind} {name!r}"
+        self.n_gradients = 0
+        self.clear()
+
+    @abstractmethod
+    def clear(self) -> None:
+        """Forgets all gradients."""
+
+    @abstractmethod
+    def take(self) -> tuple[Array, ...]:
+        """The sum or mean of the gradients, at least one, which are then forgotten."""
+
+
+class DenseSum(GradientSum):
+    """The sum of gradients that are arrays of one shape."""
+
+    def clear(self) -> None:
+        self._sum: Array | None = None
+        self.n_gradients = 0
+
+    def check(self, gradient: Array) -> None:
+        """Refuses a gradient that cannot be added. Raises InvalidArgumentError."""
+        spec = self._spec
+        wanted = spec.gradient if self._sum is None else Component(spec.dtype, self._sum.shape)
+        if not wanted.fits(gradient):
+            raise wanted.mismatch(gradient, "gradient", self._name)
+
+    def add(self, gradient: Array) -> None:
+        """Adds a gradient."""
+        with np.errstate(all="ignore"):
+            if self._sum is None:
+                self._sum = gradient.astype(self._spec.sum_dtype)
+            else:
+                self._sum += gradient
+        self.n_gradients += 1
+
+    def take(self) -> tuple[Array, ...]:
+        assert self._sum is not None
+        gradient = _reduced(self._sum, self.n_gradients, self._spec)
+        self.clear()
+        return (gradient,)
+
+
+@dataclass(frozen=True)
+class Slices:
+    """A sparse gradient: slices of a tensor along its first dimension.
+
+    Attributes:
+      indices: i64[n], where they are; slices with the same index are meant to be added up.
+      values: [n, ...].
+      dense_shape: i64[rank], the shape of the tensor, None if it is not known.
+    """
+
+    indices: Array
+    values: Array
+    dense_shape: Array | None
+
+
+class SparseSum(GradientSum):
+    """The sum of sparse gradients, for each index apart."""
+
+    def clear(self) -> None:
+        self.n_gradients = 0
+        self._indices = np.empty(0, np.int64)  # ascending
+        self._counts = np.empty(0, np.int64)  # how many gradients have each index
+        self._sums: Array | None = None
+        self._shape = self._spec.shape  # what the dense shape is known to be
+
+    def check(self, gradient: Slices) -> None:
+        """Refuses a gradient that cannot be added. Raises InvalidArgumentError."""
+        indices, values = gradient.indices, gradient.values
+        if not _VECTOR.fits(indices):
+            raise _VECTOR.mismatch(indices, "indices", self._name)
+        expected = self._shape or (None, *values.shape[1:])
+        slices = Component(self._spec.dtype, (len(indices), *expected[1:]))
+        if not slices.fits(values):
+            raise slices.mismatch(values, "values", self._name)
+        self._check_range(indices, self._shape_with(gradient)[0])
+
+    def add(self, gradient: Slices) -> None:
+        """Adds a gradient."""
+        self._shape = self._shape_with(gradient)
+        with np.errstate(all="ignore"):
+            indices, sums = _by_index(
+                gradient.indices, gradient.values.astype(self._spec.sum_dtype)
+            )
+            counts = np.ones(len(indices), np.int64)
+            if self._sums is not None:
+                indices = np.concatenate([self._indices, indices])
+                counts = np.concatenate([self._counts, counts])
+                sums = np.concatenate([self._sums, sums])
+                _, counts = _by_index(indices, counts)
+                indices, sums = _by_index(indices, sums)
+        self._indices, self._counts, self._sums = indices, counts, sums
+        self.n_gradients += 1
+
+    def take(self) -> tuple[Array, ...]:
+        """The sum or mean for each index that occurred; the gradients are then forgotten.
+
+        Returns:
+          Indices i64[n], ascending; slices [n, ...]; the tensor's shape, i64[rank], with -1 for
+          the first size if it is not known.
+        """
+        assert self._sums is not None
+        counts = self._counts.reshape(-1, *[1] * (self._sums.ndim - 1))
+        slices = _reduced(self._sums, counts, self._spec)
+        n_slices = self._shape[0] if self._shape else None
+        shape = (-1 if n_slices is None else n_slices, *slices.shape[1:])
+        indices = self._indices
+        self.clear()
+        return indices, slices, np.array(shape, np.int64)
+
+    def _shape_with(self, gradient: Slices) -> tuple[int | None, ...]:
+        """The tensor's shape as far as it is known with this gradient.
+
+        Raises:
+          InvalidArgumentError: if its dense shape contradicts its slices or what was known.
+        """
+        known = (self._shape[0] if self._shape else None, *gradient.values.shape[1:])
+        if gradient.dense_shape is None:
+            return known
+        if not _VECTOR.fits(gradient.dense_shape):
+            raise _VECTOR.mismatch(gradient.dense_shape, "dense shape", self._name)
+        shape = tuple(gradient.dense_shape.tolist())
+        if not is_compatible(shape, known):
+            raise InvalidArgumentError(
+                f"Shape mismatch in dense shape. Expected {shape_text(known)}, "
+                f"got {shape_text(shape)} ({self._name})"
+            )
+        return shape
+
+    def _check_range(self, indices: Array, n_slices: int | None) -> None:
+        low = indices.min(initial=0)
+        high = max(indices.max(initial=-1), self._indices.max(initial=-1))
+        if low < 0 or (n_slices is not None and high >= n_slices):
+            raise InvalidArgumentError(
+                "indices of sparse gradients are out of range. Expected 0 to "
+                f"{'any' if n_slices is None else n_slices - 1}, got {low} to {high} "
+                f"({self._name})"
+            )
+
+
+def _reduced(gradient_sum: Array, n_gradients: int | Array, spec: AccumulatorSpec) -> Array:
+    """The reduction of gradients from their sum, in their own dtype."""
+    with np.errstate(all="ignore"):
+        if spec.reduction != MEAN:
+            reduced = gradient_sum
+        elif gradient_sum.dtype.kind in "iu":
+            n = np.asarray(n_gradients, gradient_sum.dtype)
+            # Towards zero, as TensorFlow divides.
+            reduced = (gradient_sum - np.fmod(gradient_sum, n)) // n
+        else:
+            reduced = gradient_sum / n_gradients
+        return np.asarray(reduced).astype(spec.gradient.numpy_dtype, copy=False)
+
+
+def _by_index(indices: Array, rows: Array) -> tuple[Array, Array]:
+    """The different indices, ascending, and for each the sum of its rows."""
+    order = np.argsort(indices, kind="stable")
+    indices = indices[order]
+    starts = np.flatnonzero(np.diff(indices, prepend=-1))  # no index is negative
+    if not len(starts):
+        return indices, rows
+    return indices[starts], np.add.reduceat(rows[order], starts, axis=0, dtype=rows.dtype)

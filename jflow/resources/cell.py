@@ -1,0 +1,80 @@
+"""The cell of a resource: its lock, and the wakeup of what waits for its attempts."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from jflow.errors import OpError
+from jflow.resources.attempt import Attempt, Resource
+
+T = TypeVar("T")
+
+
+class Cell:
+    """A resource behind a lock; thread-safe.
+
+    Args:
+      resource: the resource.
+      definition: what it was made as.
+      lock: a lock that guards more than this resource; one of its own if None.
+
+    Attributes:
+      definitions: those that the resource is known to satisfy.
+    """
+
+    __slots__ = ("_lock", "_resource", "definitions")
+
+    def __init__(
+        self, resource: Resource, definition: str, lock: threading.Lock | None = None
+    ) -> None:
+        self._lock = lock or threading.Lock()
+        self._resource = resource
+        self.definitions = {definition}
+
+    def submit(self, attempt: Attempt, then: Callable[[Attempt], None]) -> bool:
+        """Begins an attempt; returns whether it has completed.
+
+        If not, `then` is called with it when it completes, on the thread that brings that about.
+        """
+        attempt.then = then
+        with self._lock:
+            completed = self._resource.submit(attempt)
+            is_complete = attempt.is_complete
+        self._notify(completed, attempt)
+        return is_complete
+
+    def cancel(self, attempt: Attempt, error: OpError) -> None:
+        """Cancels an attempt, unless it has completed; its `then` is not called."""
+        with self._lock:
+            completed = self._resource.cancel(attempt, error)
+        self._notify(completed, attempt)
+
+    def unread(self, attempt: Attempt) -> None:
+        """Takes the values of a completed attempt back that nothing has read."""
+        with self._lock:
+            completed = self._resource.unread(attempt)
+        self._notify(completed, attempt)
+
+    def close(self, error: OpError) -> None:
+        """Fails all waiting and later attempts."""
+        with self._lock:
+            completed = self._resource.close(error)
+        self._notify(completed, None)
+
+    def query(self, read: Callable[[Any], T]) -> T:
+        """The result of a function that reads the resource under its lock."""
+        with self._lock:
+            return read(self._resource)
+
+    def reason(self, attempt: Attempt) -> str:
+        """What an attempt waits for, as the end of a sentence; "" if that is not known."""
+        with self._lock:
+            return self._resource.reason(attempt)
+
+    @staticmethod
+    def _notify(completed: Iterable[Attempt], but: Attempt | None) -> None:
+        for attempt in completed:
+            if attempt is not but and attempt.then is not None:
+                attempt.then(attempt)

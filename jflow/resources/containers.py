@@ -1,0 +1,193 @@
+"""The containers of one task, or of one local session: variables and other resources."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Hashable, Iterable, Sequence
+from typing import NamedTuple
+
+import jax
+
+from jflow.cluster import Device, Task
+from jflow.errors import FailedPreconditionError, InvalidArgumentError
+from jflow.plan import VARYING, VariableKey, VariableSpec
+from jflow.records import Roots
+from jflow.resources.attempt import Attempt
+from jflow.resources.cell import Cell
+from jflow.resources.manager import ResourceManager
+from jflow.resources.variable import Access, AccessQueue, Buffer, Variable, Write
+
+
+class VariableId(NamedTuple):
+    """Identifies a variable of a task; the default container is ""."""
+
+    container: str
+    device: str
+    name: str
+
+    @classmethod
+    def of(cls, device: Device, key: VariableKey) -> VariableId:
+        """The variable that a plan for a device names."""
+        container = "" if key.container == device.task.job else key.container
+        return cls(container, str(device), key.name)
+
+    def __str__(self) -> str:
+        return f"variable {self.name!r} (container {self.container!r}) on {self.device}"
+
+
+class Containers:
+    """Variables and other resources by container, device and name.
+
+    The default container is ""; the name of the task's job is a synonym.
+
+    Args:
+      task: the task, for messages.
+      roots: the directories that readers may read; none if None.
+
+    Attributes:
+      lock: guards the variables and the accesses to them; never held while a program runs.
+      accesses: the cell for accesses to variables.
+      resources: queues and all other resources that are not variables.
+    """
+
+    def __init__(self, task: Task, roots: Roots | None = None) -> None:
+        self._task = task
+        self._variables: dict[VariableId, Variable] = {}
+        self.lock = threading.Lock()
+        self._queue = AccessQueue()
+        self.accesses = Cell(self._queue, "", self.lock)
+        self.resources = ResourceManager(task, roots or Roots(()))
+
+    def get(self, variable_id: VariableId, spec: VariableSpec) -> Variable:
+        """The variable, which must be initialized.
+
+        Raises:
+          FailedPreconditionError: if it is not.
+          InvalidArgumentError: if it has another dtype or shape.
+        """
+        variable = self.find(variable_id, spec)
+        if variable is None:
+            raise FailedPreconditionError(
+                f"Attempting to use uninitialized value: {spec.key} on {variable_id.device}; run "
+                "its initializer or jflow.global_variables_initializer() in this container first",
+                op=spec.key.name,
+                task=str(self._task),
+            )
+        return variable
+
+    def get_all(
+        self, numbers: Iterable[int], ids: Sequence[VariableId], specs: Sequence[VariableSpec]
+    ) -> dict[int, Variable]:
+        """The variables of these numbers by number, as `get`; `lock` must be held."""
+        found = {}
+        for i in numbers:
+            variable = self._variables.get(ids[i])
+            if variable is None or variable.spec is not specs[i]:
+                variable = self.get(ids[i], specs[i])
+            found[i] = variable
+        return found
+
+    def find(self, variable_id: VariableId, spec: VariableSpec) -> Variable | None:
+        """The variable, None if it is not initialized. Raises InvalidArgumentError as `get`."""
+        variable = self._variables.get(variable_id)
+        if variable is not None:
+            self._check(variable, spec, variable_id)
+        return variable
+
+    def peek(self, device: Device, key: VariableKey) -> jax.Array | None:
+        """The present array of a variable, read without the lock: an update may donate it."""
+        variable = self._variables.get(VariableId.of(device, key))
+        return None if variable is None else variable.buffer.array
+
+    def begin(self, access: Access) -> bool:
+        """Grants an access to variables, or fails it; returns False if it has to wait."""
+        with self.lock:
+            return self._queue.try_grant(access)
+
+    def set(
+        self,
+        access: Access,
+        variable_id: VariableId,
+        spec: VariableSpec,
+        array: jax.Array,
+        write: Write | None,
+    ) -> Variable:
+        """Sets a variable that a granted access writes; `lock` must be held.
+
+        Returns:
+          The variable. One that was freed meanwhile is not made again: the value is set to a
+          variable that only the caller has.
+        """
+        if access.lost and variable_id in access.lost:
+            return Variable(spec, Buffer(array, write))
+        variable = self._variables.get(variable_id)
+        if variable is None:
+            variable = self._variables[variable_id] = Variable(spec, Buffer(array, write))
+        else:
+            variable.buffer = Buffer(array, write)
+        return variable
+
+    def end(self, access: Access) -> None:
+        """Ends a granted access: what it writes is set."""
+        with self.lock:
+            access.put()
+            completed = self._queue.end(access)
+        if completed:
+            _notify(completed)
+
+    def clear(self, containers: Iterable[str]) -> None:
+        """Frees everything in the named containers; unknown names are no error."""
+        containers = list(containers)
+        self.resources.clear(containers)
+        freed = {"" if name == self._task.job else name for name in containers}
+        self._free(freed)
+
+    def clear_all(self) -> None:
+        """Frees everything."""
+        self.resources.clear_all()
+        self._free(None)
+
+    def names(self) -> dict[str, list[str]]:
+        """Names of the variables by container."""
+        names: dict[str, list[str]] = {}
+        with self.lock:
+            for variable_id in self._variables:
+                names.setdefault(variable_id.container, []).append(variable_id.name)
+        return {container: sorted(found) for container, found in names.items()}
+
+    def _free(self, containers: Collection[str] | None) -> None:
+        """Frees variables, of all containers if None; programs that write them are not stopped."""
+
+        def is_freed(key: Hashable) -> bool:
+            assert isinstance(key, VariableId)
+            return containers is None or key.container in containers
+
+        with self.lock:
+            for variable_id in [*filter(is_freed, self._variables)]:
+                del self._variables[variable_id]
+            completed = self._queue.free(is_freed)
+        _notify(completed)
+
+    def _check(self, variable: Variable, spec: VariableSpec, variable_id: VariableId) -> None:
+        found = variable.spec
+        if found is spec:
+            return
+        if (found.dtype, found.shape) != (spec.dtype, spec.shape):
+            raise InvalidArgumentError(
+                f"{spec.key} on {variable_id.device} exists with dtype {found.dtype} and shape "
+                f"{_sizes(found)}, this graph expects {spec.dtype} and {_sizes(spec)}; use another "
+                "name or container, or reset the container",
+                op=spec.key.name,
+                task=str(self._task),
+            )
+
+
+def _sizes(spec: VariableSpec) -> tuple[int | None, ...]:
+    """The shape for messages, None for sizes that may change."""
+    return tuple(None if size == VARYING else size for size in spec.shape)
+
+
+def _notify(completed: Iterable[Attempt]) -> None:
+    for attempt in completed:
+        if attempt.then is not None:
+            attempt.then(attempt)

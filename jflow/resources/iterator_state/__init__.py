@@ -1,0 +1,16 @@
+"""Iterator states: the position of an iterator over a dataset, kept between programs."""
+
+from jflow.records import Roots
+from jflow.resources.attempt import Resource
+from jflow.resources.iterator_state.kernels import KERNELS
+from jflow.resources.iterator_state.spec import IteratorStateSpec as IteratorStateSpec
+from jflow.resources.iterator_state.state import IteratorState as IteratorState
+from jflow.resources.iterator_state.state import SaveIteratorState as SaveIteratorState
+from jflow.resources.kind import Kind
+
+
+def _make(spec: IteratorStateSpec, name: str, _: Roots) -> Resource:
+    return IteratorState(spec, name)
+
+
+ITERATOR_STATE = Kind("iterator_state", IteratorStateSpec, _make, KERNELS)

@@ -1,0 +1,29 @@
+"""Kernels of iterator states."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from jflow.resources.attempt import Attempt
+from jflow.resources.iterator_state.state import IteratorState, SaveIteratorState
+from jflow.resources.kernel import Kernel, query, single_attempt
+from jflow.values import Array
+
+
+def _save(text: Array) -> Attempt:
+    return SaveIteratorState(text.item())
+
+
+def _load(state: IteratorState) -> Array:
+    """The text, if there is one: string[0] or string[1]."""
+    found = np.empty(0 if state.text is None else 1, object)
+    found[:] = state.text
+    return found
+
+
+KERNELS: Mapping[str, Kernel] = {
+    "iterator_state.save": single_attempt(_save),
+    "iterator_state.load": query(_load),
+}

@@ -1,0 +1,24 @@
+"""What an iterator state is made as."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from jflow.resources.attributes import Attributes
+from jflow.resources.spec import Spec
+
+
+@dataclass(frozen=True)
+class IteratorStateSpec(Spec):
+    """The spec of every iterator state: they do not differ."""
+
+    what = "iterator state"
+
+    def to_attributes(self) -> dict[str, Any]:
+        return {}
+
+    @classmethod
+    def from_attributes(cls, record: object) -> IteratorStateSpec:
+        Attributes(record, "iterator state", ())
+        return cls()

@@ -1,0 +1,49 @@
+"""The state of an iterator, as text."""
+
+from __future__ import annotations
+
+from jflow.resources.iterator_state.spec import IteratorStateSpec
+from jflow.resources.wait_queue import QueuedAttempt, QueuedResource
+
+
+class IteratorState(QueuedResource):
+    """The text that was saved last.
+
+    Args:
+      spec: what it is made as.
+      name: what messages call it.
+
+    Attributes:
+      text: what was saved, None if nothing was.
+    """
+
+    def __init__(self, spec: IteratorStateSpec, name: str) -> None:
+        super().__init__(SaveIteratorState)
+        self.spec = spec
+        self.name = name
+        self.text: bytes | None = None
+
+    def __str__(self) -> str:
+        return f"iterator state {self.name!r}"
+
+    def clear(self) -> None:
+        self.text = None
+
+
+class SaveIteratorState(QueuedAttempt[IteratorState]):
+    """Replaces the text.
+
+    Args:
+      text: UTF-8.
+    """
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: bytes) -> None:
+        super().__init__()
+        self._text = text
+
+    def advance(self, state: IteratorState) -> bool:
+        state.text = self._text
+        self.succeed()
+        return True

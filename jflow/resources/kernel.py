@@ -1,0 +1,62 @@
+"""Kernels: what plans call on resources, as generators that yield the attempts they wait for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from functools import wraps
+from typing import Any
+
+import numpy as np
+
+from jflow.resources.attempt import Attempt
+from jflow.resources.cell import Cell
+from jflow.values import Array
+
+Wanted = tuple[Cell, Attempt]
+"""An attempt that a kernel waits for, and the cell to submit it to."""
+
+KernelRun = Generator[Wanted, None, Sequence[Array]]
+"""A kernel that runs: yields what it waits for, and returns arrays."""
+
+Kernel = Callable[..., KernelRun]
+"""Takes the cells of its resources and its arrays as two sequences, and attributes by name.
+
+A kernel is a generator function: the generator yields what it waits for and is resumed when that
+has completed, so a thread and an event loop run the same one. If it is closed instead, it leaves
+nothing behind.
+"""
+
+
+def wait_for(cell: Cell, attempt: Attempt) -> Generator[Wanted, None, tuple[Any, ...]]:
+    """Waits for an attempt; returns its values.
+
+    Raises:
+      OpError: what it failed with.
+    """
+    try:
+        yield cell, attempt
+    except GeneratorExit:
+        # It may have completed already, and its values would be lost.
+        cell.unread(attempt)
+        raise
+    return attempt.result()
+
+
+def single_attempt(make: Callable[..., Attempt]) -> Kernel:
+    """The kernel that makes one attempt of its arrays and attributes, and waits for it."""
+
+    @wraps(make, updated=())  # for its signature
+    def kernel(cells: Sequence[Cell], values: Sequence[Array], **attributes: Any) -> KernelRun:
+        return (yield from wait_for(cells[0], make(*values, **attributes)))
+
+    return kernel
+
+
+def query(read: Callable[[Any], Any]) -> Kernel:
+    """The kernel that reads something of a resource and never waits."""
+
+    def kernel(cells: Sequence[Cell], values: Sequence[Array]) -> KernelRun:
+        yield from ()
+        return (np.asarray(cells[0].query(read)),)
+
+    return kernel

@@ -1,0 +1,93 @@
+"""The resources of a task by container, device, kind and name."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+
+from jflow.cluster import Device, Task
+from jflow.errors import CancelledError
+from jflow.plan import ResourceSpec
+from jflow.records import Roots
+from jflow.resources.cell import Cell
+from jflow.resources.kinds import check_same, make
+
+_Key = tuple[Device, str, str]
+_Scope = tuple[str, str]
+_CLOSED = "the session was closed"
+
+
+class ResourceManager:
+    """The resources of one task, or of one local session; thread-safe.
+
+    A resource is made when it is first used. It belongs to a container and, if it is not shared, to
+    a session.
+
+    Args:
+      task: the task, for messages.
+      roots: the directories that resources may read.
+    """
+
+    def __init__(self, task: Task, roots: Roots) -> None:
+        self._task = task
+        self._roots = roots
+        self._lock = threading.Lock()
+        self._scopes: dict[_Scope, dict[_Key, Cell]] = {}
+        self._is_closed = False
+
+    def get(self, device: Device, spec: ResourceSpec) -> Cell:
+        """The cell of a resource.
+
+        Raises:
+          InvalidArgumentError: if it exists with another definition, or this one is malformed.
+          CancelledError: if the manager is closed.
+        """
+        scope = (spec.owner, "" if spec.container == self._task.job else spec.container)
+        key = (device, spec.kind, spec.name)
+        cell = self._scopes.get(scope, {}).get(key)
+        if cell is None:
+            with self._lock:
+                cell = self._scopes.get(scope, {}).get(key)
+                if cell is None:
+                    if self._is_closed:
+                        raise self._gone(spec.kind, spec.name, _CLOSED)
+                    cell = Cell(make(spec, self._roots), spec.definition)
+                    self._scopes.setdefault(scope, {})[key] = cell
+        if spec.definition not in cell.definitions:
+            cell.query(lambda resource: check_same(resource, spec))
+            cell.definitions.add(spec.definition)
+        return cell
+
+    def clear(self, containers: Iterable[str]) -> None:
+        """Frees everything in containers; waiting attempts fail with a CancelledError."""
+        names = {"" if name == self._task.job else name for name in containers}
+        self._free(lambda scope: scope[1] in names, "its container was reset")
+
+    def end(self, owner: str) -> None:
+        """Frees what belongs to a session."""
+        self._free(lambda scope: scope[0] == owner, "its session has ended")
+
+    def clear_all(self) -> None:
+        """Frees everything and closes the manager."""
+        with self._lock:
+            self._is_closed = True
+        self._free(lambda _: True, _CLOSED)
+
+    def names(self) -> dict[str, list[tuple[str, str]]]:
+        """Kind and name of the shared resources by container."""
+        with self._lock:
+            return {
+                container: sorted((kind, name) for _, kind, name in cells)
+                for (owner, container), cells in self._scopes.items()
+                if not owner
+            }
+
+    def _free(self, is_freed: Callable[[_Scope], bool], why: str) -> None:
+        with self._lock:
+            freed = [self._scopes.pop(scope) for scope in [*self._scopes] if is_freed(scope)]
+        for cells in freed:
+            for (_, kind, name), cell in cells.items():
+                cell.close(self._gone(kind, name, why))
+
+    def _gone(self, kind: str, name: str, why: str) -> CancelledError:
+        return CancelledError(f"{kind} {name!r} is gone: {why}", task=str(self._task))

@@ -1,0 +1,151 @@
+"""What a queue is made as."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from jflow.errors import InvalidArgumentError
+from jflow.resources.attributes import Attributes
+from jflow.resources.component import Component, shape_text, shapes_text
+from jflow.resources.spec import Spec
+
+FIFO = "FIFOQueue"
+SHUFFLE = "RandomShuffleQueue"
+PADDING = "PaddingFIFOQueue"
+PRIORITY = "PriorityQueue"
+KINDS = (FIFO, SHUFFLE, PADDING, PRIORITY)
+
+_KEYS = (
+    "kind",
+    "capacity",
+    "capacity_bytes",
+    "components",
+    "names",
+    "min_after_dequeue",
+    "seed",
+)
+
+
+@dataclass(frozen=True)
+class QueueSpec(Spec):
+    """A queue's kind, bounds and types.
+
+    Attributes:
+      kind: one of `KINDS`.
+      capacity: how many elements it may hold; any if negative; with 0 every enqueue waits.
+      capacity_bytes: how much memory its elements may take, None for any.
+      components: what the components of its elements are. The first of a priority queue is the
+        priority, an int64 scalar.
+      names: names of the components, or none.
+      min_after_dequeue: how many elements stay in an open shuffle queue.
+      seed: what the shuffle queue's order depends on, None for a random one.
+
+    Raises:
+      InvalidArgumentError: if there can be no such queue.
+    """
+
+    what = "queue"
+
+    kind: str
+    capacity: int
+    capacity_bytes: int | None = None
+    components: tuple[Component, ...] = ()
+    names: tuple[str, ...] = ()
+    min_after_dequeue: int = 0
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        self._check_kind()
+        self._check_bounds()
+        if not self.components:
+            raise InvalidArgumentError(f"a {self.kind} needs at least one component, got none")
+        if self.names and len(set(self.names)) != len(self.components):
+            raise InvalidArgumentError(
+                f"expected {len(self.components)} different names, one for each component, "
+                f"got {list(self.names)}"
+            )
+
+    @property
+    def is_batchable(self) -> bool:
+        """Whether elements can be dequeued in batches."""
+        if self.kind == PADDING:
+            return True
+        return all(component.is_static for component in self.components)
+
+    def accepts(self, fact: str, wanted: Any, found: Any) -> bool:
+        # A graph that gives no seed joins a queue of any.
+        return bool(wanted == found) or (fact == "seed" and wanted is None)
+
+    def to_attributes(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "capacity": self.capacity,
+            "capacity_bytes": self.capacity_bytes,
+            "components": [component.to_attributes() for component in self.components],
+            "names": [*self.names],
+            "min_after_dequeue": self.min_after_dequeue,
+            "seed": self.seed,
+        }
+
+    @classmethod
+    def from_attributes(cls, record: object) -> QueueSpec:
+        found = Attributes(record, "queue", _KEYS)
+        return cls(
+            kind=found.text("kind"),
+            capacity=found.integer("capacity"),
+            capacity_bytes=found.optional_integer("capacity_bytes"),
+            components=tuple(map(Component.from_attributes, found.items("components"))),
+            names=found.texts("names"),
+            min_after_dequeue=found.integer("min_after_dequeue"),
+            seed=found.optional_integer("seed"),
+        )
+
+    def facts(self) -> Iterator[tuple[str, Any]]:
+        yield "kind", self.kind
+        yield "capacity", max(self.capacity, -1)
+        yield "capacity in bytes", self.capacity_bytes
+        yield "component types", [c.dtype for c in self.components]
+        yield "component shapes", shapes_text(c.shape for c in self.components)
+        yield "names", [*self.names]
+        yield "min_after_dequeue", self.min_after_dequeue
+        yield "seed", self.seed
+
+    def _check_kind(self) -> None:
+        if self.kind not in KINDS:
+            raise InvalidArgumentError(f"expected one of {', '.join(KINDS)}, got {self.kind!r}")
+        if self.kind == PADDING:
+            for i, component in enumerate(self.components):
+                if component.shape is None:
+                    raise InvalidArgumentError(
+                        f"component {i} of a {PADDING} has no known rank; give a shape, with None "
+                        "for the dimensions to pad"
+                    )
+        if self.kind == PRIORITY and self.components[:1] != (Component("int64", ()),):
+            first = [f"{c.dtype}{shape_text(c.shape)}" for c in self.components[:1]]
+            raise InvalidArgumentError(
+                f"the first component of a {PRIORITY} is the priority: expected int64[], "
+                f"got {first[0] if first else 'none'}"
+            )
+
+    def _check_bounds(self) -> None:
+        if self.capacity_bytes is not None and self.capacity_bytes <= 0:
+            raise InvalidArgumentError(
+                f"expected a capacity_bytes of more than 0, got {self.capacity_bytes}; "
+                "None sets no bound"
+            )
+        if self.kind != SHUFFLE and self.min_after_dequeue != 0:
+            raise InvalidArgumentError(
+                f"min_after_dequeue is for a {SHUFFLE}, got {self.min_after_dequeue} for a "
+                f"{self.kind}"
+            )
+        if self.min_after_dequeue < 0:
+            raise InvalidArgumentError(
+                f"min_after_dequeue must be >= 0, got {self.min_after_dequeue}"
+            )
+        if self.kind == SHUFFLE and 0 <= self.capacity <= self.min_after_dequeue:
+            raise InvalidArgumentError(
+                f"min_after_dequeue must be < capacity, got {self.min_after_dequeue} and "
+                f"{self.capacity}; no element could ever be dequeued"
+            )

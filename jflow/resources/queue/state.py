@@ -1,0 +1,167 @@
+"""The state of a queue: its elements, their order and the bounds on them."""
+
+from __future__ import annotations
+
+from abc import ABC
+from collections.abc import Sequence
+
+import numpy as np
+
+from jflow.errors import ResourceExhaustedError
+from jflow.resources.component import Array
+from jflow.resources.queue.spec import PRIORITY, SHUFFLE, QueueSpec
+from jflow.resources.queue.storage import FifoStorage, PriorityStorage, ShuffleStorage, Storage
+from jflow.resources.queue.table import Block, Table
+from jflow.resources.wait_queue import QueuedAttempt, QueuedResource
+
+
+class QueueAttempt(QueuedAttempt["Queue"], ABC):
+    """An attempt on a queue."""
+
+    __slots__ = ()
+
+
+class Queue(QueuedResource):
+    """Elements that steps hand to each other.
+
+    Enqueues wait in one queue, and closing among them; dequeues wait in another.
+
+    Args:
+      spec: what it is made as.
+      name: what messages call it.
+      rng: decides which elements come out of a shuffle queue.
+
+    Attributes:
+      size_bytes: the memory that its elements take.
+      is_closed: whether nothing can be added any more.
+    """
+
+    def __init__(self, spec: QueueSpec, name: str, rng: np.random.Generator) -> None:
+        super().__init__(QueueAttempt, n_wait_queues=2)  # type: ignore[type-abstract]
+        self.spec = spec
+        self.name = name
+        self.is_closed = False
+        self._rng = rng
+        self.clear()
+
+    def __str__(self) -> str:
+        return f"{self.spec.kind} {self.name!r}"
+
+    @property
+    def size(self) -> int:
+        """The number of elements inside; a waiting dequeue has taken its own out already."""
+        return self._storage.size
+
+    @property
+    def n_available(self) -> int:
+        """The number of elements that can be taken now."""
+        size = self._storage.size
+        return size if self.is_closed else max(0, size - self.spec.min_after_dequeue)
+
+    def element_bytes(self, element: tuple[Array, ...]) -> int:
+        """The memory that an element takes."""
+        return self._table.element_bytes(element)
+
+    def has_room(self, n_bytes: int) -> bool:
+        """Whether an element may enter now."""
+        capacity = self.spec.capacity
+        return (capacity < 0 or self.size < capacity) and self._has_bytes(n_bytes)
+
+    def check_bytes(self, n_bytes: int) -> None:
+        """Refuses an element that no dequeue can ever make room for.
+
+        Raises:
+          ResourceExhaustedError: if it has to wait for memory while dequeues have to wait for more
+            elements.
+        """
+        if not self._has_bytes(n_bytes) and self.size <= self.spec.min_after_dequeue:
+            raise ResourceExhaustedError(
+                f"{self} has no room for an element of {n_bytes} bytes: it holds {self.size} "
+                f"elements of {self.size_bytes} bytes, may hold {self.spec.capacity_bytes} bytes, "
+                f"and keeps {self.spec.min_after_dequeue} elements while it is open; make it "
+                "with a larger capacity_bytes or a smaller min_after_dequeue"
+            )
+
+    def n_fitting(self, ends: Array, start: int) -> int:
+        """How many more elements of a batch may enter now.
+
+        Args:
+          ends: how much memory the first 0, 1, 2, ... elements of the batch take.
+          start: how many of them have entered.
+        """
+        spec, stop = self.spec, len(ends) - 1
+        if spec.capacity >= 0:
+            stop = min(stop, start + spec.capacity - self.size)
+        if spec.capacity_bytes is not None:
+            free = spec.capacity_bytes - self.size_bytes
+            stop = min(stop, int(ends.searchsorted(ends[start] + free, "right")) - 1)
+        return max(0, stop - start)
+
+    def put(self, element: tuple[Array, ...], n_bytes: int) -> None:
+        """Adds a copy of an element."""
+        try:
+            self._storage.put(element)
+        except MemoryError as error:
+            raise self._no_memory("one more element", error) from error
+        self.size_bytes += n_bytes
+
+    def take(self) -> tuple[Array, ...]:
+        """Removes the next element; one must be available."""
+        element = self._storage.take()
+        self.size_bytes -= self._table.element_bytes(element)
+        return element
+
+    def put_many(self, batches: Sequence[Array], n_bytes: int) -> None:
+        """Adds copies of stacked elements."""
+        try:
+            self._storage.put_many(self._table.rows(batches))
+        except MemoryError as error:
+            raise self._no_memory(f"{len(batches[0])} more elements", error) from error
+        self.size_bytes += n_bytes
+
+    def take_many(self, count: int) -> Block:
+        """Removes the next elements; `count`, at least 1, must be available."""
+        if count == 1:
+            return self._table.row(self.take())
+        try:
+            block = self._storage.take_many(count)
+        except MemoryError as error:
+            raise self._no_memory(f"{count} elements outside", error) from error
+        self.size_bytes -= self._table.block_bytes(block)
+        return block
+
+    def put_back(self, blocks: Sequence[Block]) -> None:
+        """Puts elements back that were taken, in that order."""
+        for block in reversed(blocks):
+            self._storage.put_back(block)
+            self.size_bytes += self._table.block_bytes(block)
+
+    def put_back_one(self, element: tuple[Array, ...]) -> None:
+        """Puts an element back that was taken."""
+        self.put_back([self._table.row(element)])
+
+    def batches(self, blocks: Sequence[Block]) -> tuple[Array, ...]:
+        """Elements that were taken, stacked."""
+        return self._table.batches(blocks)
+
+    def clear(self) -> None:
+        spec = self.spec
+        self._table = Table(spec.components, spec.capacity, spec.capacity_bytes)
+        self._storage = _storage(spec.kind, self._table, self._rng)
+        self.size_bytes = 0
+
+    def _has_bytes(self, n_bytes: int) -> bool:
+        capacity = self.spec.capacity_bytes
+        return capacity is None or self.size_bytes + n_bytes <= capacity
+
+    def _no_memory(self, what: str, error: Exception) -> ResourceExhaustedError:
+        return ResourceExhaustedError(
+            f"no memory for {what} of {self}, which holds {self.size} elements of "
+            f"{self.size_bytes} bytes: {error}; make it with a smaller capacity or capacity_bytes"
+        )
+
+
+def _storage(kind: str, table: Table, rng: np.random.Generator) -> Storage:
+    if kind == SHUFFLE:
+        return ShuffleStorage(table, rng)
+    return PriorityStorage(table) if kind == PRIORITY else FifoStorage(table)

@@ -1,0 +1,21 @@
+"""Readers: the position in a sequence of work items, kept between steps and sessions."""
+
+from jflow.records import Roots, open_records
+from jflow.resources.attempt import Resource
+from jflow.resources.kind import Kind
+from jflow.resources.reader.kernels import KERNELS
+from jflow.resources.reader.spec import ReaderSpec as ReaderSpec
+from jflow.resources.reader.state import AcquireReader as AcquireReader
+from jflow.resources.reader.state import Reader as Reader
+from jflow.resources.reader.state import ReleaseReader as ReleaseReader
+
+
+def _make(spec: ReaderSpec, name: str, roots: Roots) -> Resource:
+    return Reader(
+        spec,
+        name,
+        lambda work, position: open_records(spec.kind, work, spec.options, roots, position),
+    )
+
+
+READER = Kind("reader", ReaderSpec, _make, KERNELS, reads_files=True)

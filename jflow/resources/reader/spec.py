@@ -1,0 +1,41 @@
+"""What a reader is made as."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from jflow.errors import InvalidArgumentError
+from jflow.resources.attributes import Attributes
+from jflow.resources.spec import Spec
+
+
+@dataclass(frozen=True)
+class ReaderSpec(Spec):
+    """A reader's kind, and the options of that kind.
+
+    Attributes:
+      kind: a kind of records, such as "TextLineReader".
+      options: keyword arguments for the records of each work item.
+    """
+
+    what = "reader"
+
+    kind: str
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def to_attributes(self) -> dict[str, Any]:
+        return {"kind": self.kind, "options": self.options}
+
+    @classmethod
+    def from_attributes(cls, record: object) -> ReaderSpec:
+        found = Attributes(record, "reader", ("kind", "options"))
+        return cls(found.text("kind"), found.mapping("options"))
+
+    def check_same(self, found: ReaderSpec, name: str) -> None:
+        if self != found:
+            raise InvalidArgumentError(
+                f"Shared reader {name!r} is another one. Expected {self.kind} with {self.options}, "
+                f"found {found.kind} with {found.options}; use another name or container, or "
+                "reset the container"
+            )

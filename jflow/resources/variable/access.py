@@ -1,0 +1,184 @@
+"""Critical sections of steps on variables: which steps may use which of them, in what order.
+
+A step requests all the variables of a program at once. Requests for variables in common are granted
+in the order in which they came, so steps on several variables cannot deadlock, and none starves.
+Writes are exclusive from the grant until `end`. Reads are not held: a step reads the variables at
+the moment of the grant (`Access.take`), when no writer is active.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
+
+from jflow.errors import OpError
+from jflow.resources.attempt import Attempt, Resource
+
+
+class Access(Attempt, ABC):
+    """A request for reading some variables and writing others, by their keys.
+
+    Attributes:
+      reads: keys of the variables that it only reads.
+      writes: keys of the variables that it writes.
+      lost: those of the written ones that were freed while it wrote.
+    """
+
+    __slots__ = ("lost", "reads", "writes")
+
+    def __init__(self, reads: Collection[Hashable], writes: Collection[Hashable]) -> None:
+        super().__init__()
+        self.reads = reads
+        self.writes = writes
+        self.lost: Collection[Hashable] = ()
+
+    @abstractmethod
+    def take(self) -> None:
+        """Reads the variables; called once, at the grant. An OpError that it raises fails it."""
+
+    @abstractmethod
+    def put(self) -> None:
+        """Sets the variables that it writes, if it has values for them; called once, at the end."""
+
+    @abstractmethod
+    def rollback(self) -> None:
+        """Gives back what it took: it was granted and is not used."""
+
+    @abstractmethod
+    def reason(self, ahead: Access, writer: Access) -> str:
+        """Why it waits, as the end of a sentence.
+
+        Args:
+          ahead: what it waits for, for a variable in common.
+          writer: the granted access at the end of that chain; the same one if it does not wait.
+        """
+
+    def all_keys(self) -> Iterator[Hashable]:
+        """All of its variables."""
+        yield from self.reads
+        yield from self.writes
+
+
+class AccessQueue(Resource):
+    """Grants accesses to variables: a granted access is complete."""
+
+    def __init__(self) -> None:
+        self._writers: dict[Hashable, Access] = {}
+        # For each variable those that wait, in the order in which they came. An access stands in
+        # the queues of all its variables, which it entered at once: the queues agree on the order.
+        self._queues: dict[Hashable, OrderedDict[Access, None]] = {}
+
+    def submit(self, attempt: Attempt) -> list[Attempt]:
+        assert isinstance(attempt, Access)
+        if self.try_grant(attempt):
+            return [attempt]
+        for key in attempt.all_keys():
+            self._queues.setdefault(key, OrderedDict())[attempt] = None
+        return []
+
+    def try_grant(self, access: Access) -> bool:
+        """Grants an access, or fails it; returns False if it has to wait, without enqueueing it."""
+        if (self._writers or self._queues) and self.blocker(access) is not None:
+            return False
+        self._grant(access)
+        return True
+
+    def end(self, access: Access) -> list[Attempt]:
+        """Ends a granted access. Returns the accesses that this completed, in order."""
+        for key in access.writes:
+            if self._writers.get(key) is access:
+                del self._writers[key]
+        return self._go_on(access.writes) if self._queues else []
+
+    def cancel(self, attempt: Attempt, error: OpError) -> list[Attempt]:
+        assert isinstance(attempt, Access)
+        if attempt.is_complete:
+            return []
+        self._leave(attempt)
+        attempt.fail(error)
+        return [attempt, *self._go_on(attempt.all_keys())]
+
+    def unread(self, attempt: Attempt) -> list[Attempt]:
+        assert isinstance(attempt, Access)
+        attempt.rollback()
+        return self.end(attempt)
+
+    def close(self, error: OpError) -> list[Attempt]:
+        waiting = [*dict.fromkeys(access for queue in self._queues.values() for access in queue)]
+        self._queues.clear()
+        self.free(lambda _: True)
+        for access in waiting:
+            access.fail(error)
+        return [*waiting]
+
+    def free(self, is_freed: Callable[[Hashable], bool]) -> list[Attempt]:
+        """Takes variables away from the accesses that write them, without waiting for their end.
+
+        Returns:
+          All accesses that this completed, in order.
+        """
+        freed = [key for key in self._writers if is_freed(key)]
+        for key in freed:
+            writer = self._writers.pop(key)
+            writer.lost = {*writer.lost, key}
+        return self._go_on(freed)
+
+    def reason(self, attempt: Attempt) -> str:
+        assert isinstance(attempt, Access)
+        ahead = writer = None if attempt.is_complete else self.blocker(attempt)
+        # This terminates: what blocks an access is granted, or came before it.
+        while writer is not None and (before := self._waits_for(writer)) is not None:
+            writer = before
+        return "" if ahead is None or writer is None else attempt.reason(ahead, writer)
+
+    def _waits_for(self, access: Access) -> Access | None:
+        return None if access.is_complete else self.blocker(access)
+
+    def blocker(self, access: Access) -> Access | None:
+        """An access that has to end, or to be granted, before this one; None if there is none."""
+        for key in access.all_keys():
+            writer = self._writers.get(key)
+            if writer is not None:
+                return writer
+            for other in self._queues.get(key, ()):
+                if other is access:
+                    break
+                if key in other.writes or key in access.writes:
+                    return other
+        return None
+
+    def _grant(self, access: Access) -> None:
+        try:
+            access.take()
+        except OpError as error:
+            access.fail(error)
+            return
+        for key in access.writes:
+            self._writers[key] = access
+        access.succeed()
+
+    def _leave(self, access: Access) -> None:
+        for key in access.all_keys():
+            queue = self._queues.get(key)
+            if queue is not None:
+                queue.pop(access, None)
+                if not queue:
+                    del self._queues[key]
+
+    def _go_on(self, changed: Iterable[Hashable]) -> list[Attempt]:
+        """Grants what can be granted after variables became free or their queues shorter."""
+        completed: list[Attempt] = []
+        keys = [*changed]
+        while keys:
+            key = keys.pop()
+            for access in [*self._queues.get(key, ())]:
+                if self.blocker(access) is None:
+                    self._leave(access)
+                    self._grant(access)
+                    completed.append(access)
+                    # It has left the queues of all its variables, and holds some only.
+                    keys.extend(access.all_keys())
+                elif key in access.writes:
+                    break  # all that come after it wait for it
+        return completed

@@ -1,0 +1,110 @@
+"""The value of a variable on its device, updated in place unless it is leased.
+
+An update donates the variable's buffer to XLA, which writes the result into it. Whatever needs the
+value longer than the moment in which it was read (a running program, a transfer, a fetch, a later
+segment) holds a lease on the buffer. While there is a lease, an update works on a copy, and the
+leased value does not change; usually there is none, and the address of the buffer stays the same
+for the lifetime of the variable.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import jax
+import jax.numpy as jnp
+
+from jflow.plan import VariableSpec
+
+Write = tuple[str, float]
+"""What wrote a value: the operation, and when its program was started (`time.monotonic`)."""
+
+
+@dataclass(eq=False, slots=True)
+class Buffer:
+    """One value of a variable.
+
+    Attributes:
+      array: the value; the device may still be computing it.
+      write: what wrote it, None once it is known that the device has computed it.
+      leases: the leases on it.
+    """
+
+    array: jax.Array
+    write: Write | None = None
+    leases: set[Lease] = field(default_factory=set)
+
+    @property
+    def is_computed(self) -> bool:
+        """Whether the device has computed the value."""
+        if self.write is not None and is_computed(self.array):
+            self.write = None
+        return self.write is None
+
+
+@dataclass(eq=False, slots=True)
+class Lease:
+    """Keeps a buffer unchanged until it is released."""
+
+    buffer: Buffer
+    _until: jax.Array | None = None
+
+    def again(self) -> Lease:
+        """Another lease on the same buffer; this one must not have been released."""
+        lease = Lease(self.buffer)
+        self.buffer.leases.add(lease)
+        return lease
+
+    def release(self) -> None:
+        """Ends the lease; idempotent and thread-safe."""
+        self.buffer.leases.discard(self)
+
+    def release_after(self, result: jax.Array) -> None:
+        """Ends the lease once the device has computed a result of what reads the buffer."""
+        if is_computed(result):
+            self.release()
+        else:
+            self._until = result
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the result that it lasts for has been computed."""
+        return self._until is not None and is_computed(self._until)
+
+
+@dataclass(eq=False, slots=True)
+class Variable:
+    """An initialized variable; the lock of its container guards every use."""
+
+    spec: VariableSpec
+    buffer: Buffer
+
+    def lease(self) -> Lease:
+        """A new lease on the present value."""
+        lease = Lease(self.buffer)
+        self.buffer.leases.add(lease)
+        return lease
+
+    @property
+    def is_leased(self) -> bool:
+        """Whether there is a lease on the present value."""
+        leases = self.buffer.leases
+        if not leases:
+            return False
+        for lease in [lease for lease in leases.copy() if lease.is_over]:
+            lease.release()
+        return bool(leases)
+
+    def donate(self) -> jax.Array:
+        """The present value as an array that a program may destroy; a new one must be set."""
+        array = self.buffer.array
+        return jnp.copy(array) if self.buffer.leases and self.is_leased else array
+
+
+def is_computed(array: jax.Array) -> bool:
+    """Whether the device has computed an array. One that was donated counts as computed."""
+    try:
+        ready: bool = array.is_ready()  # type: ignore[attr-defined]  # not in JAX's type stub
+    except RuntimeError:  # it was donated
+        return True
+    return ready

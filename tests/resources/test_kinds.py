@@ -1,0 +1,52 @@
+import json
+
+import pytest
+
+from jflow.cluster import Device, Task
+from jflow.errors import InvalidArgumentError
+from jflow.plan import ResourceSpec
+from jflow.records import Roots
+from jflow.resources import ResourceManager
+from jflow.resources.kinds import KINDS, make
+
+TASK = Task("ps", 0)
+CPU = Device(TASK, "CPU", 0)
+ROOTS = Roots(())
+
+
+def spec(kind, definition):
+    return ResourceSpec(kind, "", "shared", "", definition)
+
+
+def test_kernels_are_named_after_the_kind_of_the_resource_that_they_work_on():
+    names = [kind.name for kind in KINDS]
+    assert sorted(names) == sorted({*names})
+    for kind in KINDS:
+        assert kind.kernels
+        assert {name.partition(".")[0] for name in kind.kernels} == {kind.name}
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_a_definition_that_is_not_one_of_its_kind_is_refused(kind):
+    for definition in ("", "{", "[]", '{"nothing": 1}'):
+        with pytest.raises(InvalidArgumentError):
+            make(spec(kind.name, definition), ROOTS)
+
+
+def test_a_kind_that_is_not_registered_is_refused():
+    with pytest.raises(InvalidArgumentError, match=r"no known kind; there are .*'queue'"):
+        make(spec("stack", "{}"), ROOTS)
+
+
+def test_a_shared_reader_must_have_the_kind_and_options_that_are_expected():
+    manager = ResourceManager(TASK, ROOTS)
+
+    def get(kind, **options):
+        return manager.get(CPU, spec("reader", json.dumps({"kind": kind, "options": options})))
+
+    reader = get("TextLineReader", skip_header_lines=1)
+    assert get("TextLineReader", skip_header_lines=1) is reader
+    with pytest.raises(InvalidArgumentError, match=r"'shared' is another one. Expected Identity"):
+        get("IdentityReader")
+    with pytest.raises(InvalidArgumentError, match=r"with \{\}, found .* with \{'skip"):
+        get("TextLineReader")
