@@ -32,8 +32,8 @@ from jflow.execution.frame import Frame
 from jflow.execution.variables import VariableAccess
 from jflow.execution.waiting import Wanted
 from jflow.plan import Feed, Fetch, Recv, Send, Slot
+from jflow.protocol import Array, Client, begin
 from jflow.resources import Attempt, Holder, Store
-from jflow.wire import Array, Client, begin
 from jflow.worker.devices import Devices
 from jflow.worker.rendezvous import Rendezvous
 

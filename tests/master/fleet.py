@@ -12,7 +12,7 @@ from jflow.cluster import ClusterSpec, Device, Task
 from jflow.deadline import FOREVER
 from jflow.master import Master
 from jflow.plan import Feed, Fetch, Plan
-from jflow.wire import DeviceRecord, Registered, Welcome
+from jflow.protocol import DeviceRecord, Registered, ServerInfo
 
 OWN, PS, OTHER = Task("worker", 0), Task("ps", 0), Task("worker", 1)
 CLUSTER = ClusterSpec({"ps": ["h:1"], "worker": ["h:2", "h:3"]})
@@ -93,7 +93,7 @@ class Peer:
         await asyncio.sleep(0)
         if self.unavailable is not None:
             raise self.unavailable
-        return welcome(self.worker.task, self.incarnation)
+        return info(self.worker.task, self.incarnation)
 
     def _check(self, incarnation):
         assert incarnation == self.incarnation
@@ -120,10 +120,10 @@ class Peer:
         self.worker.release(handle)
 
 
-def welcome(task, incarnation):
-    """How a server of the cluster introduces itself."""
+def info(task, incarnation):
+    """What a server of the cluster tells about itself."""
     devices = (DeviceRecord(Device(task, "CPU", 0), "cpu", incarnation),)
-    return Welcome(task, incarnation, CLUSTER, devices, 0)
+    return ServerInfo(task, incarnation, CLUSTER, devices, 0)
 
 
 class Fleet:
@@ -132,11 +132,11 @@ class Fleet:
     def __init__(self):
         self.workers = {task: Worker(task) for task in (OWN, PS, OTHER)}
         self.peers = {task: Peer(self.workers[task]) for task in (PS, OTHER)}
-        self.master = Master(lambda: welcome(OWN, 1), self.workers[OWN], self.peers)
+        self.master = Master(lambda: info(OWN, 1), self.workers[OWN], self.peers)
 
     @property
     def handles(self):
-        """How many parts are registered on each task."""
+        """How many handles are registered on each task."""
         counts = Counter({task: len(worker.handles) for task, worker in self.workers.items()})
         return +counts
 

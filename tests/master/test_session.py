@@ -19,7 +19,7 @@ from jflow.errors import (
     UnavailableError,
 )
 from jflow.plan import Plan, Program, Run
-from jflow.wire import Registered
+from jflow.protocol import Registered
 from tests.master.fleet import (
     OTHER,
     OWN,

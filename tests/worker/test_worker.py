@@ -29,8 +29,8 @@ from jflow.plan import (
     VariableKey,
     VariableSpec,
 )
+from jflow.protocol import Registered
 from jflow.resources import Component, Dequeue, Enqueue, QueueSpec, Reader
-from jflow.wire import Registered
 from jflow.worker import Worker, all_of
 
 A, B = Task("a", 0), Task("b", 0)
