@@ -287,8 +287,7 @@ class MasterClient:
         """
         with suppress(Empty):
             while True:
-                left = deadline.remaining()
-                answer = answers.get(timeout=None if left is None else left + settings.GRACE_S)
+                answer = answers.get(timeout=_timeout(deadline))
                 if callbacks is None or not _calls_back(answer):
                     return answer
                 callbacks.answer(*answer)
@@ -392,6 +391,13 @@ class _Outcome(Future[list[Array]]):
         if is_cancelled:
             self._cancel_call(self.key)
         return is_cancelled
+
+
+def _timeout(deadline: Deadline) -> float | None:
+    """How long to wait for an answer to a call with a deadline, in seconds."""
+    if deadline.timeout is None:
+        return None
+    return (deadline.remaining() or 0.0) + settings.GRACE_S
 
 
 def _calls_back(answer: _Answer) -> TypeGuard[_Reply]:

@@ -40,6 +40,7 @@ _MAX_RANK = 32
 _MAX_SIZE = 1 << 48
 _MAX_TEXT = 1 << 20
 _MAX_SLOTS = 1 << 20
+_NAMES = {dtype: name for name, dtype in NUMBERS.items()}
 
 # Messages --------------------------------------------------------------------------------------
 
@@ -54,13 +55,14 @@ def frames(frame_id: int, envelope: pb.Envelope, tensors: Sequence[Array]) -> It
     """
     del envelope.tensors[:]
     for tensor in tensors:
-        envelope.tensors.add(dtype=type_name(tensor), shape=tensor.shape)
+        name = _NAMES.get(tensor.dtype) or type_name(tensor)
+        envelope.tensors.add(dtype=name, shape=tensor.shape)
     return encode(frame_id, envelope.SerializeToString(), [_bytes_of(t) for t in tensors])
 
 
 def _bytes_of(tensor: Array) -> Buffer:
     """A tensor's bytes in row-major order: a view unless it is small."""
-    if tensor.nbytes <= SMALL_BYTES and not is_host(tensor):
+    if tensor.nbytes <= SMALL_BYTES and (tensor.dtype in _NAMES or not is_host(tensor)):
         return tensor.tobytes()
     return raw_bytes(tensor).data
 

@@ -23,6 +23,8 @@ class MessageStream:
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
+        self._errors = stream.errors
+        self._eof = stream.eof
         self._assembler = Assembler()
         self._frame_ids = itertools.count(1)
         # A transport takes one write at a time. The lock is held for each frame alone, so that
@@ -43,7 +45,10 @@ class MessageStream:
                 if self._is_over:
                     # The transport would wait forever for a reader that is gone.
                     raise EndedStreamError("the stream is over")
-                await self._stream.write(frame)
+                try:
+                    await self._stream.write(frame)
+                except self._errors as error:
+                    raise self._stream.broken(error) from error
 
     def end(self) -> None:
         """Refuses further messages."""
@@ -56,11 +61,16 @@ class MessageStream:
           OpError: if it is malformed or too large.
           BrokenStreamError: if the stream broke.
         """
-        while (frame := await self._stream.read()) is not None:
+        while True:
+            try:
+                frame = await self._stream.read()
+            except self._errors as error:
+                raise self._stream.broken(error) from error
+            if frame is self._eof:
+                return None
             message = self._assembler.feed(frame)
             if message is not None:
                 return open_message(message)
-        return None
 
     async def close(self) -> None:
         """Ends the stream and frees its connection."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 from jflow.cluster import Task
 from jflow.deadline import Deadline
@@ -28,13 +28,32 @@ class EndedStreamError(BrokenStreamError):
 
 
 class Stream(Protocol):
-    """One end of a stream on an event loop. One read and one write may be under way."""
+    """One end of a stream on an event loop. One read and one write may be under way.
 
-    async def read(self) -> bytes | None:
-        """The next frame; None at the end. Raises BrokenStreamError."""
+    `read` and `write` may be those of the library below: no coroutine of a transport's own is
+    needed around every frame.
 
-    async def write(self, frame: bytes) -> None:
-        """Sends a frame. Raises BrokenStreamError."""
+    Attributes:
+      read: gives the next frame, or `eof` at the end.
+      write: sends a frame.
+      eof: what `read` gives at the end.
+      errors: what `read` and `write` raise; see `broken`.
+    """
+
+    @property
+    def read(self) -> Callable[[], Awaitable[Any]]: ...
+
+    @property
+    def write(self) -> Callable[[bytes], Awaitable[None]]: ...
+
+    @property
+    def eof(self) -> object: ...
+
+    @property
+    def errors(self) -> tuple[type[Exception], ...]: ...
+
+    def broken(self, error: Exception) -> BrokenStreamError:
+        """What one of the errors says."""
 
     async def close(self) -> None:
         """Ends the stream and frees its connection."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 import grpc
@@ -30,24 +31,18 @@ class GrpcStream:
       channel: what is closed with the stream.
     """
 
+    eof: object = grpc.aio.EOF
+    errors: tuple[type[Exception], ...] = (grpc.RpcError, asyncio.InvalidStateError)
+
     def __init__(self, call: _Call, channel: grpc.aio.Channel | None = None) -> None:
-        self._call = call
+        self.read: Callable[[], Awaitable[Any]] = call.read
+        self.write: Callable[[bytes], Awaitable[None]] = call.write
         self._channel = channel
 
-    async def read(self) -> bytes | None:
-        try:
-            frame = await self._call.read()
-        except grpc.RpcError as error:
-            raise broken(error) from error
-        return None if frame is grpc.aio.EOF else frame
-
-    async def write(self, frame: bytes) -> None:
-        try:
-            await self._call.write(frame)
-        except grpc.RpcError as error:
-            raise broken(error) from error
-        except asyncio.InvalidStateError as error:
-            raise EndedStreamError(str(error)) from error
+    def broken(self, error: Exception) -> BrokenStreamError:
+        if isinstance(error, grpc.RpcError):
+            return broken(error)
+        return EndedStreamError(str(error))
 
     async def close(self) -> None:
         if self._channel is not None:

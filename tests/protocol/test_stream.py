@@ -20,6 +20,9 @@ LARGE = np.zeros(N_CHUNKS * CHUNK_BYTES, np.uint8)
 class Call:
     """What a transport offers: one write at a time, which takes a turn of the loop, and reads."""
 
+    eof = None
+    errors = ()
+
     def __init__(self):
         self.written = []
         self.incoming = asyncio.Queue()
