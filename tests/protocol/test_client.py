@@ -427,3 +427,36 @@ def test_a_server_may_end_the_session_with_a_reason():
                 client.run(1, [], Deadline(PATIENCE_S))
         assert not client.is_open
         client.close()
+
+
+# Replies that cannot be read ----------------------------------------------------------------------
+
+
+def test_every_call_ends_if_a_reply_cannot_be_read(client, host, monkeypatch):
+    def fail(_):
+        raise RuntimeError("a fault")
+
+    monkeypatch.setattr("jflow.protocol.client.error_of", fail)
+
+    async def failing(*_):
+        raise errors.NotFoundError("nothing")
+
+    host.script["run"] = failing
+    outcome = client.start(1, [], FOREVER)
+    assert isinstance(outcome.exception(PATIENCE_S), errors.InternalError)
+    assert not client.is_open
+    with pytest.raises(errors.InternalError, match="a fault"):
+        client.run(2, [], FOREVER)
+
+
+def test_an_error_that_shares_its_code_keeps_its_class(client, host):
+    async def run(*_):
+        raise errors.NotANumberError("x", np.dtype("float32"), (2, 3))
+
+    host.script["run"] = run
+    for call in (
+        lambda: client.run(1, [], FOREVER),
+        lambda: client.start(1, [], FOREVER).result(PATIENCE_S),
+    ):
+        with pytest.raises(errors.NotANumberError, match=r"in 'x', which gave float32\[2,3\]"):
+            call()

@@ -1,4 +1,4 @@
-"""The gRPC server before fake hosts: who gets in, what is answered, and what does no harm."""
+"""A server before fake hosts: what is answered, and what does no harm."""
 
 import asyncio
 import logging
@@ -22,7 +22,6 @@ from tests.protocol.hosts import (
     PEER_METHOD,
     SESSION_METHOD,
     TASK,
-    TOKEN,
     Host,
     RawClient,
     both_methods,
@@ -33,7 +32,6 @@ from tests.protocol.hosts import (
     on_loop,
     raw_call,
     same,
-    server_of,
     serving,
 )
 
@@ -65,33 +63,7 @@ def _connected(host, use, method=SESSION_METHOD):
     _served(host, check)
 
 
-# Who gets in --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "method", [SESSION_METHOD, PEER_METHOD, "/jflow.v1.Master/Other", "/any/thing"]
-)
-@pytest.mark.parametrize("token", [None, "", "wrong", TOKEN.upper()])
-def test_nobody_gets_in_without_the_token(method, token):
-    host = Host()
-
-    async def check(address):
-        async with raw_call(address, method, token) as call:
-            assert await call.code() is grpc.StatusCode.UNAUTHENTICATED
-            assert "JFLOW_TOKEN" in await call.details()
-            assert TOKEN not in await call.details()
-
-    _served(host, check)
-    assert host.sessions == []
-
-
-@pytest.mark.parametrize("method", ["/jflow.v1.Master/Other", "/jflow.v1.Worker/Session", "/x/y"])
-def test_a_method_that_does_not_exist_is_unimplemented(method):
-    async def check(address):
-        async with raw_call(address, method) as call:
-            assert await call.code() is grpc.StatusCode.UNIMPLEMENTED
-
-    _served(Host(), check)
+# Handshakes ----------------------------------------------------------------------------------------
 
 
 @both_methods
@@ -123,29 +95,6 @@ def test_a_stream_that_does_not_begin_with_hello_is_closed(method):
 
     _served(host, check)
     assert host.sessions == []
-
-
-def test_a_stream_that_ends_before_hello_opens_no_session():
-    host = Host()
-
-    async def check(address):
-        async with raw_call(address) as call:
-            await call.done_writing()
-            assert await call.code() is grpc.StatusCode.OK
-
-    _served(host, check)
-    assert host.sessions == []
-
-
-def test_a_port_in_use_is_an_error_that_names_it():
-    async def check(address):
-        port = int(address.rpartition(":")[2])
-        second = server_of(Host())
-        with pytest.raises(errors.UnknownError, match=address):
-            await second.start("127.0.0.1", port)
-        await second.stop()
-
-    _served(Host(), check)
 
 
 # What is answered ---------------------------------------------------------------------------------
