@@ -1,7 +1,7 @@
 """The protocol: services, messages and calls over streams of frames, whatever carries them."""
 
 from jflow.protocol.client import MasterClient as MasterClient
-from jflow.protocol.eager import begin as begin
+from jflow.protocol.coroutines import begin as begin
 from jflow.protocol.endpoint import Endpoint as Endpoint
 from jflow.protocol.frame import Array as Array
 from jflow.protocol.peer import Peer as Peer
@@ -11,8 +11,8 @@ from jflow.protocol.records import Client as Client
 from jflow.protocol.records import DeviceRecord as DeviceRecord
 from jflow.protocol.records import Registered as Registered
 from jflow.protocol.records import ServerInfo as ServerInfo
-from jflow.protocol.rpcs import Host as Host
 from jflow.protocol.rpcs import MasterSession as MasterSession
+from jflow.protocol.rpcs import ServerRoles as ServerRoles
 from jflow.protocol.rpcs import WorkerService as WorkerService
 from jflow.protocol.rpcs import WorkerSession as WorkerSession
 from jflow.protocol.settings import RECONNECT_TIMEOUT_S as RECONNECT_TIMEOUT_S

@@ -9,7 +9,7 @@ from functools import partial
 
 from jflow.errors import InvalidArgumentError
 from jflow.protocol.codec import error_of
-from jflow.protocol.eager import begin
+from jflow.protocol.coroutines import begin
 from jflow.protocol.frame import Array
 from jflow.protocol.records import Client
 from jflow.protocol.stream import MessageStream

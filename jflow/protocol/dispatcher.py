@@ -17,7 +17,7 @@ from jflow.errors import (
 )
 from jflow.protocol.client_functions import ClientFunctions
 from jflow.protocol.codec import error_to_status
-from jflow.protocol.eager import noticing
+from jflow.protocol.coroutines import noticing
 from jflow.protocol.frame import CHUNK_BYTES, Array
 from jflow.protocol.records import ServerInfo
 from jflow.protocol.rpcs import Incoming, Service

@@ -7,7 +7,7 @@ from typing import Any
 
 from jflow.protocol.dispatcher import Dispatcher
 from jflow.protocol.records import info_to_proto
-from jflow.protocol.rpcs import MASTER, WORKER, Host, Service
+from jflow.protocol.rpcs import MASTER, WORKER, ServerRoles, Service
 from jflow.protocol.stream import MessageStream
 from jflow.protocol.tasks import TaskSet
 from jflow.protocol.transport import Services, Stream
@@ -17,10 +17,10 @@ _LOG = logging.getLogger(__name__)
 
 
 class Endpoint:
-    """The services of one host. Every method must be called on the event loop."""
+    """The services of one server. Every method must be called on the event loop."""
 
-    def __init__(self, host: Host) -> None:
-        self._host = host
+    def __init__(self, server: ServerRoles) -> None:
+        self._server = server
         self._closing = TaskSet()
 
     def services(self) -> Services:
@@ -36,8 +36,8 @@ class Endpoint:
         messages = MessageStream(stream)
         if not await self._handshake(messages):
             return
-        session = service.open(self._host)
-        dispatcher = Dispatcher(self._host.info(), messages, service, session)
+        session = service.open(self._server)
+        dispatcher = Dispatcher(self._server.info(), messages, service, session)
         try:
             await dispatcher.serve()
         finally:
@@ -52,5 +52,5 @@ class Endpoint:
         if hello.WhichOneof("body") != "hello":
             _LOG.warning("a stream did not begin with Hello and was closed")
             return False
-        await stream.send(pb.Envelope(id=hello.id, server_info=info_to_proto(self._host.info())))
+        await stream.send(pb.Envelope(id=hello.id, server_info=info_to_proto(self._server.info())))
         return True

@@ -1,4 +1,4 @@
-"""Frames: how one message with its tensors travels over a gRPC stream.
+"""Frames: how one message with its tensors travels over a stream.
 
 A message is a control part (a serialized protobuf) and the raw bytes of its tensors. A frame is
 

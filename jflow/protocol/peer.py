@@ -16,7 +16,7 @@ from jflow.errors import AbortedError, CancelledError, OpError, UnavailableError
 from jflow.plan import Plan
 from jflow.protocol import settings
 from jflow.protocol.codec import error_of
-from jflow.protocol.eager import begin
+from jflow.protocol.coroutines import begin
 from jflow.protocol.frame import Array
 from jflow.protocol.records import Artifacts, Registered, ServerInfo, info_from_proto
 from jflow.protocol.rpcs import (

@@ -63,4 +63,4 @@ class Peers:
         for peer in self._peers.values():
             await peer.close()
         self._peers.clear()
-        self.cluster = self.cluster
+        self._view = (self.cluster, {})

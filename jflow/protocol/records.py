@@ -36,7 +36,7 @@ class ServerInfo:
 
     Attributes:
       task: which task of the cluster it is.
-      incarnation: tells this life of its process from earlier ones.
+      incarnation: tells this run of its process from earlier ones.
       cluster: the cluster as it knows it.
       devices: its own devices, accelerators first.
       n_compiled: how many programs it has compiled.

@@ -109,8 +109,8 @@ class MasterSession(Protocol):
         """Releases what the session registered; running calls are cancelled before."""
 
 
-class Host(Protocol):
-    """A server as the protocol sees it."""
+class ServerRoles(Protocol):
+    """What one server is to its callers: a master for clients, a worker for other servers."""
 
     def info(self) -> ServerInfo:
         """What the server tells its callers, as it is now."""
@@ -186,13 +186,13 @@ class Service(Generic[S_contra]):
     Attributes:
       name: as transports address it.
       role: what serves it, for messages.
-      open: a session of the service on a host.
+      open: a session of the service on a server.
       rpcs: its procedures, by the fields of `Envelope` that have their requests.
     """
 
     name: str
     role: str
-    open: Callable[[Host], S_contra]
+    open: Callable[[ServerRoles], S_contra]
     rpcs: Mapping[str, Rpc[S_contra, ..., Any]]
 
 
@@ -415,13 +415,13 @@ def _by_name(*rpcs: Rpc[S_contra, ..., Any]) -> dict[str, Rpc[S_contra, ..., Any
 MASTER: Service[MasterSession] = Service(
     "jflow.v1.Master/Session",
     "a master",
-    lambda host: host.open_master_session(),
+    lambda server: server.open_master_session(),
     _by_name(RUN_STEP, CALLED_BACK, REGISTER_STEP, LIST_DEVICES, RELEASE, RESET_ALL),
 )
 
 WORKER: Service[WorkerSession] = Service(
     "jflow.v1.Worker/Peer",
     "a worker",
-    lambda host: host.open_worker_session(),
+    lambda server: server.open_worker_session(),
     _by_name(RUN_PLANS, SEND_TENSOR, REGISTER_PLANS, RELEASE, RESET),
 )

@@ -1,4 +1,4 @@
-"""Transports of the protocol's frames. gRPC is known here only."""
+"""Transports of the protocol's frames. Only this room knows gRPC."""
 
 import os
 

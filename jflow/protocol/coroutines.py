@@ -1,7 +1,7 @@
 """Coroutines that begin where they are called, without a trip through the event loop.
 
-Most of what a server does for a small step never waits. As a task of its own it would wait once
-all the same, for its turn on the loop.
+Most of what a server does for a small step never waits. As a task of its own it would still wait
+once, until the loop gets to it.
 """
 
 from __future__ import annotations

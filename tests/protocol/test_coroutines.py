@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from jflow.protocol.eager import begin, noticing
+from jflow.protocol.coroutines import begin, noticing
 
 
 async def _quick(done):
