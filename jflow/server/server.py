@@ -83,7 +83,7 @@ class Server:
         self._protocol = protocol
         self._roots = _roots(data_roots)
         self._stopped = threading.Event()
-        self._host: _Host | None = None
+        self._running: _Running | None = None
         if start:
             self.start()
 
@@ -109,18 +109,18 @@ class Server:
 
     def start(self) -> None:
         """Starts to listen. Raises as the constructor; does nothing if it has started."""
-        if self._host is None:
+        if self._running is None:
             _forks.mark_used()
             run_programs_in_their_threads()
             # Here and not on the loop, which serves others while a name is looked up.
             host = listening_host(split_address(self._address)[0], self._task)
             transport = transport_of(self._protocol)
             starting = _start(self._task, self._cluster, host, transport, self._roots)
-            self._host = SERVERS.run(starting)
-            self._cluster = self._host.info().cluster
+            self._running = SERVERS.run(starting)
+            self._cluster = self._running.info().cluster
 
     def connect(self, cluster: ClusterSpec | Mapping[str, object]) -> None:
-        """Learns the addresses of the other tasks, where they were not known at the start.
+        """Sets the addresses of the other tasks if they were not known at the start.
 
         Raises:
           InvalidArgumentError: if the cluster has another address for this task.
@@ -140,15 +140,15 @@ class Server:
 
         It returns within seconds also when a program is running that nothing can interrupt.
         """
-        host, self._host = self._host, None
-        if host is not None:
+        running, self._running = self._running, None
+        if running is not None:
             try:
-                SERVERS.run(host.stop(), _STOP_S)
+                SERVERS.run(running.stop(), _STOP_S)
             except TimeoutError:
                 _LOG.warning("%s did not stop within %.0f s and was left", self._task, _STOP_S)
             # A device may be busy with a step that cannot be cancelled; nothing waits for it.
-            host.worker.long_programs.shutdown()
-            host.threads.shutdown(wait=False, cancel_futures=True)
+            running.worker.long_programs.shutdown()
+            running.threads.shutdown(wait=False, cancel_futures=True)
         self._stopped.set()
 
     def __enter__(self) -> Self:
@@ -167,18 +167,18 @@ class Server:
     def _address(self) -> str:
         return self._cluster.task_address(self._task.job, self._task.index)
 
-    def _started(self) -> _Host:
-        if self._host is None:
+    def _started(self) -> _Running:
+        if self._running is None:
             raise RuntimeError(f"the server {self._task} is not running")
-        return self._host
+        return self._running
 
     def __repr__(self) -> str:
-        state = "stopped" if self._host is None else "at"
+        state = "stopped" if self._running is None else "at"
         return f"<jflow.train.Server {self._task} {state} {self.target}>"
 
 
-class _Host:
-    """The composition of one server, as the protocol sees it."""
+class _Running:
+    """What a server is made of while it runs; see `protocol.ServerRoles`."""
 
     def __init__(
         self,
@@ -227,16 +227,16 @@ class _Host:
 
 async def _start(
     task: Task, cluster: ClusterSpec, bind: str, transport: Transport, roots: Roots
-) -> _Host:
+) -> _Running:
     host, port = split_address(cluster.task_address(task.job, task.index))
     threads = ThreadPoolExecutor(
         _N_THREADS, thread_name_prefix=f"jflow {task}", initializer=take_64_bits
     )
-    server = _Host(task, cluster, transport, threads, roots)
-    bound = await server.listener.start(bind, port)
+    running = _Running(task, cluster, transport, threads, roots)
+    bound = await running.listener.start(bind, port)
     shown = f"[{host}]" if ":" in host else host
-    server.set_cluster(cluster.replace(task, f"{shown}:{bound}"))
-    return server
+    running.set_cluster(cluster.replace(task, f"{shown}:{bound}"))
+    return running
 
 
 def _roots(data_roots: Sequence[str | os.PathLike[str]] | None) -> Roots:

@@ -126,7 +126,7 @@ def info(task, incarnation):
     return ServerInfo(task, incarnation, CLUSTER, devices, 0)
 
 
-class Fleet:
+class Servers:
     """A master beside its own worker, and two other tasks."""
 
     def __init__(self):
@@ -153,14 +153,14 @@ class Fleet:
 
 
 def check(use):
-    """Runs `use(fleet)` on a loop; nothing may go on after it, or fail where nobody looks."""
+    """Runs `use(servers)` on a loop; nothing may go on after it, or fail where nobody looks."""
     unseen = []
 
     async def main():
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _, context: unseen.append(context))
         async with asyncio.timeout(PATIENCE_S) as limit:
-            await use(Fleet())
+            await use(Servers())
         assert not limit.expired(), "it waited for what did not come"
         await settled()
         assert asyncio.all_tasks() == {asyncio.current_task()}
