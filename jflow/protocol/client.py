@@ -29,6 +29,7 @@ from jflow.protocol.records import (
     ServerInfo,
     info_from_proto,
 )
+from jflow.protocol.rpc import Rpc
 from jflow.protocol.rpcs import (
     LIST_DEVICES,
     MASTER,
@@ -37,7 +38,6 @@ from jflow.protocol.rpcs import (
     RESET_ALL,
     RUN_STEP,
     MasterSession,
-    Rpc,
 )
 from jflow.protocol.transport import BrokenStreamError, ClientStream, Transport, stream_error
 from jflow.protocol.v1 import service_pb2 as pb

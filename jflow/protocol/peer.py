@@ -19,6 +19,7 @@ from jflow.protocol.codec import error_of
 from jflow.protocol.coroutines import begin
 from jflow.protocol.frame import Array
 from jflow.protocol.records import Artifacts, Registered, ServerInfo, info_from_proto
+from jflow.protocol.rpc import Rpc
 from jflow.protocol.rpcs import (
     REGISTER_PLANS,
     RELEASE,
@@ -26,7 +27,6 @@ from jflow.protocol.rpcs import (
     RUN_PLANS,
     SEND_TENSOR,
     WORKER,
-    Rpc,
     WorkerSession,
 )
 from jflow.protocol.stream import MessageStream, Received

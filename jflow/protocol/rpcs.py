@@ -6,15 +6,13 @@ Callers, dispatcher and services follow from this table: a new procedure is a me
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, ParamSpec, Protocol, TypeVar
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeVar
 
 from jflow.cluster import Device, Task
-from jflow.deadline import FOREVER, Deadline
-from jflow.errors import InternalError, InvalidArgumentError
+from jflow.deadline import Deadline
+from jflow.errors import InvalidArgumentError
 from jflow.plan import Plan
-from jflow.protocol.client_functions import ClientFunctions
 from jflow.protocol.codec import plan_from_proto, plan_to_proto
 from jflow.protocol.frame import Array
 from jflow.protocol.records import (
@@ -26,11 +24,10 @@ from jflow.protocol.records import (
     device_from_proto,
     device_to_proto,
 )
+from jflow.protocol.rpc import Incoming, Outgoing, Rpc, Service
 from jflow.protocol.v1 import service_pb2 as pb
 
-P = ParamSpec("P")
 S_contra = TypeVar("S_contra", contravariant=True)
-R = TypeVar("R")
 
 # Services ---------------------------------------------------------------------------------------
 
@@ -125,75 +122,7 @@ class ServerRoles(Protocol):
 # Remote procedures ------------------------------------------------------------------------------
 
 
-class Incoming(NamedTuple):
-    """A request as a service gets it; `functions` are those of the client that sent it."""
-
-    envelope: pb.Envelope
-    tensors: list[Array]
-    functions: ClientFunctions
-
-    @property
-    def deadline(self) -> Deadline:
-        """The deadline of the call, by the clock of this machine."""
-        if not self.envelope.remaining_s > 0:
-            return FOREVER
-        return Deadline(self.envelope.timeout_s, self.envelope.remaining_s)
-
-
-Outgoing = tuple[Any, Sequence[Array]]
-"""A message, or None if the tensors say everything, and its tensors."""
-
 _DONE: Outgoing = (None, ())
-
-
-@dataclass(frozen=True, eq=False)
-class Rpc(Generic[S_contra, P, R]):
-    """A procedure that a service S offers: takes arguments P and gives an R.
-
-    Attributes:
-      name: the field of `Envelope` that has the request.
-      request: the request message and its tensors, from the arguments.
-      serve: calls the method of the service; gives the reply message and its tensors.
-      result: reads the reply message and its tensors.
-      reply: the field of `Envelope` that has the reply message; empty if there is none.
-      doing: what a caller waits for, from the request; for messages about deadlines.
-    """
-
-    name: str
-    request: Callable[P, Outgoing]
-    serve: Callable[[S_contra, Incoming], Awaitable[Outgoing]]
-    result: Callable[[Any, list[Array]], R]
-    reply: str = ""
-    doing: Callable[[Any], str] = lambda _: "a call"
-
-    def envelope(self, *args: P.args, **kwargs: P.kwargs) -> tuple[pb.Envelope, Sequence[Array]]:
-        """The request with its tensors."""
-        message, tensors = self.request(*args, **kwargs)
-        return pb.Envelope(**{self.name: message}), tensors
-
-    def read(self, envelope: pb.Envelope, tensors: list[Array]) -> R:
-        """The result that a reply has. Raises InternalError if the reply makes no sense."""
-        try:
-            return self.result(getattr(envelope, self.reply) if self.reply else None, tensors)
-        except (TypeError, ValueError) as error:
-            raise InternalError(f"the reply to {self.name!r} makes no sense: {error}") from None
-
-
-@dataclass(frozen=True, eq=False)
-class Service(Generic[S_contra]):
-    """A service that a server offers on streams of its own.
-
-    Attributes:
-      name: as transports address it.
-      role: what serves it, for messages.
-      open: a session of the service on a server.
-      rpcs: its procedures, by the fields of `Envelope` that have their requests.
-    """
-
-    name: str
-    role: str
-    open: Callable[[ServerRoles], S_contra]
-    rpcs: Mapping[str, Rpc[S_contra, ..., Any]]
 
 
 def _nothing(_: Any, __: list[Array]) -> None:
