@@ -40,7 +40,7 @@ format: $(VENV)/.dev ## puts the code into its standard form
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-protos: $(VENV)/.protos ## writes jflow/wire/v1 from protos/
+protos: $(VENV)/.protos ## writes jflow/protocol/v1 from protos/
 	$(VENV)/protos/bin/python tools/generate_protos.py
 
 ifdef BASE

@@ -117,11 +117,11 @@ class InvalidArgumentError(OpError):
 class NotANumberError(InvalidArgumentError, FloatingPointError):
     """A program gave NaN where `jax_debug_nans` is on; what JAX raises for it, too."""
 
-    BEGINNING = "invalid value (nan) encountered in "
-
     def __init__(self, op: str, dtype: object, shape: tuple[int, ...]) -> None:
         sizes = ",".join(map(str, shape))
-        super().__init__(f"{self.BEGINNING}{op!r}, which gave {dtype}[{sizes}]", op=op)
+        super().__init__(
+            f"invalid value (nan) encountered in {op!r}, which gave {dtype}[{sizes}]", op=op
+        )
 
 
 class DeadlineExceededError(OpError):
@@ -202,15 +202,36 @@ class UnauthenticatedError(OpError):
     error_code = Code.UNAUTHENTICATED
 
 
+_REFINED: dict[str, type[OpError]] = {NotANumberError.__name__: NotANumberError}
+"""Classes that share their code with another one, by name."""
+
+
+def class_name(error: OpError) -> str:
+    """The name of an error's class if its code does not tell it, else nothing."""
+    name = type(error).__name__
+    return name if _REFINED.get(name) is type(error) else ""
+
+
 def from_code(
-    code: int, message: str, *, op: str | None = None, task: str | None = None
+    code: int,
+    message: str,
+    *,
+    op: str | None = None,
+    task: str | None = None,
+    class_name: str = "",
 ) -> OpError:
-    """The error that a status on the wire stands for; unknown codes become `UnknownError`."""
+    """The error that a status on the wire stands for; unknown codes become `UnknownError`.
+
+    Args:
+      code, message, op, task: as in the error.
+      class_name: of the error's class if its code does not tell it.
+    """
     kinds = {kind.error_code: kind for kind in OpError.__subclasses__()}
     try:
         kind = kinds[Code(code)]
     except (ValueError, KeyError):
         kind = UnknownError
-    if kind is InvalidArgumentError and message.startswith(NotANumberError.BEGINNING):
-        kind = NotANumberError
+    refined = _REFINED.get(class_name, kind)
+    if issubclass(refined, kind):
+        kind = refined
     return _rebuild(kind, {"message": message, "op": op, "task": task})

@@ -25,6 +25,18 @@ def test_the_code_on_the_wire_gives_the_class_back(kind):
     assert (error.message, error.op, error.task) == ("it broke", "x", "/job:ps/task:0")
 
 
+def test_a_class_that_shares_its_code_is_named_beside_it():
+    error = errors.NotANumberError("x", "float32", (3,))
+    assert errors.class_name(error) == "NotANumberError"
+    assert errors.class_name(errors.NotFoundError("x")) == ""
+    code = int(error.error_code)
+    again = errors.from_code(code, error.message, op="x", class_name="NotANumberError")
+    assert type(again) is errors.NotANumberError
+    assert type(errors.from_code(code, error.message)) is errors.InvalidArgumentError
+    assert type(errors.from_code(5, "x", class_name="NotANumberError")) is errors.NotFoundError
+    assert type(errors.from_code(5, "x", class_name="SystemExit")) is errors.NotFoundError
+
+
 @pytest.mark.parametrize("code", [0, 17, -1, 1000])
 def test_a_code_that_nobody_knows_is_an_unknown_error(code):
     assert type(errors.from_code(code, "what?")) is errors.UnknownError

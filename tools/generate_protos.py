@@ -1,4 +1,4 @@
-"""Writes jflow/wire/v1 from protos/, or with --check says whether it is up to date.
+"""Writes jflow/protocol/v1 from protos/, or with --check says whether it is up to date.
 
 The generator is an old one on purpose: code of grpcio-tools 1.76 runs on protobuf 6.31 to 7.
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 from grpc_tools import protoc
 
 ROOT = Path(__file__).resolve().parent.parent
-TARGET = ROOT / "jflow" / "wire" / "v1"
+TARGET = ROOT / "jflow" / "protocol" / "v1"
 PROTOS = sorted((ROOT / "protos" / "jflow" / "v1").glob("*.proto"))
 
 
@@ -36,8 +36,8 @@ def generate() -> dict[str, str]:
 
 
 def _in_package(text: str) -> str:
-    """The generated imports name the proto package; ours is jflow.wire.v1."""
-    return re.sub(r"^from jflow\.v1 import", "from jflow.wire.v1 import", text, flags=re.M)
+    """The generated imports name the proto package; ours is jflow.protocol.v1."""
+    return re.sub(r"^from jflow\.v1 import", "from jflow.protocol.v1 import", text, flags=re.M)
 
 
 def main() -> None:

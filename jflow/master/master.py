@@ -8,45 +8,45 @@ from collections.abc import Callable, Sequence
 from jflow.cluster import Task
 from jflow.deadline import Deadline
 from jflow.errors import AbortedError, OpError
-from jflow.master.session import ClientSession, Fleet
-from jflow.wire import MasterSession, Peers, Welcome, WorkerService
+from jflow.master.session import ClientSession, ClusterView
+from jflow.protocol import MasterSession, Peers, ServerInfo, WorkerService
 
 
 class Master:
     """Opens sessions for clients. Every method must be called on the event loop.
 
     Args:
-      welcome: the introduction of the server it belongs to, as it is now.
-      worker: the worker of the same server, called without a trip over the wire.
+      info: what the server it belongs to tells its callers, as it is now.
+      worker: the worker of the same server, called directly.
       peers: the other servers.
     """
 
-    def __init__(self, welcome: Callable[[], Welcome], worker: WorkerService, peers: Peers) -> None:
-        self._fleet = Fleet(welcome, worker, peers)
+    def __init__(self, info: Callable[[], ServerInfo], worker: WorkerService, peers: Peers) -> None:
+        self._servers = ClusterView(info, worker, peers)
         self._sessions: set[ClientSession] = set()
 
     def open_session(self) -> MasterSession:
         """A session for a client."""
-        session = ClientSession(self._fleet, self._reset, self._sessions.discard)
+        session = ClientSession(self._servers, self._reset, self._sessions.discard)
         self._sessions.add(session)
         return session
 
     async def _reset(
         self,
-        asking: ClientSession,
+        caller: ClientSession,
         containers: Sequence[str],
         connect_timeout: float,
         deadline: Deadline,
     ) -> None:
-        others = [session for session in self._sessions if session is not asking]
+        others = [session for session in self._sessions if session is not caller]
         for session in others:
             session.end(
                 AbortedError(
-                    f"Session is not found: {self._fleet.welcome().task} was told to reset "
+                    f"Session is not found: {self._servers.info().task} was told to reset "
                     f"containers {list(containers)}, which ends its sessions; open a new one"
                 )
             )
-        cluster = self._fleet.welcome().cluster
+        cluster = self._servers.info().cluster
         calls = [
             self._reset_task(task, containers, connect_timeout, deadline)
             for task in cluster.tasks()
@@ -59,11 +59,11 @@ class Master:
     async def _reset_task(
         self, task: Task, containers: Sequence[str], connect_timeout: float, deadline: Deadline
     ) -> None:
-        if task == self._fleet.welcome().task:
-            await self._fleet.worker.reset(containers)
+        if task == self._servers.info().task:
+            await self._servers.worker.reset(containers)
             return
         try:
-            await self._fleet.peers[task].reset(containers, connect_timeout, deadline)
+            await self._servers.peers[task].reset(containers, connect_timeout, deadline)
         except OpError as error:
             error.message = f"containers {list(containers)} could not be reset: {error.message}"
             error.args = (error.message,)

@@ -21,43 +21,43 @@ from jflow.errors import (
     OpError,
     UnavailableError,
 )
-from jflow.master.step import Action, Fail, StartParts, Step, StopParts
+from jflow.master.step import Action, Fail, StartTask, Step, StopTask
 from jflow.plan import Plan, feed_indices, fetch_indices
-from jflow.wire import (
-    REDIAL_TIMEOUT_S,
+from jflow.protocol import (
+    RECONNECT_TIMEOUT_S,
     Array,
     Artifacts,
-    Background,
     Client,
     DeviceRecord,
     Peers,
     Registered,
-    Welcome,
+    ServerInfo,
+    TaskSet,
     WorkerService,
     begin,
 )
 
 
 @dataclass(frozen=True)
-class Fleet:
+class ClusterView:
     """The servers of a cluster as one of them sees them.
 
     Attributes:
-      welcome: how this one introduces itself, as it is now.
+      info: what this one tells its callers, as it is now.
       worker: its own worker.
       peers: the others.
       background: where work goes on for sessions that have ended.
     """
 
-    welcome: Callable[[], Welcome]
+    info: Callable[[], ServerInfo]
     worker: WorkerService
     peers: Peers
-    background: Background = field(default_factory=Background)
+    background: TaskSet = field(default_factory=TaskSet)
 
 
 @dataclass(frozen=True)
-class _Share:
-    """One task's part in a registered step: its handle there, in which life, and its values."""
+class _TaskPlans:
+    """One task's plans of a registered step: their handle in one incarnation, and their values."""
 
     task: Task
     incarnation: int
@@ -68,7 +68,7 @@ class _Share:
 
 @dataclass(frozen=True)
 class _Registered:
-    shares: dict[Task, _Share]
+    entries: dict[Task, _TaskPlans]
     n_fetches: int
 
 
@@ -76,19 +76,19 @@ class ClientSession:
     """The server's end of a session. Every method must be called on the event loop.
 
     Args:
-      fleet: the servers.
+      servers: the servers of the cluster.
       reset: frees containers everywhere on behalf of this session.
       closed: is told when the session closes.
     """
 
     def __init__(
         self,
-        fleet: Fleet,
+        servers: ClusterView,
         reset: Callable[[ClientSession, Sequence[str], float, Deadline], Awaitable[None]],
         closed: Callable[[ClientSession], None],
     ) -> None:
-        self._fleet = fleet
-        self._own = fleet.welcome().task
+        self._servers = servers
+        self._own = servers.info().task
         self._reset = reset
         self._closed = closed
         self._handles = itertools.count(1)
@@ -109,13 +109,13 @@ class ClientSession:
         deadline: Deadline = FOREVER,
     ) -> Sequence[DeviceRecord]:
         """See `MasterSession.list_devices`."""
-        own = self._fleet.welcome()
+        own = self._servers.info()
 
         async def devices(task: Task) -> Sequence[DeviceRecord]:
             if task == own.task:
                 return own.devices
             try:
-                return (await self._fleet.peers[task].connect(connect_timeout, deadline)).devices
+                return (await self._servers.peers[task].connect(connect_timeout, deadline)).devices
             except UnavailableError:
                 if only_up:
                     return ()
@@ -146,20 +146,20 @@ class ClientSession:
         async def register(task: Task, group: Sequence[Plan]) -> Registered:
             needed = frozenset().union(*(plan.artifacts for plan in group))
             own = {digest: sent for digest, sent in artifacts.items() if digest in needed}
-            return await self._register_parts(task, group, own, connect_timeout, deadline)
+            return await self._register_plans(task, group, own, connect_timeout, deadline)
 
         results = await self._register_everywhere(by_task, register)
         missing = dict.fromkeys(digest for result in results for digest in result.missing)
-        shares = {
-            task: self._share(task, group, result.handle)
+        entries = {
+            task: self._entry(task, group, result.handle)
             for (task, group), result in zip(by_task.items(), results, strict=True)
         }
         if missing:
-            await self._release(share for share in shares.values() if share.handle)
+            await self._release(entry for entry in entries.values() if entry.handle)
             return Registered(0, tuple(missing))
         handle = next(self._handles)
-        # What has to travel begins first.
-        ordered = dict(sorted(shares.items(), key=lambda item: item[0] == self._own))
+        # What has to travel is started first.
+        ordered = dict(sorted(entries.items(), key=lambda item: item[0] == self._own))
         self._steps[handle] = _Registered(ordered, n_fetches)
         return Registered(handle)
 
@@ -180,16 +180,16 @@ class ClientSession:
         self._running.add(running)
         try:
             if deadline.timeout is None:
-                return await self._run_shares(step, feeds, client)
+                return await self._run_all(step, feeds, client)
             limit = asyncio.timeout(deadline.remaining())
             async with limit:
-                return await self._run_shares(step, feeds, client)
+                return await self._run_all(step, feeds, client)
         except TimeoutError as error:
             if deadline.timeout is None or not limit.expired():
                 raise
-            tasks = ", ".join(map(str, step.shares))
+            tasks = ", ".join(map(str, step.entries))
             doing, reason = f"running the step on {tasks}", str(error.__cause__ or "")
-            raise deadline.error(doing, _only(step.shares), reason) from None
+            raise deadline.error(doing, _only(step.entries), reason) from None
         finally:
             self._running.discard(running)
 
@@ -197,7 +197,7 @@ class ClientSession:
         """See `MasterSession.release`."""
         step = self._steps.pop(handle, None)
         if step is not None:
-            self._fleet.background.start(self._release(step.shares.values()))
+            self._servers.background.start(self._release(step.entries.values()))
 
     async def reset(
         self, containers: Sequence[str], connect_timeout: float, deadline: Deadline = FOREVER
@@ -208,10 +208,10 @@ class ClientSession:
     def close(self) -> None:
         """See `MasterSession.close`."""
         self._closed(self)
-        shares = [share for step in self._steps.values() for share in step.shares.values()]
+        entries = [entry for step in self._steps.values() for entry in step.entries.values()]
         self._steps.clear()
-        # The peers' streams may be slow; nobody waits for them to forget.
-        self._fleet.background.start(self._release(shares))
+        # The peers' streams may be slow; nothing waits for them to forget.
+        self._servers.background.start(self._release(entries))
 
     def end(self, error: AbortedError) -> None:
         """Ends the session from this side: what runs is cancelled, later calls get `error`."""
@@ -219,14 +219,14 @@ class ClientSession:
         for call in self._running:
             call.cancel()
 
-    # Registering and running shares -----------------------------------------------------------
+    # Registering and running plans ------------------------------------------------------------
 
     async def _register_everywhere(
         self,
         by_task: Mapping[Task, Sequence[Plan]],
         register: Callable[[Task, Sequence[Plan]], Coroutine[Any, Any, Registered]],
     ) -> list[Registered]:
-        """Registers parts on every task; if one of them fails, on none."""
+        """Registers plans on every task; if one of them fails, on none."""
         calls = {
             task: asyncio.ensure_future(register(task, group)) for task, group in by_task.items()
         }
@@ -237,16 +237,16 @@ class ClientSession:
                 call.cancel()
             ended = await asyncio.gather(*calls.values(), return_exceptions=True)
             kept = {t: r for t, r in zip(calls, ended, strict=True) if isinstance(r, Registered)}
-            shares = [self._share(t, by_task[t], r.handle) for t, r in kept.items()]
-            self._fleet.background.start(self._release(shares))
+            entries = [self._entry(t, by_task[t], r.handle) for t, r in kept.items()]
+            self._servers.background.start(self._release(entries))
             raise
 
-    def _share(self, task: Task, plans: Sequence[Plan], handle: int) -> _Share:
-        return _Share(
+    def _entry(self, task: Task, plans: Sequence[Plan], handle: int) -> _TaskPlans:
+        return _TaskPlans(
             task, self._incarnations[task], handle, feed_indices(plans), fetch_indices(plans)
         )
 
-    async def _register_parts(
+    async def _register_plans(
         self,
         task: Task,
         plans: Sequence[Plan],
@@ -256,59 +256,59 @@ class ClientSession:
     ) -> Registered:
         doing = f"registering the step on {task}"
         if task == self._own:
-            self._incarnations[task] = self._fleet.welcome().incarnation
+            self._incarnations[task] = self._servers.info().incarnation
             async with deadline.bounding(doing, str(task)):
-                return await self._fleet.worker.register(plans, artifacts)
-        peer = self._fleet.peers[task]
+                return await self._servers.worker.register(plans, artifacts)
+        peer = self._servers.peers[task]
         # A task that was there before is not about to start: it need not be waited for.
         seen = task in self._incarnations
-        patience = min(connect_timeout, REDIAL_TIMEOUT_S) if seen else connect_timeout
-        welcome = await peer.connect(patience, deadline)
-        # A session's state belongs to one life of each task: the first one that it met.
-        incarnation = self._incarnations.setdefault(task, welcome.incarnation)
+        patience = min(connect_timeout, RECONNECT_TIMEOUT_S) if seen else connect_timeout
+        info = await peer.connect(patience, deadline)
+        # A session's state belongs to one incarnation of each task: the first one that it met.
+        incarnation = self._incarnations.setdefault(task, info.incarnation)
         async with deadline.bounding(doing, str(task)):
             return await peer.register(incarnation, plans, artifacts)
 
-    async def _run_shares(
+    async def _run_all(
         self, step: _Registered, feeds: Sequence[Array], client: Client | None
     ) -> Sequence[Array]:
         step_id = next(self._step_ids)
-        if len(step.shares) == 1:
-            (share,) = step.shares.values()
-            return await self._run_share(share, step_id, feeds, client)
+        if len(step.entries) == 1:
+            (entry,) = step.entries.values()
+            return await self._run_on_task(entry, step_id, feeds, client)
         values = await _StepRunner(
-            step.shares, lambda share: self._run_share(share, step_id, feeds, client)
+            step.entries, lambda entry: self._run_on_task(entry, step_id, feeds, client)
         ).run()
         return [values[index] for index in range(step.n_fetches)]
 
-    async def _run_share(
-        self, share: _Share, step_id: int, feeds: Sequence[Array], client: Client | None
+    async def _run_on_task(
+        self, entry: _TaskPlans, step_id: int, feeds: Sequence[Array], client: Client | None
     ) -> Sequence[Array]:
-        """Runs a share; its values are in the order of their indices."""
-        if share.feeds and share.feeds[-1] >= len(feeds):
+        """Runs one task's plans; their values are in the order of their indices."""
+        if entry.feeds and entry.feeds[-1] >= len(feeds):
             raise InvalidArgumentError(
-                f"the step needs {share.feeds[-1] + 1} fed values, got {len(feeds)}"
+                f"the step needs {entry.feeds[-1] + 1} fed values, got {len(feeds)}"
             )
-        given = [feeds[index] for index in share.feeds]
-        if share.task == self._own:
-            values = await self._fleet.worker.run(step_id, share.handle, given, client)
+        given = [feeds[index] for index in entry.feeds]
+        if entry.task == self._own:
+            values = await self._servers.worker.run(step_id, entry.handle, given, client)
         else:
-            peer = self._fleet.peers[share.task]
-            values = await peer.run(share.incarnation, step_id, share.handle, given)
-        if len(values) != len(share.fetches):
+            peer = self._servers.peers[entry.task]
+            values = await peer.run(entry.incarnation, step_id, entry.handle, given)
+        if len(values) != len(entry.fetches):
             raise InternalError(
-                f"{share.task} gave {len(values)} values where {len(share.fetches)} were asked for",
-                task=str(share.task),
+                f"{entry.task} gave {len(values)} values where {len(entry.fetches)} were asked for",
+                task=str(entry.task),
             )
         return values
 
-    async def _release(self, shares: Iterable[_Share]) -> None:
-        for share in shares:
-            if share.task == self._own:
-                self._fleet.worker.release(share.handle)
+    async def _release(self, entries: Iterable[_TaskPlans]) -> None:
+        for entry in entries:
+            if entry.task == self._own:
+                self._servers.worker.release(entry.handle)
                 continue
             with suppress(UnavailableError):  # it is gone, and what was registered with it
-                await self._fleet.peers[share.task].release(share.incarnation, share.handle)
+                await self._servers.peers[entry.task].release(entry.incarnation, entry.handle)
 
     def _check_open(self) -> None:
         if self._end is not None:
@@ -326,12 +326,12 @@ class _StepRunner:
 
     def __init__(
         self,
-        shares: Mapping[Task, _Share],
-        run_share: Callable[[_Share], Coroutine[Any, Any, Sequence[Array]]],
+        entries: Mapping[Task, _TaskPlans],
+        run_share: Callable[[_TaskPlans], Coroutine[Any, Any, Sequence[Array]]],
     ) -> None:
-        self._shares = shares
-        self._run_share = run_share
-        self._step = Step(shares)
+        self._entries = entries
+        self._run_on_task = run_share
+        self._step = Step(entries)
         self._calls: dict[Task, asyncio.Future[Sequence[Array]]] = {}
         self._values: dict[int, Array] = {}
         self._outcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -345,19 +345,19 @@ class _StepRunner:
             ended = await asyncio.gather(*self._calls.values(), return_exceptions=True)
             for error in ended:
                 if isinstance(error, asyncio.CancelledError) and str(error):
-                    raise asyncio.CancelledError(str(error)) from None  # what its share waited for
+                    raise asyncio.CancelledError(str(error)) from None  # what its plans waited for
             raise
         return self._values
 
     def _act(self, actions: Sequence[Action]) -> None:
         for action in actions:
             match action:
-                case StartParts(task):
-                    call = begin(self._run_share(self._shares[task]))
-                    # A callback, for a call that is cancelled before it begins runs no line.
+                case StartTask(task):
+                    call = begin(self._run_on_task(self._entries[task]))
+                    # A callback, because a call that is cancelled before it begins runs no line.
                     call.add_done_callback(partial(self._ended, task))
                     self._calls[task] = call
-                case StopParts(task):
+                case StopTask(task):
                     self._calls[task].cancel()
                 case Fail(error):
                     if not self._outcome.done():
@@ -367,11 +367,11 @@ class _StepRunner:
                         self._outcome.set_result(None)
 
     def _ended(self, task: Task, call: asyncio.Future[Sequence[Array]]) -> None:
-        error = CancelledError("the share was stopped") if call.cancelled() else call.exception()
+        error = CancelledError("the plans were cancelled") if call.cancelled() else call.exception()
         if error is None:
-            self._values |= zip(self._shares[task].fetches, call.result(), strict=True)
-            self._act(self._step.parts_finished(task))
+            self._values |= zip(self._entries[task].fetches, call.result(), strict=True)
+            self._act(self._step.task_finished(task))
             return
         if not isinstance(error, OpError):
             error = InternalError(f"{type(error).__name__}: {error}", task=str(task))
-        self._act(self._step.parts_failed(task, error))
+        self._act(self._step.task_failed(task, error))

@@ -15,15 +15,15 @@ from jflow.errors import InternalError, OpError
 
 
 @dataclass(frozen=True)
-class StartParts:
-    """Make a task begin its share."""
+class StartTask:
+    """Start the plans of a task."""
 
     task: Task
 
 
 @dataclass(frozen=True)
-class StopParts:
-    """Make a task give up its share; it still has to report that it ended."""
+class StopTask:
+    """Cancel the plans of a task, which still has to report that they ended."""
 
     task: Task
 
@@ -40,14 +40,14 @@ class Fail:
     error: OpError
 
 
-Action = StartParts | StopParts | Succeed | Fail
+Action = StartTask | StopTask | Succeed | Fail
 
 
 class Step:
     """The state of one step.
 
     Args:
-      tasks: who takes part.
+      tasks: those that take part.
     """
 
     def __init__(self, tasks: Iterable[Task]) -> None:
@@ -56,32 +56,32 @@ class Step:
 
     def begin(self) -> list[Action]:
         """The step may start."""
-        return [StartParts(task) for task in self._running] or [Succeed()]
+        return [StartTask(task) for task in self._running] or [Succeed()]
 
-    def parts_finished(self, task: Task) -> list[Action]:
-        """A task has finished its share."""
+    def task_finished(self, task: Task) -> list[Action]:
+        """A task has finished its plans."""
         self._leave(task)
         return self._outcome()
 
-    def parts_failed(self, task: Task, error: OpError) -> list[Action]:
-        """A task's share ended with an error, or the task was lost."""
+    def task_failed(self, task: Task, error: OpError) -> list[Action]:
+        """A task's plans ended with an error, or the task was lost."""
         self._leave(task)
         return self._stop(error) + self._outcome()
 
     def cancelled(self, error: OpError) -> list[Action]:
-        """Whoever wanted the step does not want it any more."""
+        """The caller has cancelled the step."""
         return self._stop(error) if self._running else []
 
     def _leave(self, task: Task) -> None:
         if task not in self._running:
-            raise InternalError(f"{task} reported the end of a share that it does not run")
+            raise InternalError(f"{task} reported the end of plans that it does not run")
         del self._running[task]
 
     def _stop(self, error: OpError) -> list[Action]:
         if self._error is not None:
             return []
         self._error = error
-        return [StopParts(task) for task in self._running]
+        return [StopTask(task) for task in self._running]
 
     def _outcome(self) -> list[Action]:
         if self._running:

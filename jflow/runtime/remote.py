@@ -22,9 +22,10 @@ from jflow.lowering.callbacks import refuse_callbacks
 from jflow.partition import Partition, Segment
 from jflow.placement import Inventory
 from jflow.plan import Program
+from jflow.protocol import DeviceRecord, MasterClient
 from jflow.runtime.backend import Array, DeviceInfo, Step
 from jflow.runtime.config import ConfigProto
-from jflow.wire import DeviceRecord, MasterClient
+from jflow.wire import connect
 
 _MAX_OFFERS = 3
 _RECONNECT_TIMEOUT_S = 2.0
@@ -56,9 +57,9 @@ class RemoteBackend:
         self._kept: dict[Task, Step] = {}
 
     def inventory(self, deadline: Deadline) -> Inventory:
-        welcome = self.connected(deadline).welcome
-        tasks = tuple(welcome.cluster.tasks())
-        return Inventory(welcome.task, tasks, lambda task: self._devices_of(task, deadline))
+        info = self.connected(deadline).info
+        tasks = tuple(info.cluster.tasks())
+        return Inventory(info.task, tasks, lambda task: self._devices_of(task, deadline))
 
     def lower(self, segment: Segment) -> Program:
         refuse_callbacks(segment.ops)
@@ -97,8 +98,8 @@ class RemoteBackend:
 
     def list_devices(self, deadline: Deadline) -> list[DeviceInfo]:
         client = self.connected(deadline)
-        own = client.welcome.task
-        tasks = sorted(client.welcome.cluster.tasks(), key=lambda task: (task != own, task))
+        own = client.info.task
+        tasks = sorted(client.info.cluster.tasks(), key=lambda task: (task != own, task))
         found = client.list_devices(tasks, _LOOK_S, deadline, only_up=True)
         return [DeviceInfo(str(d.device), d.device.type, d.incarnation) for d in found]
 
@@ -121,7 +122,7 @@ class RemoteBackend:
             self._check_open()
             client = self._client
             if client is None:
-                client = MasterClient(_address(self._target), self._connect_timeout, limit)
+                client = connect(_address(self._target), self._connect_timeout, limit)
             elif not client.is_open:
                 client = self._reconnected(client, limit)
             self._client = client
@@ -137,13 +138,13 @@ class RemoteBackend:
     def _reconnected(self, lost: MasterClient, deadline: Deadline) -> MasterClient:
         """A connection in place of one that broke, to the same life of the server."""
         timeout = min(self._connect_timeout, _RECONNECT_TIMEOUT_S)
-        client = MasterClient(_address(self._target), timeout, deadline)
-        if client.welcome.incarnation != lost.welcome.incarnation:
+        client = connect(_address(self._target), timeout, deadline)
+        if client.info.incarnation != lost.info.incarnation:
             client.close()
             raise AbortedError(
-                f"Session is not found: {client.welcome.task} at {self._target} has restarted; "
+                f"Session is not found: {client.info.task} at {self._target} has restarted; "
                 "open a new session",
-                task=str(client.welcome.task),
+                task=str(client.info.task),
             )
         return client
 
@@ -195,7 +196,7 @@ class _RemoteStep:
 
     def start(self, feeds: Sequence[Array], deadline: Deadline) -> Future[list[Array]]:
         client, handle = self._register(deadline)
-        return client.start(handle, feeds, deadline, self._callbacks)
+        return client.start(handle, feeds, deadline)
 
     def compute(self, feeds: Sequence[Any], deadline: Deadline) -> list[jax.Array]:
         values = self.run([_narrowed(np.asarray(feed)) for feed in feeds], deadline)
@@ -236,7 +237,7 @@ def reset_containers(
 ) -> None:
     """Frees containers on every task of a cluster and ends the sessions of one server."""
     connect_timeout = config.connect_timeout_in_ms / 1000
-    client = MasterClient(_address(target), connect_timeout, deadline)
+    client = connect(_address(target), connect_timeout, deadline)
     try:
         client.reset(containers, connect_timeout, deadline)
     finally:

@@ -1,4 +1,4 @@
-"""Which address a server may listen on."""
+"""The addresses that a server may listen on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LOG = logging.getLogger(__name__)
 def listening_host(host: str, task: Task) -> str:
     """The host to bind for a name in a cluster: what the cluster says, and only on this machine.
 
-    Anybody who can reach a port beyond the loopback can read what passes, the token included, so
+    Other users who can reach a port beyond the loopback can read what passes, the token included:
     that needs JFLOW_INSECURE=1.
 
     Args:

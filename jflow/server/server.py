@@ -16,24 +16,20 @@ from jflow.cluster import ClusterSpec, Task, split_address
 from jflow.errors import InvalidArgumentError, NotFoundError
 from jflow.execution import local_devices
 from jflow.master import Master
-from jflow.plan import Plan
+from jflow.protocol import (
+    DeviceRecord,
+    Endpoint,
+    MasterSession,
+    Peers,
+    ServerInfo,
+    Transport,
+    WorkerSession,
+)
 from jflow.records import Roots
 from jflow.server.address import listening_host
 from jflow.server.loop import SERVERS, run_programs_in_their_threads, take_64_bits
 from jflow.server.role import which_task
-from jflow.wire import (
-    Array,
-    Artifacts,
-    Client,
-    DeviceRecord,
-    GrpcServer,
-    MasterSession,
-    Peers,
-    Registered,
-    Welcome,
-    WorkerSession,
-    load_token,
-)
+from jflow.wire import TRANSPORTS, transport_of
 from jflow.worker import Worker
 from jflow.xla import export_platform
 
@@ -55,7 +51,7 @@ class Server:
       server_or_cluster_def: the cluster, as for ClusterSpec.
       job_name, task_index: which task this is. May be left out where only one answer is possible,
         or where TF_CONFIG tells it.
-      protocol: "grpc".
+      protocol: what carries frames; "grpc".
       start: whether to start at once.
       data_roots: directories below which readers may read files; those of JFLOW_DATA_ROOTS, which
         are separated as in PATH, if None.
@@ -79,21 +75,22 @@ class Server:
         start: bool = True,
         data_roots: Sequence[str | os.PathLike[str]] | None = None,
     ) -> None:
-        if protocol != "grpc":
+        if protocol not in TRANSPORTS:
             raise NotFoundError(f"No server factory registered for protocol {protocol!r}")
         cluster = ClusterSpec(server_or_cluster_def)
         self._task = which_task(cluster, job_name, task_index)
         self._cluster = cluster
+        self._protocol = protocol
         self._roots = _roots(data_roots)
         self._stopped = threading.Event()
-        self._host: _Host | None = None
+        self._running: _Running | None = None
         if start:
             self.start()
 
     @property
     def target(self) -> str:
         """What to open a session with: "grpc://host:port"."""
-        return f"grpc://{self._address}"
+        return f"{self._protocol}://{self._address}"
 
     @property
     def cluster_spec(self) -> ClusterSpec:
@@ -103,7 +100,7 @@ class Server:
     @property
     def incarnation(self) -> int:
         """A random number that tells this server from earlier ones of the same task."""
-        return self._started().welcome().incarnation
+        return self._started().info().incarnation
 
     @property
     def worker(self) -> Worker:
@@ -112,17 +109,18 @@ class Server:
 
     def start(self) -> None:
         """Starts to listen. Raises as the constructor; does nothing if it has started."""
-        if self._host is None:
+        if self._running is None:
             _forks.mark_used()
             run_programs_in_their_threads()
             # Here and not on the loop, which serves others while a name is looked up.
             host = listening_host(split_address(self._address)[0], self._task)
-            starting = _start(self._task, self._cluster, host, load_token(), self._roots)
-            self._host = SERVERS.run(starting)
-            self._cluster = self._host.welcome().cluster
+            transport = transport_of(self._protocol)
+            starting = _start(self._task, self._cluster, host, transport, self._roots)
+            self._running = SERVERS.run(starting)
+            self._cluster = self._running.info().cluster
 
     def connect(self, cluster: ClusterSpec | Mapping[str, object]) -> None:
-        """Learns the addresses of the other tasks, where they were not known at the start.
+        """Sets the addresses of the other tasks if they were not known at the start.
 
         Raises:
           InvalidArgumentError: if the cluster has another address for this task.
@@ -142,15 +140,15 @@ class Server:
 
         It returns within seconds also when a program is running that nothing can interrupt.
         """
-        host, self._host = self._host, None
-        if host is not None:
+        running, self._running = self._running, None
+        if running is not None:
             try:
-                SERVERS.run(host.stop(), _STOP_S)
+                SERVERS.run(running.stop(), _STOP_S)
             except TimeoutError:
                 _LOG.warning("%s did not stop within %.0f s and was left", self._task, _STOP_S)
             # A device may be busy with a step that cannot be cancelled; nothing waits for it.
-            host.worker.long_programs.shutdown()
-            host.threads.shutdown(wait=False, cancel_futures=True)
+            running.worker.long_programs.shutdown()
+            running.threads.shutdown(wait=False, cancel_futures=True)
         self._stopped.set()
 
     def __enter__(self) -> Self:
@@ -169,31 +167,31 @@ class Server:
     def _address(self) -> str:
         return self._cluster.task_address(self._task.job, self._task.index)
 
-    def _started(self) -> _Host:
-        if self._host is None:
+    def _started(self) -> _Running:
+        if self._running is None:
             raise RuntimeError(f"the server {self._task} is not running")
-        return self._host
+        return self._running
 
     def __repr__(self) -> str:
-        state = "stopped" if self._host is None else "at"
+        state = "stopped" if self._running is None else "at"
         return f"<jflow.train.Server {self._task} {state} {self.target}>"
 
 
-class _Host:
-    """The composition of one server, as the wire sees it."""
+class _Running:
+    """What a server is made of while it runs; see `protocol.ServerRoles`."""
 
     def __init__(
         self,
         task: Task,
         cluster: ClusterSpec,
-        token: str,
+        transport: Transport,
         threads: ThreadPoolExecutor,
         roots: Roots,
     ) -> None:
         devices = local_devices(task)
         incarnation = secrets.randbits(63) + 1
         self.threads = threads
-        self.peers = Peers(cluster, token)
+        self.peers = Peers(cluster, transport)
         self.worker = Worker(task, devices, self.peers, threads, roots, take_64_bits)
         self._task = task
         self._incarnation = incarnation
@@ -201,11 +199,11 @@ class _Host:
             DeviceRecord(device, export_platform(found), incarnation)
             for device, found in devices.items()
         )
-        self.master = Master(self.welcome, _WorkerCalls(self.worker), self.peers)
-        self.grpc = GrpcServer(self, token)
+        self.master = Master(self.info, self.worker, self.peers)
+        self.listener = transport.server(Endpoint(self).services())
 
-    def welcome(self) -> Welcome:
-        return Welcome(
+    def info(self) -> ServerInfo:
+        return ServerInfo(
             self._task,
             self._incarnation,
             self.peers.cluster,
@@ -220,58 +218,28 @@ class _Host:
         return self.master.open_session()
 
     def open_worker_session(self) -> WorkerSession:
-        return _WorkerCalls(self.worker)
+        return self.worker.open_session()
 
     async def stop(self) -> None:
-        await self.grpc.stop()
+        await self.listener.stop()
         await self.peers.close()
 
 
-async def _start(task: Task, cluster: ClusterSpec, bind: str, token: str, roots: Roots) -> _Host:
+async def _start(
+    task: Task, cluster: ClusterSpec, bind: str, transport: Transport, roots: Roots
+) -> _Running:
     host, port = split_address(cluster.task_address(task.job, task.index))
     threads = ThreadPoolExecutor(
         _N_THREADS, thread_name_prefix=f"jflow {task}", initializer=take_64_bits
     )
-    server = _Host(task, cluster, token, threads, roots)
-    bound = await server.grpc.start(bind, port)
+    running = _Running(task, cluster, transport, threads, roots)
+    bound = await running.listener.start(bind, port)
     shown = f"[{host}]" if ":" in host else host
-    server.set_cluster(cluster.replace(task, f"{shown}:{bound}"))
-    return server
+    running.set_cluster(cluster.replace(task, f"{shown}:{bound}"))
+    return running
 
 
 def _roots(data_roots: Sequence[str | os.PathLike[str]] | None) -> Roots:
     if data_roots is None:
         data_roots = os.environ.get(_ROOTS_VARIABLE, "").split(os.pathsep)
     return Roots([os.fspath(path) for path in data_roots if path])
-
-
-class _WorkerCalls:
-    """A worker as one caller uses it; what the caller registered goes when the caller goes."""
-
-    def __init__(self, worker: Worker) -> None:
-        self._worker = worker
-        self._handles: set[int] = set()
-
-    async def register(self, plans: Sequence[Plan], artifacts: Artifacts) -> Registered:
-        registered = await self._worker.register(plans, artifacts)
-        self._handles.add(registered.handle)
-        return registered
-
-    async def run(
-        self, step: int, handle: int, feeds: Sequence[Array], client: Client | None = None
-    ) -> Sequence[Array]:
-        return await self._worker.run(step, handle, feeds, client)
-
-    async def reset(self, containers: Sequence[str]) -> None:
-        self._worker.store.clear(containers)
-
-    def release(self, handle: int) -> None:
-        self._handles.discard(handle)
-        self._worker.release(handle)
-
-    def deliver(self, step: int, edge: int, tensor: Array | None) -> None:
-        self._worker.deliver(step, edge, tensor)
-
-    def close(self) -> None:
-        for handle in self._handles:
-            self._worker.release(handle)

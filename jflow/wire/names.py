@@ -1,4 +1,4 @@
-"""Names of hosts, looked up before gRPC dials: gRPC goes on trying a name that does not exist."""
+"""Host names, resolved before gRPC connects: gRPC retries a name that does not exist forever."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from jflow.cluster import split_address
 
 
 def looked_up(address: str) -> Future[None]:
-    """Looks the host of an address up, on a thread because the system may take its time.
+    """Resolves the host of an address, on a thread because the system may take its time.
 
     Returns:
       A future that is done when the host has an address; it fails with `OSError` if it has none.
     """
     found: Future[None] = Future()
-    found.set_running_or_notify_cancel()  # the thread ends it, also if nothing waits any more
+    found.set_running_or_notify_cancel()  # the thread ends it, even if nothing waits any more
     host, port = split_address(address)
     if _is_literal(host):
         found.set_result(None)

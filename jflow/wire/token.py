@@ -6,16 +6,14 @@ nothing. On several machines the same file, or the variable JFLOW_TOKEN, has to 
 
 from __future__ import annotations
 
-import hmac
 import os
 import secrets
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from jflow.errors import InvalidArgumentError, NotFoundError, PermissionDeniedError
 
-_HEADER = "authorization"
 _N_BYTES = 32
 MIN_LENGTH = 16
 """Fewest characters of a token that a user made."""
@@ -86,19 +84,3 @@ def _create(path: Path) -> None:
         pass
     finally:
         aside.unlink()
-
-
-def credentials(token: str) -> tuple[tuple[str, str], ...]:
-    """The metadata that shows the token to a server."""
-    return ((_HEADER, f"Bearer {token}"),)
-
-
-def is_authorized(metadata: Sequence[tuple[str, str | bytes]], token: str) -> bool:
-    """Whether a call's metadata shows the token."""
-    shown = [value for key, value in metadata if key == _HEADER]
-    expected = f"Bearer {token}".encode()
-    return len(shown) == 1 and hmac.compare_digest(_bytes(shown[0]), expected)
-
-
-def _bytes(value: str | bytes) -> bytes:
-    return value.encode() if isinstance(value, str) else value

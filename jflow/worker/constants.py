@@ -10,8 +10,8 @@ from typing import Any
 import jax
 
 from jflow.execution.devices import put
+from jflow.protocol import Array
 from jflow.values import is_host
-from jflow.wire import Array
 
 
 class ConstantCache:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from jflow.cluster import Task
+from jflow.protocol import Array
 from jflow.resources import Containers
-from jflow.wire import Array
 from jflow.worker.device_pool import DevicePool
 from jflow.worker.rendezvous import Rendezvous
 

@@ -28,9 +28,9 @@ from jflow.execution.link import (
 from jflow.execution.step_state import StepState
 from jflow.execution.variables import VariableAccess
 from jflow.plan import Recv, Send, Slot
+from jflow.protocol import Array, Client, begin
 from jflow.resources import Attempt, Cell
 from jflow.resources.kernel import Wanted
-from jflow.wire import Array, Client, begin
 from jflow.worker.context import WorkerContext
 from jflow.worker.gather import all_of
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import itertools
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -18,9 +19,9 @@ from jflow.cluster import Device, Task
 from jflow.errors import AbortedError, InvalidArgumentError
 from jflow.execution.link import LinkedPlan, link
 from jflow.plan import Plan, Program, feed_indices, fetch_indices
+from jflow.protocol import Array, Artifacts, Client, Registered
 from jflow.records import Roots
 from jflow.resources import Containers
-from jflow.wire import Array, Artifacts, Client, Registered
 from jflow.worker.constants import ConstantCache
 from jflow.worker.context import Transport, WorkerContext
 from jflow.worker.device_pool import DevicePool
@@ -32,7 +33,7 @@ from jflow.xla.compile import Executable
 
 
 @dataclass(frozen=True)
-class _Parts:
+class _Registered:
     """What one task does in a step: plans for its devices, and which values come and go."""
 
     plans: tuple[LinkedPlan, ...]
@@ -41,7 +42,7 @@ class _Parts:
 
 
 class Worker:
-    """Runs parts for masters. Every method must be called on the event loop.
+    """The worker service of one task, as one caller uses it. For calls on the event loop only.
 
     Args:
       task: which task this is.
@@ -68,8 +69,9 @@ class Worker:
     ) -> None:
         self._devices = devices
         self._handles = itertools.count(1)
-        self._parts: dict[int, _Parts] = {}
-        # How many registered parts use the resources of a session.
+        self._registered: dict[int, _Registered] = {}
+        self._of_caller: set[int] = set()
+        # How many registered steps use the resources of a session.
         self._owners: Counter[str] = Counter()
         self._constants = ConstantCache()
         self.long_programs = DevicePool(devices.values(), f"jflow program {task}", thread_started)
@@ -77,6 +79,12 @@ class Worker:
             task, Containers(task, roots), Rendezvous(), transport, threads, self.long_programs
         )
         self.programs = ProgramCache()
+
+    def open_session(self) -> Worker:
+        """The worker for one more caller: shares everything but what that caller registered."""
+        session = copy.copy(self)
+        session._of_caller = set()
+        return session
 
     @property
     def store(self) -> Containers:
@@ -114,15 +122,18 @@ class Worker:
             return Registered(0, (dropped.digest,))
         handle = next(self._handles)
         self._owners.update(_owners(plans))
-        self._parts[handle] = _Parts(tuple(linked), feed_indices(plans), fetch_indices(plans))
+        feeds, fetches = feed_indices(plans), fetch_indices(plans)
+        self._registered[handle] = _Registered(tuple(linked), feeds, fetches)
+        self._of_caller.add(handle)
         return Registered(handle)
 
     def release(self, handle: int) -> None:
-        """Forgets registered parts, and what only a session had that has no other parts here."""
-        parts = self._parts.pop(handle, None)
-        if parts is None:
+        """Forgets registered plans, and the resources of a session that has no other plans here."""
+        self._of_caller.discard(handle)
+        registered = self._registered.pop(handle, None)
+        if registered is None:
             return
-        owners = _owners([linked.plan for linked in parts.plans])
+        owners = _owners([linked.plan for linked in registered.plans])
         self._owners.subtract(owners)
         for owner in owners:
             if not self._owners[owner]:
@@ -132,12 +143,12 @@ class Worker:
     async def run(
         self, step: int, handle: int, feeds: Sequence[Array], client: Client | None = None
     ) -> list[Array]:
-        """Runs registered parts as one task's share of a step.
+        """Runs registered plans, which are what this task does in a step.
 
         Args:
           step: names the step on every task that takes part.
-          handle: the registered parts.
-          feeds: the fed values of these parts in the order of their indices.
+          handle: the registered plans.
+          feeds: the fed values of these plans in the order of their indices.
           client: calls functions of the client, if it is connected to this task.
 
         Returns:
@@ -145,23 +156,25 @@ class Worker:
 
         Raises:
           AbortedError: if the handle is not known.
-          OpError: as the parts do.
+          OpError: as the plans do.
           asyncio.CancelledError: if it is cancelled; says what it waited for.
         """
         task = self._context.task
-        parts = self._parts.get(handle)
-        if parts is None:
+        registered = self._registered.get(handle)
+        if registered is None:
             raise AbortedError(
-                f"{task} does not know registered parts {handle}; open a new session",
+                f"{task} does not know registered plans {handle}; open a new session",
                 task=str(task),
             )
-        if len(feeds) != len(parts.feeds):
-            raise InvalidArgumentError(f"expected {len(parts.feeds)} fed values, got {len(feeds)}")
-        fed = dict(zip(parts.feeds, feeds, strict=True))
+        if len(feeds) != len(registered.feeds):
+            raise InvalidArgumentError(
+                f"expected {len(registered.feeds)} fed values, got {len(feeds)}"
+            )
+        fed = dict(zip(registered.feeds, feeds, strict=True))
         self._context.rendezvous.open(step)
         try:
-            # A single part is awaited where it is, without a trip through the loop.
-            calls = [run_plan(plan, step, fed, self._context, client) for plan in parts.plans]
+            # A single plan is awaited where it is, without a trip through the loop.
+            calls = [run_plan(plan, step, fed, self._context, client) for plan in registered.plans]
             results = [await calls[0]] if len(calls) == 1 else await all_of(calls)
         except asyncio.CancelledError as error:
             if reason := self._context.blocked.get(step):
@@ -172,11 +185,20 @@ class Worker:
             self._context.rendezvous.end(step)
             self._context.blocked.pop(step, None)
         fetched = {index: value for result in results for index, value in result.items()}
-        return [fetched[index] for index in parts.fetches]
+        return [fetched[index] for index in registered.fetches]
 
     def deliver(self, step: int, edge: int, value: Any) -> None:
-        """Takes a value that a part of another task sent."""
+        """Takes a value that a plan of another task sent."""
         self._context.deliver(step, edge, value)
+
+    async def reset(self, containers: Sequence[str]) -> None:
+        """Frees containers of this task."""
+        self.store.clear(containers)
+
+    def close(self) -> None:
+        """Forgets what this caller registered."""
+        for handle in tuple(self._of_caller):
+            self.release(handle)
 
     async def _compile(self, plans: Sequence[Plan], artifacts: Artifacts) -> None:
         """Compiles several programs side by side; linking finds them done."""

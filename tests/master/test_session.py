@@ -19,8 +19,8 @@ from jflow.errors import (
     UnavailableError,
 )
 from jflow.plan import Plan, Program, Run
-from jflow.wire import Registered
-from tests.master.fleet import (
+from jflow.protocol import Registered
+from tests.master.servers import (
     OTHER,
     OWN,
     PS,
@@ -39,23 +39,23 @@ THREE = (plan(OWN), plan(PS), plan(OTHER))
 
 
 def test_devices_are_listed_in_the_order_of_the_tasks_that_were_asked_for():
-    async def use(fleet):
-        session = fleet.master.open_session()
+    async def use(servers):
+        session = servers.master.open_session()
         found = await session.list_devices([OTHER, OWN, PS], 1.5, False)
         assert [(d.device.task, d.incarnation) for d in found] == [
             (OTHER, 1001),
             (OWN, 1),
             (PS, 1000),
         ]
-        assert fleet.peers[PS].timeouts == [1.5]
+        assert servers.peers[PS].timeouts == [1.5]
 
     check(use)
 
 
 def test_a_task_that_is_down_is_an_error_or_left_out_as_the_caller_wants():
-    async def use(fleet):
-        session = fleet.master.open_session()
-        fleet.peers[PS].unavailable = UnavailableError("it is down", task=str(PS))
+    async def use(servers):
+        session = servers.master.open_session()
+        servers.peers[PS].unavailable = UnavailableError("it is down", task=str(PS))
         with pytest.raises(UnavailableError, match="it is down"):
             await session.list_devices([OWN, PS, OTHER], 1.0, False)
         found = await session.list_devices([OWN, PS, OTHER], 1.0, True)
@@ -73,104 +73,104 @@ def _needs(task, *digests):
 
 
 def test_each_task_is_given_its_own_plans_and_what_they_need():
-    async def use(fleet):
-        session = fleet.master.open_session()
+    async def use(servers):
+        session = servers.master.open_session()
         plans = [_needs(OWN, "p", "c"), _needs(PS, "q"), _needs(OWN, "q")]
         sent = {name: np.zeros(3) for name in ("p", "q", "c", "nobody's")}
         answer = await session.register(plans, 0, sent, 5.0)
         assert answer.handle
         assert answer.missing == ()
-        ((_, own, own_artifacts),) = fleet.workers[OWN].calls
-        ((_, others, other_artifacts),) = fleet.workers[PS].calls
+        ((_, own, own_artifacts),) = servers.workers[OWN].calls
+        ((_, others, other_artifacts),) = servers.workers[PS].calls
         assert own == [plans[0], plans[2]]
         assert sorted(own_artifacts) == ["c", "p", "q"]
         assert others == [plans[1]]
         assert sorted(other_artifacts) == ["q"]
-        assert fleet.workers[OTHER].calls == []
+        assert servers.workers[OTHER].calls == []
 
     check(use)
 
 
 def test_what_any_task_misses_is_asked_for_once_and_what_others_registered_is_released():
-    async def use(fleet):
+    async def use(servers):
         async def misses(*_):
             return Registered(0, ("p", "q"))
 
         async def misses_too(*_):
             return Registered(0, ("q", "r"))
 
-        fleet.script("register", misses, PS)
-        fleet.script("register", misses_too, OWN)
-        session = fleet.master.open_session()
+        servers.script("register", misses, PS)
+        servers.script("register", misses_too, OWN)
+        session = servers.master.open_session()
         answer = await session.register(THREE, 0, {}, 5.0)
         assert (answer.handle, sorted(answer.missing)) == (0, ["p", "q", "r"])
-        assert fleet.handles == {}
-        assert fleet.workers[OTHER].asked("release")
-        fleet.workers[PS].script.clear()
-        fleet.workers[OWN].script.clear()
+        assert servers.handles == {}
+        assert servers.workers[OTHER].asked("release")
+        servers.workers[PS].script.clear()
+        servers.workers[OWN].script.clear()
         assert (await session.register(THREE, 0, {}, 5.0)).handle
-        assert fleet.handles == {OWN: 1, PS: 1, OTHER: 1}
+        assert servers.handles == {OWN: 1, PS: 1, OTHER: 1}
 
     check(use)
 
 
 @pytest.mark.parametrize("bad", [OWN, PS, OTHER], ids=str)
 def test_when_one_task_cannot_register_nothing_stays_registered_on_the_others(bad):
-    async def use(fleet):
+    async def use(servers):
         slow = asyncio.Event()
 
         async def later(*_):
             await slow.wait()
 
-        fleet.script("register", fails(InvalidArgumentError("a bad program")), bad)
+        servers.script("register", fails(InvalidArgumentError("a bad program")), bad)
         # One of the others registers at once, the other one after the failure.
         (late,) = {OWN, PS, OTHER} - {bad, OTHER if bad != OTHER else PS}
-        fleet.script("register", later, late)
-        session = fleet.master.open_session()
+        servers.script("register", later, late)
+        session = servers.master.open_session()
         registering = asyncio.create_task(session.register(THREE, 0, {}, 5.0))
         await settled()
         slow.set()
         with pytest.raises(InvalidArgumentError, match="a bad program"):
             await registering
         await settled()
-        assert fleet.handles == {}
+        assert servers.handles == {}
 
     check(use)
 
 
 def test_a_cancelled_registration_leaves_nothing_registered():
-    async def use(fleet):
-        fleet.script("register", forever, PS)
-        session = fleet.master.open_session()
+    async def use(servers):
+        servers.script("register", forever, PS)
+        session = servers.master.open_session()
         registering = asyncio.create_task(session.register(THREE, 0, {}, 5.0))
-        await until(lambda: fleet.handles == {OWN: 1, OTHER: 1})
+        await until(lambda: servers.handles == {OWN: 1, OTHER: 1})
         registering.cancel()
         with pytest.raises(asyncio.CancelledError):
             await registering
         session.close()
         await settled()
-        assert fleet.handles == {}
-        assert fleet.workers[PS].cancelled == 1
+        assert servers.handles == {}
+        assert servers.workers[PS].cancelled == 1
 
     check(use)
 
 
 def test_a_task_is_waited_for_only_until_it_has_been_met():
-    async def use(fleet):
-        session = fleet.master.open_session()
+    async def use(servers):
+        session = servers.master.open_session()
         await session.register([plan(PS)], 0, {}, 77.0)
         await session.register([plan(PS)], 0, {}, 77.0)
-        first, second = fleet.peers[PS].timeouts
+        first, second = servers.peers[PS].timeouts
         assert (first, second < 10) == (77.0, True)
 
     check(use)
 
 
 def test_a_session_belongs_to_the_first_life_of_a_task_that_it_met():
-    async def use(fleet):
-        session = fleet.master.open_session()
-        handle = await fleet.registered(session, plan(PS))
-        peer = fleet.peers[PS]
+    async def use(servers):
+        session = servers.master.open_session()
+        handle = await servers.registered(session, plan(PS))
+        peer = servers.peers[PS]
         asked = []
 
         async def refuse(incarnation, *_):
@@ -185,7 +185,7 @@ def test_a_session_belongs_to_the_first_life_of_a_task_that_it_met():
             await session.run(handle, FOREVER, [])
         assert asked == [old, old]
         del peer.register
-        another = fleet.master.open_session()
+        another = servers.master.open_session()
         assert (await another.register([plan(PS)], 0, {}, 5.0)).handle
 
     check(use)
@@ -195,11 +195,11 @@ def test_a_session_belongs_to_the_first_life_of_a_task_that_it_met():
 
 
 def test_fed_and_fetched_values_go_to_and_come_from_the_tasks_that_have_them():
-    async def use(fleet):
-        fleet.script("run", answers(20, 40), OWN)
-        fleet.script("run", answers(10, 30), PS)
-        session = fleet.master.open_session()
-        handle = await fleet.registered(
+    async def use(servers):
+        servers.script("run", answers(20, 40), OWN)
+        servers.script("run", answers(10, 30), PS)
+        session = servers.master.open_session()
+        handle = await servers.registered(
             session,
             plan(OWN, feeds=(2, 0), fetches=(3, 1)),
             plan(PS, feeds=(1, 2), fetches=(2, 0)),
@@ -207,25 +207,25 @@ def test_fed_and_fetched_values_go_to_and_come_from_the_tasks_that_have_them():
         )
         got = await session.run(handle, FOREVER, ["a", "b", "c"])
         assert [float(value) for value in got] == [10, 20, 30, 40]
-        ((_, step, own_handle, own_feeds),) = fleet.workers[OWN].asked("run")
-        ((_, same_step, _, other_feeds),) = fleet.workers[PS].asked("run")
+        ((_, step, own_handle, own_feeds),) = servers.workers[OWN].asked("run")
+        ((_, same_step, _, other_feeds),) = servers.workers[PS].asked("run")
         assert step == same_step, "both know the step by one name"
         assert (own_feeds, other_feeds) == (["a", "c"], ["b", "c"])
-        assert own_handle in fleet.workers[OWN].handles
+        assert own_handle in servers.workers[OWN].handles
         await session.run(handle, FOREVER, ["a", "b", "c"])
-        assert fleet.workers[OWN].asked("run")[1][1] != step, "no other step has that name"
+        assert servers.workers[OWN].asked("run")[1][1] != step, "no other step has that name"
 
     check(use)
 
 
 @pytest.mark.parametrize("task", [OWN, PS], ids=["on the master's task", "elsewhere"])
 def test_a_step_of_one_task_gives_its_values_and_its_errors(task):
-    async def use(fleet):
-        session = fleet.master.open_session()
-        handle = await fleet.registered(session, plan(task, fetches=(0,)), n_fetches=1)
-        fleet.script("run", answers(5), task)
+    async def use(servers):
+        session = servers.master.open_session()
+        handle = await servers.registered(session, plan(task, fetches=(0,)), n_fetches=1)
+        servers.script("run", answers(5), task)
         assert await session.run(handle, FOREVER, []) == [5.0]
-        fleet.script("run", fails(FailedPreconditionError("not yet", op="x")), task)
+        servers.script("run", fails(FailedPreconditionError("not yet", op="x")), task)
         with pytest.raises(FailedPreconditionError, match="not yet"):
             await session.run(handle, FOREVER, [])
 
@@ -240,14 +240,14 @@ ERROR = FailedPreconditionError("not yet", op="x")
 def test_the_first_error_stops_the_other_shares_and_is_raised(bad, order):
     """Also if it comes before the others have begun at all."""
 
-    async def use(fleet):
-        fleet.script("run", forever)
-        fleet.script("run", fails(ERROR), bad)
-        session = fleet.master.open_session()
-        handle = await fleet.registered(session, *(THREE[i] for i in order))
+    async def use(servers):
+        servers.script("run", forever)
+        servers.script("run", fails(ERROR), bad)
+        session = servers.master.open_session()
+        handle = await servers.registered(session, *(THREE[i] for i in order))
         with pytest.raises(FailedPreconditionError, match="not yet"):
             await asyncio.wait_for(session.run(handle, FOREVER, []), 2)
-        for worker in fleet.workers.values():
+        for worker in servers.workers.values():
             assert worker.started in (0, 1)
             assert worker.cancelled == (0 if worker.task == bad else worker.started)
 
@@ -256,22 +256,22 @@ def test_the_first_error_stops_the_other_shares_and_is_raised(bad, order):
 
 @pytest.mark.parametrize("bad", [OWN, PS], ids=str)
 def test_an_error_that_is_not_jflow_s_own_ends_the_step_too(bad):
-    async def use(fleet):
-        fleet.script("run", forever)
-        fleet.script("run", fails(TypeError("a fault of ours")), bad)
-        session = fleet.master.open_session()
-        handle = await fleet.registered(session, *THREE)
+    async def use(servers):
+        servers.script("run", forever)
+        servers.script("run", fails(TypeError("a fault of ours")), bad)
+        session = servers.master.open_session()
+        handle = await servers.registered(session, *THREE)
         with pytest.raises((InternalError, TypeError), match="a fault of ours"):
             await asyncio.wait_for(session.run(handle, FOREVER, []), 2)
         assert all(
-            worker.cancelled == worker.started for t, worker in fleet.workers.items() if t != bad
+            worker.cancelled == worker.started for t, worker in servers.workers.items() if t != bad
         )
 
     check(use)
 
 
 def test_a_step_fails_only_when_nothing_of_it_runs_any_more():
-    async def use(fleet):
+    async def use(servers):
         tidied_up = asyncio.Event()
 
         async def slow_to_stop(*_):
@@ -280,10 +280,10 @@ def test_a_step_fails_only_when_nothing_of_it_runs_any_more():
             finally:
                 await tidied_up.wait()
 
-        fleet.script("run", slow_to_stop, OWN)
-        fleet.script("run", fails(ERROR), PS)
-        session = fleet.master.open_session()
-        handle = await fleet.registered(session, plan(OWN), plan(PS))
+        servers.script("run", slow_to_stop, OWN)
+        servers.script("run", fails(ERROR), PS)
+        session = servers.master.open_session()
+        handle = await servers.registered(session, plan(OWN), plan(PS))
         running = asyncio.create_task(session.run(handle, FOREVER, []))
         await settled()
         assert not running.done()
@@ -296,18 +296,18 @@ def test_a_step_fails_only_when_nothing_of_it_runs_any_more():
 
 @pytest.mark.parametrize("plans", [(plan(OWN),), (plan(PS),), THREE], ids=["own", "other", "all"])
 def test_a_step_that_takes_too_long_is_cancelled_everywhere(plans):
-    async def use(fleet):
-        fleet.script("run", forever)
-        session = fleet.master.open_session()
-        handle = await fleet.registered(session, *plans)
+    async def use(servers):
+        servers.script("run", forever)
+        session = servers.master.open_session()
+        handle = await servers.registered(session, *plans)
         begun = time.monotonic()
         with pytest.raises(DeadlineExceededError, match=r"0\.05 s"):
             await session.run(handle, Deadline(0.05), [])
         assert time.monotonic() - begun < 5
         for p in plans:
-            worker = fleet.workers[p.device.task]
+            worker = servers.workers[p.device.task]
             assert (worker.started, worker.cancelled) == (1, 1)
-        fleet.script("run", answers())
+        servers.script("run", answers())
         assert await session.run(handle, Deadline(5.0), []) == [], "the session stays usable"
 
     check(use)
@@ -315,31 +315,31 @@ def test_a_step_that_takes_too_long_is_cancelled_everywhere(plans):
 
 @pytest.mark.parametrize("plans", [(plan(OWN),), (plan(PS),), THREE], ids=["own", "other", "all"])
 def test_a_cancelled_run_is_cancelled_everywhere(plans):
-    async def use(fleet):
-        fleet.script("run", forever)
-        session = fleet.master.open_session()
-        handle = await fleet.registered(session, *plans)
+    async def use(servers):
+        servers.script("run", forever)
+        session = servers.master.open_session()
+        handle = await servers.registered(session, *plans)
         running = asyncio.create_task(session.run(handle, FOREVER, []))
-        await until(lambda: sum(w.started for w in fleet.workers.values()) == len(plans))
+        await until(lambda: sum(w.started for w in servers.workers.values()) == len(plans))
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
         for p in plans:
-            assert fleet.workers[p.device.task].cancelled == 1
+            assert servers.workers[p.device.task].cancelled == 1
 
     check(use)
 
 
 def test_steps_of_one_session_run_at_the_same_time():
-    async def use(fleet):
-        session = fleet.master.open_session()
-        handle = await fleet.registered(session, plan(OWN), plan(PS))
+    async def use(servers):
+        session = servers.master.open_session()
+        handle = await servers.registered(session, plan(OWN), plan(PS))
         gate = asyncio.Barrier(6)
 
         async def together(*_):
             await gate.wait()
 
-        fleet.script("run", together)
+        servers.script("run", together)
         await asyncio.gather(*(session.run(handle, Deadline(5.0), []) for _ in range(3)))
 
     check(use)
@@ -348,9 +348,9 @@ def test_steps_of_one_session_run_at_the_same_time():
 @pytest.mark.parametrize("plans", [(plan(OWN, feeds=(0, 1)),), (plan(OWN, feeds=(1,)), plan(PS))])
 @pytest.mark.parametrize("n_feeds", [0, 1])
 def test_too_few_fed_values_are_refused(plans, n_feeds):
-    async def use(fleet):
-        session = fleet.master.open_session()
-        handle = await fleet.registered(session, *plans)
+    async def use(servers):
+        session = servers.master.open_session()
+        handle = await servers.registered(session, *plans)
         with pytest.raises(InvalidArgumentError):
             await asyncio.wait_for(session.run(handle, FOREVER, ["a"] * n_feeds), 2)
 
@@ -359,9 +359,9 @@ def test_too_few_fed_values_are_refused(plans, n_feeds):
 
 @pytest.mark.parametrize("n_fetches", [2, 2**32 - 1])
 def test_more_fetches_than_the_plans_give_are_refused(n_fetches):
-    async def use(fleet):
-        fleet.script("run", answers(1))
-        session = fleet.master.open_session()
+    async def use(servers):
+        servers.script("run", answers(1))
+        session = servers.master.open_session()
 
         async def register_and_run():
             registered = await session.register([plan(OWN, fetches=(0,))], n_fetches, {}, 5.0)
@@ -377,10 +377,10 @@ def test_more_fetches_than_the_plans_give_are_refused(n_fetches):
     "plans", [(plan(PS, fetches=(0, 1)),), (plan(OWN), plan(PS, fetches=(0, 1)))]
 )
 def test_a_task_that_answers_with_the_wrong_number_of_values_is_an_error_of_jflow(plans):
-    async def use(fleet):
-        fleet.script("run", answers(1), PS)
-        session = fleet.master.open_session()
-        handle = await fleet.registered(session, *plans, n_fetches=2)
+    async def use(servers):
+        servers.script("run", answers(1), PS)
+        session = servers.master.open_session()
+        handle = await servers.registered(session, *plans, n_fetches=2)
         with pytest.raises(OpError):
             await asyncio.wait_for(session.run(handle, FOREVER, []), 2)
 
@@ -388,9 +388,9 @@ def test_a_task_that_answers_with_the_wrong_number_of_values_is_an_error_of_jflo
 
 
 def test_a_step_that_was_not_registered_here_is_refused():
-    async def use(fleet):
-        one, other = fleet.master.open_session(), fleet.master.open_session()
-        handle = await fleet.registered(one, plan(OWN))
+    async def use(servers):
+        one, other = servers.master.open_session(), servers.master.open_session()
+        handle = await servers.registered(one, plan(OWN))
         with pytest.raises(InvalidArgumentError, match="not registered in this session"):
             await other.run(handle, FOREVER, [])
         with pytest.raises(InvalidArgumentError, match="not registered in this session"):
@@ -403,29 +403,29 @@ def test_a_step_that_was_not_registered_here_is_refused():
 
 
 def test_closing_a_session_releases_what_it_registered_and_nothing_else():
-    async def use(fleet):
-        one, other = fleet.master.open_session(), fleet.master.open_session()
+    async def use(servers):
+        one, other = servers.master.open_session(), servers.master.open_session()
         for _ in range(2):
-            await fleet.registered(one, *THREE)
-        await fleet.registered(other, plan(OWN), plan(PS))
+            await servers.registered(one, *THREE)
+        await servers.registered(other, plan(OWN), plan(PS))
         one.close()
         await settled()
-        assert fleet.handles == {OWN: 1, PS: 1}
+        assert servers.handles == {OWN: 1, PS: 1}
         other.close()
         await settled()
-        assert fleet.handles == {}
+        assert servers.handles == {}
 
     check(use)
 
 
 def test_a_task_that_is_gone_does_not_keep_the_others_from_being_released():
-    async def use(fleet):
-        session = fleet.master.open_session()
-        await fleet.registered(session, plan(PS), plan(OTHER), plan(OWN))
-        fleet.peers[PS].unavailable = UnavailableError("it is gone")
+    async def use(servers):
+        session = servers.master.open_session()
+        await servers.registered(session, plan(PS), plan(OTHER), plan(OWN))
+        servers.peers[PS].unavailable = UnavailableError("it is gone")
         session.close()
         await settled()
-        assert fleet.handles == {PS: 1}
+        assert servers.handles == {PS: 1}
 
     check(use)
 
@@ -434,58 +434,58 @@ def test_a_task_that_is_gone_does_not_keep_the_others_from_being_released():
 
 
 def test_a_reset_frees_the_containers_on_every_task():
-    async def use(fleet):
-        await fleet.master.open_session().reset(["", "box"], 5.0)
-        for worker in fleet.workers.values():
+    async def use(servers):
+        await servers.master.open_session().reset(["", "box"], 5.0)
+        for worker in servers.workers.values():
             assert worker.calls == [("reset", ["", "box"])]
 
     check(use)
 
 
 def test_a_reset_ends_the_other_sessions_and_cancels_what_they_run():
-    async def use(fleet):
-        asking, other = fleet.master.open_session(), fleet.master.open_session()
-        kept = await fleet.registered(asking, plan(OWN))
-        handle = await fleet.registered(other, *THREE)
-        fleet.script("run", forever)
+    async def use(servers):
+        asking, other = servers.master.open_session(), servers.master.open_session()
+        kept = await servers.registered(asking, plan(OWN))
+        handle = await servers.registered(other, *THREE)
+        servers.script("run", forever)
         running = asyncio.create_task(other.run(handle, FOREVER, []))
-        await until(lambda: all(w.started == 1 for w in fleet.workers.values()))
+        await until(lambda: all(w.started == 1 for w in servers.workers.values()))
         await asking.reset(["box"], 5.0)
         await asyncio.wait([running], timeout=5)
         assert running.cancelled() or isinstance(running.exception(), CancelledError)
-        assert all(worker.cancelled == 1 for worker in fleet.workers.values())
+        assert all(worker.cancelled == 1 for worker in servers.workers.values())
         for _ in range(2):
             with pytest.raises(AbortedError, match=r"Session is not found.*\['box'\]"):
                 await other.run(handle, FOREVER, [])
             with pytest.raises(AbortedError, match="open a new one"):
                 await other.register([plan(OWN)], 0, {}, 5.0)
-        fleet.script("run", answers())
+        servers.script("run", answers())
         assert await asking.run(kept, FOREVER, []) == [], "who asked goes on"
-        assert (await fleet.master.open_session().register([plan(OWN)], 0, {}, 5.0)).handle
+        assert (await servers.master.open_session().register([plan(OWN)], 0, {}, 5.0)).handle
 
     check(use)
 
 
 def test_a_closed_session_is_not_ended_again_by_a_reset():
-    async def use(fleet):
-        asking, closed = fleet.master.open_session(), fleet.master.open_session()
+    async def use(servers):
+        asking, closed = servers.master.open_session(), servers.master.open_session()
         closed.close()
         await asking.reset([], 5.0)
-        assert fleet.master._sessions == {asking}
+        assert servers.master._sessions == {asking}
 
     check(use)
 
 
 def test_a_reset_that_cannot_reach_a_task_frees_the_others_and_says_so():
-    async def use(fleet):
-        fleet.peers[PS].unavailable = UnavailableError("it is down", task=str(PS))
+    async def use(servers):
+        servers.peers[PS].unavailable = UnavailableError("it is down", task=str(PS))
         with pytest.raises(
             UnavailableError, match=r"\['box'\] could not be reset: it is down"
         ) as caught:
-            await fleet.master.open_session().reset(["box"], 5.0)
+            await servers.master.open_session().reset(["box"], 5.0)
         assert caught.value.task == str(PS)
         assert str(caught.value) == caught.value.message
         for task in (OWN, OTHER):
-            assert fleet.workers[task].calls == [("reset", ["box"])]
+            assert servers.workers[task].calls == [("reset", ["box"])]
 
     check(use)

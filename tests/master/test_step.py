@@ -7,7 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from jflow.cluster import Task
 from jflow.errors import AbortedError, CancelledError, InternalError, UnavailableError
-from jflow.master.step import Fail, StartParts, Step, StopParts, Succeed
+from jflow.master.step import Fail, StartTask, Step, StopTask, Succeed
 
 A, B, C = (Task("worker", index) for index in range(3))
 LOST = UnavailableError("lost")
@@ -15,7 +15,7 @@ UNWANTED = CancelledError("not wanted any more")
 
 
 def test_a_step_begins_everywhere_at_once():
-    assert Step([A, B]).begin() == [StartParts(A), StartParts(B)]
+    assert Step([A, B]).begin() == [StartTask(A), StartTask(B)]
 
 
 def test_a_step_of_nobody_is_done_at_once():
@@ -25,56 +25,56 @@ def test_a_step_of_nobody_is_done_at_once():
 def test_a_step_succeeds_when_everybody_has_finished():
     step = Step([A, B])
     step.begin()
-    assert step.parts_finished(B) == []
-    assert step.parts_finished(A) == [Succeed()]
+    assert step.task_finished(B) == []
+    assert step.task_finished(A) == [Succeed()]
 
 
 def test_after_a_failure_the_others_are_stopped_and_waited_for():
     step = Step([A, B, C])
     step.begin()
-    assert step.parts_failed(B, LOST) == [StopParts(A), StopParts(C)]
-    assert step.parts_failed(A, CancelledError("stopped")) == []
-    assert step.parts_finished(C) == [Fail(LOST)]
+    assert step.task_failed(B, LOST) == [StopTask(A), StopTask(C)]
+    assert step.task_failed(A, CancelledError("stopped")) == []
+    assert step.task_finished(C) == [Fail(LOST)]
 
 
 def test_the_first_error_is_the_step_s():
     step = Step([A, B])
     step.begin()
-    step.parts_failed(A, LOST)
-    assert step.parts_failed(B, AbortedError("later")) == [Fail(LOST)]
+    step.task_failed(A, LOST)
+    assert step.task_failed(B, AbortedError("later")) == [Fail(LOST)]
 
 
 def test_the_only_share_s_failure_is_the_step_s_at_once():
     step = Step([A])
     step.begin()
-    assert step.parts_failed(A, LOST) == [Fail(LOST)]
+    assert step.task_failed(A, LOST) == [Fail(LOST)]
 
 
 def test_a_cancelled_step_fails_when_everybody_has_stopped():
     step = Step([A, B])
     step.begin()
-    assert step.cancelled(UNWANTED) == [StopParts(A), StopParts(B)]
+    assert step.cancelled(UNWANTED) == [StopTask(A), StopTask(B)]
     assert step.cancelled(CancelledError("again")) == []
-    assert step.parts_finished(A) == []
-    assert step.parts_failed(B, LOST) == [Fail(UNWANTED)]
+    assert step.task_finished(A) == []
+    assert step.task_failed(B, LOST) == [Fail(UNWANTED)]
 
 
 def test_cancelling_what_is_over_changes_nothing():
     step = Step([A])
     step.begin()
-    step.parts_finished(A)
+    step.task_finished(A)
     assert step.cancelled(UNWANTED) == []
 
 
 def test_a_share_that_ends_twice_is_a_fault_of_ours():
     step = Step([A, B])
     step.begin()
-    step.parts_finished(A)
-    for again in (lambda: step.parts_finished(A), lambda: step.parts_failed(A, LOST)):
+    step.task_finished(A)
+    for again in (lambda: step.task_finished(A), lambda: step.task_failed(A, LOST)):
         with pytest.raises(InternalError, match="does not run"):
             again()
     with pytest.raises(InternalError, match="does not run"):
-        step.parts_finished(C)
+        step.task_finished(C)
 
 
 class StepMachine(RuleBasedStateMachine):
@@ -89,14 +89,14 @@ class StepMachine(RuleBasedStateMachine):
         self.step = Step(self.running)
         actions = self.step.begin()
         if n_tasks:
-            assert actions == [StartParts(task) for task in self.running]
+            assert actions == [StartTask(task) for task in self.running]
         else:
             self._take(actions)
 
     def _take(self, actions):
         for action in actions:
             match action:
-                case StopParts(task):
+                case StopTask(task):
                     assert task in self.running, "only who runs can be stopped"
                     assert task not in self.stopped, "nobody is stopped twice"
                     self.stopped.add(task)
@@ -113,7 +113,7 @@ class StepMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.running)
     @rule(data=st.data())
     def finish(self, data):
-        self._take(self.step.parts_finished(self._draw(data)))
+        self._take(self.step.task_finished(self._draw(data)))
 
     @precondition(lambda self: self.running)
     @rule(data=st.data())
@@ -121,7 +121,7 @@ class StepMachine(RuleBasedStateMachine):
         task = self._draw(data)
         error = UnavailableError(f"{task} was lost")
         self.first_error = self.first_error or error
-        self._take(self.step.parts_failed(task, error))
+        self._take(self.step.task_failed(task, error))
 
     @rule()
     def cancel(self):

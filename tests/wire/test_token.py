@@ -10,7 +10,8 @@ import pytest
 import jflow
 from jflow.errors import InvalidArgumentError, NotFoundError, PermissionDeniedError
 from jflow.wire import token as token_module
-from jflow.wire.token import credentials, is_authorized, load_token
+from jflow.wire.grpc_channels import credentials, is_authorized
+from jflow.wire.token import load_token
 
 SECRET = "a secret of sixteen letters or more"
 

@@ -13,7 +13,7 @@ from jflow.plan import (
     Program,
     Run,
 )
-from jflow.wire import Registered
+from jflow.protocol import Registered
 from tests.worker.two_workers import (
     A0,
     A1,

@@ -1,0 +1,20 @@
+"""The protocol: services, messages and calls over streams of frames, whatever carries them."""
+
+from jflow.protocol.client import MasterClient as MasterClient
+from jflow.protocol.coroutines import begin as begin
+from jflow.protocol.endpoint import Endpoint as Endpoint
+from jflow.protocol.frame import Array as Array
+from jflow.protocol.peer import Peer as Peer
+from jflow.protocol.peers import Peers as Peers
+from jflow.protocol.records import Artifacts as Artifacts
+from jflow.protocol.records import Client as Client
+from jflow.protocol.records import DeviceRecord as DeviceRecord
+from jflow.protocol.records import Registered as Registered
+from jflow.protocol.records import ServerInfo as ServerInfo
+from jflow.protocol.rpcs import MasterSession as MasterSession
+from jflow.protocol.rpcs import ServerRoles as ServerRoles
+from jflow.protocol.rpcs import WorkerService as WorkerService
+from jflow.protocol.rpcs import WorkerSession as WorkerSession
+from jflow.protocol.settings import RECONNECT_TIMEOUT_S as RECONNECT_TIMEOUT_S
+from jflow.protocol.tasks import TaskSet as TaskSet
+from jflow.protocol.transport import Transport as Transport

@@ -1,0 +1,64 @@
+"""The client's end of callbacks: functions that a running step of the client calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from jflow.errors import InvalidArgumentError, OpError, UnknownError
+from jflow.protocol.codec import error_to_status
+from jflow.protocol.frame import Array
+from jflow.protocol.rpcs import CALLED_BACK
+from jflow.protocol.v1 import service_pb2 as pb
+
+Function = Callable[[Sequence[Array]], Sequence[Array]]
+"""A function of the client that a step calls."""
+
+
+class Callbacks:
+    """The callbacks of one running step. Any thread may call.
+
+    Args:
+      functions: the functions of the step by number.
+      send: sends a message with tensors under the id of the step's call.
+
+    Attributes:
+      error: what a function raised; the step fails because of it, and no other one is called.
+    """
+
+    def __init__(
+        self,
+        functions: Sequence[Function],
+        send: Callable[[int, pb.Envelope, Sequence[Array]], None],
+    ) -> None:
+        self._functions = functions
+        self._send = send
+        self.error: Exception | None = None
+
+    def answer(self, message: pb.Envelope, operands: Sequence[Array]) -> None:
+        """Calls the function that a message asks for, and sends its results.
+
+        Raises:
+          BaseException: what it raises that is not an Exception, such as KeyboardInterrupt.
+        """
+        call, number = message.id, message.call_back.number
+        results: Sequence[Array] = ()
+        if self.error is not None:
+            return
+        try:
+            if number >= len(self._functions):
+                raise InvalidArgumentError(f"the step has no callback {number}")
+            results = self._functions[number](operands)
+        except Exception as error:
+            self.error = error
+        reply, results = CALLED_BACK.envelope(call, number, results)
+        if self.error is not None:
+            reply.status.CopyFrom(error_to_status(_described(self.error), ""))
+        self._send(call, reply, results)
+
+
+def _described(error: Exception) -> OpError:
+    """An exception that a function raised, as other tasks are told of it."""
+    notes: list[Any] = getattr(error, "__notes__", [])
+    words = " ".join(map(str, (f"{type(error).__name__}: {error}", *notes)))
+    return UnknownError(f"a callback of the client failed: {words}")

@@ -1,0 +1,405 @@
+"""A client's connection to the master of its session, for any thread and without an event loop."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from typing import Any, ParamSpec, Protocol, TypeGuard, TypeVar
+
+from jflow import _forks
+from jflow.cluster import Task
+from jflow.deadline import FOREVER, Deadline
+from jflow.errors import CancelledError, InternalError, OpError, UnavailableError
+from jflow.plan import Plan
+from jflow.protocol import settings
+from jflow.protocol.callbacks import Callbacks, Function
+from jflow.protocol.codec import error_of, frames, open_message
+from jflow.protocol.frame import Array, Assembler
+from jflow.protocol.outbox import Outbox
+from jflow.protocol.records import (
+    Artifacts,
+    DeviceRecord,
+    Registered,
+    ServerInfo,
+    info_from_proto,
+)
+from jflow.protocol.rpc import Rpc
+from jflow.protocol.rpcs import (
+    LIST_DEVICES,
+    MASTER,
+    REGISTER_STEP,
+    RELEASE,
+    RESET_ALL,
+    RUN_STEP,
+    MasterSession,
+)
+from jflow.protocol.transport import BrokenStreamError, ClientStream, Transport, stream_error
+from jflow.protocol.v1 import service_pb2 as pb
+
+_LOG = logging.getLogger(__name__)
+_LEAST_S = 0.001
+"""What a request says that it has left, in seconds, at least: 0 would mean no limit."""
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_Reply = tuple[pb.Envelope, list[Array]]
+_Answer = _Reply | OpError
+
+
+class _Answers(Protocol):
+    """Where the answer to one call comes."""
+
+    def put(self, answer: _Answer, /) -> None:
+        """Takes an answer, on any thread."""
+
+
+@_forks.guarded(
+    "call", "list_devices", "register", "run", "start", "reset", ignored=("close", "release")
+)
+class MasterClient:
+    """A session on a server. Threads may call at the same time.
+
+    Args:
+      transport: carries the frames.
+      address: "host:port" of the server.
+      connect_timeout: longest time to wait until it answers, in seconds.
+      deadline: of the call that needs the connection.
+
+    Attributes:
+      info: what the server told about itself.
+
+    Raises:
+      UnavailableError: if it does not answer for the connect timeout, or its name does not resolve.
+      DeadlineExceededError: if the deadline comes before.
+      UnauthenticatedError: if it does not take this user's token.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        address: str,
+        connect_timeout: float,
+        deadline: Deadline = FOREVER,
+    ) -> None:
+        limit = deadline.while_connecting(connect_timeout)
+        self._address = address
+        self._ids = itertools.count(1)
+        self._frame_ids = itertools.count(1)
+        self._pending: dict[int, _Answers] = {}
+        self._assembler = Assembler()
+        self._lock = threading.Lock()
+        self._end: OpError | None = None
+        self._outbox = Outbox()
+        self._stream: ClientStream | None = None
+        try:
+            self._stream = transport.open(
+                MASTER.name, address, limit, self._outbox.frames(), self._take, self._ended
+            )
+            self.info: ServerInfo = info_from_proto(self._handshake(limit))
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the stream is there; once it has ended it stays so."""
+        return self._end is None
+
+    def call(
+        self, rpc: Rpc[MasterSession, P, R], deadline: Deadline, *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        """Calls a procedure of the master and waits for its result."""
+        envelope, tensors = rpc.envelope(*args, **kwargs)
+        return rpc.read(*self._call(rpc, envelope, tensors, deadline))
+
+    def list_devices(
+        self,
+        tasks: Sequence[Task],
+        connect_timeout: float,
+        deadline: Deadline = FOREVER,
+        *,
+        only_up: bool = False,
+    ) -> list[DeviceRecord]:
+        """See `MasterSession.list_devices`."""
+        return self.call(LIST_DEVICES, deadline, tasks, connect_timeout, only_up=only_up)
+
+    def register(
+        self,
+        plans: Sequence[Plan],
+        n_fetches: int,
+        artifacts: Artifacts,
+        connect_timeout: float,
+        deadline: Deadline = FOREVER,
+    ) -> Registered:
+        """See `MasterSession.register`."""
+        return self.call(REGISTER_STEP, deadline, plans, n_fetches, artifacts, connect_timeout)
+
+    def run(
+        self,
+        handle: int,
+        feeds: Sequence[Array],
+        deadline: Deadline,
+        functions: Sequence[Function] = (),
+    ) -> list[Array]:
+        """See `MasterSession.run`.
+
+        Args:
+          handle, feeds, deadline: the step, its fed values and how long it may take.
+          functions: those that the step calls back, by number; they are called in this thread.
+
+        Raises:
+          DeadlineExceededError: if the deadline passes; the step is cancelled then, and a function
+            that runs is waited for.
+          Exception: what one of the functions raises.
+        """
+        if functions:
+            return self._run_calling(handle, feeds, deadline, Callbacks(functions, self._send))
+        return self.call(RUN_STEP, deadline, handle, feeds)
+
+    def start(self, handle: int, feeds: Sequence[Array], deadline: Deadline) -> Future[list[Array]]:
+        """As `run` without functions, but does not wait; cancelling the future cancels the step.
+
+        The server watches the time.
+        """
+        outcome = _Outcome(self._cancel)
+        envelope, tensors = RUN_STEP.envelope(handle, feeds)
+        outcome.key = self._begin(envelope, tensors, outcome, deadline)
+        return outcome
+
+    def release(self, handle: int) -> None:
+        """See `MasterSession.release`. Does not wait, so that any thread may call it."""
+        if self.is_open:
+            self._send(next(self._ids), *RELEASE.envelope(handle))
+
+    def reset(
+        self, containers: Sequence[str], connect_timeout: float, deadline: Deadline = FOREVER
+    ) -> None:
+        """See `MasterSession.reset`."""
+        self.call(RESET_ALL, deadline, containers, connect_timeout)
+
+    def close(self) -> None:
+        """Ends the session; calls under way fail with CancelledError."""
+        self._finish(CancelledError("Step was cancelled by an explicit call to Session.close()"))
+        self._outbox.close()
+        if self._stream is not None:
+            self._stream.close()
+
+    def _handshake(self, limit: Deadline) -> pb.ServerInfo:
+        notice = threading.Timer(
+            settings.NOTICE_AFTER_S,
+            lambda: _LOG.warning("still waiting for the server at %s", self._address),
+        )
+        notice.start()
+        answers: SimpleQueue[_Answer] = SimpleQueue()
+        try:
+            self._begin(pb.Envelope(hello=pb.Hello()), (), answers, FOREVER)
+            answer = answers.get(timeout=limit.remaining())
+        except Empty:
+            raise limit.error(
+                f"connecting to the server at {self._address}",
+                advice="start it or check the address",
+            ) from None
+        finally:
+            notice.cancel()
+        if isinstance(answer, OpError):
+            raise answer
+        return answer[0].server_info
+
+    def _call(
+        self,
+        rpc: Rpc[MasterSession, ..., Any],
+        envelope: pb.Envelope,
+        tensors: Sequence[Array],
+        deadline: Deadline,
+        callbacks: Callbacks | None = None,
+    ) -> _Reply:
+        answers: SimpleQueue[_Answer] = SimpleQueue()
+        key = self._begin(envelope, tensors, answers, deadline)
+        try:
+            answer = self._answer(key, answers, deadline, callbacks)
+            if answer is None:
+                doing = rpc.doing(getattr(envelope, rpc.name))
+                answer = self._late_answer(key, answers, deadline, doing)
+        except BaseException:
+            # Ctrl-C, above all: the step stops and the session stays usable.
+            self._cancel(key)
+            raise
+        finally:
+            self._pending.pop(key, None)
+        if isinstance(answer, OpError):
+            raise answer
+        return answer
+
+    def _run_calling(
+        self, handle: int, feeds: Sequence[Array], deadline: Deadline, callbacks: Callbacks
+    ) -> list[Array]:
+        """Runs a step that calls functions of this client."""
+        envelope, tensors = RUN_STEP.envelope(handle, feeds, calls_back=True)
+        try:
+            return self._call(RUN_STEP, envelope, tensors, deadline, callbacks)[1]
+        except OpError:
+            if callbacks.error is None:
+                raise
+        # Not from the error that the cluster gave in its place: the exception is the user's own.
+        raise callbacks.error
+
+    def _begin(
+        self,
+        envelope: pb.Envelope,
+        tensors: Sequence[Array],
+        answers: _Answers,
+        deadline: Deadline,
+    ) -> int:
+        """Sends a call; returns its id."""
+        key = envelope.id = next(self._ids)
+        if deadline.timeout is not None:
+            envelope.timeout_s = deadline.timeout
+            envelope.remaining_s = max(deadline.remaining() or 0.0, _LEAST_S)
+        if envelope.WhichOneof("body") != "hello":
+            envelope.incarnation = self.info.incarnation
+        with self._lock:
+            if self._end is not None:
+                raise copy.copy(self._end)
+            self._pending[key] = answers
+        try:
+            self._send(key, envelope, tensors)
+        except BaseException:
+            self._pending.pop(key, None)
+            raise
+        return key
+
+    def _answer(
+        self,
+        key: int,
+        answers: SimpleQueue[_Answer],
+        deadline: Deadline,
+        callbacks: Callbacks | None,
+    ) -> _Answer | None:
+        """The answer to a call, None if there is none by the deadline and a little later.
+
+        Until it comes, functions are called in this thread.
+        """
+        with suppress(Empty):
+            while True:
+                answer = answers.get(timeout=_timeout(deadline))
+                if callbacks is None or not _calls_back(answer):
+                    return answer
+                callbacks.answer(*answer)
+        self._cancel(key)
+        return None
+
+    def _late_answer(
+        self, key: int, answers: SimpleQueue[_Answer], deadline: Deadline, doing: str
+    ) -> _Answer:
+        """The answer to a call that was cancelled because its time is over.
+
+        The server watches the time too, and what it answers when the time is over is preferred: it
+        may be an element that was taken from a queue, which must not be lost, or an error that
+        knows which task was waited for. Only a server that does not answer then is given up.
+        """
+        reason = ""
+        with suppress(Empty):
+            answer = answers.get(timeout=settings.GRACE_S)
+            while _calls_back(answer):
+                answer = answers.get(timeout=settings.GRACE_S)
+            if not isinstance(answer, CancelledError):
+                return answer
+            reason = answer.message.partition("; ")[2]
+        task = str(self.info.task)
+        return deadline.error(f"{doing} through {task} at {self._address}", task, reason)
+
+    def _cancel(self, key: int) -> None:
+        self._send(key, pb.Envelope(cancel=pb.Cancel(id=key)), ())
+
+    def _send(self, key: int, envelope: pb.Envelope, tensors: Sequence[Array]) -> None:
+        """Hands over a message; those of one key are sent in their order."""
+        message = frames(next(self._frame_ids), envelope, tensors)
+        # The first frame is made here: if the message cannot be sent, its caller is told.
+        self._outbox.put(key, itertools.chain([next(message)], message))
+
+    def _take(self, frame: bytes) -> bool:
+        """Takes a frame where the transport reads it, on a thread of the transport's own.
+
+        The caller is woken from there. False if the session is over.
+        """
+        try:
+            message = self._assembler.feed(frame)
+            if message is not None:
+                self._receive(*open_message(message))
+        except OpError as error:
+            self._finish(error)
+        except Exception as error:  # a caller would wait for its answer forever
+            self._finish(InternalError(f"a message cannot be read: {error!r}"))
+        return self._end is None
+
+    def _receive(self, envelope: pb.Envelope, tensors: list[Array]) -> None:
+        # Made before its call is taken out: if this fails, the call ends with the session.
+        failed = envelope.status.code
+        answer = error_of(envelope.status) if failed else (envelope, tensors)
+        with self._lock:
+            answers = self._pending.pop(envelope.id, None)
+            if answers is not None and envelope.HasField("call_back"):
+                self._pending[envelope.id] = answers
+        if answers is not None:
+            answers.put(answer)
+        elif not envelope.id and isinstance(answer, OpError):
+            self._finish(answer)
+
+    def _ended(self, cause: BrokenStreamError | None) -> None:
+        """Takes the end of the stream."""
+        if cause is None:
+            self._finish(UnavailableError(f"the server at {self._address} ended the session"))
+        else:
+            self._finish(stream_error(cause, f"the server at {self._address}", "this client", None))
+
+    def _finish(self, end: OpError) -> None:
+        with self._lock:
+            if self._end is None:
+                self._end = end
+            pending = list(self._pending.values())
+            # The stream ends after `close`, too, and no call is answered twice.
+            self._pending.clear()
+        for answers in pending:
+            # A fresh error for each: one exception must not be raised in several threads.
+            answers.put(copy.copy(self._end))
+
+
+class _Outcome(Future[list[Array]]):
+    """The values of a step for which no thread waits."""
+
+    def __init__(self, cancel_call: Callable[[int], None]) -> None:
+        super().__init__()
+        self._cancel_call = cancel_call
+        self.key = 0
+
+    def put(self, answer: _Answer) -> None:
+        if not self.set_running_or_notify_cancel():
+            return
+        if isinstance(answer, OpError):
+            self.set_exception(answer)
+        else:
+            self.set_result(answer[1])
+
+    def cancel(self) -> bool:
+        is_cancelled = super().cancel()
+        if is_cancelled:
+            self._cancel_call(self.key)
+        return is_cancelled
+
+
+def _timeout(deadline: Deadline) -> float | None:
+    """How long to wait for an answer to a call with a deadline, in seconds."""
+    if deadline.timeout is None:
+        return None
+    return (deadline.remaining() or 0.0) + settings.GRACE_S
+
+
+def _calls_back(answer: _Answer) -> TypeGuard[_Reply]:
+    """Whether an answer is not final, but calls a function of this client."""
+    return isinstance(answer, tuple) and answer[0].HasField("call_back")

@@ -1,0 +1,330 @@
+"""Between records and protobuf: plans, tensors, errors and whole messages."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from jflow.cluster import Device
+from jflow.errors import (
+    InternalError,
+    InvalidArgumentError,
+    OpError,
+    UnknownError,
+    class_name,
+    from_code,
+)
+from jflow.plan import (
+    Call,
+    Feed,
+    Fetch,
+    Instruction,
+    Plan,
+    Program,
+    Recv,
+    ResourceSpec,
+    Run,
+    Send,
+    VariableKey,
+    VariableSpec,
+)
+from jflow.protocol.frame import SMALL_BYTES, Array, Buffer, Message, aligned, encode
+from jflow.protocol.v1 import plan_pb2 as pb_plan
+from jflow.protocol.v1 import service_pb2 as pb
+from jflow.protocol.v1 import tensor_pb2 as pb_tensor
+from jflow.values import NUMBERS, is_host, raw_bytes, read_strings, string, type_name
+
+_MAX_RANK = 32
+_MAX_SIZE = 1 << 48
+_MAX_TEXT = 1 << 20
+_MAX_SLOTS = 1 << 20
+_NAMES = {dtype: name for name, dtype in NUMBERS.items()}
+
+# Messages --------------------------------------------------------------------------------------
+
+
+def frames(frame_id: int, envelope: pb.Envelope, tensors: Sequence[Array]) -> Iterator[bytes]:
+    """The frames of an envelope with its tensors.
+
+    Args:
+      frame_id: tells this message from others under way on the stream.
+      envelope: the control part; its `tensors` are set here.
+      tensors: arrays of any dtype that JAX knows, and host tensors.
+    """
+    del envelope.tensors[:]
+    for tensor in tensors:
+        name = _NAMES.get(tensor.dtype) or type_name(tensor)
+        envelope.tensors.add(dtype=name, shape=tensor.shape)
+    return encode(frame_id, envelope.SerializeToString(), [_bytes_of(t) for t in tensors])
+
+
+def _bytes_of(tensor: Array) -> Buffer:
+    """A tensor's bytes in row-major order: a view unless it is small."""
+    if tensor.nbytes <= SMALL_BYTES and (tensor.dtype in _NAMES or not is_host(tensor)):
+        return tensor.tobytes()
+    return raw_bytes(tensor).data
+
+
+def open_message(message: Message) -> tuple[pb.Envelope, list[Array]]:
+    """The envelope and the tensors, which are views of the message's payload unless of strings.
+
+    Raises:
+      InvalidArgumentError: if the control part or a tensor is malformed.
+    """
+    envelope = pb.Envelope()
+    try:
+        envelope.ParseFromString(message.control)
+    except Exception as error:
+        raise InvalidArgumentError(f"a control message cannot be read: {error}") from None
+    tensors = []
+    start = 0
+    for meta in envelope.tensors:
+        tensor, n_bytes = _tensor(meta, message.payload, start)
+        tensors.append(tensor)
+        start += aligned(n_bytes)
+    return envelope, tensors
+
+
+def _tensor(meta: pb_tensor.TensorMeta, payload: Array, start: int) -> tuple[Array, int]:
+    """The tensor that begins at byte `start` of a payload, and how many bytes it takes there."""
+    shape = tuple(meta.shape)
+    try:
+        if meta.dtype == string.name:
+            strings, n_bytes = read_strings(payload[start:], math.prod(shape))
+            _check_shape(shape)
+            return strings.reshape(shape), n_bytes
+        # NumPy would read many more names, and run some of them.
+        dtype = NUMBERS.get(meta.dtype)
+        if dtype is None:
+            raise InvalidArgumentError(
+                f"element type {meta.dtype!r} is neither string nor one of JAX's"
+            )
+        n_bytes = dtype.itemsize * math.prod(shape)
+        if start + n_bytes > len(payload):
+            raise ValueError(f"it takes {n_bytes}")
+        _check_shape(shape)
+        return np.ndarray(shape, dtype, payload, start if n_bytes else 0), n_bytes
+    except ValueError as error:
+        left = max(len(payload) - start, 0)
+        raise InvalidArgumentError(
+            f"a tensor of {meta.dtype}{list(shape)} does not fit the {left} payload bytes "
+            f"that are left for it: {error}"
+        ) from None
+
+
+def _check_shape(shape: tuple[int, ...]) -> None:
+    """Refuses what NumPy could not count with; an empty tensor may have any sizes otherwise."""
+    if len(shape) > _MAX_RANK or any(size > _MAX_SIZE for size in shape):
+        raise InvalidArgumentError(f"no tensor has the shape {shape[:_MAX_RANK]}")
+
+
+# Errors ----------------------------------------------------------------------------------------
+
+
+def error_to_status(error: BaseException, task: str) -> pb_tensor.Status:
+    """A status for any error; those that are not jflow's own become INTERNAL.
+
+    Args:
+      error: what was raised.
+      task: where, for errors that do not say so themselves.
+    """
+    if not isinstance(error, OpError):
+        error = InternalError(f"{type(error).__name__}: {error}")
+    return pb_tensor.Status(
+        code=error.error_code,
+        message=_text(error.message),
+        op=_text(error.op or ""),
+        task=error.task or task,
+        error_class=class_name(error),
+    )
+
+
+def _text(text: str) -> str:
+    """Text as protobuf takes it: valid Unicode, and not so long that it cannot be sent."""
+    return text[:_MAX_TEXT].encode(errors="replace").decode()
+
+
+def error_of(status: pb_tensor.Status) -> OpError:
+    """The error that a status other than success stands for."""
+    if not status.code:
+        return UnknownError("a status of success was taken for an error")
+    return from_code(
+        status.code,
+        status.message,
+        op=status.op or None,
+        task=status.task or None,
+        class_name=status.error_class,
+    )
+
+
+# Plans -----------------------------------------------------------------------------------------
+
+
+def plan_to_proto(plan: Plan) -> pb_plan.Plan:
+    """A plan as a message."""
+    message = pb_plan.Plan(device=str(plan.device), n_slots=plan.n_slots)
+    for variable in plan.variables:
+        key = variable.key
+        message.variables.add(
+            container=key.container, name=key.name, dtype=variable.dtype, shape=variable.shape
+        )
+    for spec in plan.resources:
+        message.resources.add(**vars(spec))
+    for stage in plan.stages:
+        message.stages.add(steps=[_step_to_proto(step) for step in stage])
+    message.unordered = bool(plan.after)
+    for sent, after in zip(message.stages, plan.after, strict=False):
+        sent.after.extend(after)
+    return message
+
+
+def plan_from_proto(message: pb_plan.Plan) -> Plan:
+    """The plan of a message.
+
+    Raises:
+      InvalidArgumentError: if a step is missing, names a slot or variable that is not there, or
+        a device that has no full name.
+    """
+    try:
+        return _plan(message)
+    except ValueError as error:
+        raise InvalidArgumentError(f"a plan cannot be read: {error}") from None
+
+
+def _plan(message: pb_plan.Plan) -> Plan:
+    variables = tuple(
+        VariableSpec(VariableKey(v.container, v.name), v.dtype, tuple(v.shape))
+        for v in message.variables
+    )
+    stages = tuple(
+        tuple(_step_from_proto(step) for step in stage.steps) for stage in message.stages
+    )
+    if message.n_slots > _MAX_SLOTS:
+        raise InvalidArgumentError(
+            f"the plan for {message.device} has {message.n_slots} slots; the limit is {_MAX_SLOTS}"
+        )
+    resources = tuple(
+        ResourceSpec(r.kind, r.container, r.name, r.owner, r.definition) for r in message.resources
+    )
+    after = tuple(tuple(stage.after) for stage in message.stages) if message.unordered else ()
+    if any(one >= i for i, needed in enumerate(after) for one in needed):
+        raise InvalidArgumentError(f"a stage of the plan for {message.device} is before itself")
+    device = Device.parse(message.device)
+    plan = Plan(device, message.n_slots, variables, stages, resources, after)
+    for step in plan.instructions:
+        _check_step(step, plan)
+    return plan
+
+
+def _step_to_proto(step: Instruction) -> pb_plan.Step:
+    match step:
+        case Feed():
+            return pb_plan.Step(feed=pb_plan.Feed(index=step.index, slot=step.slot))
+        case Fetch():
+            return pb_plan.Step(fetch=pb_plan.Fetch(index=step.index, slot=step.slot))
+        case Recv():
+            recv = pb_plan.Recv(edge=step.edge, source=str(step.source), slot=step.slot)
+            return pb_plan.Step(recv=recv)
+        case Send():
+            send = pb_plan.Send(edge=step.edge, target=str(step.target), slot=step.slot)
+            return pb_plan.Step(send=send)
+        case Run():
+            return pb_plan.Step(run=_run_to_proto(step))
+        case Call():
+            call = pb_plan.Call(
+                function=step.function,
+                inputs=step.inputs,
+                outputs=step.outputs,
+                constants=step.constants,
+                resources=step.resources,
+                attributes=step.attributes,
+                op=step.op,
+            )
+            return pb_plan.Step(call=call)
+
+
+def _run_to_proto(step: Run) -> pb_plan.Run:
+    program = step.program
+    return pb_plan.Run(
+        program=None
+        if program is None
+        else pb_plan.Program(
+            digest=program.digest, constants=program.constants, donated=program.donated
+        ),
+        reads=step.reads,
+        inputs=step.inputs,
+        writes=step.writes,
+        initializes=step.initializes,
+        outputs=step.outputs,
+        before=[pb_plan.Held(variable=v, slot=s) for v, s in step.before],
+        after=[pb_plan.Held(variable=v, slot=s) for v, s in step.after],
+        op=step.op,
+    )
+
+
+def _step_from_proto(message: pb_plan.Step) -> Instruction:
+    match message.WhichOneof("kind"):
+        case "feed":
+            return Feed(message.feed.index, message.feed.slot)
+        case "fetch":
+            return Fetch(message.fetch.slot, message.fetch.index)
+        case "recv":
+            recv = message.recv
+            return Recv(recv.edge, Device.parse(recv.source), _slot(recv))
+        case "send":
+            send = message.send
+            return Send(send.edge, Device.parse(send.target), _slot(send))
+        case "run":
+            return _run_from_proto(message.run)
+        case "call":
+            call = message.call
+            return Call(
+                call.function,
+                tuple(call.inputs),
+                tuple(call.outputs),
+                tuple(call.constants),
+                tuple(call.resources),
+                call.attributes,
+                call.op,
+            )
+        case _:
+            raise InvalidArgumentError("a plan has a step of no known kind")
+
+
+def _run_from_proto(message: pb_plan.Run) -> Run:
+    program = None
+    if message.HasField("program"):
+        sent = message.program
+        program = Program(sent.digest, tuple(sent.constants), tuple(sent.donated))
+    return Run(
+        program=program,
+        reads=tuple(message.reads),
+        inputs=tuple(message.inputs),
+        writes=tuple(message.writes),
+        initializes=tuple(message.initializes),
+        outputs=tuple(message.outputs),
+        before=tuple((held.variable, held.slot) for held in message.before),
+        after=tuple((held.variable, held.slot) for held in message.after),
+        op=message.op,
+    )
+
+
+def _slot(message: pb_plan.Recv | pb_plan.Send) -> int | None:
+    return message.slot if message.HasField("slot") else None
+
+
+def _check_step(step: Instruction, plan: Plan) -> None:
+    if isinstance(step, Run):
+        held = (*step.before, *step.after)
+        slots = (*step.inputs, *step.outputs, *(slot for _, slot in held))
+        used = (*step.reads, *step.writes, *(variable for variable, _ in held))
+    elif isinstance(step, Call):
+        slots, used = (*step.inputs, *step.outputs), ()
+        if any(resource >= len(plan.resources) for resource in step.resources):
+            raise InvalidArgumentError(f"{plan.device} has no such resource: {step}")
+    else:
+        slots, used = (() if step.slot is None else (step.slot,)), ()
+    if any(slot >= plan.n_slots for slot in slots) or any(v >= len(plan.variables) for v in used):
+        raise InvalidArgumentError(f"a step of the plan for {plan.device} is out of range: {step}")

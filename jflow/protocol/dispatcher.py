@@ -1,0 +1,183 @@
+"""Dispatches the calls of one stream to a service, by the table of its procedures."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Generic, TypeVar
+
+from jflow.errors import (
+    AbortedError,
+    CancelledError,
+    InvalidArgumentError,
+    OpError,
+    ResourceExhaustedError,
+)
+from jflow.protocol.client_functions import ClientFunctions
+from jflow.protocol.codec import error_to_status
+from jflow.protocol.coroutines import noticing
+from jflow.protocol.frame import CHUNK_BYTES, Array
+from jflow.protocol.records import ServerInfo
+from jflow.protocol.rpc import Incoming, Service
+from jflow.protocol.stream import MessageStream
+from jflow.protocol.transport import BrokenStreamError
+from jflow.protocol.v1 import service_pb2 as pb
+
+_LOG = logging.getLogger(__name__)
+
+S = TypeVar("S")
+Reply = tuple[pb.Envelope, Sequence[Array]]
+CALL_CANCELLED = "the call was cancelled"
+"""What the answer to a call says that was cancelled; after "; " follows what it waited for."""
+
+
+class Dispatcher(Generic[S]):
+    """Serves the calls of one stream.
+
+    The task that reads a call answers it too, and another task reads on once that call has to
+    wait: a call that does not wait is answered in the same iteration of the loop in which it came.
+
+    Args:
+      info: what the server told the caller about itself.
+      stream: where calls come and are answered.
+      service: has the procedures.
+      session: what they are called on.
+    """
+
+    def __init__(
+        self, info: ServerInfo, stream: MessageStream, service: Service[S], session: S
+    ) -> None:
+        self._task = str(info.task)
+        self._incarnation = info.incarnation
+        self._stream = stream
+        self._role = service.role
+        self._rpcs = service.rpcs
+        self._session = session
+        self._functions = ClientFunctions(stream)
+        self._working: dict[int, asyncio.Task[None]] = {}
+        self._all: set[asyncio.Task[None]] = set()
+        self._over: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+
+    async def serve(self) -> None:
+        """Takes messages until the stream ends.
+
+        Raises:
+          OpError: if a message is malformed.
+          BrokenStreamError: if the stream broke.
+        """
+        self._read_on()
+        error = await self._over
+        if error is not None:
+            raise error
+
+    async def end(self, close: Callable[[], None]) -> None:
+        """Cancels what is not answered yet, then closes the session.
+
+        In a coroutine of its own: a transport may cancel the one that serves the stream, again
+        and again.
+        """
+        self._stream.end()
+        tasks = list(self._all)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        close()
+
+    def _read_on(self) -> None:
+        task = asyncio.create_task(self._read())
+        self._all.add(task)
+        task.add_done_callback(self._all.discard)
+
+    async def _read(self) -> None:
+        """Takes messages until a call has to wait, and completes that call."""
+        reads_on = True
+
+        def hand_over() -> None:
+            nonlocal reads_on
+            if reads_on:
+                reads_on = False
+                self._read_on()
+
+        error: Exception | None = None
+        try:
+            while reads_on:
+                received = await self._stream.receive()
+                if received is None:
+                    break
+                await self._take(*received, hand_over)
+            else:
+                return
+        except Exception as caught:
+            error = caught
+        if not self._over.done():  # else the wait for it was cancelled
+            self._over.set_result(error)
+
+    async def _take(
+        self, message: pb.Envelope, tensors: list[Array], hand_over: Callable[[], None]
+    ) -> None:
+        if message.WhichOneof("body") == "cancel":
+            self._cancel(message.cancel.id)
+        elif message.id:
+            reply, values = await noticing(self._answer(message, tensors), hand_over)
+            # A small answer is on its way before the next message is wanted.
+            if sum(value.nbytes for value in values) > CHUNK_BYTES:
+                hand_over()
+            await self._send(reply, values)
+        else:
+            with suppress(AbortedError):
+                self._check_incarnation(message)
+                await self._dispatch(message, tensors)
+
+    def _cancel(self, key: int) -> None:
+        """Cancels the work for a call; an answer that is being sent already goes on."""
+        if key in self._working:
+            self._working[key].cancel()
+
+    async def _dispatch(self, request: pb.Envelope, tensors: list[Array]) -> Reply:
+        name = request.WhichOneof("body")
+        rpc = self._rpcs.get(name or "")
+        if rpc is None:
+            raise InvalidArgumentError(f"{self._role} does not answer {name!r}")
+        incoming = Incoming(request, tensors, self._functions)
+        message, values = await rpc.serve(self._session, incoming)
+        return pb.Envelope() if message is None else pb.Envelope(**{rpc.reply: message}), values
+
+    async def _answer(self, request: pb.Envelope, tensors: list[Array]) -> Reply:
+        task = asyncio.current_task()
+        assert task is not None
+        self._working[request.id] = task
+        try:
+            self._check_incarnation(request)
+            reply, values = await self._dispatch(request, tensors)
+        except asyncio.CancelledError as error:
+            said = f"{CALL_CANCELLED}; {error}" if str(error) else CALL_CANCELLED
+            reply, values = self._failed(CancelledError(said)), ()
+        except Exception as error:  # the process ends here: any error goes to the caller
+            if not isinstance(error, OpError):
+                _LOG.exception("a call failed with an error that is not jflow's own")
+            reply, values = self._failed(error), ()
+        self._working.pop(request.id, None)
+        reply.id = request.id
+        return reply, values
+
+    async def _send(self, reply: pb.Envelope, values: Sequence[Array]) -> None:
+        # The caller may be gone; its stream's end is noticed where the stream is read.
+        with suppress(BrokenStreamError):
+            try:
+                await self._stream.send(reply, values)
+            except ResourceExhaustedError as error:
+                await self._stream.send(pb.Envelope(id=reply.id, status=self._failed(error).status))
+
+    def _failed(self, error: BaseException) -> pb.Envelope:
+        return pb.Envelope(status=error_to_status(error, self._task))
+
+    def _check_incarnation(self, request: pb.Envelope) -> None:
+        if request.incarnation not in (0, self._incarnation):
+            raise AbortedError(
+                f"{self._task} has restarted since this call's state was made "
+                f"(incarnation {request.incarnation:x} is now {self._incarnation:x}): its "
+                "variables and registered steps are gone; open a new session and initialize again",
+                task=self._task,
+            )

@@ -1,0 +1,187 @@
+"""Frames: how one message with its tensors travels over a stream.
+
+A message is a control part (a serialized protobuf) and the raw bytes of its tensors. A frame is
+
+    kind u8 | message id u64 | control length u32 | payload length u64 | control | payload
+
+The first frame of a message has the control part and as much of the payload as fits; further frames
+carry the rest, so that a large tensor neither passes through protobuf nor blocks small messages:
+frames of different messages may alternate, those of one keep their order.
+
+The receiver learns the whole size first, checks it, and takes memory once. Each tensor starts at
+a multiple of 64 bytes, where JAX can use it without a copy; a small payload, of which it makes no
+difference, is put anywhere.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jflow.errors import InvalidArgumentError, ResourceExhaustedError
+
+Array = np.ndarray[Any, Any]
+Buffer = bytes | memoryview
+
+CHUNK_BYTES = 1 << 20
+ALIGNMENT = 64
+SMALL_BYTES = 4096
+"""Up to this size a copy costs less than anything that avoids it."""
+MAX_CONTROL_BYTES = 4 << 20
+MAX_PAYLOAD_BYTES = 16 << 30
+
+_HEADER = struct.Struct("<BQIQ")
+_FIRST, _MORE = 1, 2
+_NOTHING: Array = np.empty(0, np.uint8)
+
+MAX_FRAME_BYTES = _HEADER.size + MAX_CONTROL_BYTES + CHUNK_BYTES
+
+
+class Message(NamedTuple):
+    """What one or more frames add up to; tensors are read from `payload` by the codec."""
+
+    id: int
+    control: bytes
+    payload: Array
+
+
+def aligned(n_bytes: int) -> int:
+    """The number of payload bytes that a tensor of `n_bytes` takes up."""
+    return -(-n_bytes // ALIGNMENT) * ALIGNMENT
+
+
+def aligned_buffer(n_bytes: int) -> Array:
+    """Uninitialized memory, u8[n_bytes], whose address is a multiple of 64."""
+    try:
+        buffer = np.empty(n_bytes + ALIGNMENT, np.uint8)
+    except MemoryError:
+        raise ResourceExhaustedError(f"there is no memory for {n_bytes} bytes") from None
+    start = -buffer.ctypes.data % ALIGNMENT
+    return buffer[start : start + n_bytes]
+
+
+def encode(message_id: int, control: bytes, tensors: Sequence[Buffer]) -> Iterator[bytes]:
+    """The frames of a message.
+
+    Args:
+      message_id: not 0 and not in use by another message that is under way on the stream.
+      control: the control part, at most 4 MiB.
+      tensors: contiguous buffers of bytes that make up the payload.
+
+    Raises:
+      ResourceExhaustedError: if the control part is too large.
+    """
+    if len(control) > MAX_CONTROL_BYTES:
+        raise ResourceExhaustedError(f"a control message of {len(control)} bytes is too large")
+    total = sum(aligned(len(tensor)) for tensor in tensors)
+    chunks = _chunks(tensors)
+    first = next(chunks, ())
+    header = _HEADER.pack(_FIRST, message_id, len(control), total)
+    yield b"".join((header, control, *first))
+    header = _HEADER.pack(_MORE, message_id, 0, 0)
+    for parts in chunks:
+        yield b"".join((header, *parts))
+
+
+def _chunks(tensors: Sequence[Buffer]) -> Iterator[list[Buffer]]:
+    """The padded payload in pieces of at most CHUNK_BYTES, each as parts to be joined."""
+    parts: list[Buffer] = []
+    room = CHUNK_BYTES
+    for tensor in tensors:
+        position, size = 0, len(tensor)
+        while position < size:
+            taken = tensor[position : position + room]
+            parts.append(taken)
+            position += len(taken)
+            room -= len(taken)
+            if not room:
+                yield parts
+                parts, room = [], CHUNK_BYTES
+        # CHUNK_BYTES is a multiple of the alignment, so padding never crosses a chunk's end.
+        if padding := -size % ALIGNMENT:
+            parts.append(bytes(padding))
+            room -= padding
+            if not room:
+                yield parts
+                parts, room = [], CHUNK_BYTES
+    if parts:
+        yield parts
+
+
+class _Partial:
+    """A message whose payload is still arriving."""
+
+    def __init__(self, message_id: int, control: bytes, total: int) -> None:
+        self.message = Message(message_id, control, aligned_buffer(total))
+        self.n_bytes = len(control) + total
+        self._filled = 0
+
+    def add(self, piece: memoryview) -> bool:
+        """Takes the next piece; True when the payload is whole."""
+        end = self._filled + len(piece)
+        if end > len(self.message.payload):
+            raise InvalidArgumentError(
+                f"message {self.message.id} has more than the {len(self.message.payload)} "
+                "payload bytes it declared"
+            )
+        self.message.payload[self._filled : end] = np.frombuffer(piece, np.uint8)
+        self._filled = end
+        return end == len(self.message.payload)
+
+
+class Assembler:
+    """Puts the frames of one stream together again.
+
+    Args:
+      max_bytes: how much memory to take for all unfinished messages together.
+    """
+
+    def __init__(self, max_bytes: int = MAX_PAYLOAD_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._unfinished: dict[int, _Partial] = {}
+
+    def feed(self, frame: bytes) -> Message | None:
+        """Takes a frame; returns the message that it completes, if it does.
+
+        Raises:
+          InvalidArgumentError: if the frame is malformed or out of order.
+          ResourceExhaustedError: if the message would be too large.
+        """
+        if len(frame) < _HEADER.size:
+            raise InvalidArgumentError(f"a frame of {len(frame)} bytes is too short")
+        kind, message_id, control_length, total = _HEADER.unpack_from(frame)
+        if kind == _FIRST:
+            return self._begin(frame, message_id, control_length, total)
+        partial = self._unfinished.get(message_id)
+        if kind != _MORE or partial is None:
+            raise InvalidArgumentError(f"a frame of kind {kind} for message {message_id}")
+        if not partial.add(memoryview(frame)[_HEADER.size :]):
+            return None
+        del self._unfinished[message_id]
+        return partial.message
+
+    def _begin(self, frame: bytes, message_id: int, length: int, total: int) -> Message | None:
+        start = _HEADER.size + length
+        if message_id in self._unfinished or start > len(frame):
+            raise InvalidArgumentError(f"the first frame of message {message_id} is malformed")
+        control = frame[_HEADER.size : start]
+        if total <= SMALL_BYTES and start + total == len(frame):
+            payload = np.frombuffer(bytearray(frame[start:]), np.uint8) if total else _NOTHING
+            return Message(message_id, control, payload)
+        self._check_room(length + total)
+        partial = _Partial(message_id, control, total)
+        if partial.add(memoryview(frame)[start:]):
+            return partial.message
+        self._unfinished[message_id] = partial
+        return None
+
+    def _check_room(self, n_bytes: int) -> None:
+        waiting = sum(partial.n_bytes for partial in self._unfinished.values())
+        if n_bytes + waiting > self._max_bytes:
+            raise ResourceExhaustedError(
+                f"a message declares {n_bytes} bytes beside {waiting} unfinished ones; "
+                f"the limit is {self._max_bytes}"
+            )

@@ -1,0 +1,297 @@
+"""A server's connection to another server."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from typing import ParamSpec, TypeVar
+
+from jflow.cluster import Task
+from jflow.deadline import FOREVER, Deadline
+from jflow.errors import AbortedError, CancelledError, OpError, UnavailableError
+from jflow.plan import Plan
+from jflow.protocol import settings
+from jflow.protocol.codec import error_of
+from jflow.protocol.coroutines import begin
+from jflow.protocol.frame import Array
+from jflow.protocol.records import Artifacts, Registered, ServerInfo, info_from_proto
+from jflow.protocol.rpc import Rpc
+from jflow.protocol.rpcs import (
+    REGISTER_PLANS,
+    RELEASE,
+    RESET,
+    RUN_PLANS,
+    SEND_TENSOR,
+    WORKER,
+    WorkerSession,
+)
+from jflow.protocol.stream import MessageStream, Received
+from jflow.protocol.tasks import TaskSet
+from jflow.protocol.transport import (
+    BrokenStreamError,
+    EndedStreamError,
+    Stream,
+    Transport,
+    stream_error,
+)
+from jflow.protocol.v1 import service_pb2 as pb
+
+_LOG = logging.getLogger(__name__)
+_ADVICE = "start it or check the address in the cluster"
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Peer:
+    """The worker service of another task. Every method must be called on the event loop.
+
+    The connection is made when it is first needed and made again after it broke. A call that is
+    meant for one incarnation of the task is refused when another one answers.
+
+    Args:
+      transport: carries the frames.
+      task: whom to call.
+      address: where it listens, "host:port".
+    """
+
+    def __init__(self, transport: Transport, task: Task, address: str) -> None:
+        self.address = address
+        self._transport = transport
+        self._task = task
+        self._connecting = asyncio.Lock()
+        self._link: _Link | None = None
+
+    async def connect(self, connect_timeout: float, deadline: Deadline = FOREVER) -> ServerInfo:
+        """Makes sure that there is a connection.
+
+        Args:
+          connect_timeout: longest time to wait for the task, in seconds.
+          deadline: of the call that needs the connection.
+
+        Raises:
+          UnavailableError: if the task does not answer for the connect timeout, or the name of its
+            host does not resolve.
+          DeadlineExceededError: if the deadline comes before.
+          UnauthenticatedError: if it does not take the token.
+        """
+        limit = deadline.while_connecting(connect_timeout)
+        doing = f"connecting to {self._task} at {self.address}"
+        async with limit.bounding(doing, str(self._task), _ADVICE), self._connecting:
+            if self._link is None or self._link.is_broken:
+                self._link = await _connect(self._transport, self._task, self.address)
+            return self._link.info
+
+    async def call(
+        self, rpc: Rpc[WorkerSession, P, R], incarnation: int, *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        """Calls a procedure of one incarnation of the worker and waits for its result."""
+        envelope, tensors = rpc.envelope(*args, **kwargs)
+        try:
+            reply = await (await self._incarnation(incarnation)).call(envelope, tensors)
+        except _UnsentError:
+            # The connection had ended before, unnoticed: nothing was said twice.
+            reply = await (await self._incarnation(incarnation)).call(envelope, tensors)
+        return rpc.read(*reply)
+
+    async def register(
+        self, incarnation: int, plans: Sequence[Plan], artifacts: Artifacts
+    ) -> Registered:
+        """See `WorkerService.register`; for one incarnation of the task."""
+        return await self.call(REGISTER_PLANS, incarnation, plans, artifacts)
+
+    async def run(
+        self, incarnation: int, step: int, handle: int, feeds: Sequence[Array]
+    ) -> Sequence[Array]:
+        """See `WorkerService.run`; for one incarnation of the task."""
+        return await self.call(RUN_PLANS, incarnation, step, handle, feeds)
+
+    async def reset(
+        self, containers: Sequence[str], connect_timeout: float, deadline: Deadline = FOREVER
+    ) -> None:
+        """See `WorkerService.reset`. Raises as `connect`."""
+        await self.connect(connect_timeout, deadline)
+        if self._link is not None:
+            async with deadline.bounding(f"resetting {self._task}", str(self._task)):
+                await self._link.call(*RESET.envelope(containers))
+
+    async def deliver(self, step: int, edge: int, tensor: Array | None) -> None:
+        """Sends the task a value under an edge of a step."""
+        link = await self._linked()
+        if link is not None:
+            await link.push(*SEND_TENSOR.envelope(step, edge, tensor))
+
+    async def release(self, incarnation: int, handle: int) -> None:
+        """Forgets registered plans if the task is still there, in the same incarnation."""
+        link = self._link
+        if link is None or link.is_broken or link.info.incarnation != incarnation:
+            return
+        await link.push(*RELEASE.envelope(handle))
+
+    async def close(self) -> None:
+        """Ends the connection; calls under way fail with UnavailableError."""
+        link, self._link = self._link, None
+        if link is not None:
+            await link.close()
+
+    async def _linked(self) -> _Link | None:
+        """The connection, which is made the first time and after it broke."""
+        if self._link is None or self._link.is_broken:
+            # In a task of its own: a timeout must know which task it cancels (see `begin`).
+            await asyncio.ensure_future(self.connect(settings.RECONNECT_TIMEOUT_S))
+        return self._link
+
+    async def _incarnation(self, incarnation: int) -> _Link:
+        link = await self._linked()
+        if link is None:
+            raise UnavailableError(f"{self._task} was disconnected", task=str(self._task))
+        if link.info.incarnation != incarnation:
+            raise AbortedError(
+                f"{self._task} at {self.address} has restarted: its variables and registered "
+                "steps are gone; open a new session and initialize again",
+                task=str(self._task),
+            )
+        return link
+
+
+class _UnsentError(UnavailableError):
+    """The stream had ended before a message began."""
+
+
+class _Link:
+    """One stream to one incarnation of a task."""
+
+    def __init__(self, task: Task, address: str, stream: Stream) -> None:
+        self._task = task
+        self._address = address
+        self._stream = MessageStream(stream)
+        self._ids = itertools.count(1)
+        self._cancelling = TaskSet()
+        self._pending: dict[int, asyncio.Future[Received]] = {}
+        self._reader = asyncio.create_task(self._read())
+        self._cause: object = "the connection is broken"
+        self.is_broken = False
+        self.info: ServerInfo
+
+    async def handshake(self) -> None:
+        reply, _ = await self.call(pb.Envelope(hello=pb.Hello()))
+        self.info = info_from_proto(reply.server_info)
+
+    async def call(self, envelope: pb.Envelope, tensors: Sequence[Array] = ()) -> Received:
+        """Sends a request and waits for its reply; cancelling the wait cancels the call.
+
+        A reply that is on its way already is still given.
+        """
+        key = envelope.id = next(self._ids)
+        future: asyncio.Future[Received] = asyncio.get_running_loop().create_future()
+        self._pending[key] = future
+        # Once begun, a message is sent to its end whatever becomes of its sender: half a message,
+        # or a write that the transport sees cancelled, would be the end of the stream.
+        sending = begin(self._send(envelope, tensors))
+        sending.add_done_callback(partial(_fail, future))
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            self._cancelling.start(self._cancel(key, sending))
+            return await _reply_after_cancel(future)
+        finally:
+            self._pending.pop(key, None)
+
+    async def _cancel(self, key: int, sending: asyncio.Future[None]) -> None:
+        """Cancels a call at the other end, once it is there."""
+        with suppress(OpError):  # then there is nothing to cancel, or the other end is gone
+            await sending
+            await self._send(pb.Envelope(cancel=pb.Cancel(id=key)), ())
+
+    async def push(self, envelope: pb.Envelope, tensors: Sequence[Array] = ()) -> None:
+        """Sends a message that has no reply."""
+        await asyncio.shield(begin(self._send(envelope, tensors)))
+
+    async def close(self) -> None:
+        self._reader.cancel()
+        await asyncio.gather(self._reader, return_exceptions=True)
+        await self._stream.close()
+
+    async def _send(self, envelope: pb.Envelope, tensors: Sequence[Array]) -> None:
+        if self.is_broken:
+            raise self._lost(self._cause)
+        if envelope.WhichOneof("body") not in ("hello", "cancel"):
+            envelope.incarnation = self.info.incarnation
+        try:
+            await self._stream.send(envelope, tensors)
+        except EndedStreamError as error:
+            self.is_broken = True
+            raise _UnsentError(self._lost(error).message, task=str(self._task)) from None
+        except BrokenStreamError as error:
+            raise self._lost(error) from None
+
+    async def _read(self) -> None:
+        cause: object = "it closed the connection"
+        try:
+            while (received := await self._stream.receive()) is not None:
+                self._receive(*received)
+        except (BrokenStreamError, OpError) as error:
+            cause = error
+        finally:
+            self.is_broken = True
+            self._cause = cause
+            for future in self._pending.values():
+                if not future.done():
+                    future.set_exception(self._lost(cause))
+
+    def _receive(self, envelope: pb.Envelope, tensors: list[Array]) -> None:
+        future = self._pending.get(envelope.id)
+        if future is None or future.done():
+            return
+        if envelope.status.code:
+            future.set_exception(error_of(envelope.status))
+        else:
+            future.set_result((envelope, tensors))
+
+    def _lost(self, cause: object) -> OpError:
+        where = f"{self._task} at {self._address}"
+        return stream_error(cause, where, "the server that called it", str(self._task))
+
+
+async def _reply_after_cancel(reply: asyncio.Future[Received]) -> Received:
+    """The reply to a call that was cancelled, which may have been done before it was known.
+
+    It may be an element that was taken from a queue, which must not be lost.
+    """
+    grace = asyncio.get_running_loop().call_later(settings.GRACE_S, reply.cancel)
+    while not reply.done():
+        with suppress(asyncio.CancelledError):  # one cancellation is passed on, and is enough
+            await asyncio.wait([reply])
+    grace.cancel()
+    try:
+        return reply.result()
+    except CancelledError as error:
+        raise asyncio.CancelledError(*error.message.split("; ", 1)[1:]) from None
+
+
+def _fail(future: asyncio.Future[Received], sending: asyncio.Future[None]) -> None:
+    """Fails the wait for a reply if the request was not sent."""
+    error = None if sending.cancelled() else sending.exception()
+    if error is not None and not future.done():
+        future.set_exception(error)
+
+
+async def _connect(transport: Transport, task: Task, address: str) -> _Link:
+    notice = asyncio.get_running_loop().call_later(
+        settings.NOTICE_AFTER_S, _LOG.warning, "still waiting for %s at %s", task, address
+    )
+    try:
+        stream = await transport.connect(WORKER.name, task, address)
+    finally:
+        notice.cancel()
+    link = _Link(task, address, stream)
+    try:
+        await link.handshake()
+    except BaseException:
+        await link.close()
+        raise
+    return link

@@ -1,0 +1,66 @@
+"""A server's connections to the other tasks of its cluster."""
+
+from __future__ import annotations
+
+from jflow.cluster import ClusterSpec, Task
+from jflow.errors import InvalidArgumentError
+from jflow.protocol.frame import Array
+from jflow.protocol.peer import Peer
+from jflow.protocol.tasks import TaskSet
+from jflow.protocol.transport import Transport
+
+
+class Peers:
+    """Connections by task, each made when it is first needed. To be used on the event loop.
+
+    Args:
+      cluster: the tasks and their addresses; may be replaced.
+      transport: carries the frames.
+    """
+
+    def __init__(self, cluster: ClusterSpec, transport: Transport) -> None:
+        self._transport = transport
+        self._peers: dict[Task, Peer] = {}
+        self._closing = TaskSet()
+        self.cluster = cluster
+
+    @property
+    def cluster(self) -> ClusterSpec:
+        """The cluster as this server knows it. May be replaced on any thread."""
+        return self._view[0]
+
+    @cluster.setter
+    def cluster(self, cluster: ClusterSpec) -> None:
+        # The connections found for a cluster are replaced together with it.
+        self._view: tuple[ClusterSpec, dict[Task, Peer]] = (cluster, {})
+
+    def __getitem__(self, task: Task) -> Peer:
+        """The connection to a task. Raises InvalidArgumentError if the cluster has no such task."""
+        cluster, found = self._view
+        peer = found.get(task)
+        if peer is None:
+            peer = found[task] = self._find(task, cluster)
+        return peer
+
+    def _find(self, task: Task, cluster: ClusterSpec) -> Peer:
+        try:
+            address = cluster.task_address(task.job, task.index)
+        except ValueError as error:
+            raise InvalidArgumentError(str(error)) from None
+        peer = self._peers.get(task)
+        if peer is None or peer.address != address:
+            if peer is not None:
+                self._closing.start(peer.close())
+            peer = self._peers[task] = Peer(self._transport, task, address)
+        return peer
+
+    async def deliver(self, target: Task, step: int, edge: int, tensor: Array | None) -> None:
+        """Sends a task a value, or a bare signal, under an edge of a step."""
+        await self[target].deliver(step, edge, tensor)
+
+    async def close(self) -> None:
+        """Ends every connection."""
+        for peer in self._peers.values():
+            await peer.close()
+        self._peers.clear()
+        self._view = (self.cluster, {})

@@ -1,0 +1,103 @@
+"""Records that the services exchange, and their messages."""
+
+from __future__ import annotations
+
+from asyncio import Future
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from jflow.cluster import ClusterSpec, Device, Task
+from jflow.errors import InternalError
+from jflow.protocol.frame import Array
+from jflow.protocol.v1 import service_pb2 as pb
+
+Artifacts = Mapping[str, Array]
+"""Programs (as u8 arrays) and constants by digest."""
+
+Client = Callable[[int, Sequence[Array], "Future[Sequence[Array]]"], Awaitable[None]]
+"""Asks the client of a step to call one of its functions.
+
+Takes the number of the function, its operands, and a future for the results or an OpError.
+"""
+
+
+@dataclass(frozen=True)
+class DeviceRecord:
+    """A device of a task; `platform` is what `jax.export` calls it."""
+
+    device: Device
+    platform: str
+    incarnation: int
+
+
+@dataclass(frozen=True)
+class ServerInfo:
+    """What a server tells its callers about itself.
+
+    Attributes:
+      task: which task of the cluster it is.
+      incarnation: tells this run of its process from earlier ones.
+      cluster: the cluster as it knows it.
+      devices: its own devices, accelerators first.
+      n_compiled: how many programs it has compiled.
+    """
+
+    task: Task
+    incarnation: int
+    cluster: ClusterSpec
+    devices: tuple[DeviceRecord, ...]
+    n_compiled: int
+
+
+@dataclass(frozen=True)
+class Registered:
+    """A handle for what was registered; if digests are missing, the call must be made again."""
+
+    handle: int
+    missing: tuple[str, ...] = ()
+
+
+def device_to_proto(record: DeviceRecord) -> pb.Device:
+    """A device as a message."""
+    return pb.Device(
+        name=str(record.device), platform=record.platform, incarnation=record.incarnation
+    )
+
+
+def device_from_proto(message: pb.Device) -> DeviceRecord:
+    """The device that a message names. Raises ValueError if it names none."""
+    return DeviceRecord(Device.parse(message.name), message.platform, message.incarnation)
+
+
+def info_to_proto(info: ServerInfo) -> pb.ServerInfo:
+    """What a server tells about itself, as a message."""
+    cluster = info.cluster
+    return pb.ServerInfo(
+        task=str(info.task),
+        incarnation=info.incarnation,
+        cluster={str(t): cluster.task_address(t.job, t.index) for t in cluster.tasks()},
+        devices=[device_to_proto(device) for device in info.devices],
+        n_compiled=info.n_compiled,
+    )
+
+
+def info_from_proto(message: pb.ServerInfo) -> ServerInfo:
+    """What a server tells about itself. Raises InternalError if it makes no sense."""
+    try:
+        return _info(message)
+    except (TypeError, ValueError) as error:
+        raise InternalError(f"a server introduced itself in an unknown way: {error}") from None
+
+
+def _info(message: pb.ServerInfo) -> ServerInfo:
+    jobs: dict[str, dict[int, str]] = {}
+    for name, address in message.cluster.items():
+        task = Task.parse(name)
+        jobs.setdefault(task.job, {})[task.index] = address
+    return ServerInfo(
+        Task.parse(message.task),
+        message.incarnation,
+        ClusterSpec(jobs),
+        tuple(device_from_proto(device) for device in message.devices),
+        message.n_compiled,
+    )

@@ -1,0 +1,77 @@
+"""Messages over one end of a stream of frames, on an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Sequence
+
+from jflow.protocol.codec import frames, open_message
+from jflow.protocol.frame import Array, Assembler
+from jflow.protocol.transport import EndedStreamError, Stream
+from jflow.protocol.v1 import service_pb2 as pb
+
+Received = tuple[pb.Envelope, list[Array]]
+
+
+class MessageStream:
+    """Sends and receives envelopes with tensors; several messages may be sent at the same time.
+
+    Args:
+      stream: carries the frames.
+    """
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self._errors = stream.errors
+        self._eof = stream.eof
+        self._assembler = Assembler()
+        self._frame_ids = itertools.count(1)
+        # A transport takes one write at a time. The lock is held for each frame alone, so that
+        # small messages pass between the chunks of large ones.
+        self._writing = asyncio.Lock()
+        self._is_over = False
+
+    async def send(self, envelope: pb.Envelope, tensors: Sequence[Array] = ()) -> None:
+        """Sends a message; returns when the transport has taken it.
+
+        Raises:
+          ResourceExhaustedError: if the message is too large; nothing is sent then.
+          EndedStreamError: if the stream is over.
+          BrokenStreamError: if the stream breaks.
+        """
+        for frame in frames(next(self._frame_ids), envelope, tensors):
+            async with self._writing:
+                if self._is_over:
+                    # The transport would wait forever for a reader that is gone.
+                    raise EndedStreamError("the stream is over")
+                try:
+                    await self._stream.write(frame)
+                except self._errors as error:
+                    raise self._stream.broken(error) from error
+
+    def end(self) -> None:
+        """Refuses further messages."""
+        self._is_over = True
+
+    async def receive(self) -> Received | None:
+        """The next message, or None at the end of the stream; for one caller at a time.
+
+        Raises:
+          OpError: if it is malformed or too large.
+          BrokenStreamError: if the stream broke.
+        """
+        while True:
+            try:
+                frame = await self._stream.read()
+            except self._errors as error:
+                raise self._stream.broken(error) from error
+            if frame is self._eof:
+                return None
+            message = self._assembler.feed(frame)
+            if message is not None:
+                return open_message(message)
+
+    async def close(self) -> None:
+        """Ends the stream and frees its connection."""
+        await self._stream.close()

@@ -1,0 +1,20 @@
+"""A set of asyncio tasks that outlive the coroutine which started them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+
+class TaskSet:
+    """Keeps tasks referenced until they are done; the event loop itself has weak references."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Runs a coroutine that must not raise."""
+        task = asyncio.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

@@ -1,0 +1,198 @@
+from jflow.protocol.v1 import plan_pb2 as _plan_pb2
+from jflow.protocol.v1 import tensor_pb2 as _tensor_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Envelope(_message.Message):
+    __slots__ = ("id", "incarnation", "status", "tensors", "timeout_s", "remaining_s", "hello", "server_info", "list_devices", "device_list", "register_step", "register_plans", "registered", "run_step", "run_plans", "send_tensor", "cancel", "reset", "release", "call_back", "called_back")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    TENSORS_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
+    REMAINING_S_FIELD_NUMBER: _ClassVar[int]
+    HELLO_FIELD_NUMBER: _ClassVar[int]
+    SERVER_INFO_FIELD_NUMBER: _ClassVar[int]
+    LIST_DEVICES_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_LIST_FIELD_NUMBER: _ClassVar[int]
+    REGISTER_STEP_FIELD_NUMBER: _ClassVar[int]
+    REGISTER_PLANS_FIELD_NUMBER: _ClassVar[int]
+    REGISTERED_FIELD_NUMBER: _ClassVar[int]
+    RUN_STEP_FIELD_NUMBER: _ClassVar[int]
+    RUN_PLANS_FIELD_NUMBER: _ClassVar[int]
+    SEND_TENSOR_FIELD_NUMBER: _ClassVar[int]
+    CANCEL_FIELD_NUMBER: _ClassVar[int]
+    RESET_FIELD_NUMBER: _ClassVar[int]
+    RELEASE_FIELD_NUMBER: _ClassVar[int]
+    CALL_BACK_FIELD_NUMBER: _ClassVar[int]
+    CALLED_BACK_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    incarnation: int
+    status: _tensor_pb2.Status
+    tensors: _containers.RepeatedCompositeFieldContainer[_tensor_pb2.TensorMeta]
+    timeout_s: float
+    remaining_s: float
+    hello: Hello
+    server_info: ServerInfo
+    list_devices: ListDevices
+    device_list: DeviceList
+    register_step: RegisterStep
+    register_plans: RegisterPlans
+    registered: Registered
+    run_step: RunStep
+    run_plans: RunPlans
+    send_tensor: SendTensor
+    cancel: Cancel
+    reset: Reset
+    release: Release
+    call_back: CallBack
+    called_back: CalledBack
+    def __init__(self, id: _Optional[int] = ..., incarnation: _Optional[int] = ..., status: _Optional[_Union[_tensor_pb2.Status, _Mapping]] = ..., tensors: _Optional[_Iterable[_Union[_tensor_pb2.TensorMeta, _Mapping]]] = ..., timeout_s: _Optional[float] = ..., remaining_s: _Optional[float] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., server_info: _Optional[_Union[ServerInfo, _Mapping]] = ..., list_devices: _Optional[_Union[ListDevices, _Mapping]] = ..., device_list: _Optional[_Union[DeviceList, _Mapping]] = ..., register_step: _Optional[_Union[RegisterStep, _Mapping]] = ..., register_plans: _Optional[_Union[RegisterPlans, _Mapping]] = ..., registered: _Optional[_Union[Registered, _Mapping]] = ..., run_step: _Optional[_Union[RunStep, _Mapping]] = ..., run_plans: _Optional[_Union[RunPlans, _Mapping]] = ..., send_tensor: _Optional[_Union[SendTensor, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., reset: _Optional[_Union[Reset, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., call_back: _Optional[_Union[CallBack, _Mapping]] = ..., called_back: _Optional[_Union[CalledBack, _Mapping]] = ...) -> None: ...
+
+class Hello(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ServerInfo(_message.Message):
+    __slots__ = ("task", "incarnation", "cluster", "devices", "n_compiled")
+    class ClusterEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    DEVICES_FIELD_NUMBER: _ClassVar[int]
+    N_COMPILED_FIELD_NUMBER: _ClassVar[int]
+    task: str
+    incarnation: int
+    cluster: _containers.ScalarMap[str, str]
+    devices: _containers.RepeatedCompositeFieldContainer[Device]
+    n_compiled: int
+    def __init__(self, task: _Optional[str] = ..., incarnation: _Optional[int] = ..., cluster: _Optional[_Mapping[str, str]] = ..., devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ..., n_compiled: _Optional[int] = ...) -> None: ...
+
+class Device(_message.Message):
+    __slots__ = ("name", "platform", "incarnation")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PLATFORM_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    platform: str
+    incarnation: int
+    def __init__(self, name: _Optional[str] = ..., platform: _Optional[str] = ..., incarnation: _Optional[int] = ...) -> None: ...
+
+class ListDevices(_message.Message):
+    __slots__ = ("tasks", "connect_timeout_s", "only_up")
+    TASKS_FIELD_NUMBER: _ClassVar[int]
+    CONNECT_TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
+    ONLY_UP_FIELD_NUMBER: _ClassVar[int]
+    tasks: _containers.RepeatedScalarFieldContainer[str]
+    connect_timeout_s: float
+    only_up: bool
+    def __init__(self, tasks: _Optional[_Iterable[str]] = ..., connect_timeout_s: _Optional[float] = ..., only_up: bool = ...) -> None: ...
+
+class DeviceList(_message.Message):
+    __slots__ = ("devices",)
+    DEVICES_FIELD_NUMBER: _ClassVar[int]
+    devices: _containers.RepeatedCompositeFieldContainer[Device]
+    def __init__(self, devices: _Optional[_Iterable[_Union[Device, _Mapping]]] = ...) -> None: ...
+
+class Artifact(_message.Message):
+    __slots__ = ("digest",)
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    digest: str
+    def __init__(self, digest: _Optional[str] = ...) -> None: ...
+
+class RegisterStep(_message.Message):
+    __slots__ = ("plans", "n_fetches", "artifacts", "connect_timeout_s")
+    PLANS_FIELD_NUMBER: _ClassVar[int]
+    N_FETCHES_FIELD_NUMBER: _ClassVar[int]
+    ARTIFACTS_FIELD_NUMBER: _ClassVar[int]
+    CONNECT_TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
+    plans: _containers.RepeatedCompositeFieldContainer[_plan_pb2.Plan]
+    n_fetches: int
+    artifacts: _containers.RepeatedCompositeFieldContainer[Artifact]
+    connect_timeout_s: float
+    def __init__(self, plans: _Optional[_Iterable[_Union[_plan_pb2.Plan, _Mapping]]] = ..., n_fetches: _Optional[int] = ..., artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ..., connect_timeout_s: _Optional[float] = ...) -> None: ...
+
+class RegisterPlans(_message.Message):
+    __slots__ = ("plans", "artifacts")
+    PLANS_FIELD_NUMBER: _ClassVar[int]
+    ARTIFACTS_FIELD_NUMBER: _ClassVar[int]
+    plans: _containers.RepeatedCompositeFieldContainer[_plan_pb2.Plan]
+    artifacts: _containers.RepeatedCompositeFieldContainer[Artifact]
+    def __init__(self, plans: _Optional[_Iterable[_Union[_plan_pb2.Plan, _Mapping]]] = ..., artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ...) -> None: ...
+
+class Registered(_message.Message):
+    __slots__ = ("handle", "missing")
+    HANDLE_FIELD_NUMBER: _ClassVar[int]
+    MISSING_FIELD_NUMBER: _ClassVar[int]
+    handle: int
+    missing: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, handle: _Optional[int] = ..., missing: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class RunStep(_message.Message):
+    __slots__ = ("handle", "calls_back")
+    HANDLE_FIELD_NUMBER: _ClassVar[int]
+    CALLS_BACK_FIELD_NUMBER: _ClassVar[int]
+    handle: int
+    calls_back: bool
+    def __init__(self, handle: _Optional[int] = ..., calls_back: bool = ...) -> None: ...
+
+class CallBack(_message.Message):
+    __slots__ = ("number",)
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    def __init__(self, number: _Optional[int] = ...) -> None: ...
+
+class CalledBack(_message.Message):
+    __slots__ = ("call", "number")
+    CALL_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    call: int
+    number: int
+    def __init__(self, call: _Optional[int] = ..., number: _Optional[int] = ...) -> None: ...
+
+class RunPlans(_message.Message):
+    __slots__ = ("step", "handle")
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    HANDLE_FIELD_NUMBER: _ClassVar[int]
+    step: int
+    handle: int
+    def __init__(self, step: _Optional[int] = ..., handle: _Optional[int] = ...) -> None: ...
+
+class SendTensor(_message.Message):
+    __slots__ = ("step", "edge")
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    EDGE_FIELD_NUMBER: _ClassVar[int]
+    step: int
+    edge: int
+    def __init__(self, step: _Optional[int] = ..., edge: _Optional[int] = ...) -> None: ...
+
+class Cancel(_message.Message):
+    __slots__ = ("id",)
+    ID_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    def __init__(self, id: _Optional[int] = ...) -> None: ...
+
+class Reset(_message.Message):
+    __slots__ = ("containers", "connect_timeout_s")
+    CONTAINERS_FIELD_NUMBER: _ClassVar[int]
+    CONNECT_TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
+    containers: _containers.RepeatedScalarFieldContainer[str]
+    connect_timeout_s: float
+    def __init__(self, containers: _Optional[_Iterable[str]] = ..., connect_timeout_s: _Optional[float] = ...) -> None: ...
+
+class Release(_message.Message):
+    __slots__ = ("handles",)
+    HANDLES_FIELD_NUMBER: _ClassVar[int]
+    handles: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, handles: _Optional[_Iterable[int]] = ...) -> None: ...

@@ -1,0 +1,104 @@
+"""gRPC channels and servers, their options and credentials: the one place where they are made.
+
+With other values, or with some of them missing, a second server takes a port that is in use without
+a word, a dead peer goes unnoticed for a minute, or a restarted one is found again after six
+seconds (docs/decisions/0001-foundations.md has the measurements).
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Sequence
+from typing import Any
+
+import grpc
+
+from jflow.errors import UnknownError
+from jflow.protocol.frame import MAX_FRAME_BYTES
+
+_HEADER = "authorization"
+
+KEEPALIVE_TIME_MS = 10_000
+KEEPALIVE_TIMEOUT_MS = 5_000
+
+_BOTH = [
+    ("grpc.keepalive_time_ms", KEEPALIVE_TIME_MS),
+    ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+    # Without this one a stopped peer is found after the kernel's minute, whatever the others say.
+    ("grpc.http2.ping_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.max_receive_message_length", MAX_FRAME_BYTES),
+    ("grpc.max_send_message_length", MAX_FRAME_BYTES),
+]
+
+CHANNEL_OPTIONS = [
+    *_BOTH,
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    # Its name does not say it: this is also how long one attempt to connect may take. Refused
+    # attempts are repeated as fast with it.
+    ("grpc.min_reconnect_backoff_ms", 5_000),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+    ("grpc.enable_http_proxy", 0),
+    # Sessions to one server must not share a connection that another one's closing could disturb.
+    ("grpc.use_local_subchannel_pool", 1),
+]
+
+SERVER_OPTIONS = [
+    *_BOTH,
+    ("grpc.so_reuseport", 0),
+    ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_TIME_MS // 2),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", KEEPALIVE_TIME_MS // 2),
+]
+
+
+def client_channel(address: str) -> grpc.Channel:
+    """A channel for threads."""
+    return grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
+
+
+def aio_channel(address: str) -> grpc.aio.Channel:
+    """A channel for the event loop."""
+    return grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+
+
+def aio_server(interceptors: Sequence[Any] = ()) -> grpc.aio.Server:
+    """A server for the event loop, which does not listen yet."""
+    return grpc.aio.server(interceptors=interceptors, options=SERVER_OPTIONS)
+
+
+def bind(server: grpc.aio.Server, host: str, port: int) -> int:
+    """Binds a server to an address; returns the port, which the system chooses if `port` is 0.
+
+    Raises:
+      UnknownError: if the address cannot be bound, for example because it is in use.
+    """
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    try:
+        return server.add_insecure_port(address)
+    except RuntimeError as error:
+        raise UnknownError(
+            f"Could not start gRPC server: {address} cannot be bound; "
+            "another process may be using the port"
+        ) from error
+
+
+def method_of(service: str) -> str:
+    """The gRPC method whose streams are those of a service."""
+    return f"/{service}"
+
+
+def credentials(token: str) -> tuple[tuple[str, str], ...]:
+    """The metadata that shows the token to a server."""
+    return ((_HEADER, f"Bearer {token}"),)
+
+
+def is_authorized(metadata: Sequence[tuple[str, str | bytes]], token: str) -> bool:
+    """Whether a call's metadata shows the token."""
+    shown = [value for key, value in metadata if key == _HEADER]
+    expected = f"Bearer {token}".encode()
+    return len(shown) == 1 and hmac.compare_digest(_bytes(shown[0]), expected)
+
+
+def _bytes(value: str | bytes) -> bytes:
+    return value.encode() if isinstance(value, str) else value

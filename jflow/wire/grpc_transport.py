@@ -1,0 +1,41 @@
+"""Streams of frames over gRPC: each service is one bidirectional streaming method."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from jflow.cluster import Task
+from jflow.deadline import Deadline
+from jflow.protocol.transport import BrokenStreamError, Services
+from jflow.wire.grpc_client import GrpcClientStream, resolve
+from jflow.wire.grpc_server import GrpcServer
+from jflow.wire.grpc_stream import GrpcStream, connect
+
+
+class GrpcTransport:
+    """Carries frames over gRPC; see `protocol.transport.Transport`.
+
+    Args:
+      token: the secret that both ends must know.
+    """
+
+    def __init__(self, token: str) -> None:
+        self._token = token
+
+    def open(
+        self,
+        service: str,
+        address: str,
+        limit: Deadline,
+        outgoing: Iterator[bytes],
+        received: Callable[[bytes], bool],
+        ended: Callable[[BrokenStreamError | None], object],
+    ) -> GrpcClientStream:
+        resolve(address, limit)
+        return GrpcClientStream(service, address, self._token, outgoing, received, ended)
+
+    async def connect(self, service: str, task: Task, address: str) -> GrpcStream:
+        return await connect(service, task, address, self._token)
+
+    def server(self, services: Services) -> GrpcServer:
+        return GrpcServer(services, self._token)

@@ -1,0 +1,291 @@
+"""Servers without work behind them: hosts that tests script, and streams that tests drive by hand.
+
+gRPC's asyncio layer wants one event loop a process, so all of it runs on the servers' loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+
+import grpc
+import numpy as np
+import pytest
+
+from jflow.cluster import ClusterSpec, Device, Task
+from jflow.protocol import DeviceRecord, Endpoint, Peer, Peers, Registered, ServerInfo
+from jflow.protocol.rpcs import MASTER, WORKER
+from jflow.protocol.stream import MessageStream
+from jflow.protocol.v1 import service_pb2 as pb
+from jflow.server.loop import SERVERS
+from jflow.wire.grpc_channels import SERVER_OPTIONS, aio_channel, credentials, method_of
+from jflow.wire.grpc_stream import GrpcStream
+from jflow.wire.grpc_transport import GrpcTransport
+
+TOKEN = "the token of the tests"
+TASK = Task("worker", 3)
+INCARNATION = 2**63 + 7
+SESSION_METHOD, PEER_METHOD = method_of(MASTER.name), method_of(WORKER.name)
+PATIENCE_S = 10.0
+"""How long a test waits for what should come at once, before it fails."""
+
+
+def on_loop(coroutine):
+    """Runs a coroutine on the servers' event loop."""
+    return SERVERS.run(_in_time(coroutine))
+
+
+async def _in_time(coroutine):
+    async with asyncio.timeout(3 * PATIENCE_S) as limit:
+        result = await coroutine
+    assert not limit.expired(), "it waited for what did not come"
+    return result
+
+
+def eventually(condition):
+    """Waits in a thread until something is true."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come true in time"
+        time.sleep(0.001)
+
+
+async def eventually_async(condition):
+    """Waits on the event loop until something is true."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+class Session:
+    """Either kind of session; notes what it is asked and answers from `script`.
+
+    Attributes:
+      calls: names and arguments of the calls so far.
+      script: what to do for a method other than to give a default answer: an async function (a
+        plain one for `deliver` and `release`).
+      started, cancelled: how many scripted calls have begun, and were cancelled.
+      closed: set when the session is closed.
+      closed_after: the calls up to then.
+    """
+
+    def __init__(self, script):
+        self.script = script
+        self.calls = []
+        self.started = self.cancelled = 0
+        self.closed = threading.Event()
+        self.closed_after = None
+
+    async def _call(self, name, default, *args):
+        self.calls.append((name, *args))
+        self.started += 1
+        if name not in self.script:
+            return default
+        try:
+            return await self.script[name](*args)
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+
+    async def list_devices(self, tasks, connect_timeout, only_up, deadline):
+        return await self._call("list_devices", (), tasks, connect_timeout, only_up, deadline)
+
+    async def register(self, *args):
+        return await self._call("register", Registered(1), *args)
+
+    async def run(self, *args):
+        return await self._call("run", args[-1], *args)
+
+    async def reset(self, containers, *times):
+        await self._call("reset", None, containers, *times)
+
+    def release(self, handle):
+        self.calls.append(("release", handle))
+        self.script.get("release", lambda _: None)(handle)
+
+    def deliver(self, step, edge, tensor):
+        self.calls.append(("deliver", step, edge, tensor))
+        self.script.get("deliver", lambda *_: None)(step, edge, tensor)
+
+    def close(self):
+        self.closed_after = list(self.calls)
+        self.closed.set()
+
+
+@dataclass
+class Host:
+    """A task of a cluster whose sessions do what `script` says."""
+
+    incarnation: int = INCARNATION
+    task: Task = TASK
+    script: dict = field(default_factory=dict)
+    sessions: list = field(default_factory=list)
+    cluster: ClusterSpec = field(
+        default_factory=lambda: ClusterSpec({"worker": {3: "127.0.0.1:1"}, "ps": ["127.0.0.1:2"]})
+    )
+
+    def info(self):
+        device = DeviceRecord(Device(self.task, "CPU", 0), "cpu", self.incarnation)
+        return ServerInfo(self.task, self.incarnation, self.cluster, (device,), 5)
+
+    def open_master_session(self):
+        self.sessions.append(Session(self.script))
+        return self.sessions[-1]
+
+    open_worker_session = open_master_session
+
+    @property
+    def calls(self):
+        """What all sessions were asked."""
+        return [call for session in self.sessions for call in session.calls]
+
+    @property
+    def started(self):
+        """How many calls have begun."""
+        return sum(session.started for session in self.sessions)
+
+    @property
+    def cancelled(self):
+        """How many calls were cancelled."""
+        return sum(session.cancelled for session in self.sessions)
+
+
+async def forever(*_):
+    """A script for a call that never ends by itself."""
+    await asyncio.Event().wait()
+
+
+def server_of(host):
+    """A server of a host, which does not listen yet."""
+    return GrpcTransport(TOKEN).server(Endpoint(host).services())
+
+
+def peer_of(task, address, token=TOKEN):
+    """A connection to the worker service of a task."""
+    return Peer(GrpcTransport(token), task, address)
+
+
+def peers_of(cluster):
+    """Connections to the tasks of a cluster."""
+    return Peers(cluster, GrpcTransport(TOKEN))
+
+
+@asynccontextmanager
+async def serving(host, port=0):
+    """A server of a host; gives its address."""
+    server = server_of(host)
+    bound = await server.start("127.0.0.1", port)
+    try:
+        yield f"127.0.0.1:{bound}"
+    finally:
+        await server.stop()
+
+
+class Served:
+    """A server that a test's thread starts and stops."""
+
+    def __init__(self, host, port):
+        self._context = serving(host, port)
+        self.address = on_loop(self._context.__aenter__())
+        self._stopped = False
+
+    def stop(self):
+        if not self._stopped:
+            self._stopped = True
+            on_loop(self._context.__aexit__(None, None, None))
+
+
+@contextmanager
+def served(host, port=0):
+    """A server of a host, for a test that runs in a thread of its own."""
+    server = Served(host, port)
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+@asynccontextmanager
+async def raw_server(handle):
+    """A gRPC server that knows nothing of jflow: `handle(stream)` serves every stream.
+
+    Args:
+      handle: async function of a context with `read()` and `write(frame)`.
+    """
+
+    class Any(grpc.GenericRpcHandler):
+        def service(self, _):
+            # gRPC looks whether a handler is a coroutine function: partials are, lambdas are not.
+            return grpc.stream_stream_rpc_method_handler(partial(_served, handle))
+
+    server = grpc.aio.server(options=SERVER_OPTIONS)
+    server.add_generic_rpc_handlers((Any(),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        await server.stop(None)
+
+
+async def _served(handle, _, context):
+    await handle(context)
+
+
+@asynccontextmanager
+async def raw_call(address, method=SESSION_METHOD, token=TOKEN):
+    """A stream to a server, without anything that jflow's clients do by themselves."""
+    async with aio_channel(address) as channel:
+        metadata = () if token is None else credentials(token)
+        call = channel.stream_stream(method)(metadata=metadata, wait_for_ready=True)
+        try:
+            yield call
+        finally:
+            call.cancel()
+
+
+class RawClient:
+    """Sends envelopes and receives them, one at a time, on a raw call."""
+
+    def __init__(self, call):
+        self.call = call
+        self.stream = MessageStream(GrpcStream(call))
+
+    async def send(self, tensors=(), **fields):
+        await self.stream.send(pb.Envelope(**fields), tensors)
+
+    async def receive(self):
+        """The next envelope and its tensors; None at the end of the stream."""
+        async with asyncio.timeout(PATIENCE_S):
+            return await self.stream.receive()
+
+    async def handshake(self):
+        """Says Hello and returns what the server tells about itself."""
+        await self.send(id=1, hello=pb.Hello())
+        reply, _ = await self.receive()
+        return reply.server_info
+
+
+@asynccontextmanager
+async def connected(address, method=SESSION_METHOD):
+    """A raw client after the handshake."""
+    async with raw_call(address, method) as call:
+        client = RawClient(call)
+        await client.handshake()
+        yield client
+
+
+def large(n_mib=64):
+    """A tensor of many chunks."""
+    return np.arange(n_mib << 17, dtype=np.float64)
+
+
+same = partial(np.testing.assert_array_equal, strict=True)
+
+both_methods = pytest.mark.parametrize(
+    "method", [SESSION_METHOD, PEER_METHOD], ids=["session", "peer"]
+)

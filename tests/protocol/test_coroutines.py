@@ -1,0 +1,112 @@
+"""Coroutines that begin at once: what runs when, and that the rest is as if awaited."""
+
+import asyncio
+
+import pytest
+
+from jflow.protocol.coroutines import begin, noticing
+
+
+async def _quick(done):
+    done.append("begun")
+    return 7
+
+
+async def _slow(done, gate):
+    done.append("begun")
+    try:
+        await gate.wait()
+        await asyncio.sleep(0)
+        done.append("went on")
+    except asyncio.CancelledError:
+        done.append("cancelled")
+        await asyncio.sleep(0)
+        done.append("cleaned up")
+        raise
+    return 8
+
+
+async def _bad(gate=None):
+    if gate is not None:
+        await gate.wait()
+    raise ValueError("bad")
+
+
+def test_what_never_waits_is_done_when_begin_returns():
+    async def check():
+        done = []
+        future = begin(_quick(done))
+        assert done == ["begun"]
+        assert future.done()
+        assert await future == 7
+
+    asyncio.run(check())
+
+
+def test_what_waits_has_begun_and_goes_on_by_itself():
+    async def check():
+        done, gate = [], asyncio.Event()
+        future = begin(_slow(done, gate))
+        assert done == ["begun"]
+        gate.set()
+        assert await future == 8
+        assert done == ["begun", "went on"]
+
+    asyncio.run(check())
+
+
+def test_a_cancellation_reaches_what_was_begun_where_it_waits():
+    async def check():
+        done = []
+        future = begin(_slow(done, asyncio.Event()))
+        await asyncio.sleep(0)
+        future.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await future
+        assert done == ["begun", "cancelled", "cleaned up"]
+
+    asyncio.run(check())
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_an_error_is_that_of_the_future(waits):
+    async def check():
+        gate = asyncio.Event() if waits else None
+        future = begin(_bad(gate))
+        if waits:
+            gate.set()
+        with pytest.raises(ValueError, match="bad"):
+            await future
+
+    asyncio.run(check())
+
+
+def test_noticing_tells_once_of_what_waits_and_never_of_what_does_not():
+    async def check():
+        done, gate, told = [], asyncio.Event(), []
+        assert await noticing(_quick(done), lambda: told.append(1)) == 7
+        assert told == []
+        task = asyncio.create_task(noticing(_slow(done, gate), lambda: told.append(1)))
+        await asyncio.sleep(0)
+        assert told == [1]
+        gate.set()
+        assert await task == 8
+        assert told == [1]
+        with pytest.raises(ValueError, match="bad"):
+            await noticing(_bad(), lambda: told.append(1))
+        assert told == [1]
+
+    asyncio.run(check())
+
+
+def test_who_notices_is_cancelled_where_the_coroutine_waits():
+    async def check():
+        done = []
+        task = asyncio.create_task(noticing(_slow(done, asyncio.Event()), lambda: None))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert done == ["begun", "cancelled", "cleaned up"]
+
+    asyncio.run(check())

@@ -1,0 +1,501 @@
+"""One server's connection to another before a fake host: lives, losses and cancelled calls."""
+
+import asyncio
+import time
+from contextlib import asynccontextmanager
+
+import numpy as np
+import pytest
+
+from jflow import errors
+from jflow.cluster import ClusterSpec, Device, Task
+from jflow.plan import Feed, Plan
+from jflow.protocol import Registered, settings
+from jflow.protocol.peer import _Link
+from jflow.protocol.v1 import service_pb2 as pb
+from tests.ports import free_ports
+from tests.protocol.hosts import (
+    INCARNATION,
+    PATIENCE_S,
+    TASK,
+    TOKEN,
+    Host,
+    RawClient,
+    eventually_async,
+    forever,
+    large,
+    on_loop,
+    peer_of,
+    peers_of,
+    raw_server,
+    same,
+    serving,
+)
+
+PLAN = Plan(Device(TASK, "CPU", 0), 3, (), ((Feed(0, 2),),))
+OTHER = INCARNATION + 1
+
+
+@asynccontextmanager
+async def _peer(address, token=TOKEN):
+    peer = peer_of(TASK, address, token)
+    try:
+        yield peer
+    finally:
+        await peer.close()
+
+
+def _with_peer(host, use):
+    """Runs `use(peer)` on the loop beside a server of the host."""
+
+    async def check():
+        async with serving(host) as address, _peer(address) as peer:
+            await use(peer)
+
+    on_loop(check())
+
+
+# Calls --------------------------------------------------------------------------------------------
+
+
+def test_a_peer_introduces_itself_once_for_all_who_connect():
+    async def check(peer):
+        infos = await asyncio.gather(*(peer.connect(PATIENCE_S) for _ in range(10)))
+        assert {(info.task, info.incarnation) for info in infos} == {(TASK, INCARNATION)}
+        await peer.reset([], PATIENCE_S)
+
+    host = Host()
+    _with_peer(host, check)
+    assert len(host.sessions) == 1
+
+
+def test_the_host_is_asked_what_the_peer_was():
+    tensor = np.arange(3.0)
+
+    async def registered(*_):
+        return Registered(9, ("a", "b"))
+
+    async def check(peer):
+        assert await peer.register(INCARNATION, [PLAN], {"d": tensor}) == Registered(9, ("a", "b"))
+        await peer.deliver(2**64 - 1, 6, tensor)
+        await peer.deliver(5, 7, None)
+        await peer.release(INCARNATION, 8)
+        (got,) = await peer.run(INCARNATION, 5, 9, [tensor])
+        same(got, tensor)
+        await peer.reset(["", "box"], PATIENCE_S)
+
+    host = Host(script={"register": registered})
+    _with_peer(host, check)
+    register, deliver, signal, release, run, reset = host.calls
+    assert register[:2] == ("register", [PLAN])
+    same(register[2]["d"], tensor)
+    assert deliver[:3] == ("deliver", 2**64 - 1, 6)
+    same(deliver[3], tensor)
+    assert signal == ("deliver", 5, 7, None)
+    assert release == ("release", 8)
+    assert run[:3] == ("run", 5, 9)
+    assert reset == ("reset", ["", "box"])
+
+
+def test_an_error_of_the_host_is_raised_where_it_was_asked():
+    async def fail(*_):
+        raise errors.FailedPreconditionError("not yet", op="x")
+
+    async def check(peer):
+        await peer.connect(PATIENCE_S)
+        with pytest.raises(errors.FailedPreconditionError, match="not yet") as caught:
+            await peer.run(INCARNATION, 1, 1, [])
+        assert (caught.value.op, caught.value.task) == ("x", str(TASK))
+
+    _with_peer(Host(script={"run": fail}), check)
+
+
+def test_calls_at_the_same_time_get_their_own_answers():
+    async def check(peer):
+        await peer.connect(PATIENCE_S)
+        sent = [np.full(i, i) for i in range(100)]
+        answers = await asyncio.gather(
+            *(peer.run(INCARNATION, i, 1, [tensor]) for i, tensor in enumerate(sent))
+        )
+        for (got,), tensor in zip(answers, sent, strict=True):
+            same(got, tensor)
+
+    _with_peer(Host(), check)
+
+
+def test_large_tensors_pass_both_ways_and_small_calls_between_them():
+    order = []
+
+    async def call(peer, name, tensor):
+        (got,) = await peer.run(INCARNATION, 1, 1, [tensor])
+        same(got, tensor)
+        order.append(name)
+
+    async def check(peer):
+        await peer.connect(PATIENCE_S)
+        slow = asyncio.create_task(call(peer, "large", large()))
+        await asyncio.sleep(0)
+        await call(peer, "small", np.zeros(1))
+        await slow
+        assert order == ["small", "large"]
+
+    _with_peer(Host(), check)
+
+
+def test_a_request_that_is_too_large_is_refused_and_the_connection_stays():
+    async def check(peer):
+        with pytest.raises(errors.ResourceExhaustedError):
+            await peer.reset(["x" * (5 << 20)], PATIENCE_S)
+        await peer.reset(["x"], PATIENCE_S)
+
+    host = Host()
+    _with_peer(host, check)
+    assert len(host.sessions) == 1
+
+
+# Cancelled calls ----------------------------------------------------------------------------------
+
+
+def test_cancelling_a_call_cancels_it_at_the_other_end():
+    host = Host(script={"run": forever})
+
+    async def check(peer):
+        await peer.connect(PATIENCE_S)
+        call = asyncio.create_task(peer.run(INCARNATION, 1, 1, []))
+        await eventually_async(lambda: host.started == 1)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        await eventually_async(lambda: host.cancelled == 1)
+        await peer.reset([], PATIENCE_S)
+
+    _with_peer(host, check)
+    assert len(host.sessions) == 1
+
+
+@pytest.mark.parametrize("n_cancellations", [1, 2])
+def test_a_call_that_was_done_before_it_could_be_cancelled_gives_its_reply(n_cancellations):
+    """It may be an element of a queue: who asked for it too long ago has it now."""
+
+    async def done_all_the_same(*_):
+        try:
+            await asyncio.sleep(PATIENCE_S)
+        except asyncio.CancelledError:
+            return [np.arange(3)]
+
+    host = Host(script={"run": done_all_the_same})
+
+    async def check(peer):
+        await peer.connect(PATIENCE_S)
+        call = asyncio.create_task(peer.run(INCARNATION, 1, 1, []))
+        await eventually_async(lambda: host.started == 1)
+        for _ in range(n_cancellations):
+            call.cancel()
+            await asyncio.sleep(0)
+        (got,) = await call
+        same(got, np.arange(3))
+
+    _with_peer(host, check)
+
+
+def test_a_cancelled_call_that_is_never_answered_ends_all_the_same(monkeypatch):
+    monkeypatch.setattr(settings, "GRACE_S", 0.1)
+
+    async def check():
+        async with _stuck_server() as (address, _, _), _peer(address) as peer:
+            await peer.connect(PATIENCE_S)
+            call = asyncio.create_task(peer.run(INCARNATION, 1, 1, []))
+            await asyncio.sleep(0)
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+
+    on_loop(check())
+
+
+@asynccontextmanager
+async def _stuck_server():
+    """A server that reads nothing after Hello until `go_on` is set, and then everything.
+
+    Gives its address, the event, and what it read: envelopes with the numbers of their tensors.
+    """
+    go_on, read = asyncio.Event(), []
+
+    async def handle(context):
+        stream = RawClient(context)
+        await stream.receive()
+        await stream.send(id=1, server_info=pb.ServerInfo(task=str(TASK), incarnation=INCARNATION))
+        await go_on.wait()
+        while (received := await stream.receive()) is not None:
+            envelope, tensors = received
+            read.append((envelope, len(tensors)))
+            if envelope.id:
+                await stream.send(id=envelope.id)
+
+    async with raw_server(handle) as address:
+        try:
+            yield address, go_on, read
+        finally:
+            go_on.set()
+
+
+@pytest.mark.parametrize("what", ["run", "deliver"])
+def test_cancelling_what_is_still_being_sent_leaves_the_connection_whole(what):
+    """One step's deadline must not cost other steps their connection, or the server memory."""
+
+    async def check():
+        async with _stuck_server() as (address, go_on, read), _peer(address) as peer:
+            await peer.connect(PATIENCE_S)
+            call = (
+                peer.run(INCARNATION, 1, 1, [large()])
+                if what == "run"
+                else peer.deliver(1, 1, large())
+            )
+            sending = asyncio.create_task(call)
+            # It has begun, and it cannot end before the other end reads on.
+            await eventually_async(peer._link._stream._writing.locked)
+            sending.cancel()
+            go_on.set()
+            await asyncio.wait([sending])
+            await peer.run(INCARNATION, 2, 7, [])
+            handles = [e.run_plans.handle for e, _ in read if e.WhichOneof("body") == "run_plans"]
+            assert handles[-1] == 7
+            assert peer._link is not None
+            assert not peer._link.is_broken
+
+    on_loop(check())
+
+
+def test_a_cancellation_does_not_overtake_its_call():
+    """Else the other end would begin what nobody wants any more, and nobody would ever stop it."""
+
+    async def check():
+        async with _stuck_server() as (address, go_on, read), _peer(address) as peer:
+            await peer.connect(PATIENCE_S)
+            sending = asyncio.create_task(peer.run(INCARNATION, 1, 1, [large()]))
+            await eventually_async(peer._link._stream._writing.locked)
+            sending.cancel()
+            await asyncio.sleep(0)
+            go_on.set()
+            await eventually_async(lambda: len(read) == 2)
+            (call, _), (cancellation, _) = read
+            assert call.WhichOneof("body") == "run_plans"
+            assert cancellation.cancel.id == call.id
+
+    on_loop(check())
+
+
+def test_cancelling_a_connect_leaves_nothing_behind():
+    async def check():
+        (port,) = free_ports(1)
+        before = asyncio.all_tasks()
+        async with _peer(f"127.0.0.1:{port}") as peer:
+            connecting = asyncio.create_task(peer.connect(PATIENCE_S))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            connecting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await connecting
+        await eventually_async(lambda: asyncio.all_tasks() <= before)
+
+    on_loop(check())
+
+
+# Losses -------------------------------------------------------------------------------------------
+
+
+def test_a_task_that_is_not_there_is_unavailable_by_its_name_and_in_time():
+    async def check():
+        (port,) = free_ports(1)
+        address = f"127.0.0.1:{port}"
+        async with _peer(address) as peer:
+            begun = time.monotonic()
+            with pytest.raises(errors.UnavailableError, match=f"{TASK} at {address}") as caught:
+                await peer.connect(0.2)
+            assert time.monotonic() - begun < 2
+            assert caught.value.task == str(TASK)
+
+    on_loop(check())
+
+
+def test_a_task_that_never_answers_hello_is_unavailable_in_time():
+    async def silent(context):
+        await context.read()
+        await forever()
+
+    async def check():
+        async with raw_server(silent) as address, _peer(address) as peer:
+            begun = time.monotonic()
+            with pytest.raises(errors.UnavailableError, match=f"{TASK} at {address}"):
+                await peer.connect(0.1)
+            assert time.monotonic() - begun < 5
+
+    on_loop(check())
+
+
+def test_a_task_of_no_name_is_an_error_of_jflow():
+    async def nameless(context):
+        stream = RawClient(context)
+        await stream.receive()
+        await stream.send(id=1, server_info=pb.ServerInfo(task="nonsense"))
+        await forever()
+
+    async def check():
+        async with raw_server(nameless) as address, _peer(address) as peer:
+            with pytest.raises(errors.OpError):
+                await peer.connect(PATIENCE_S)
+
+    on_loop(check())
+
+
+def test_a_wrong_token_is_unauthenticated():
+    async def check():
+        host = Host()
+        async with serving(host) as address, _peer(address, "wrong") as peer:
+            for call, args in (
+                (peer.connect, (PATIENCE_S,)),
+                (peer.reset, ([], PATIENCE_S)),
+                (peer.deliver, (1, 1, None)),
+            ):
+                with pytest.raises(errors.UnauthenticatedError, match="JFLOW_TOKEN") as caught:
+                    await call(*args)
+                assert caught.value.task == str(TASK)
+        assert host.sessions == []
+
+    on_loop(check())
+
+
+def test_a_refusal_that_comes_before_hello_is_sent_is_told_as_such(monkeypatch):
+    handshake = _Link.handshake
+
+    async def late(link):
+        await asyncio.wait([link._reader], timeout=PATIENCE_S)
+        await handshake(link)
+
+    async def check():
+        async with serving(Host()) as address, _peer(address, "wrong") as peer:
+            with pytest.raises(errors.UnauthenticatedError, match="JFLOW_TOKEN"):
+                await peer.connect(PATIENCE_S)
+
+    monkeypatch.setattr(_Link, "handshake", late)
+    on_loop(check())
+
+
+def test_when_the_server_stops_calls_under_way_and_later_ones_are_unavailable():
+    async def check():
+        host = Host(script={"run": forever})
+        async with serving(host) as address:
+            peer = peer_of(TASK, address)
+            await peer.connect(PATIENCE_S)
+            calls = [asyncio.create_task(peer.run(INCARNATION, i, 1, [])) for i in range(3)]
+            await eventually_async(lambda: host.started == 3)
+        for call in calls:
+            with pytest.raises(errors.UnavailableError, match=str(TASK)) as caught:
+                await asyncio.wait_for(call, PATIENCE_S)
+            assert caught.value.task == str(TASK)
+        with pytest.raises(errors.UnavailableError, match=str(TASK)):
+            await peer.connect(0.1)
+        await peer.release(INCARNATION, 1)
+        await peer.close()
+
+    on_loop(check())
+
+
+def test_closing_fails_the_calls_under_way():
+    host = Host(script={"run": forever})
+
+    async def check(peer):
+        await peer.connect(PATIENCE_S)
+        call = asyncio.create_task(peer.run(INCARNATION, 1, 1, []))
+        await eventually_async(lambda: host.started == 1)
+        await peer.close()
+        with pytest.raises(errors.UnavailableError):
+            await asyncio.wait_for(call, PATIENCE_S)
+        await eventually_async(host.sessions[0].closed.is_set)
+        assert host.cancelled == 1
+        await peer.close()
+
+    _with_peer(host, check)
+
+
+# Lives --------------------------------------------------------------------------------------------
+
+
+def test_what_is_meant_for_one_life_of_a_task_is_refused_when_another_one_answers():
+    async def check():
+        first, second = Host(INCARNATION), Host(OTHER)
+        async with serving(first) as address:
+            peer = peer_of(TASK, address)
+            await peer.connect(PATIENCE_S)
+            await peer.run(INCARNATION, 1, 1, [])
+        async with serving(second, int(address.rpartition(":")[2])):
+            await eventually_async(lambda: peer._link.is_broken)
+            for call, args in ((peer.run, (2, 1, [])), (peer.register, ([PLAN], {}))):
+                with pytest.raises(errors.AbortedError, match=f"{TASK} at {address} has restart"):
+                    await call(INCARNATION, *args)
+            await peer.release(INCARNATION, 1)
+            assert second.calls == []
+            assert (await peer.connect(PATIENCE_S)).incarnation == OTHER
+            assert await peer.run(OTHER, 3, 1, []) == []
+            await peer.close()
+
+    on_loop(check())
+
+
+def test_a_connection_that_broke_is_made_again_to_the_same_life():
+    async def check():
+        host = Host()
+        async with serving(host) as address:
+            peer = peer_of(TASK, address)
+            await peer.reset([], PATIENCE_S)
+        async with serving(host, int(address.rpartition(":")[2])):
+            await eventually_async(lambda: peer._link.is_broken)
+            assert await peer.run(INCARNATION, 2, 1, []) == []
+            await peer.close()
+        assert len(host.sessions) == 2
+
+    on_loop(check())
+
+
+# Peers --------------------------------------------------------------------------------------------
+
+
+def test_peers_have_one_connection_for_each_task():
+    async def check():
+        one, other = Host(task=Task("a", 0)), Host(task=Task("b", 1))
+        async with serving(one) as first, serving(other) as second:
+            peers = peers_of(ClusterSpec({"a": [first], "b": {1: second}}))
+            assert peers[one.task] is peers[one.task]
+            assert (await peers[one.task].connect(PATIENCE_S)).task == one.task
+            await peers.deliver(other.task, 1, 2, None)
+            await peers.deliver(other.task, 1, 3, np.zeros(2))
+            await eventually_async(lambda: len(other.calls) == 2)
+            assert [call[:3] for call in other.calls] == [("deliver", 1, 2), ("deliver", 1, 3)]
+            assert len(other.sessions) == 1
+            await peers.close()
+            await eventually_async(other.sessions[0].closed.is_set)
+
+    on_loop(check())
+
+
+def test_a_task_that_is_not_in_the_cluster_is_an_error_that_says_who_is():
+    peers = peers_of(ClusterSpec({"a": ["h:1"]}))
+    with pytest.raises(errors.InvalidArgumentError, match=r"no job 'b'.*\['a'\]"):
+        peers[Task("b", 0)]
+    with pytest.raises(errors.InvalidArgumentError, match=r"no task 1.*\[0\]"):
+        peers[Task("a", 1)]
+
+
+def test_a_task_is_called_where_the_cluster_says_it_is_now():
+    async def check():
+        host = Host(task=Task("a", 0))
+        (port,) = free_ports(1)
+        peers = peers_of(ClusterSpec({"a": [f"127.0.0.1:{port}"]}))
+        with pytest.raises(errors.UnavailableError):
+            await peers[host.task].connect(0.05)
+        async with serving(host) as address:
+            peers.cluster = ClusterSpec({"a": [address]})
+            assert (await peers[host.task].connect(PATIENCE_S)).task == host.task
+            await peers.close()
+
+    on_loop(check())
