@@ -25,6 +25,7 @@ from jflow import lax as lax
 from jflow import nn as nn
 from jflow import numpy as numpy
 from jflow import random as random
+from jflow import tracebacks as _tracebacks
 from jflow.functions import Connection as Connection
 from jflow.functions import connect as connect
 from jflow.functions import function as function
@@ -42,7 +43,6 @@ from jflow.graph import get_default_session as get_default_session
 from jflow.graph import gradients as gradients
 from jflow.graph import name_scope as name_scope
 from jflow.graph import reset_default_graph as reset_default_graph
-from jflow.graph import tracebacks as _tracebacks
 from jflow.graph import variable_scope as variable_scope
 from jflow.ops import ArrayRecordReader as ArrayRecordReader
 from jflow.ops import ConditionalAccumulator as ConditionalAccumulator

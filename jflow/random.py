@@ -6,8 +6,8 @@ from typing import Any
 
 import jax.random
 
-from jflow.graph.tracebacks import hide_frames as _hide_frames
 from jflow.ops import Lifted
+from jflow.tracebacks import hide_frames as _hide_frames
 
 _LIFTED = Lifted(jax.random)
 

@@ -1,7 +1,7 @@
 """Clusters, servers and training under the names that TensorFlow gives them."""
 
+from jflow import tracebacks as _tracebacks
 from jflow.cluster import ClusterSpec as ClusterSpec
-from jflow.graph import tracebacks as _tracebacks
 from jflow.server import Server as Server
 from jflow.training import Coordinator as Coordinator
 from jflow.training import LooperThread as LooperThread

@@ -11,9 +11,9 @@ import jax
 
 from jflow.graph import Graph, Tensor
 from jflow.graph import get_default_graph as _default_graph
-from jflow.graph.tracebacks import hide_frames
 from jflow.ops.missing import missing
 from jflow.ops.variable import Variable
+from jflow.tracebacks import hide_frames
 from jflow.xla.internals import is_tracing
 
 

@@ -29,7 +29,7 @@ def _folder(path: str) -> str:
 
 
 _PACKAGES = os.path.dirname(os.path.dirname(os.path.abspath(jax.__file__)))
-_OURS = (_folder(os.path.dirname(__file__)), _folder(jax.__file__), _folder(jaxlib.__file__))
+_OURS = (_folder(__file__), _folder(jax.__file__), _folder(jaxlib.__file__))
 _TOOLS = (
     *(os.path.join(_PACKAGES, name) + os.sep for name in ("grain", "grpc")),
     *(_folder(np.__file__), "<frozen "),
