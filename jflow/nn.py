@@ -2,6 +2,6 @@
 
 import jax.nn
 
-from jflow.api.lifted import lifted as _lifted
+from jflow.api.lifted import offered as _offered
 
-__getattr__, __dir__ = _lifted(globals(), jax.nn)
+__getattr__, __dir__ = _offered(globals(), jax.nn)

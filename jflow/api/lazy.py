@@ -6,13 +6,20 @@ A process that only runs plans imports `jflow` and never what builds graphs.
 from __future__ import annotations
 
 import importlib
+import threading
 from collections.abc import Callable, Iterable
 from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
+from jflow.api.missing import missing
+from jflow.tracebacks import hide_frames
+
 _BOUNDARIES = "jflow.api.root"
 """Importing it ends tracebacks at the methods of tensors, variables and sessions."""
+
+_IMPORTING = threading.RLock()
+"""Python lets two threads that import packages from different ends see them half initialized."""
 
 
 def on_first_use(
@@ -28,34 +35,32 @@ def on_first_use(
       source: the module that has the names.
       modules: the public submodules, for `dir`; it leaves out the others.
     """
-    name_of_module: str = namespace["__name__"]
+    module: str = namespace["__name__"]
 
     def names() -> dict[str, Any]:
-        importlib.import_module(_BOUNDARIES)
-        found = vars(importlib.import_module(source))
+        with _IMPORTING:
+            importlib.import_module(_BOUNDARIES)
+            found = vars(importlib.import_module(source))
         return {name: value for name, value in found.items() if not name.startswith("_")}
 
     def find(name: str) -> Any:
-        submodule = f"{name_of_module}.{name}"
+        submodule = f"{module}.{name}"
         if "__path__" in namespace and find_spec(submodule):
-            return importlib.import_module(submodule)
+            with _IMPORTING:
+                return importlib.import_module(submodule)
         namespace.update(names())
-        if name in namespace:
-            return namespace[name]
-        from jflow.ops import missing  # noqa: PLC0415 - only errors need it
-
-        raise missing(name_of_module, name, list_names())
+        if name not in namespace:
+            raise missing(module, name, list_names())
+        return namespace[name]
 
     def get(name: str) -> Any:
         if name == "__all__":  # of `from jflow import *`
             return [*names(), *modules]
         if name.startswith("_"):
-            raise AttributeError(f"module {name_of_module!r} has no attribute {name!r}")
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
         try:
             return find(name)
         except Exception as error:
-            from jflow.tracebacks import hide_frames  # noqa: PLC0415 - only errors need it
-
             hide_frames(error)
             raise
 

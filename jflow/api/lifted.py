@@ -1,17 +1,24 @@
-"""Modules that offer a namespace of JAX on graph tensors, such as `jflow.numpy`."""
+"""JAX's namespaces for tensors and variables: `jflow.numpy.dot(x, w)` adds to their graph."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from types import ModuleType
 from typing import Any
 
+import jax
+
 import jflow.api.root  # noqa: F401 - tracebacks end at the methods of the tensors that come back
-from jflow.ops import Lifted
+from jflow.api.missing import missing
+from jflow.graph import Graph, Tensor
+from jflow.graph import get_default_graph as _default_graph
+from jflow.ops import Variable
 from jflow.tracebacks import hide_frames
+from jflow.xla.internals import is_tracing
 
 
-def lifted(
+def offered(
     namespace: dict[str, Any], module: ModuleType
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Returns `__getattr__` and `__dir__` of a module that offers functions of JAX on tensors.
@@ -32,3 +39,81 @@ def lifted(
         return value
 
     return get, names.__dir__
+
+
+class Lifted:
+    """A namespace of JAX whose functions take tensors and add themselves to the graph.
+
+    Namespaces inside it are lifted too. Everything else in it (dtypes, constants, classes) is
+    JAX's own.
+    """
+
+    def __init__(self, module: ModuleType) -> None:
+        self._module = module
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            # With JAX's __path__, Python would find JAX's own modules below this namespace.
+            raise AttributeError(f"{self._module.__name__} on graph tensors has no {name!r}")
+        try:
+            value = getattr(self._module, name)
+        except AttributeError:
+            public = self._module.__name__.replace("jax", "jflow", 1)
+            raise missing(public, name, dir(self)) from None
+        if isinstance(value, ModuleType):
+            value = Lifted(value)
+        elif _is_function(value):
+            value = lift(value)
+        # Found here from now on, without another call of __getattr__.
+        self.__dict__[name] = value
+        return value
+
+    def __repr__(self) -> str:
+        return f"<jflow's {self._module.__name__}, which takes tensors and variables>"
+
+    def __dir__(self) -> list[str]:
+        return [name for name in dir(self._module) if not name.startswith("_")]
+
+
+def lift(fun: Callable[..., Any]) -> Callable[..., Any]:
+    """The function that adds `fun` to the graph of its arguments instead of computing it.
+
+    The result takes tensors, variables and arrays where `fun` takes arrays, and `name=` for the
+    operation unless `fun` itself has such an argument. Inside a function that JAX traces, and for
+    live variables, it is `fun` itself.
+    """
+
+    @wraps(fun)
+    def lifted(*args: Any, **kwargs: Any) -> Any:
+        try:
+            leaves = jax.tree.leaves((args, kwargs))
+            graph = _graph_of(leaves)
+            if graph is None:
+                args, kwargs = jax.tree.map(_read, (args, kwargs))
+                return fun(*args, **kwargs)
+            name = kwargs.pop("name", None)
+            return graph.apply(fun, args, kwargs, name=name)
+        except Exception as error:
+            hide_frames(error)
+            raise
+
+    return lifted
+
+
+def _is_function(value: Any) -> bool:
+    return callable(value) and not isinstance(value, type)
+
+
+def _graph_of(leaves: list[Any]) -> Graph | None:
+    """The graph to add a call to; None where its arguments are arrays, or about to be."""
+    for leaf in leaves:
+        if isinstance(leaf, Tensor):
+            return leaf.graph
+    variables = [leaf for leaf in leaves if isinstance(leaf, Variable)]
+    if is_tracing() or any(variable.is_live for variable in variables):
+        return None
+    return variables[0].graph if variables else _default_graph()
+
+
+def _read(leaf: Any) -> Any:
+    return leaf.value() if isinstance(leaf, Variable) else leaf
