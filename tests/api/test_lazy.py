@@ -1,7 +1,8 @@
-"""Public names, which are imported at first use; each case in a fresh interpreter."""
+"""Public names, which are imported at first use; each program runs in a new process."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -10,54 +11,24 @@ import pytest
 
 import jflow as tf
 
+EACH_IN_A_FORK = """
+import json, os, sys, warnings
+warnings.simplefilter("ignore")  # JAX warns of the fork
+import jax
+for program in json.loads(sys.argv[1]):
+    if os.fork() == 0:
+        try:
+            exec(program, {})
+        except Exception as error:
+            print(repr(error))
+        sys.stdout.flush()
+        os._exit(0)
+    os.wait()
+"""
 
-def printed(program: str) -> str:
-    """What a program prints in a new process."""
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+MODULES = "contrib.learn data errors estimator inspect lax nn numpy random train"
 
-
-def test_the_package_alone_imports_neither_grpc_nor_grain() -> None:
-    program = "import sys, jflow; print({'jax', 'grpc', 'grain'} & set(sys.modules))"
-    assert printed(program) == "{'jax'}"
-
-
-@pytest.mark.parametrize(
-    "program",
-    [
-        "import jflow as tf; print(tf.Session.__name__)",
-        "from jflow import Session; print(Session.__name__)",
-        "from jflow import *; print(Session.__name__)",
-        "import jflow; print([name for name in dir(jflow) if name == 'Session'][0])",
-    ],
-)
-def test_a_name_may_be_asked_for_in_every_way(program: str) -> None:
-    assert printed(program) == "Session"
-
-
-def test_submodules_come_when_they_are_used() -> None:
-    names = "contrib.learn data errors estimator inspect lax nn numpy random train"
-    program = f"import jflow as tf; print(*[tf.{', tf.'.join(names.split())}], sep='\\n')"
-    assert len(printed(program).splitlines()) == len(names.split())
-
-
-def test_once_used_all_names_are_attributes_like_others() -> None:
-    program = "import jflow as tf; tf.constant; print('constant' in vars(tf), 'Tensor' in vars(tf))"
-    assert printed(program) == "True True"
-    program = "import jflow.numpy as np; np.dot; print('dot' in vars(np))"
-    assert printed(program) == "True"
-
-
-def test_threads_that_use_the_first_name_at_once_get_the_same() -> None:
-    program = """
+THREADS = """
 import threading, jflow as tf
 names = ["Session", "constant", "train", "float32", "numpy", "Variable", "function", "random"] * 4
 barrier, found = threading.Barrier(len(names)), []
@@ -69,33 +40,74 @@ threads = [threading.Thread(target=use, args=(name,)) for name in names]
 [thread.join() for thread in threads]
 print(len(found), all(value is getattr(tf, name) for name, value in found))
 """
-    assert printed(program) == "32 True"
 
-
-@pytest.mark.parametrize(
-    "program",
-    [
-        "import jflow.numpy as np; x = np.ones(3)",
-        "from jflow import train; x = train.limit_epochs(__import__('numpy').ones(3))",
-        "import jflow as tf; x = tf.constant(1.0)",
-    ],
-)
-def test_tracebacks_end_at_methods_of_classes_that_were_not_asked_for(program: str) -> None:
-    program += """
+FRAMES = """
 import traceback
 try:
     x + object()
 except Exception as error:
     print([frame.filename for frame in traceback.extract_tb(error.__traceback__)])
 """
-    assert printed(program) == "['<string>']"
+
+PROGRAMS = {
+    "the package alone imports little": (
+        "import sys, jflow; print(*(x for x in ['jax', 'grpc', 'grain'] if x in sys.modules))",
+        "jax",
+    ),
+    "a name as an attribute": ("import jflow as tf; print(tf.Session.__name__)", "Session"),
+    "a name by itself": ("from jflow import Session; print(Session.__name__)", "Session"),
+    "all names": (
+        "from jflow import *; print(Session.__name__, train.__name__)",
+        "Session jflow.train",
+    ),
+    "names are listed": ("import jflow; print('Session' in dir(jflow))", "True"),
+    "submodules come when they are used": (
+        f"import jflow as tf; print(len([tf.{', tf.'.join(MODULES.split())}]))",
+        "10",
+    ),
+    "once used all names are attributes": (
+        "import jflow as tf; tf.constant; print('constant' in vars(tf), 'Tensor' in vars(tf))",
+        "True True",
+    ),
+    "once used a name of JAX is an attribute": (
+        "import jflow.numpy as np; np.dot; print('dot' in vars(np))",
+        "True",
+    ),
+    "other modules are found and not listed": (
+        "import jflow; from jflow import wire; print(wire is jflow.wire, 'wire' in dir(jflow))",
+        "True False",
+    ),
+    "threads that use first names at once get the same": (THREADS, "32 True"),
+    "tracebacks end at tensors of JAX's functions": (
+        "import jflow.numpy as np; x = np.ones(3)" + FRAMES,
+        "['<string>']",
+    ),
+    "tracebacks end at tensors of training": (
+        "from jflow import train; x = train.limit_epochs(__import__('numpy').ones(3))" + FRAMES,
+        "['<string>']",
+    ),
+}
 
 
-def test_other_modules_of_the_package_are_found_and_not_listed() -> None:
-    program = (
-        "from jflow import wire; import jflow; print(wire is jflow.wire, 'wire' in dir(jflow))"
+@pytest.fixture(scope="module")
+def printed() -> dict[str, str]:
+    """What each program prints."""
+    done = subprocess.run(
+        [sys.executable, "-c", EACH_IN_A_FORK, json.dumps([code for code, _ in PROGRAMS.values()])],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
     )
-    assert printed(program) == "True False"
+    lines = done.stdout.splitlines()
+    assert len(lines) == len(PROGRAMS), done.stderr
+    return dict(zip(PROGRAMS, lines, strict=True))
+
+
+@pytest.mark.parametrize("case", PROGRAMS)
+def test_names_are_imported_at_first_use(printed: dict[str, str], case: str) -> None:
+    assert printed[case] == PROGRAMS[case][1]
 
 
 def test_names_of_train_that_are_missing_are_advised_on() -> None:
