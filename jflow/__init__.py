@@ -1,154 +1,30 @@
 """Dataflow graphs that span machines, compiled by XLA, with state that outlives your session."""
 
-import importlib
-from typing import TYPE_CHECKING, Any
-
-from jax.numpy import bfloat16 as bfloat16
-from jax.numpy import bool_ as bool  # noqa: F401 - the rule knows only equal names
-from jax.numpy import complex64 as complex64
-from jax.numpy import complex128 as complex128
-from jax.numpy import float16 as float16
-from jax.numpy import float32 as float32
-from jax.numpy import float64 as float64
-from jax.numpy import int8 as int8
-from jax.numpy import int16 as int16
-from jax.numpy import int32 as int32
-from jax.numpy import int64 as int64
-from jax.numpy import uint8 as uint8
-from jax.numpy import uint16 as uint16
-from jax.numpy import uint32 as uint32
-from jax.numpy import uint64 as uint64
+from typing import TYPE_CHECKING
 
 from jflow import _forks as _forks  # before gRPC is imported
-from jflow import errors as errors
-from jflow import lax as lax
-from jflow import nn as nn
-from jflow import numpy as numpy
-from jflow import random as random
-from jflow.functions import Connection as Connection
-from jflow.functions import connect as connect
-from jflow.functions import function as function
-from jflow.functions import grad as grad
-from jflow.functions import value_and_grad as value_and_grad
-from jflow.graph import Graph as Graph
-from jflow.graph import Operation as Operation
-from jflow.graph import Tensor as Tensor
-from jflow.graph import colocate_with as colocate_with
-from jflow.graph import container as container
-from jflow.graph import control_dependencies as control_dependencies
-from jflow.graph import device as device
-from jflow.graph import get_default_graph as get_default_graph
-from jflow.graph import get_default_session as get_default_session
-from jflow.graph import gradients as gradients
-from jflow.graph import name_scope as name_scope
-from jflow.graph import reset_default_graph as reset_default_graph
-from jflow.graph import tracebacks as _tracebacks
-from jflow.graph import variable_scope as variable_scope
-from jflow.ops import ArrayRecordReader as ArrayRecordReader
-from jflow.ops import ConditionalAccumulator as ConditionalAccumulator
-from jflow.ops import FIFOQueue as FIFOQueue
-from jflow.ops import FixedLengthRecordReader as FixedLengthRecordReader
-from jflow.ops import IdentityReader as IdentityReader
-from jflow.ops import PaddingFIFOQueue as PaddingFIFOQueue
-from jflow.ops import ParquetReader as ParquetReader
-from jflow.ops import Position as Position
-from jflow.ops import PriorityQueue as PriorityQueue
-from jflow.ops import QueueBase as QueueBase
-from jflow.ops import RandomShuffleQueue as RandomShuffleQueue
-from jflow.ops import ReaderBase as ReaderBase
-from jflow.ops import SparseConditionalAccumulator as SparseConditionalAccumulator
-from jflow.ops import SparseTensor as SparseTensor
-from jflow.ops import TextLineReader as TextLineReader
-from jflow.ops import TFRecordReader as TFRecordReader
-from jflow.ops import Variable as Variable
-from jflow.ops import WholeFileReader as WholeFileReader
-from jflow.ops import as_string as as_string
-from jflow.ops import assign as assign
-from jflow.ops import assign_add as assign_add
-from jflow.ops import assign_sub as assign_sub
-from jflow.ops import cast as cast
-from jflow.ops import constant as constant
-from jflow.ops import count_up_to as count_up_to
-from jflow.ops import decode_csv as decode_csv
-from jflow.ops import decode_image as decode_image
-from jflow.ops import decode_jpeg as decode_jpeg
-from jflow.ops import decode_png as decode_png
-from jflow.ops import decode_raw as decode_raw
-from jflow.ops import encode_jpeg as encode_jpeg
-from jflow.ops import encode_png as encode_png
-from jflow.ops import ensure_shape as ensure_shape
-from jflow.ops import global_variables as global_variables
-from jflow.ops import global_variables_initializer as global_variables_initializer
-from jflow.ops import group as group
-from jflow.ops import identity as identity
-from jflow.ops import local_variables as local_variables
-from jflow.ops import local_variables_initializer as local_variables_initializer
-from jflow.ops import missing as _missing
-from jflow.ops import no_op as no_op
-from jflow.ops import parse_example as parse_example
-from jflow.ops import parse_single_example as parse_single_example
-from jflow.ops import placeholder as placeholder
-from jflow.ops import scatter_add as scatter_add
-from jflow.ops import scatter_div as scatter_div
-from jflow.ops import scatter_max as scatter_max
-from jflow.ops import scatter_min as scatter_min
-from jflow.ops import scatter_mul as scatter_mul
-from jflow.ops import scatter_nd_add as scatter_nd_add
-from jflow.ops import scatter_nd_sub as scatter_nd_sub
-from jflow.ops import scatter_nd_update as scatter_nd_update
-from jflow.ops import scatter_sub as scatter_sub
-from jflow.ops import scatter_update as scatter_update
-from jflow.ops import string_join as string_join
-from jflow.ops import string_split as string_split
-from jflow.ops import string_strip as string_strip
-from jflow.ops import string_to_number as string_to_number
-from jflow.ops import substr as substr
-from jflow.ops import trainable_variables as trainable_variables
-from jflow.ops import variables_initializer as variables_initializer
-from jflow.records import FixedLenFeature as FixedLenFeature
-from jflow.records import FixedLenSequenceFeature as FixedLenSequenceFeature
-from jflow.records import VarLenFeature as VarLenFeature
-from jflow.runtime.config import ConfigProto as ConfigProto
-from jflow.runtime.config import RunOptions as RunOptions
-from jflow.session import Session as Session
-from jflow.values import string as string
+from jflow.api import on_first_use as _on_first_use
 
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from jflow import contrib as contrib
     from jflow import data as data
+    from jflow import errors as errors
     from jflow import estimator as estimator
     from jflow import inspect as inspect
+    from jflow import lax as lax
+    from jflow import nn as nn
+    from jflow import numpy as numpy
+    from jflow import random as random
     from jflow import train as train
-    from jflow.launch import LocalCluster as LocalCluster
-
-# These come when they are asked for: gRPC takes as long to import as the rest of jflow, and Grain
-# need not be installed.
-_LATER = {
-    "contrib": ("jflow.contrib", None),
-    "data": ("jflow.data", None),
-    "estimator": ("jflow.estimator", None),
-    "inspect": ("jflow.inspect", None),
-    "train": ("jflow.train", None),
-    "LocalCluster": ("jflow.launch", "LocalCluster"),
-}
-
-
-@_tracebacks.boundary
-def __getattr__(name: str) -> Any:
-    if name not in _LATER:
-        raise _missing("jflow", name, __dir__())
-    module, attribute = _LATER[name]
-    value = importlib.import_module(module)
-    if attribute is None:
-        return value
-    _tracebacks.end_in(getattr(value, attribute))
-    return getattr(value, attribute)
-
-
-def __dir__() -> list[str]:
-    return [*globals(), *_LATER]
-
-
-_tracebacks.end_here(globals())
+    from jflow.api.root import *
+else:
+    __getattr__, __dir__ = _on_first_use(
+        globals(),
+        "jflow.api.root",
+        modules=(
+            *("contrib", "data", "errors", "estimator", "inspect"),
+            *("lax", "nn", "numpy", "random", "train"),
+        ),
+    )

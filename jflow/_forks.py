@@ -1,11 +1,10 @@
-"""Refuses the use of sessions and the like in a child that was forked after they were made.
+"""Refuses sessions, servers and functions in a child that was forked after JAX or gRPC started.
 
-JAX and gRPC work with threads, which a fork does not copy: a call in the child would wait forever.
-The child's classes are changed when it is forked, so that nothing is checked in other processes.
+A fork does not copy threads, and JAX and gRPC need theirs: a call in the child would wait forever.
+The fork replaces methods of classes in the child, so other processes check nothing.
 
-gRPC itself starts its threads anew in a child, with the locks of the threads that are gone: now
-and then that aborts the child. It reads whether to do so when it is imported, so this module is
-imported before it.
+gRPC starts its threads again in a child, with locks that threads of the parent may hold; that
+aborts some children. gRPC reads whether to do so when it is imported, so this module comes first.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ _is_used = False
 
 
 def mark_used() -> None:
-    """Notes that this process has JAX or gRPC started, so its forks cannot use them."""
-    global _is_used  # noqa: PLW0603 - it is about the process
+    """Records that JAX or gRPC has started in this process, so its forks cannot use them."""
+    global _is_used  # noqa: PLW0603 - there is one process
     _is_used = True
 
 
 def guarded(*refused: str, ignored: tuple[str, ...] = ()) -> Callable[[C], C]:
-    """A class whose methods cannot be used in a forked child.
+    """Decorates a class whose methods cannot be used in a forked child.
 
     Args:
       refused: names of methods that raise RuntimeError there.

@@ -1,26 +1,15 @@
 """Clusters, servers and training under the names that TensorFlow gives them."""
 
+from typing import TYPE_CHECKING
+
+from jflow import tracebacks as _tracebacks
+from jflow.api import on_first_use as _on_first_use
 from jflow.cluster import ClusterSpec as ClusterSpec
-from jflow.graph import tracebacks as _tracebacks
 from jflow.server import Server as Server
-from jflow.training import Coordinator as Coordinator
-from jflow.training import LooperThread as LooperThread
-from jflow.training import QueueRunner as QueueRunner
-from jflow.training import SyncReplicasOptimizer as SyncReplicasOptimizer
-from jflow.training import add_queue_runner as add_queue_runner
-from jflow.training import batch as batch
-from jflow.training import batch_join as batch_join
-from jflow.training import input_producer as input_producer
-from jflow.training import limit_epochs as limit_epochs
-from jflow.training import maybe_batch as maybe_batch
-from jflow.training import maybe_batch_join as maybe_batch_join
-from jflow.training import maybe_shuffle_batch as maybe_shuffle_batch
-from jflow.training import maybe_shuffle_batch_join as maybe_shuffle_batch_join
-from jflow.training import range_input_producer as range_input_producer
-from jflow.training import shuffle_batch as shuffle_batch
-from jflow.training import shuffle_batch_join as shuffle_batch_join
-from jflow.training import slice_input_producer as slice_input_producer
-from jflow.training import start_queue_runners as start_queue_runners
-from jflow.training import string_input_producer as string_input_producer
+
+if TYPE_CHECKING:
+    from jflow.api.train import *
+else:
+    __getattr__, __dir__ = _on_first_use(globals(), "jflow.api.train")
 
 _tracebacks.end_here(globals())

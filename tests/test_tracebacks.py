@@ -14,7 +14,7 @@ import pytest
 from IPython.core.ultratb import FormattedTB
 
 import jflow as tf
-from jflow.graph import tracebacks
+from jflow import tracebacks
 from tests.clusters import in_process
 
 PRELUDE = """

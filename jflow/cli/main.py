@@ -16,7 +16,6 @@ from types import FrameType
 
 import jflow
 from jflow.cluster import parse_cluster, read_tf_config
-from jflow.demo import run_demo
 from jflow.errors import InvalidArgumentError, NotFoundError, OpError, PermissionDeniedError
 from jflow.server import Server
 
@@ -77,6 +76,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _demo(options: argparse.Namespace) -> None:
+    from jflow.demo import run_demo  # noqa: PLC0415 - a server never builds graphs
+
     directory = options.picture.parent
     if not directory.is_dir():
         raise ValueError(f"--picture: the directory {str(directory)!r} does not exist")

@@ -1,5 +1,6 @@
 """Input pipelines in the user's process, on Grain: sources, transformations, kept positions."""
 
+from jflow import tracebacks as _tracebacks
 from jflow.data.dataset import Dataset as Dataset
 from jflow.data.decoders import decode_csv as decode_csv
 from jflow.data.decoders import decode_image as decode_image
@@ -15,7 +16,6 @@ from jflow.data.generators import register_generator as register_generator
 from jflow.data.iterator import DatasetIterator as DatasetIterator
 from jflow.data.position import FilePosition as FilePosition
 from jflow.data.position import PositionStore as PositionStore
-from jflow.graph import tracebacks as _tracebacks
 from jflow.records import TFRecordWriter as TFRecordWriter
 from jflow.records import encode_example as encode_example
 

@@ -11,7 +11,7 @@ from typing import Any, Self
 from jflow import errors
 from jflow.data.position import PositionStore, packed, parsed, unpacked
 from jflow.data.stream import Cursor, State
-from jflow.graph.tracebacks import handled, hide_frames
+from jflow.tracebacks import handled, hide_frames
 
 
 class DatasetIterator:

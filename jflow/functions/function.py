@@ -24,9 +24,9 @@ from jflow.graph import Graph, Operation, ResourceRef, Tensor, VariableRef, trac
 from jflow.graph.completion import visible
 from jflow.graph.flatten import flatten
 from jflow.graph.primitives import state_of
-from jflow.graph.tracebacks import boundary, hide_frames
 from jflow.graph.tracing import Static
 from jflow.ops import Variable, group
+from jflow.tracebacks import boundary, hide_frames
 from jflow.values import is_key, refuse_host
 from jflow.xla import internals
 from jflow.xla.internals import ConcreteArray

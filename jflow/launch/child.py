@@ -1,7 +1,7 @@
 """The process of one task of a `LocalCluster`: `python -m jflow.launch.child JOB INDEX`.
 
-It tells its address, or why it cannot start, on standard output, learns the cluster from a line on
-standard input, and serves until that input ends, which it does when the parent closes it or dies.
+It writes its address, or why it cannot start, to standard output, reads the cluster from a line of
+standard input, and serves until that input ends: the parent has closed it, or has ended.
 """
 
 from __future__ import annotations
@@ -47,5 +47,5 @@ def _exit(_: int, __: FrameType | None) -> None:
 
 if __name__ == "__main__":
     main()
-    # Python would wait for a device that is busy with a step nobody can cancel any more.
+    # Python would wait for a device that is busy with a step that cannot be cancelled.
     os._exit(0)

@@ -1,4 +1,4 @@
-"""What users build graphs with: constants, placeholders, variables and JAX's own functions."""
+"""What users build graphs with: constants, placeholders, variables, queues and readers."""
 
 from jflow.ops.accumulators import ConditionalAccumulator as ConditionalAccumulator
 from jflow.ops.accumulators import SparseConditionalAccumulator as SparseConditionalAccumulator
@@ -26,8 +26,6 @@ from jflow.ops.decoding import string_split as string_split
 from jflow.ops.decoding import string_strip as string_strip
 from jflow.ops.decoding import string_to_number as string_to_number
 from jflow.ops.decoding import substr as substr
-from jflow.ops.lifted import Lifted as Lifted
-from jflow.ops.missing import missing as missing
 from jflow.ops.position import Position as Position
 from jflow.ops.queue import QueueBase as QueueBase
 from jflow.ops.queues import FIFOQueue as FIFOQueue

@@ -13,7 +13,6 @@ from jflow.cluster import Device
 from jflow.deadline import FOREVER, Deadline
 from jflow.errors import OpError
 from jflow.graph import Graph, Operation, Tensor, get_default_graph, stack
-from jflow.graph.tracebacks import handled, hide_frames
 from jflow.placement import Placer
 from jflow.runtime.backend import (
     Backend,
@@ -27,6 +26,7 @@ from jflow.runtime.backend import (
 from jflow.runtime.config import ConfigProto, RunOptions
 from jflow.runtime.target import checked_config, checked_target, open_backend, reset_target
 from jflow.session.fetches import FeedSlot, Fetches, parse_feed_list, parse_feeds, parse_fetches
+from jflow.tracebacks import handled, hide_frames
 from jflow.xla import internals
 
 _SINGLE = frozenset({Tensor, Operation})

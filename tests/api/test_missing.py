@@ -5,7 +5,7 @@ import importlib
 import pytest
 
 import jflow as tf
-from jflow.ops.missing import _RENAMED
+from jflow.api.missing import _RENAMED
 
 
 @pytest.mark.parametrize(

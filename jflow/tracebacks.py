@@ -29,7 +29,7 @@ def _folder(path: str) -> str:
 
 
 _PACKAGES = os.path.dirname(os.path.dirname(os.path.abspath(jax.__file__)))
-_OURS = (_folder(os.path.dirname(__file__)), _folder(jax.__file__), _folder(jaxlib.__file__))
+_OURS = (_folder(__file__), _folder(jax.__file__), _folder(jaxlib.__file__))
 _TOOLS = (
     *(os.path.join(_PACKAGES, name) + os.sep for name in ("grain", "grpc")),
     *(_folder(np.__file__), "<frozen "),
@@ -42,7 +42,7 @@ _REMOVED = (
     "Set JAX_TRACEBACK_FILTERING=off to include them."
 )
 _MANY = 4
-"""So many frames are worth a note; fewer are a boundary, what it is for, and a helper."""
+"""At this number of hidden frames a note is added; fewer are the boundary and its helpers."""
 _REMOVED_BY_JAX = "For simplicity, JAX has removed its internal frames"
 
 _NOT_WRAPPED = frozenset(
@@ -61,7 +61,7 @@ _CALLED_INSIDE = frozenset(
         *("Variable.check_indices", "Variable.operand"),
     }
 )
-"""Methods that jflow calls for each operation of a graph, and users do not."""
+"""Methods that jflow calls for each operation of a graph; users hardly call them."""
 
 
 class UnfilteredStackTrace(Exception):  # noqa: N818 - JAX's name for the same
@@ -69,7 +69,7 @@ class UnfilteredStackTrace(Exception):  # noqa: N818 - JAX's name for the same
 
 
 class _Owner(Enum):
-    """Whose code a frame runs."""
+    """The owner of the code that a frame runs."""
 
     USER = "user"
     OURS = "jflow or JAX"

@@ -9,12 +9,36 @@ from typing import Any
 
 import jax
 
+import jflow.api.root  # noqa: F401 - tracebacks end at the methods of the tensors that come back
+from jflow.api.missing import missing
 from jflow.graph import Graph, Tensor
 from jflow.graph import get_default_graph as _default_graph
-from jflow.graph.tracebacks import hide_frames
-from jflow.ops.missing import missing
-from jflow.ops.variable import Variable
+from jflow.ops import Variable
+from jflow.tracebacks import hide_frames
 from jflow.xla.internals import is_tracing
+
+
+def offered(
+    namespace: dict[str, Any], module: ModuleType
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Returns `__getattr__` and `__dir__` of a module that offers functions of JAX on tensors.
+
+    Args:
+      namespace: globals of the offering module; names stay there once they are used.
+      module: the namespace of JAX.
+    """
+    names = Lifted(module)
+
+    def get(name: str) -> Any:
+        try:
+            value = getattr(names, name)
+        except AttributeError as error:
+            hide_frames(error)
+            raise
+        namespace[name] = value
+        return value
+
+    return get, names.__dir__
 
 
 class Lifted:

@@ -1,0 +1,71 @@
+"""Modules whose public names are imported when one of them is first used (PEP 562).
+
+A process that only runs plans imports `jflow` and never what builds graphs.
+"""
+
+from __future__ import annotations
+
+import importlib
+import threading
+from collections.abc import Callable, Iterable
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any
+
+from jflow.api.missing import missing
+from jflow.tracebacks import hide_frames
+
+_BOUNDARIES = "jflow.api.root"
+"""Importing it ends tracebacks at the methods of tensors, variables and sessions."""
+
+_IMPORTING = threading.RLock()
+"""Python lets two threads that import packages from different ends see them half initialized."""
+
+
+def on_first_use(
+    namespace: dict[str, Any], source: str, modules: Iterable[str] = ()
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Returns `__getattr__` and `__dir__` of a module that offers the names of another one.
+
+    The first use of such a name imports `source` and copies all its public names, so that later
+    uses are attribute lookups. Submodules are imported when they are used.
+
+    Args:
+      namespace: globals of the offering module.
+      source: the module that has the names.
+      modules: the public submodules, for `dir`; it leaves out the others.
+    """
+    module: str = namespace["__name__"]
+
+    def names() -> dict[str, Any]:
+        with _IMPORTING:
+            importlib.import_module(_BOUNDARIES)
+            found = vars(importlib.import_module(source))
+        return {name: value for name, value in found.items() if not name.startswith("_")}
+
+    def find(name: str) -> Any:
+        submodule = f"{module}.{name}"
+        if "__path__" in namespace and find_spec(submodule):
+            with _IMPORTING:
+                return importlib.import_module(submodule)
+        namespace.update(names())
+        if name not in namespace:
+            raise missing(module, name, list_names())
+        return namespace[name]
+
+    def get(name: str) -> Any:
+        if name == "__all__":  # of `from jflow import *`
+            return [*names(), *modules]
+        if name.startswith("_"):
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        try:
+            return find(name)
+        except Exception as error:
+            hide_frames(error)
+            raise
+
+    def list_names() -> list[str]:
+        own = (name for name, value in namespace.items() if not isinstance(value, ModuleType))
+        return [*{**dict.fromkeys(own), **names(), **dict.fromkeys(modules)}]
+
+    return get, list_names
