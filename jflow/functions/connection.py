@@ -18,6 +18,7 @@ from jax.api_util import shaped_abstractify
 
 from jflow import _forks
 from jflow.cluster import Device, DeviceSpec
+from jflow.context import Fallback
 from jflow.deadline import Deadline
 from jflow.functions.concrete import Concrete
 from jflow.graph import Graph, Operation, Tensor, VariableRef, live, request, tracing
@@ -239,15 +240,8 @@ def _identity(body: jex.ClosedJaxpr | None) -> Any:
     return body if body is None or body.consts else str(body)
 
 
-class _Default:
-    """The connection of functions that are called without one."""
-
-    def __init__(self) -> None:
-        self.connection: Connection | None = None
-        self.making = threading.Lock()
-
-
-_DEFAULT = _Default()
+_DEFAULT = Fallback(Connection)
+"""The connection of functions that are called without one."""
 
 
 def connect(target: str = "", config: ConfigProto | None = None) -> Connection:
@@ -274,10 +268,4 @@ def current() -> Connection:
     if keeper is not None:
         assert isinstance(keeper, Connection)
         return keeper
-    return _DEFAULT.connection or _make_default()
-
-
-def _make_default() -> Connection:
-    with _DEFAULT.making:
-        _DEFAULT.connection = _DEFAULT.connection or Connection()
-        return _DEFAULT.connection
+    return _DEFAULT.get()

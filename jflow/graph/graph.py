@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jflow.cluster import DeviceSpec
+from jflow.context import Stack
 from jflow.graph import origin, request, stack, tracing
 from jflow.graph.names import Names
 from jflow.graph.order import StateOrder
@@ -37,7 +38,7 @@ from jflow.graph.symbolic import Symbolic
 from jflow.values import AbstractValue, Dtype, abstract_of, as_array, carry, refuse_host
 from jflow.xla import internals, jaxprs
 
-graphs: stack.DefaultStack[Graph] = stack.DefaultStack()
+graphs: Stack[Graph] = Stack()
 
 
 class Tensor(Symbolic):

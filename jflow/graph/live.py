@@ -6,14 +6,14 @@ other end keeps. In a block of graph code inside of it, variables are the graph'
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 
 import jax
 
+from jflow.context import Stack
 from jflow.deadline import Deadline
 from jflow.graph.graph import Graph, graphs
 from jflow.graph.primitives import Keeper, VariableRef
@@ -79,44 +79,25 @@ class LiveKeeper(Keeper, Protocol):
         """A name for a variable that its maker gave none; no other variable has it."""
 
 
-class _Entry(NamedTuple):
+class _Block(NamedTuple):
     keeper: LiveKeeper
     graphs_open: int
 
 
-class _Keepers(threading.local):
-    def __init__(self) -> None:
-        self.entries: list[_Entry] = []
-
-
-class _Everywhere:
-    """The keeper of threads that opened none."""
-
-    def __init__(self) -> None:
-        self.keepers: list[LiveKeeper] = []
-        self.lock = threading.Lock()
-
-    @property
-    def keeper(self) -> LiveKeeper | None:
-        """The one that came last."""
-        return self.keepers[-1] if self.keepers else None
-
-
-_KEEPERS = _Keepers()
-_EVERYWHERE = _Everywhere()
+# A closed connection must not stay current because an asynchronous task left its block first.
+_KEEPERS: Stack[_Block] = Stack(is_strict=False)
 
 
 def current() -> LiveKeeper | None:
     """The keeper of variables made here; None in graph code."""
-    if _KEEPERS.entries:
-        keeper, graphs_open = _KEEPERS.entries[-1]
-        return keeper if graphs.depth == graphs_open else None
-    return None if graphs.depth else _EVERYWHERE.keeper
+    block = _KEEPERS.current
+    return block.keeper if block is not None and graphs.depth == block.graphs_open else None
 
 
 def innermost() -> LiveKeeper | None:
     """The keeper of the innermost block, inside graph code too."""
-    return _KEEPERS.entries[-1].keeper if _KEEPERS.entries else _EVERYWHERE.keeper
+    block = _KEEPERS.current
+    return None if block is None else block.keeper
 
 
 def peek(ref: VariableRef) -> jax.Array | None:
@@ -128,21 +109,14 @@ def peek(ref: VariableRef) -> jax.Array | None:
 
 def keep_everywhere(keeper: LiveKeeper) -> None:
     """Makes a keeper that of every thread without a block of its own, until it is forgotten."""
-    with _EVERYWHERE.lock:
-        _EVERYWHERE.keepers.append(keeper)
+    _KEEPERS.add_everywhere(_Block(keeper, 0))
 
 
 def forget(keeper: LiveKeeper) -> None:
     """Takes a keeper back; the one before it counts again where it was the last."""
-    with _EVERYWHERE.lock:
-        _EVERYWHERE.keepers = [each for each in _EVERYWHERE.keepers if each is not keeper]
+    _KEEPERS.discard_everywhere(lambda block: block.keeper is keeper)
 
 
-@contextmanager
-def kept_by(keeper: LiveKeeper) -> Iterator[None]:
+def kept_by(keeper: LiveKeeper) -> AbstractContextManager[Any]:
     """A block whose variables are live and belong to `keeper`."""
-    _KEEPERS.entries.append(_Entry(keeper, graphs.depth))
-    try:
-        yield
-    finally:
-        _KEEPERS.entries.pop()
+    return _KEEPERS.pushed(_Block(keeper, graphs.depth))

@@ -8,25 +8,20 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from jflow.cluster import DeviceSpec
+from jflow.context import Fallback
 from jflow.graph import request, stack
 from jflow.graph.graph import Graph, Operation, graphs
 
 _CONTAINER = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\-/]*")
 
 
-class _GlobalGraph:
-    """The graph of threads that opened none."""
-
-    def __init__(self) -> None:
-        self.graph = Graph()
-
-
-_GLOBAL = _GlobalGraph()
+_GLOBAL = Fallback(Graph)
+"""The default graph of threads that have no block open."""
 
 
 def get_default_graph() -> Graph:
     """The graph of the innermost `with graph.as_default()` of this thread, else the global one."""
-    return graphs.top or _GLOBAL.graph
+    return graphs.top or _GLOBAL.get()
 
 
 def reset_default_graph() -> None:
@@ -37,7 +32,7 @@ def reset_default_graph() -> None:
     """
     if graphs.top is not None:
         raise AssertionError("reset_default_graph cannot be called inside graph.as_default()")
-    _GLOBAL.graph = Graph()
+    _GLOBAL.discard()
 
 
 def get_default_session() -> stack.Runner | None:

@@ -1,45 +1,13 @@
-"""What blocks set for the thread that is in them: the current graph, session, names and so on."""
+"""The default session, and what blocks say about new operations: names, containers and so on."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Protocol
 
-T = TypeVar("T")
-
-
-class DefaultStack(threading.local, Generic[T]):
-    """Values that `with` blocks made the default of this thread, innermost last."""
-
-    def __init__(self) -> None:
-        self._entries: list[T] = []
-
-    @property
-    def top(self) -> T | None:
-        """The innermost default, or None when no block is open on this thread."""
-        return self._entries[-1] if self._entries else None
-
-    @property
-    def depth(self) -> int:
-        """How many blocks are open on this thread."""
-        return len(self._entries)
-
-    @contextmanager
-    def pushed(self, entry: T) -> Iterator[T]:
-        """Makes `entry` the default inside the block.
-
-        Raises:
-          AssertionError: if blocks are left in another order than the reverse of entering.
-        """
-        self._entries.append(entry)
-        try:
-            yield entry
-        finally:
-            if self._entries[-1] is not entry:
-                raise AssertionError(f"Nesting violated: {entry!r} is not the innermost default")
-            self._entries.pop()
+from jflow.context import Stack
 
 
 class Runner(Protocol):
@@ -49,7 +17,8 @@ class Runner(Protocol):
         """Runs what `fetches` needs and returns values in its structure."""
 
 
-sessions: DefaultStack[Runner] = DefaultStack()
+sessions: Stack[Runner] = Stack()
+"""Default sessions."""
 
 
 def runner(session: Any) -> Runner:
