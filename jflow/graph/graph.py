@@ -403,7 +403,7 @@ class Graph:
     def _take_in(self, ref: VariableRef | ResourceRef) -> None:
         if ref in self._homes:
             return
-        if isinstance(ref.keeper, Graph):
+        if isinstance(ref.owner, Graph):
             raise ValueError(f"{ref} belongs to another graph than the one being built")
         name = self._names.unique(ref.name)
         primitive = variable_p if isinstance(ref, VariableRef) else resource_p
@@ -417,7 +417,7 @@ class Graph:
         raise TypeError(
             f"{params['variable']} has no value while the graph is built, so jax.numpy cannot use "
             "it; use the same name in jflow.numpy, jflow.nn, jflow.lax or jflow.random, or make "
-            "the variable inside `with jflow.connect():` to have it live"
+            "the variable inside `with jflow.connect():`, where it is eager"
         )
 
     # Names ------------------------------------------------------------------------------------

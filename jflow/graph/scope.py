@@ -52,7 +52,7 @@ def device(
 
     In a function that JAX traces there are no operations yet: a device function there is called
     when the traced equations become operations of a graph, and never for those that stay inside of
-    one operation, such as a loop. A live variable is shown to it as an operation "variable".
+    one operation, such as a loop. An eager variable is shown to it as an operation "variable".
 
     Args:
       name: such as "/job:ps/task:0/device:CPU:0", any part of it, "/gpu:0", a function from an

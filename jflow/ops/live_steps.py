@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from jflow.deadline import Deadline
-from jflow.graph import Graph, Operation, Tensor, live
+from jflow.graph import Graph, Operation, Tensor, owners
 
 Build = Callable[[], tuple[Operation, Sequence[Tensor]]]
 """Adds an operation to the graph; gives it and the tensors that it is fed."""
@@ -18,15 +18,15 @@ class LiveSteps:
     """The steps of one live resource. Threads may use them at the same time.
 
     Args:
-      keeper: who runs them; None for a resource of graph code.
+      owner: who runs them; None for a resource of graph code.
       graph: the resource's own.
     """
 
-    def __init__(self, keeper: live.LiveKeeper | None, graph: Graph) -> None:
-        self._keeper = keeper
+    def __init__(self, owner: owners.EagerOwner | None, graph: Graph) -> None:
+        self._owner = owner
         self._graph = graph
         self._lock = threading.Lock()
-        self._steps: dict[str, live.Runnable] = {}
+        self._steps: dict[str, owners.Executable] = {}
 
     def run(
         self, key: str, build: Build, feeds: Sequence[Any], timeout: float | None = None
@@ -56,30 +56,30 @@ class LiveSteps:
 
     def _step(
         self, key: str, build: Build, timeout: float | None
-    ) -> tuple[live.Runnable, Deadline]:
-        if self._keeper is None:
+    ) -> tuple[owners.Executable, Deadline]:
+        if self._owner is None:
             raise RuntimeError(
                 "this is graph code: run the operation in a session, or make the resource inside "
                 "`with jflow.connect(target):` to use it from plain Python"
             )
         # No time to wait for an element is still the connection's time to make the step ready.
-        ready_by = Deadline(timeout or self._keeper.timeout)
+        ready_by = Deadline(timeout or self._owner.timeout)
         step = self._steps.get(key)
         if step is None:
-            step = self._made(self._keeper, key, build, ready_by)
+            step = self._made(self._owner, key, build, ready_by)
         if timeout != 0:
             return step, ready_by
         step.prepare(ready_by)
         return step, Deadline(0.0)
 
     def _made(
-        self, keeper: live.LiveKeeper, key: str, build: Build, deadline: Deadline
-    ) -> live.Runnable:
+        self, owner: owners.EagerOwner, key: str, build: Build, deadline: Deadline
+    ) -> owners.Executable:
         with deadline.holding(self._lock, f"waiting for {key!r} to be made ready"):
             step = self._steps.get(key)
             if step is None:
                 with self._graph.as_default():
                     op, fed = build()
-                step = self._steps[key] = keeper.step(self._graph, op, op.outputs, fed, deadline)
+                step = self._steps[key] = owner.step(self._graph, op, op.outputs, fed, deadline)
         deadline.check(f"compiling {key!r}")
         return step

@@ -32,7 +32,7 @@ class Position(Handle):
             raise RuntimeError(
                 "a position is for plain Python: make it inside `with jflow.connect(target):`"
             )
-        self._live = LiveSteps(self._keeper, self._graph)
+        self._live = LiveSteps(self._owner, self._graph)
 
     def load(self) -> str | None:
         """The text that was saved last, None if none was."""

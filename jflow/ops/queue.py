@@ -55,7 +55,7 @@ class QueueBase(Handle):
             **{what: as_integer(value, what) for what, value in bounds.items()},
         )
         super().__init__("queue", self._spec.to_attributes(), shared_name, name)
-        self._live = LiveSteps(self._keeper, self._graph)
+        self._live = LiveSteps(self._owner, self._graph)
 
     @staticmethod
     def from_list(index: Any, queues: Sequence[QueueBase]) -> QueueBase:

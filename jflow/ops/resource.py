@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax
 
 from jflow.errors import InvalidArgumentError
-from jflow.graph import Graph, Operation, ResourceRef, Tensor, live, origin
+from jflow.graph import Graph, Operation, ResourceRef, Tensor, origin, owners
 from jflow.graph import get_default_graph as _default_graph
 from jflow.graph.calls import call
 from jflow.graph.completion import visible
@@ -50,12 +50,12 @@ class Handle:
             raise InvalidArgumentError(
                 f'a shared name is text that does not start with "_", got {shared_name!r}'
             )
-        self._keeper = live.current()
-        self._graph = _default_graph() if self._keeper is None else Graph()
+        self._owner = owners.current()
+        self._graph = _default_graph() if self._owner is None else Graph()
         container = _default_graph().scopes.container
         with self._graph.scopes.replaced(control_inputs=()):
             self._op = self._graph.add(resource_p, [], [], name=name)
-        private = self._op.name if self._keeper is None else self._keeper.unnamed()
+        private = self._op.name if self._owner is None else self._owner.unnamed()
         self._ref = ResourceRef(
             kind,
             shared_name or private,
@@ -63,7 +63,7 @@ class Handle:
             json.dumps(definition, sort_keys=True),
             shared_name is not None,
             self._op.spec,
-            self._graph if self._keeper is None else self._keeper,
+            self._graph if self._owner is None else self._owner,
         )
         self._graph.declare(self._ref, self._op)
 
@@ -95,7 +95,7 @@ class Handle:
     @property
     def is_live(self) -> bool:
         """Whether plain Python can use it without a session."""
-        return self._keeper is not None
+        return self._owner is not None
 
     def _call(
         self,

@@ -10,7 +10,7 @@ import jax.extend.core as jex
 import jax.numpy as jnp
 import numpy as np
 
-from jflow.graph import Graph, Operation, Symbolic, Tensor, VariableRef, live, origin
+from jflow.graph import Graph, Operation, Symbolic, Tensor, VariableRef, origin, owners
 from jflow.graph import get_default_graph as _default_graph
 from jflow.graph.completion import visible
 from jflow.graph.primitives import assign_p, check_p, read_p, update_p, variable_p
@@ -67,8 +67,8 @@ class Variable(Symbolic):
         if initial_value is None:
             raise ValueError(f"variable {name or ''!r} needs an initial value")
         self.trainable = trainable
-        keeper = live.current()
-        if keeper is None:
+        owner = owners.current()
+        if owner is None:
             name = name or "Variable"
             self._define(_default_graph(), initial_value, name, dtype, validate_shape)
             for key in _listing(collections, trainable):
@@ -79,7 +79,7 @@ class Variable(Symbolic):
                 "are compiled for the sizes of live variables; make it in graph code"
             )
         else:
-            self._come_alive(keeper, initial_value, name, dtype)
+            self._come_alive(owner, initial_value, name, dtype)
 
     def _define(
         self, graph: Graph, initial_value: Any, name: str, dtype: Any, validate_shape: bool
@@ -107,9 +107,9 @@ class Variable(Symbolic):
             graph.declare_value(self.name, self._value)
 
     def _come_alive(
-        self, keeper: live.LiveKeeper, initial_value: Any, name: str | None, dtype: Any
+        self, owner: owners.EagerOwner, initial_value: Any, name: str | None, dtype: Any
     ) -> None:
-        """Attaches to the value that the keeper has, or gives it the first one."""
+        """Attaches to the value that the owner has, or gives it the first one."""
         if internals.is_tracing():
             raise ValueError(
                 f"variable {name or ''!r} is made inside of a function that JAX traces; make it "
@@ -123,11 +123,11 @@ class Variable(Symbolic):
         else:
             aval = initial = as_array(initial, dtype)
         check_initial(aval, dtype, name or "")
-        name = scopes.names + name if name else keeper.unnamed()
+        name = scopes.names + name if name else owner.unnamed()
         # A graph of its own, for the blocks around may want to see an operation.
         spec = Graph().add(variable_p, [], [], name=name).spec
-        asked = VariableRef(name, scopes.container, tuple(aval.shape), aval.dtype, spec, keeper)
-        self._ref = keeper.create(asked, initial)
+        asked = VariableRef(name, scopes.container, tuple(aval.shape), aval.dtype, spec, owner)
+        self._ref = owner.create(asked, initial)
 
     # What it is -------------------------------------------------------------------------------
 
@@ -440,7 +440,7 @@ class Variable(Symbolic):
         if not self.is_live:
             return f"<jflow.Variable {what}>"
         has_numbers = isinstance(self.dtype, np.dtype)  # and is no random key
-        value = preview(live.peek(self._ref)) if has_numbers else None
+        value = preview(owners.peek(self._ref)) if has_numbers else None
         shown = f"device={self.device}" if value is None else f"value={value}"
         return f"<jflow.Variable live {what} {shown}>"
 
