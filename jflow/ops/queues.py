@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from jflow.ops.elements import Part, Structure
 from jflow.ops.queue import QueueBase
+from jflow.stateful import Part, Structure
 
 
 class FIFOQueue(QueueBase):

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from jflow.graph import Operation, Tensor
-from jflow.ops.queue import QueueBase, as_integer, checked_count
-from jflow.ops.resource import Handle
+from jflow.ops.queue import QueueBase
 from jflow.resources import ReaderSpec
+from jflow.stateful import Handle
+from jflow.stateful.queue import as_integer, checked_count
 from jflow.values import abstract, host_abstract, may_be, string, unknown_dim
 
 _INT64 = np.dtype(np.int64)
@@ -72,7 +73,7 @@ class ReaderBase(Handle):
 
     def reset(self, name: str | None = None) -> Operation:
         """An operation that forgets the work item and the counts; the queue stays as it is."""
-        return self._call("reader.reset", [], [], name or f"{self._title}_Reset")
+        return self._calls.call("reader.reset", [], [], name or f"{self._title}_Reset")
 
     def num_records_produced(self, name: str | None = None) -> Tensor:
         """How many records it has read, as an int64 scalar on the host."""
@@ -86,7 +87,7 @@ class ReaderBase(Handle):
     def serialize_state(self, name: str | None = None) -> Tensor:
         """Where reading has come to, as a string; only of kinds whose items have no inside."""
         name = name or f"{self._title}_SerializeState"
-        return self._call("reader.serialize", [], [abstract((), string)], name).outputs[0]
+        return self._calls.call("reader.serialize", [], [abstract((), string)], name).outputs[0]
 
     def restore_state(self, state: Any, name: str | None = None) -> Operation:
         """An operation that goes on where `state` was taken.
@@ -99,10 +100,10 @@ class ReaderBase(Handle):
           TypeError, ValueError: if it is no single string.
         """
         name = name or f"{self._title}_RestoreState"
-        tensor = self._tensor(state, string)
+        tensor = self._calls.operand(state, string)
         if not may_be((), tensor.shape):
             raise ValueError(f"{self!r} is restored from one string, got {tensor!r}")
-        return self._call("reader.restore", [tensor], [], name)
+        return self._calls.call("reader.restore", [tensor], [], name)
 
     def _read(
         self,
@@ -120,13 +121,13 @@ class ReaderBase(Handle):
                 f"{self!r} takes its work from a queue of single strings, got {queue!r} of "
                 f"{[dtype.name for dtype in queue.dtypes]} with shapes {queue.shapes}"
             )
-        op = self._call(function, counts, avals, name, attributes=attributes, others=[queue.ref])
+        op = self._calls.call(function, counts, avals, name, attributes, others=[queue.ref])
         keys, values = op.outputs
         return keys, values
 
     def _count(self, function: str, name: str) -> Tensor:
         aval = host_abstract((), _INT64)
-        return self._call(function, [], [aval], name, may_wait=False).outputs[0]
+        return self._calls.call(function, [], [aval], name, may_wait=False).outputs[0]
 
 
 class TextLineReader(ReaderBase):

@@ -355,11 +355,11 @@ def test_graph_code_and_plain_python_meet(cluster: Backend) -> None:
     live = tf.FIFOQueue(10, tf.int32, (), shared_name="q")
     with tf.Graph().as_default() as graph:
         queue = tf.FIFOQueue(10, [tf.int32], [()], shared_name="q")
-        assert not queue.is_live
+        assert not queue.is_eager
         doubled = queue.enqueue(queue.dequeue() * 2)
         with pytest.raises(RuntimeError, match="this is graph code: run the operation in a"):
             queue.put(1)
-    assert live.is_live
+    assert live.is_eager
     live.put(21)
     with tf.Session(cluster.targets[0], graph=graph, config=CONFIG) as session:
         session.run(doubled)
