@@ -8,8 +8,8 @@ that know the types of the values declare a stack each: graphs, sessions, owners
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import ContextDecorator
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -18,6 +18,21 @@ T = TypeVar("T")
 class _Blocks(threading.local, Generic[T]):
     def __init__(self) -> None:
         self.entries: list[T] = []
+
+
+class Block(ContextDecorator, Generic[T]):
+    """A `with` block in which a value is current."""
+
+    def __init__(self, stack: Stack[T], entry: T) -> None:
+        self._stack = stack
+        self._entry = entry
+
+    def __enter__(self) -> T:
+        self._stack.push(self._entry)
+        return self._entry
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.remove(self._entry)
 
 
 class Stack(Generic[T]):
@@ -51,24 +66,26 @@ class Stack(Generic[T]):
         """How many blocks are open on this thread."""
         return len(self._blocks.entries)
 
-    @contextmanager
-    def pushed(self, entry: T) -> Iterator[T]:
-        """Makes `entry` the current value of this thread inside the block.
+    def pushed(self, entry: T) -> Block[T]:
+        """A block that makes `entry` the current value of this thread.
 
-        Raises:
-          AssertionError: if the stack is strict and another block is the innermost at the end.
+        Leaving it raises AssertionError if the stack is strict and another block is the innermost.
         """
+        return Block(self, entry)
+
+    def push(self, entry: T) -> None:
+        """Makes `entry` the current value of this thread, until `remove`."""
         self._blocks.entries.append(entry)
-        try:
-            yield entry
-        finally:
-            entries = self._blocks.entries
-            if entries and entries[-1] is entry:
-                entries.pop()
-            elif self._is_strict:
-                raise AssertionError(f"Nesting violated: {entry!r} is not the innermost default")
-            else:
-                entries[:] = [each for each in entries if each is not entry]
+
+    def remove(self, entry: T) -> None:
+        """Undoes `push` of the same object."""
+        entries = self._blocks.entries
+        if entries and entries[-1] is entry:
+            entries.pop()
+        elif self._is_strict:
+            raise AssertionError(f"Nesting violated: {entry!r} is not the innermost default")
+        else:
+            entries[:] = [each for each in entries if each is not entry]
 
     def add_everywhere(self, entry: T) -> None:
         """Makes `entry` the current value of all threads that have no block open."""

@@ -13,7 +13,7 @@ from jflow.graph.primitives import host_p
 from jflow.values import AbstractValue, HostArray, as_array, string
 
 
-class Bound(NamedTuple):
+class TracedCall(NamedTuple):
     """A call in a function that JAX traces."""
 
     outputs: tuple[Any, ...]
@@ -49,7 +49,7 @@ class TracedCalls:
         outputs: Sequence[AbstractValue],
         name: str,
         attributes: dict[str, Any] | None = None,
-    ) -> Bound:
+    ) -> TracedCall:
         for aval in outputs:
             if isinstance(aval, HostArray):
                 raise TypeError(
@@ -66,4 +66,4 @@ class TracedCalls:
             outputs=tuple(outputs),
             line=origin.describe(origin.user_place()),
         )
-        return Bound(tuple(values))
+        return TracedCall(tuple(values))

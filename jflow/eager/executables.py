@@ -9,7 +9,7 @@ from typing import Any
 
 from jflow.deadline import Deadline
 from jflow.graph import Graph, Operation, Tensor
-from jflow.graph.owners import EagerOwner, Executable
+from jflow.graph.owners import EagerOwner, Runnable
 
 Build = Callable[[], tuple[Operation, Sequence[Tensor]]]
 """Adds an operation to the graph; returns it and the tensors that it is fed."""
@@ -27,7 +27,7 @@ class Executables:
         self._owner = owner
         self._graph = graph
         self._lock = threading.Lock()
-        self._ready: dict[str, Executable] = {}
+        self._ready: dict[str, Runnable] = {}
 
     def run(
         self, key: str, build: Build, feeds: Sequence[Any], timeout: float | None = None
@@ -54,9 +54,7 @@ class Executables:
         executable, deadline = self._prepared(key, build, timeout)
         return executable.start(feeds, deadline)
 
-    def _prepared(
-        self, key: str, build: Build, timeout: float | None
-    ) -> tuple[Executable, Deadline]:
+    def _prepared(self, key: str, build: Build, timeout: float | None) -> tuple[Runnable, Deadline]:
         # No time to wait for an element is still the connection's time to compile.
         ready_by = Deadline(timeout or self._owner.timeout)
         executable = self._ready.get(key)
@@ -67,7 +65,7 @@ class Executables:
         executable.prepare(ready_by)
         return executable, Deadline(0.0)
 
-    def _made(self, key: str, build: Build, deadline: Deadline) -> Executable:
+    def _made(self, key: str, build: Build, deadline: Deadline) -> Runnable:
         with deadline.holding(self._lock, f"waiting for {key!r} to be made ready"):
             executable = self._ready.get(key)
             if executable is None:

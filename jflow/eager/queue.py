@@ -14,7 +14,7 @@ from jflow.graph import Operation, Tensor
 from jflow.graph.owners import EagerOwner
 from jflow.graph.primitives import placeholder_p
 from jflow.stateful.calls import GraphCalls
-from jflow.stateful.queue import Elements, QueueOperations, as_integer
+from jflow.stateful.queue import QueueElements, QueueOperations, as_integer
 from jflow.values import abstract, as_array, carry, restore, unknown_dim
 
 _INT32 = np.dtype(np.int32)
@@ -34,7 +34,7 @@ class EagerQueue:
     """
 
     def __init__(
-        self, owner: EagerOwner, calls: GraphCalls, elements: Elements, title: str
+        self, owner: EagerOwner, calls: GraphCalls, elements: QueueElements, title: str
     ) -> None:
         self._graph = calls.graph
         self._elements = elements
@@ -121,9 +121,9 @@ class EagerQueue:
         """The arrays that are fed for an element, or for a batch of them."""
         elements = self._elements
         arrays = []
-        for part, value in zip(elements.parts, values, strict=True):
-            array = as_array(value, part.dtype, on_host=True)
-            elements.check_shape(part, array.shape, is_batch)
+        for component, value in zip(elements.components, values, strict=True):
+            array = as_array(value, component.dtype, on_host=True)
+            elements.check_shape(component, array.shape, is_batch)
             arrays.append(carry(array))
         if is_batch:
             elements.check_rows(arrays)
@@ -132,8 +132,8 @@ class EagerQueue:
     def restored(self, arrays: Sequence[Any]) -> list[Any]:
         """The components that fetched arrays stand for."""
         return [
-            restore(array, part.dtype)
-            for array, part in zip(arrays, self._elements.parts, strict=True)
+            restore(array, component.dtype)
+            for array, component in zip(arrays, self._elements.components, strict=True)
         ]
 
     def _counts(self, n: Any, minimum: Any) -> list[Any]:
@@ -152,7 +152,7 @@ class EagerQueue:
 
     def _build_put_many(self) -> tuple[Any, list[Tensor]]:
         n_rows = unknown_dim()
-        fed = self._fed(*(part.aval(n_rows) for part in self._elements.parts))
+        fed = self._fed(*(component.aval(n_rows) for component in self._elements.components))
         return self._operations.enqueue_many(fed, "enqueue"), fed
 
     def _build_get(self) -> tuple[Operation, list[Tensor]]:

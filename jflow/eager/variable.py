@@ -14,12 +14,12 @@ from jflow.graph import get_default_graph as _default_graph
 from jflow.graph.owners import EagerOwner
 from jflow.graph.primitives import read_p, variable_p
 from jflow.stateful.initial import check_initial
-from jflow.stateful.variable import VariableAccess, add_access, graph_among
+from jflow.stateful.variable import VariableOperations, add_access, graph_among
 from jflow.values import as_array
 from jflow.xla import internals
 
 
-class EagerVariable(VariableAccess):
+class EagerVariable(VariableOperations):
     """A variable that its owner reads and writes at once.
 
     It has the value of its container, or else the initial one. With a tensor as an operand, an
@@ -44,16 +44,16 @@ class EagerVariable(VariableAccess):
                 f"variable {name or ''!r} is made inside of a function that JAX traces; make it "
                 "outside, once, and use it there"
             )
-        scopes = _default_graph().scopes
+        scope = _default_graph().scopes.here
         if callable(initial_value):
             aval = jax.eval_shape(initial_value)
         else:
             aval = initial_value = as_array(initial_value, dtype)
         check_initial(aval, dtype, name or "")
-        name = scopes.names + name if name else owner.unnamed()
+        name = scope.names + name if name else owner.unnamed()
         # A graph of its own: a device function of the blocks around takes an operation.
         spec = Graph().add(variable_p, [], [], name=name).spec
-        wanted = VariableRef(name, scopes.container, tuple(aval.shape), aval.dtype, spec, owner)
+        wanted = VariableRef(name, scope.container, tuple(aval.shape), aval.dtype, spec, owner)
         super().__init__(owner.create(wanted, initial_value))
         self._owner = owner
 

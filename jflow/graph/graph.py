@@ -262,7 +262,7 @@ class Graph:
         order = StateOrder[Operation]()
         outputs = self.inline(traced.jaxpr, [t.var for t in tensors], lambda _: name, order=order)
         if order.effects and not outputs:
-            after = (*self.scopes.control_inputs, *order.effects)
+            after = (*self.scopes.here.control_inputs, *order.effects)
             with self.scopes.replaced(control_inputs=after):
                 return self.add(group_p, [], [], name=name)
         if order.effects:
@@ -271,7 +271,7 @@ class Graph:
 
     def after(self, ops: Sequence[Operation], tensors: Sequence[Tensor]) -> list[Tensor]:
         """Copies of tensors that wait for operations."""
-        with self.scopes.replaced(control_inputs=(*self.scopes.control_inputs, *ops)):
+        with self.scopes.replaced(control_inputs=(*self.scopes.here.control_inputs, *ops)):
             return [self.apply(jnp.copy, (tensor,), name="Identity") for tensor in tensors]
 
     def inline(
@@ -365,14 +365,15 @@ class Graph:
     ) -> Operation:
         # Made here, the equation takes the device scope of this thread.
         eqn = jex.new_jaxpr_eqn(inputs, outvars, primitive, params, effects)
+        scope = self.scopes.here
         with self._lock:
             if self._finalized:
                 raise RuntimeError("Graph is finalized and cannot be modified.")
-            unique = self._names.unique(self.scopes.names + name)
+            unique = self._names.unique(scope.names + name)
         tensors = tuple(self._tensors[x] for x in inputs if not isinstance(x, jex.Literal))
         data = {tensor.op for tensor in tensors}
-        first = dict.fromkeys((*self.scopes.control_inputs, *after))
-        control = tuple(op for op in first if op not in data)
+        before = dict.fromkeys((*scope.control_inputs, *after))
+        control = tuple(op for op in before if op not in data)
         op = Operation(self, unique, eqn, tensors, control, place or origin.user_place())
         # Not under the lock: this may call the user's device functions.
         settle(op, self._operations)
@@ -429,7 +430,7 @@ class Graph:
           ValueError: if it is not a valid name.
         """
         with self._lock:
-            return self._names.unique(self.scopes.names + name)
+            return self._names.unique(self.scopes.here.names + name)
 
     # Looking up -------------------------------------------------------------------------------
 
@@ -460,8 +461,7 @@ class Graph:
         op_name, colon, index = name.rpartition(":")
         if not colon or not index.isdigit():
             raise ValueError(f"a tensor name is 'operation:index', got {name!r}")
-        value = self._values.get(name)
-        if value is not None:
+        if (value := self._values.get(name)) is not None:
             return value
         outputs = self.get_operation_by_name(op_name).outputs
         if int(index) >= len(outputs):

@@ -19,7 +19,7 @@ from jflow.graph.graph import Graph, graphs
 from jflow.graph.primitives import Owner, VariableRef
 
 
-class Executable(Protocol):
+class Runnable(Protocol):
     """A part of a graph, ready to run."""
 
     def prepare(self, deadline: Deadline) -> None:
@@ -62,7 +62,7 @@ class EagerOwner(Owner, Protocol):
         fetches: Sequence[Any],
         fed: Sequence[Any],
         deadline: Deadline,
-    ) -> Executable:
+    ) -> Runnable:
         """Makes a part of a graph ready to run.
 
         Args:
@@ -99,13 +99,6 @@ def innermost() -> EagerOwner | None:
     """The owner of the innermost connection block, inside graph code too."""
     block = _OWNERS.current
     return None if block is None else block.owner
-
-
-def peek(ref: VariableRef) -> jax.Array | None:
-    """The value of an eager variable if this process has it; never blocks."""
-    owner: Any = ref.owner
-    found: jax.Array | None = owner.peek(ref)
-    return found
 
 
 def own_everywhere(owner: EagerOwner) -> None:

@@ -159,7 +159,7 @@ def control_dependencies(
     if inputs is None:
         return scopes.replaced(control_inputs=())
     wanted = "a control input is an operation or a tensor"
-    added = dict.fromkeys(scopes.control_inputs)
+    added = dict.fromkeys(scopes.here.control_inputs)
     added.update(dict.fromkeys(_operation(x, wanted) for x in inputs))
     return scopes.replaced(control_inputs=tuple(added))
 

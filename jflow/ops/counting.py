@@ -31,7 +31,7 @@ def count_up_to(ref: Variable, limit: int, name: str = "CountUpTo") -> Tensor:
     # The read and the update are of one segment, and so of one critical section.
     before = ref.read_value()
     with control_dependencies([before]):
-        counted = ref.update(_next, ref.access.operand(limit, ref.dtype))
+        counted = ref.update(_next, ref.operations.operand(limit, ref.dtype))
     with control_dependencies([counted]):
         op = call(
             ref.graph,

@@ -15,7 +15,7 @@ from jflow.graph import Operation, ResourceRef, Tensor
 from jflow.ops.sparse import refuse_sparse
 from jflow.resources import QueueSpec
 from jflow.stateful import GraphCalls, Handle, QueueOperations, Structure
-from jflow.stateful.queue import Elements, as_integer, checked_count
+from jflow.stateful.queue import QueueElements, as_integer, checked_count
 
 _INT32 = np.dtype(np.int32)
 
@@ -44,13 +44,13 @@ class QueueBase(Handle):
         self._structure = structure
         self._spec = QueueSpec(
             kind,
-            components=tuple(part.component for part in structure.parts),
+            components=tuple(component.physical for component in structure.components),
             names=structure.names,
             **{what: as_integer(value, what) for what, value in bounds.items()},
         )
         super().__init__("queue", self._spec.to_attributes(), shared_name, name)
-        self._elements = Elements(
-            structure.parts,
+        self._elements = QueueElements(
+            structure.components,
             self.__repr__,
             by_priority=by_priority,
             is_batchable=self._spec.is_batchable,
@@ -82,12 +82,12 @@ class QueueBase(Handle):
     @property
     def dtypes(self) -> list[Any]:
         """The dtypes of the components."""
-        return [part.dtype for part in self._structure.parts]
+        return [component.dtype for component in self._structure.components]
 
     @property
     def shapes(self) -> list[tuple[int | None, ...] | None]:
         """The shapes of the components; None where a size, or the whole shape, is not known."""
-        return [part.shape for part in self._structure.parts]
+        return [component.shape for component in self._structure.components]
 
     @property
     def names(self) -> list[str]:

@@ -13,7 +13,7 @@ from jflow.graph import Graph, Operation, Symbolic, Tensor, owners
 from jflow.graph import get_default_graph as _default_graph
 from jflow.graph.completion import visible
 from jflow.graph.primitives import read_p
-from jflow.stateful import GraphVariable, VariableAccess
+from jflow.stateful import GraphVariable, VariableOperations
 from jflow.values import Dtype
 from jflow.xla import internals
 
@@ -62,13 +62,13 @@ class Variable(Symbolic):
         if initial_value is None:
             raise ValueError(f"variable {name or ''!r} needs an initial value")
         self.trainable = trainable
-        self._access: VariableAccess
+        self._operations: VariableOperations
         owner = owners.current()
         if owner is None:
             graph = _default_graph()
             name = name or "Variable"
             made = GraphVariable(graph, initial_value, name, dtype, validate_shape)
-            self._access = made
+            self._operations = made
             self.initial_value, self.initializer = made.initial_value, made.initializer
             for key in _listing(collections, trainable):
                 graph.add_to_collection(key, self)
@@ -78,30 +78,30 @@ class Variable(Symbolic):
                 "are compiled for the sizes of eager variables; make it in graph code"
             )
         else:
-            self._access = EagerVariable(owner, initial_value, name, dtype)
-        self._ref = self._access.ref
+            self._operations = EagerVariable(owner, initial_value, name, dtype)
+        self._ref = self._operations.ref
 
     # What it is -------------------------------------------------------------------------------
 
     @property
-    def access(self) -> VariableAccess:
+    def operations(self) -> VariableOperations:
         """How it is read and written."""
-        return self._access
+        return self._operations
 
     @property
     def is_eager(self) -> bool:
         """Whether it has a value outside of sessions."""
-        return self._access.is_eager
+        return self._operations.is_eager
 
     @property
     def op(self) -> Operation:
         """The operation that stands for a graph variable."""
-        return self._access.op
+        return self._operations.op
 
     @property
     def graph(self) -> Graph:
         """The graph that a graph variable belongs to."""
-        return self._access.op.graph
+        return self._operations.op.graph
 
     @property
     def name(self) -> str:
@@ -111,7 +111,7 @@ class Variable(Symbolic):
     @property
     def shape(self) -> tuple[int, ...]:
         """Size of each dimension."""
-        return self._access.shape
+        return self._operations.shape
 
     @property
     def dtype(self) -> Dtype:
@@ -141,11 +141,11 @@ class Variable(Symbolic):
         In one step of a graph it is not said whether the value is that before or after an update.
         In a `jflow.function` it is the value at this line.
         """
-        return self._access.value()
+        return self._operations.value()
 
     def read_value(self) -> Any:
         """A read of its own; in graph code, after the control inputs of the block around it."""
-        return self._access.read("read_value")
+        return self._operations.read("read_value")
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """The value of an eager variable as a NumPy array."""
@@ -156,7 +156,7 @@ class Variable(Symbolic):
         return self.to_tensor().eval(session=session)
 
     def to_tensor(self) -> Tensor:
-        return self._access.to_tensor()
+        return self._operations.to_tensor()
 
     # Writing ----------------------------------------------------------------------------------
 
@@ -172,22 +172,22 @@ class Variable(Symbolic):
           InvalidArgumentError: in the step, if only that tells the shape.
           TypeError: if the dtype differs.
         """
-        written = self._access.assign(read(value), name)
+        written = self._operations.assign(read(value), name)
         return self if written is None else written
 
     def assign_add(self, delta: Any, name: str = "AssignAdd") -> Any:
         """Adds to the value atomically; returns and raises as `assign`."""
-        written = self._access.add(jnp.add, read(delta), name)
+        written = self._operations.add(jnp.add, read(delta), name)
         return self if written is None else written
 
     def assign_sub(self, delta: Any, name: str = "AssignSub") -> Any:
         """Subtracts from the value atomically; returns and raises as `assign`."""
-        written = self._access.add(jnp.subtract, read(delta), name)
+        written = self._operations.add(jnp.subtract, read(delta), name)
         return self if written is None else written
 
     def load(self, value: Any, session: Any = None) -> None:
         """Sets the value to an array, for a graph variable in `session` or the default session."""
-        self._access.load(read(value), session)
+        self._operations.load(read(value), session)
 
     def update(self, fun: Callable[..., Any], *operands: Any, name: str = "Update") -> Any:
         """Sets the value to `fun` of the old one and the operands, atomically.
@@ -203,19 +203,19 @@ class Variable(Symbolic):
         Raises:
           TypeError, ValueError: if it gives something else, or does not take the operands.
         """
-        written = self._access.update(fun, [read(operand) for operand in operands], name)
+        written = self._operations.update(fun, [read(operand) for operand in operands], name)
         return self if written is None else written
 
     # Arithmetic -------------------------------------------------------------------------------
 
     def _apply(self, fun: Callable[..., Any], *args: Any) -> Any:
-        graph = self._access.graph_of(args)
+        graph = self._operations.graph_of(args)
         return graph.apply(fun, args) if graph else fun(*map(read, args))
 
     @property
     def __jax_array__(self) -> Callable[[], Any]:
         if internals.asker() is not internals.Asker.JIT:
-            return lambda: self._access.bind(read_p)
+            return lambda: self._operations.bind(read_p)
         raise ValueError(
             f"{self._ref} is no array to functions that JAX compiles; give them its value(), or "
             "use the same name in jflow.numpy, jflow.nn, jflow.lax or jflow.random"
@@ -224,7 +224,7 @@ class Variable(Symbolic):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         if not self.is_eager:
             return super().__array__()
-        return np.array(self._access.bind(read_p), dtype, copy=copy)
+        return np.array(self._operations.bind(read_p), dtype, copy=copy)
 
     def __float__(self) -> float:
         return float(self.value())
@@ -245,10 +245,10 @@ class Variable(Symbolic):
 
     def __repr__(self) -> str:
         attributes = f"{self.name!r} shape={self.shape} dtype={self.dtype.name}"
-        return f"<jflow.Variable {self._access.describe(attributes)}>"
+        return f"<jflow.Variable {self._operations.describe(attributes)}>"
 
     def __dir__(self) -> list[str]:
-        return visible(super().__dir__(), "access", "to_tensor")
+        return visible(super().__dir__(), "operations", "to_tensor")
 
 
 def read(value: Any) -> Any:

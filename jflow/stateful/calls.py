@@ -18,7 +18,7 @@ class Called(Protocol):
         """What it gives: tensors or traced values."""
 
 
-class Calls(Protocol):
+class HostCalls(Protocol):
     """How calls on one resource are made."""
 
     def operand(self, value: Any, dtype: Any) -> Any:
@@ -79,7 +79,7 @@ class GraphCalls:
         """Adds a call to the graph.
 
         Args:
-          function, inputs, outputs, name, attributes: as for `Calls.call`.
+          function, inputs, outputs, name, attributes: as for `HostCalls.call`.
           may_wait: whether the call can block until others act on the resource.
           others: further resources that it uses.
         """

@@ -42,7 +42,7 @@ class Handle:
         self._owner = owners.current()
         # Operations on an eager resource are built in a graph of its own.
         self._graph = _default_graph() if self._owner is None else Graph()
-        container = _default_graph().scopes.container
+        container = _default_graph().scopes.here.container
         with self._graph.scopes.replaced(control_inputs=()):
             self._op = self._graph.add(resource_p, [], [], name=name)
         private = self._op.name if self._owner is None else self._owner.unnamed()

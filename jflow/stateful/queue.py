@@ -9,8 +9,8 @@ import jax
 import numpy as np
 
 from jflow.graph import Tensor
-from jflow.stateful.calls import Called, Calls
-from jflow.stateful.elements import Part
+from jflow.stateful.calls import Called, HostCalls
+from jflow.stateful.elements import ComponentSpec
 from jflow.values import abstract, is_known, may_be, string, unknown_dim
 
 _INT32 = np.dtype(np.int32)
@@ -18,11 +18,11 @@ _INT64 = np.dtype(np.int64)
 _OPTIONAL = ("capacity_bytes", "seed")
 
 
-class Elements:
+class QueueElements:
     """The components of a queue's elements, and the checks of values against them.
 
     Args:
-      parts: the components.
+      components: the components.
       describe: the queue's repr, for messages.
       by_priority: whether the first component is a priority.
       is_batchable: whether elements can be stacked.
@@ -30,13 +30,13 @@ class Elements:
 
     def __init__(
         self,
-        parts: Sequence[Part],
+        components: Sequence[ComponentSpec],
         describe: Callable[[], str],
         *,
         by_priority: bool,
         is_batchable: bool,
     ) -> None:
-        self.parts = parts
+        self.components = components
         self.describe = describe
         self.by_priority = by_priority
         self.is_batchable = is_batchable
@@ -52,13 +52,13 @@ class Elements:
                 f"{self.describe()} has components whose shapes are not known, so its elements "
                 "cannot be stacked; give it shapes, or use a PaddingFIFOQueue"
             )
-        return [part.aval(*batch) for part in self.parts]
+        return [component.aval(*batch) for component in self.components]
 
-    def check_shape(self, part: Part, shape: Any, is_batch: bool) -> None:
+    def check_shape(self, component: ComponentSpec, shape: Any, is_batch: bool) -> None:
         """Refuses what cannot be a value of a component, as far as that is known."""
-        if shape is None or part.shape is None:
+        if shape is None or component.shape is None:
             return
-        wanted = (None, *part.shape) if is_batch else part.shape
+        wanted = (None, *component.shape) if is_batch else component.shape
         if not may_be(wanted, shape):
             raise ValueError(
                 f"expected {'a batch' if is_batch else 'an element'} of shape {wanted} for "
@@ -93,7 +93,7 @@ class QueueOperations:
       title: what the names of operations begin with.
     """
 
-    def __init__(self, elements: Elements, calls: Calls, title: str) -> None:
+    def __init__(self, elements: QueueElements, calls: HostCalls, title: str) -> None:
         self.elements = elements
         self.calls = calls
         self.title = title
@@ -149,11 +149,11 @@ class QueueOperations:
     def _put(self, function: str, values: Sequence[Any], name: str, is_batch: bool) -> Called:
         elements = self.elements
         operands: list[Any] = []
-        for part, value in zip(elements.parts, values, strict=True):
+        for component, value in zip(elements.components, values, strict=True):
             is_priority = elements.by_priority and not operands
-            dtype = _widened(value) if is_priority else part.dtype
+            dtype = _widened(value) if is_priority else component.dtype
             operand = self.calls.operand(value, dtype)
-            elements.check_shape(part, operand.shape, is_batch)
+            elements.check_shape(component, operand.shape, is_batch)
             operands.append(operand)
         if is_batch:
             elements.check_rows(operands)

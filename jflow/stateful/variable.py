@@ -19,7 +19,7 @@ from jflow.values import as_array, is_known, is_static, is_symbol, may_be, unkno
 from jflow.xla import internals
 
 
-class VariableAccess(ABC):
+class VariableOperations(ABC):
     """Reads and writes one variable.
 
     Where `graph_of` finds a graph an access is an operation of it. Elsewhere it is bound as a JAX
@@ -187,7 +187,7 @@ class VariableAccess(ABC):
             )
 
 
-class GraphVariable(VariableAccess):
+class GraphVariable(VariableOperations):
     """A variable of a graph: `initializer` sets it, sessions read it.
 
     Args:
@@ -213,7 +213,7 @@ class GraphVariable(VariableAccess):
             self._op = graph.add(variable_p, [], [], name=name)
             ref = VariableRef(
                 self._op.name,
-                graph.scopes.container,
+                graph.scopes.here.container,
                 shape if validate_shape else unknown_sizes(len(shape)),
                 self.initial_value.dtype,
                 self._op.spec,
