@@ -1,4 +1,4 @@
-"""Many elements in and out of a live queue without a round trip for each."""
+"""Writers and readers of eager queues: many elements without a round trip for each."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Row = list[np.ndarray[Any, Any]]
 """The arrays of one element."""
 
 MAX_AHEAD_BYTES = 4 << 20
-"""How much a writer takes before it has been told that it is in the queue."""
+"""How much a writer accepts before the queue has acknowledged it."""
 
 _MAX_BATCH_BYTES = 1 << 20
 
@@ -165,7 +165,7 @@ class QueueWriter:
             self._give_up()
 
     def _give_up(self) -> None:
-        """Ends without waiting for room; what is on its way may be in the queue or not."""
+        """Ends without waiting for room; elements on their way may still get into the queue."""
         with self._changed:
             self._is_closed = True
             self._pending.clear()
@@ -202,7 +202,7 @@ class QueueWriter:
                 try:
                     # One message at a time, so that elements keep their order.
                     self._sending = self._send(batch.columns)
-                except BaseException as error:  # whatever it is, the one who puts is told
+                except BaseException as error:  # any error is raised by the next `put` or `flush`
                     self._fail(error)
                     return
             try:
@@ -282,7 +282,7 @@ class QueueReader:
             columns = future.result()
         except (OutOfRangeError, CancelledError) as error:
             if isinstance(error, CancelledError) and not self._is_closed:
-                raise  # by somebody else
+                raise  # cancelled from outside
             self._next = None
             raise StopIteration from None
         except (OpError, RuntimeError):

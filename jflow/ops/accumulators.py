@@ -1,4 +1,4 @@
-"""Conditional accumulators: gradients of many, taken together when there are enough of them."""
+"""Conditional accumulators: sums of gradients, taken when enough have been applied."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _INT32 = np.dtype(np.int32)
 
 
 class _AccumulatorBase(Handle):
-    """What dense and sparse accumulators have in common."""
+    """Base of dense and sparse accumulators."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class _AccumulatorBase(Handle):
         return {"dtype": self._dtype.name, "shape": self._shape}
 
     def num_accumulated(self, name: str | None = None) -> Tensor:
-        """How many gradients wait to be taken, as an int32 scalar."""
+        """How many gradients have been applied since the last take, as an int32 scalar."""
         aval = abstract((), _INT32)
         name = name or f"{self._title}_num_accumulated"
         op = self._calls.call("accumulator.num_accumulated", [], [aval], name, may_wait=False)
@@ -66,10 +66,10 @@ class _AccumulatorBase(Handle):
 
 
 class ConditionalAccumulator(_AccumulatorBase):
-    """Adds up gradients; who takes them waits until there are enough.
+    """Adds up gradients; taking the result blocks until enough have been applied.
 
-    A gradient says of which step it is: with a step before the accumulator's it is stale, and is
-    dropped without a word. Each taking begins the next step.
+    Each gradient has a step. One with a step before the accumulator's is stale and is dropped
+    silently. Each take begins the next step.
 
     Args:
       dtype: of the gradients; those of 16 bits are added up in float32.
@@ -117,7 +117,7 @@ class ConditionalAccumulator(_AccumulatorBase):
 class SparseConditionalAccumulator(_AccumulatorBase):
     """As `ConditionalAccumulator`, for gradients that are slices of a tensor.
 
-    Taken is the mean, or sum, for each slice of those that gave one.
+    The result has, for each slice, the mean or sum of the gradients that contain it.
 
     Args:
       dtype, shared_name, name, reduction_type: as for a `ConditionalAccumulator`.

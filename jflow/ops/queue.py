@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -52,8 +53,8 @@ class QueueBase(Handle):
         self._elements = QueueElements(
             structure.components,
             self.__repr__,
-            by_priority=by_priority,
-            is_batchable=self._spec.is_batchable,
+            by_priority,
+            self._spec.is_batchable,
         )
         self._operations: QueueOperations | EagerOperations
         self._eager: EagerQueue | None = None
@@ -325,8 +326,10 @@ class _SelectedQueue(QueueBase):
             else self._graph.constant(as_integer(index, "which queue"), _INT32, on_host=True)
         )
         self._n_queues = len(queues)
-        calls = _SelectedCalls(self._calls, chosen, [queue.ref for queue in others])
-        self._operations = QueueOperations(self._elements, calls, self._title)
+        calls = GraphCalls(self._graph, self._ref, self.__repr__)
+        selected = _SelectedCalls(calls, chosen, [queue.ref for queue in others])
+        elements = replace(self._elements, describe=self.__repr__)
+        self._operations = QueueOperations(elements, selected, self._title)
 
     def _details(self) -> dict[str, Any]:
         return {"n_queues": self._n_queues} | super()._details()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -18,28 +19,21 @@ _INT64 = np.dtype(np.int64)
 _OPTIONAL = ("capacity_bytes", "seed")
 
 
+@dataclass(frozen=True)
 class QueueElements:
     """The components of a queue's elements, and the checks of values against them.
 
-    Args:
+    Attributes:
       components: the components.
       describe: the queue's repr, for messages.
       by_priority: whether the first component is a priority.
       is_batchable: whether elements can be stacked.
     """
 
-    def __init__(
-        self,
-        components: Sequence[ComponentSpec],
-        describe: Callable[[], str],
-        *,
-        by_priority: bool,
-        is_batchable: bool,
-    ) -> None:
-        self.components = components
-        self.describe = describe
-        self.by_priority = by_priority
-        self.is_batchable = is_batchable
+    components: Sequence[ComponentSpec]
+    describe: Callable[[], str]
+    by_priority: bool
+    is_batchable: bool
 
     def avals(self, *batch: Any) -> list[Any]:
         """Abstract values of an element, or of a batch of a size.
