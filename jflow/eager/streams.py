@@ -24,7 +24,7 @@ _MAX_BATCH_BYTES = 1 << 20
 
 
 class _Batch:
-    """Rows of one kind in columns, each of which is copied in where it will be sent from."""
+    """A batch of rows of one kind, copied into the columns that are sent."""
 
     def __init__(self, row: Row) -> None:
         self.kind = _kind(row)
@@ -60,15 +60,15 @@ class _Batch:
 
 
 class QueueWriter:
-    """Puts elements into a queue in their order, as many with each message as are there.
+    """Puts elements into a queue in order, with as many in each message as are pending.
 
     `put` returns before an element is in the queue, `flush` when all are; leaving the block
     flushes, unless an exception ends it. What was put and not flushed is lost if this process dies.
 
     Args:
-      rows: the arrays of an element; refuses what does not fit.
-      send: begins to put a batch of rows, stacked, which are in the queue when it is done.
-      max_ahead_bytes: how much may be on its way; more makes `put` wait.
+      rows: gives the arrays of an element; raises an error if it does not fit.
+      send: starts to put a batch of stacked rows; its future is done when they are in the queue.
+      max_ahead_bytes: how much may be on its way; more makes `put` block.
     """
 
     def __init__(
@@ -229,8 +229,8 @@ class QueueReader:
     What was taken ahead and not used is lost when the reader is closed or the process dies.
 
     Args:
-      start: begins to take a batch of what is there.
-      element: the element of a row's arrays.
+      start: starts to take a batch of the available elements.
+      element: makes the element of a row's arrays.
     """
 
     def __init__(

@@ -28,8 +28,7 @@ class QueueBase(Handle):
     the same structure; `names` make the elements of a sequence dicts. What is enqueued has the
     structure of `dtypes`, and what is dequeued comes in it.
 
-    Attempts are served in the order in which they come: one that has to wait holds up those of its
-    direction behind it.
+    Attempts are served in order: one that blocks also blocks the later attempts of its direction.
     """
 
     def __init__(
@@ -144,7 +143,7 @@ class QueueBase(Handle):
         return self._structure.unflatten(self._operations.dequeue_many(n, name))
 
     def dequeue_up_to(self, n: Any, name: str | None = None) -> Any:
-        """As `dequeue_many`, but once the queue is closed fewer will do, one at least."""
+        """As `dequeue_many`, but once the queue is closed fewer are enough, at least one."""
         return self._structure.unflatten(self._operations.dequeue_up_to(n, name))
 
     def size(self, name: str | None = None) -> Any:
@@ -203,7 +202,7 @@ class QueueBase(Handle):
         return self._structure.unflatten(self._plain.get_many(n, timeout))
 
     def get_up_to(self, n: int, minimum: int = 1, timeout: float | None = None) -> Any:
-        """Takes a batch of what is there: up to `n` elements, waiting until there are `minimum`.
+        """Takes a batch of up to `n` available elements; blocks until there are `minimum`.
 
         Raises:
           OutOfRangeError: if the queue is closed and empty.
@@ -219,25 +218,25 @@ class QueueBase(Handle):
     async def get_async(self, timeout: float | None = None) -> Any:
         """As `get`, for an event loop; if it is cancelled while it waits, nothing is taken.
 
-        An element that is on its way already when the task is cancelled is lost: with a `timeout`
-        instead it is not.
+        An element that is already on its way when the task is cancelled is lost; with a `timeout`
+        instead none is lost.
         """
         plain = self._plain
         arrays = await asyncio.wrap_future(plain.start_get(timeout))
         return self._structure.unflatten(plain.restored(arrays))
 
     def writer(self, max_ahead_bytes: int = MAX_AHEAD_BYTES) -> QueueWriter:
-        """What puts many elements without a round trip for each; to be used as a block.
+        """A writer that puts many elements without a round trip for each; used as a block.
 
         Args:
-          max_ahead_bytes: how much may be on its way before `put` waits.
+          max_ahead_bytes: how much may be on its way before `put` blocks.
         """
         return self._plain.writer(self._structure.flatten, max_ahead_bytes)
 
     def reader(self, ahead: int = 64) -> QueueReader:
-        """What takes elements ahead of their use, up to `ahead` at a time; an iterator and a block.
+        """A reader that takes up to `ahead` elements in advance; an iterator and a block.
 
-        Where none may be lost, iterate the queue itself.
+        Elements taken in advance are lost when it is closed: to lose none, iterate the queue.
         """
         if ahead < 1:
             raise ValueError(f"a reader takes at least one element at a time, got {ahead}")
@@ -306,7 +305,7 @@ class _SelectedCalls:
 
 
 class _SelectedQueue(QueueBase):
-    """One of several queues; for all but its number it looks like the first of them."""
+    """One of several queues, with the attributes of the first."""
 
     def __init__(self, index: Any, queues: Sequence[QueueBase]) -> None:
         if not queues or not isinstance(queues, list | tuple):

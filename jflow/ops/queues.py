@@ -12,7 +12,7 @@ from jflow.stateful import ComponentSpec, Structure
 
 
 class FIFOQueue(QueueBase):
-    """A queue that gives elements in the order in which they came.
+    """A first-in, first-out queue.
 
     Args:
       capacity: how many elements it may hold; any number if negative.
@@ -42,12 +42,12 @@ class FIFOQueue(QueueBase):
 
 
 class RandomShuffleQueue(QueueBase):
-    """A queue that gives elements in an order of chance.
+    """A queue that gives elements in random order.
 
     Args:
       capacity, dtypes, shapes, names, shared_name, name, capacity_bytes: as for a `FIFOQueue`.
-      min_after_dequeue: how many elements stay in it while it is open, to be mixed with others.
-      seed: what the order depends on; None for chance.
+      min_after_dequeue: how many elements stay in it while it is open, for mixing.
+      seed: seed of the order; None for a random one.
 
     Raises:
       InvalidArgumentError, TypeError, ValueError: if there can be no such queue.
