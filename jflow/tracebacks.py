@@ -58,7 +58,6 @@ _CALLED_INSIDE = frozenset(
         *("Graph.add", "Graph.apply", "Graph.as_tensor", "Graph.constant", "Graph.declare"),
         *("Graph.home", "Graph.inline", "Graph.tensor_of", "Graph.unique_name"),
         *("Operation.__init__", "Tensor.__init__", "Tensor.to_tensor", "Variable.to_tensor"),
-        *("Variable.check_indices", "Variable.operand"),
     }
 )
 """Methods that jflow calls for each operation of a graph; users hardly call them."""

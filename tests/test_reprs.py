@@ -15,8 +15,8 @@ import optax
 import pytest
 
 import jflow as tf
-from jflow.ops import preview as previews
-from jflow.ops.preview import preview
+from jflow.eager import preview as previews
+from jflow.eager.preview import preview
 from jflow.records import TFRecordWriter
 from tests.clusters import in_process
 
@@ -173,7 +173,7 @@ def test_a_variable_of_a_cluster_says_where_it_is_without_asking(
         with monkeypatch.context() as patch:
             patch.setattr(backend, "connected", refused)
             assert repr(variable) == (
-                "<jflow.Variable live 'remote:0' shape=(2,) dtype=float32 "
+                "<jflow.Variable eager 'remote:0' shape=(2,) dtype=float32 "
                 "device=/job:ps/task:0/device:CPU:0>"
             )
             assert "Connection to grpc://" in repr(connection)

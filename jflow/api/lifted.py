@@ -13,7 +13,7 @@ import jflow.api.root  # noqa: F401 - tracebacks end at the methods of the tenso
 from jflow.api.missing import missing
 from jflow.graph import Graph, Tensor
 from jflow.graph import get_default_graph as _default_graph
-from jflow.ops import Variable
+from jflow.ops.variable import Variable, read
 from jflow.tracebacks import hide_frames
 from jflow.xla.internals import is_tracing
 
@@ -80,7 +80,7 @@ def lift(fun: Callable[..., Any]) -> Callable[..., Any]:
 
     The result takes tensors, variables and arrays where `fun` takes arrays, and `name=` for the
     operation unless `fun` itself has such an argument. Inside a function that JAX traces, and for
-    live variables, it is `fun` itself.
+    eager variables, it is `fun` itself.
     """
 
     @wraps(fun)
@@ -89,7 +89,7 @@ def lift(fun: Callable[..., Any]) -> Callable[..., Any]:
             leaves = jax.tree.leaves((args, kwargs))
             graph = _graph_of(leaves)
             if graph is None:
-                args, kwargs = jax.tree.map(_read, (args, kwargs))
+                args, kwargs = jax.tree.map(read, (args, kwargs))
                 return fun(*args, **kwargs)
             name = kwargs.pop("name", None)
             return graph.apply(fun, args, kwargs, name=name)
@@ -110,10 +110,6 @@ def _graph_of(leaves: list[Any]) -> Graph | None:
         if isinstance(leaf, Tensor):
             return leaf.graph
     variables = [leaf for leaf in leaves if isinstance(leaf, Variable)]
-    if is_tracing() or any(variable.is_live for variable in variables):
+    if is_tracing() or any(variable.is_eager for variable in variables):
         return None
     return variables[0].graph if variables else _default_graph()
-
-
-def _read(leaf: Any) -> Any:
-    return leaf.value() if isinstance(leaf, Variable) else leaf

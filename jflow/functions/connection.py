@@ -18,9 +18,10 @@ from jax.api_util import shaped_abstractify
 
 from jflow import _forks
 from jflow.cluster import Device, DeviceSpec
+from jflow.context import Fallback
 from jflow.deadline import Deadline
 from jflow.functions.concrete import Concrete
-from jflow.graph import Graph, Operation, Tensor, VariableRef, live, request, tracing
+from jflow.graph import Graph, Operation, Tensor, VariableRef, owners, request, tracing
 from jflow.graph.completion import visible
 from jflow.graph.flatten import flatten
 from jflow.graph.primitives import EFFECTS, initialize_p
@@ -71,7 +72,7 @@ class Connection:
     def close(self) -> None:
         """Ends the connection; what runs is cancelled. May be called again."""
         self._is_closed = True
-        live.forget(self)
+        owners.forget(self)
         self._backend.close()
         # Functions may live on, and must not keep the state of this connection.
         self._accesses.clear()
@@ -82,9 +83,9 @@ class Connection:
     def __enter__(self) -> Self:
         if self._block is not None:
             raise RuntimeError("a connection's `with` block cannot be entered inside itself")
-        live.forget(self)
+        owners.forget(self)
         self._block = ExitStack()
-        self._block.enter_context(live.kept_by(self))
+        self._block.enter_context(owners.owned_by(self))
         return self
 
     def __exit__(
@@ -196,7 +197,7 @@ class Connection:
 
     def _successor(self, variable: VariableRef) -> Connection:
         """The connection that counts now, if it is to the same cluster."""
-        now = live.innermost()
+        now = owners.innermost()
         if isinstance(now, Connection) and now == self and not now._is_closed:
             return now
         raise RuntimeError(f"{variable} belongs to {self!r}; connect again and make it again")
@@ -239,15 +240,8 @@ def _identity(body: jex.ClosedJaxpr | None) -> Any:
     return body if body is None or body.consts else str(body)
 
 
-class _Default:
-    """The connection of functions that are called without one."""
-
-    def __init__(self) -> None:
-        self.connection: Connection | None = None
-        self.making = threading.Lock()
-
-
-_DEFAULT = _Default()
+_DEFAULT = Fallback(Connection)
+"""The connection of functions that are called without one."""
 
 
 def connect(target: str = "", config: ConfigProto | None = None) -> Connection:
@@ -264,20 +258,14 @@ def connect(target: str = "", config: ConfigProto | None = None) -> Connection:
       TypeError, ValueError, NotFoundError: as `Session`.
     """
     connection = Connection(target, config)
-    live.keep_everywhere(connection)
+    owners.own_everywhere(connection)
     return connection
 
 
 def current() -> Connection:
     """The connection that counts here."""
-    keeper = live.innermost()
-    if keeper is not None:
-        assert isinstance(keeper, Connection)
-        return keeper
-    return _DEFAULT.connection or _make_default()
-
-
-def _make_default() -> Connection:
-    with _DEFAULT.making:
-        _DEFAULT.connection = _DEFAULT.connection or Connection()
-        return _DEFAULT.connection
+    owner = owners.innermost()
+    if owner is not None:
+        assert isinstance(owner, Connection)
+        return owner
+    return _DEFAULT.get()

@@ -194,9 +194,9 @@ class Function(Generic[P, R_co]):
         connection = current()
         for ref in traced.state:
             is_own = isinstance(ref, ResourceRef) and not ref.is_shared
-            if ref.keeper is not connection if is_own else ref.keeper != connection:
+            if ref.owner is not connection if is_own else ref.owner != connection:
                 raise ValueError(
-                    f"{ref} belongs to {ref.keeper!r}, the function runs on {connection!r}; "
+                    f"{ref} belongs to {ref.owner!r}, the function runs on {connection!r}; "
                     "make it again under this connection"
                 )
         names = [
@@ -241,7 +241,7 @@ class Function(Generic[P, R_co]):
         for ref in traced.state:
             if isinstance(ref, ResourceRef) and not ref.is_shared:
                 raise ValueError(
-                    f"{ref} belongs to {ref.keeper!r} alone, and the session that runs the graph "
+                    f"{ref} belongs to {ref.owner!r} alone, and the session that runs the graph "
                     "would have one of its own; give it a shared_name"
                 )
         name = graph.unique_name(tracing.name_of(self._fun))
@@ -402,7 +402,7 @@ def _graph_of(traced: _Traced, leaves: list[Any]) -> Graph | None:
     for leaf in leaves:
         if isinstance(leaf, Tensor):
             return leaf.graph
-    return next((ref.keeper for ref in traced.state if isinstance(ref.keeper, Graph)), None)
+    return next((ref.owner for ref in traced.state if isinstance(ref.owner, Graph)), None)
 
 
 def _dynamic(leaves: list[Any]) -> list[Any]:

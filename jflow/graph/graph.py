@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jflow.cluster import DeviceSpec
+from jflow.context import Stack
 from jflow.graph import origin, request, stack, tracing
 from jflow.graph.names import Names
 from jflow.graph.order import StateOrder
@@ -37,7 +38,7 @@ from jflow.graph.symbolic import Symbolic
 from jflow.values import AbstractValue, Dtype, abstract_of, as_array, carry, refuse_host
 from jflow.xla import internals, jaxprs
 
-graphs: stack.DefaultStack[Graph] = stack.DefaultStack()
+graphs: Stack[Graph] = Stack()
 
 
 class Tensor(Symbolic):
@@ -261,7 +262,7 @@ class Graph:
         order = StateOrder[Operation]()
         outputs = self.inline(traced.jaxpr, [t.var for t in tensors], lambda _: name, order=order)
         if order.effects and not outputs:
-            after = (*self.scopes.control_inputs, *order.effects)
+            after = (*self.scopes.here.control_inputs, *order.effects)
             with self.scopes.replaced(control_inputs=after):
                 return self.add(group_p, [], [], name=name)
         if order.effects:
@@ -270,7 +271,7 @@ class Graph:
 
     def after(self, ops: Sequence[Operation], tensors: Sequence[Tensor]) -> list[Tensor]:
         """Copies of tensors that wait for operations."""
-        with self.scopes.replaced(control_inputs=(*self.scopes.control_inputs, *ops)):
+        with self.scopes.replaced(control_inputs=(*self.scopes.here.control_inputs, *ops)):
             return [self.apply(jnp.copy, (tensor,), name="Identity") for tensor in tensors]
 
     def inline(
@@ -364,14 +365,15 @@ class Graph:
     ) -> Operation:
         # Made here, the equation takes the device scope of this thread.
         eqn = jex.new_jaxpr_eqn(inputs, outvars, primitive, params, effects)
+        scope = self.scopes.here
         with self._lock:
             if self._finalized:
                 raise RuntimeError("Graph is finalized and cannot be modified.")
-            unique = self._names.unique(self.scopes.names + name)
+            unique = self._names.unique(scope.names + name)
         tensors = tuple(self._tensors[x] for x in inputs if not isinstance(x, jex.Literal))
         data = {tensor.op for tensor in tensors}
-        first = dict.fromkeys((*self.scopes.control_inputs, *after))
-        control = tuple(op for op in first if op not in data)
+        before = dict.fromkeys((*scope.control_inputs, *after))
+        control = tuple(op for op in before if op not in data)
         op = Operation(self, unique, eqn, tensors, control, place or origin.user_place())
         # Not under the lock: this may call the user's device functions.
         settle(op, self._operations)
@@ -402,7 +404,7 @@ class Graph:
     def _take_in(self, ref: VariableRef | ResourceRef) -> None:
         if ref in self._homes:
             return
-        if isinstance(ref.keeper, Graph):
+        if isinstance(ref.owner, Graph):
             raise ValueError(f"{ref} belongs to another graph than the one being built")
         name = self._names.unique(ref.name)
         primitive = variable_p if isinstance(ref, VariableRef) else resource_p
@@ -416,7 +418,7 @@ class Graph:
         raise TypeError(
             f"{params['variable']} has no value while the graph is built, so jax.numpy cannot use "
             "it; use the same name in jflow.numpy, jflow.nn, jflow.lax or jflow.random, or make "
-            "the variable inside `with jflow.connect():` to have it live"
+            "the variable inside `with jflow.connect():`, where it is eager"
         )
 
     # Names ------------------------------------------------------------------------------------
@@ -428,7 +430,7 @@ class Graph:
           ValueError: if it is not a valid name.
         """
         with self._lock:
-            return self._names.unique(self.scopes.names + name)
+            return self._names.unique(self.scopes.here.names + name)
 
     # Looking up -------------------------------------------------------------------------------
 
@@ -459,8 +461,7 @@ class Graph:
         op_name, colon, index = name.rpartition(":")
         if not colon or not index.isdigit():
             raise ValueError(f"a tensor name is 'operation:index', got {name!r}")
-        value = self._values.get(name)
-        if value is not None:
+        if (value := self._values.get(name)) is not None:
             return value
         outputs = self.get_operation_by_name(op_name).outputs
         if int(index) >= len(outputs):

@@ -22,11 +22,11 @@ from jflow.cluster import DeviceSpec
 from jflow.values import Dtype, HostArray
 
 
-class Keeper(Protocol):
-    """Where a variable comes from: a graph, or the connection that a live one belongs to."""
+class Owner(Protocol):
+    """What a variable belongs to: a graph, or the connection of an eager one."""
 
     def access(self, primitive: jex.Primitive, args: tuple[Any, ...], params: Any) -> Any:
-        """Reads or writes at once, or says why that cannot be."""
+        """Reads or writes at once, or raises an error that says why that is impossible."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class VariableRef:
       container: the container that holds it, "" for the default one.
       shape, dtype: of its value.
       spec: the device that was asked for.
-      keeper: what it belongs to.
+      owner: the graph or connection that it belongs to.
     """
 
     name: str
@@ -46,7 +46,7 @@ class VariableRef:
     shape: tuple[int, ...]
     dtype: Dtype
     spec: DeviceSpec = field(default_factory=DeviceSpec)
-    keeper: Keeper | None = field(default=None, repr=False)
+    owner: Owner | None = field(default=None, repr=False)
 
     @property
     def aval(self) -> jax.core.ShapedArray:
@@ -68,7 +68,7 @@ class ResourceRef:
       definition: how to make it, as JSON; all that share it must agree.
       is_shared: whether everybody has it by its name; else each session has its own.
       spec: the device that was asked for.
-      keeper: what it belongs to.
+      owner: the graph or connection that it belongs to.
     """
 
     kind: str
@@ -77,7 +77,7 @@ class ResourceRef:
     definition: str
     is_shared: bool
     spec: DeviceSpec = field(default_factory=DeviceSpec)
-    keeper: Keeper | None = field(default=None, repr=False)
+    owner: Owner | None = field(default=None, repr=False)
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name!r} (container {self.container!r})"
@@ -228,8 +228,8 @@ def _host_aval(
 
 def _make_bindable(primitive: jex.Primitive) -> None:
     def access(*args: Any, variable: VariableRef, line: str = "", **params: Any) -> Any:
-        assert variable.keeper is not None
-        return variable.keeper.access(primitive, args, {"variable": variable, **params})
+        assert variable.owner is not None
+        return variable.owner.access(primitive, args, {"variable": variable, **params})
 
     primitive.def_impl(access)
     _refuse_elsewhere(primitive)

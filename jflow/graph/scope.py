@@ -8,25 +8,20 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from jflow.cluster import DeviceSpec
+from jflow.context import Fallback
 from jflow.graph import request, stack
 from jflow.graph.graph import Graph, Operation, graphs
 
 _CONTAINER = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\-/]*")
 
 
-class _GlobalGraph:
-    """The graph of threads that opened none."""
-
-    def __init__(self) -> None:
-        self.graph = Graph()
-
-
-_GLOBAL = _GlobalGraph()
+_GLOBAL = Fallback(Graph)
+"""The default graph of threads that have no block open."""
 
 
 def get_default_graph() -> Graph:
     """The graph of the innermost `with graph.as_default()` of this thread, else the global one."""
-    return graphs.top or _GLOBAL.graph
+    return graphs.top or _GLOBAL.get()
 
 
 def reset_default_graph() -> None:
@@ -37,7 +32,7 @@ def reset_default_graph() -> None:
     """
     if graphs.top is not None:
         raise AssertionError("reset_default_graph cannot be called inside graph.as_default()")
-    _GLOBAL.graph = Graph()
+    _GLOBAL.discard()
 
 
 def get_default_session() -> stack.Runner | None:
@@ -57,7 +52,7 @@ def device(
 
     In a function that JAX traces there are no operations yet: a device function there is called
     when the traced equations become operations of a graph, and never for those that stay inside of
-    one operation, such as a loop. A live variable is shown to it as an operation "variable".
+    one operation, such as a loop. An eager variable is shown to it as an operation "variable".
 
     Args:
       name: such as "/job:ps/task:0/device:CPU:0", any part of it, "/gpu:0", a function from an
@@ -164,7 +159,7 @@ def control_dependencies(
     if inputs is None:
         return scopes.replaced(control_inputs=())
     wanted = "a control input is an operation or a tensor"
-    added = dict.fromkeys(scopes.control_inputs)
+    added = dict.fromkeys(scopes.here.control_inputs)
     added.update(dict.fromkeys(_operation(x, wanted) for x in inputs))
     return scopes.replaced(control_inputs=tuple(added))
 

@@ -1,45 +1,12 @@
-"""What blocks set for the thread that is in them: the current graph, session, names and so on."""
+"""The default session, and what blocks say about new operations: names, containers and so on."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, Generic, Protocol, TypeVar
+from contextlib import AbstractContextManager, ContextDecorator
+from typing import Any, NamedTuple, Protocol
 
-T = TypeVar("T")
-
-
-class DefaultStack(threading.local, Generic[T]):
-    """Values that `with` blocks made the default of this thread, innermost last."""
-
-    def __init__(self) -> None:
-        self._entries: list[T] = []
-
-    @property
-    def top(self) -> T | None:
-        """The innermost default, or None when no block is open on this thread."""
-        return self._entries[-1] if self._entries else None
-
-    @property
-    def depth(self) -> int:
-        """How many blocks are open on this thread."""
-        return len(self._entries)
-
-    @contextmanager
-    def pushed(self, entry: T) -> Iterator[T]:
-        """Makes `entry` the default inside the block.
-
-        Raises:
-          AssertionError: if blocks are left in another order than the reverse of entering.
-        """
-        self._entries.append(entry)
-        try:
-            yield entry
-        finally:
-            if self._entries[-1] is not entry:
-                raise AssertionError(f"Nesting violated: {entry!r} is not the innermost default")
-            self._entries.pop()
+from jflow.context import Stack
 
 
 class Runner(Protocol):
@@ -49,7 +16,8 @@ class Runner(Protocol):
         """Runs what `fetches` needs and returns values in its structure."""
 
 
-sessions: DefaultStack[Runner] = DefaultStack()
+sessions: Stack[Runner] = Stack()
+"""Default sessions."""
 
 
 def runner(session: Any) -> Runner:
@@ -89,20 +57,41 @@ class EagerDecoding:
         _decoding.eagerly = self._before
 
 
-class Scopes(threading.local):
-    """What the blocks that are open on this thread say about new operations of one graph."""
+class Scope(NamedTuple):
+    """What the open blocks say about new operations of one graph."""
+
+    names: str = ""
+    container: str = ""
+    control_inputs: tuple[Any, ...] = ()
+
+
+_ROOT = Scope()
+
+
+class Scopes:
+    """The scope of one graph on each thread."""
 
     def __init__(self) -> None:
-        self.names = ""
-        self.container = ""
-        self.control_inputs: tuple[Any, ...] = ()
+        self._blocks: Stack[Scope] = Stack(is_strict=False)
 
-    @contextmanager
-    def replaced(self, **values: Any) -> Iterator[None]:
-        """Sets attributes inside the block."""
-        before = {key: getattr(self, key) for key in values}
-        self.__dict__.update(values)
-        try:
-            yield
-        finally:
-            self.__dict__.update(before)
+    @property
+    def here(self) -> Scope:
+        """The scope of this thread."""
+        return self._blocks.top or _ROOT
+
+    def replaced(self, **values: Any) -> AbstractContextManager[None]:
+        """A block with other values of some fields than there are when it is entered."""
+        return _Replaced(self._blocks, values)
+
+
+class _Replaced(ContextDecorator):
+    def __init__(self, blocks: Stack[Scope], values: dict[str, Any]) -> None:
+        self._blocks = blocks
+        self._values = values
+
+    def __enter__(self) -> None:
+        self._scope = (self._blocks.top or _ROOT)._replace(**self._values)
+        self._blocks.push(self._scope)
+
+    def __exit__(self, *_: object) -> None:
+        self._blocks.remove(self._scope)

@@ -1,5 +1,6 @@
 """What users build graphs with: constants, placeholders, variables, queues and readers."""
 
+from jflow.eager import Position as Position
 from jflow.ops.accumulators import ConditionalAccumulator as ConditionalAccumulator
 from jflow.ops.accumulators import SparseConditionalAccumulator as SparseConditionalAccumulator
 from jflow.ops.arrays import constant as constant
@@ -26,7 +27,6 @@ from jflow.ops.decoding import string_split as string_split
 from jflow.ops.decoding import string_strip as string_strip
 from jflow.ops.decoding import string_to_number as string_to_number
 from jflow.ops.decoding import substr as substr
-from jflow.ops.position import Position as Position
 from jflow.ops.queue import QueueBase as QueueBase
 from jflow.ops.queues import FIFOQueue as FIFOQueue
 from jflow.ops.queues import PaddingFIFOQueue as PaddingFIFOQueue

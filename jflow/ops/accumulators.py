@@ -1,4 +1,4 @@
-"""Conditional accumulators: gradients of many, taken together when there are enough of them."""
+"""Conditional accumulators: sums of gradients, taken when enough have been applied."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import jax
 import numpy as np
 
 from jflow.graph import Operation, Tensor
-from jflow.ops.resource import Handle
 from jflow.resources.accumulator import AccumulatorSpec
+from jflow.stateful import Handle
 from jflow.values import abstract, as_dtype, as_shape, declared, may_be, unknown_dim
 
 _INT32 = np.dtype(np.int32)
 
 
 class _AccumulatorBase(Handle):
-    """What dense and sparse accumulators have in common."""
+    """Base of dense and sparse accumulators."""
 
     def __init__(
         self,
@@ -42,16 +42,16 @@ class _AccumulatorBase(Handle):
         return {"dtype": self._dtype.name, "shape": self._shape}
 
     def num_accumulated(self, name: str | None = None) -> Tensor:
-        """How many gradients wait to be taken, as an int32 scalar."""
+        """How many gradients have been applied since the last take, as an int32 scalar."""
         aval = abstract((), _INT32)
         name = name or f"{self._title}_num_accumulated"
-        op = self._call("accumulator.num_accumulated", [], [aval], name, may_wait=False)
+        op = self._calls.call("accumulator.num_accumulated", [], [aval], name, may_wait=False)
         return op.outputs[0]
 
     def set_global_step(self, new_global_step: Any, name: str | None = None) -> Operation:
         """An operation that sets the step; gradients of earlier ones are dropped from then on."""
         step = self._integer(new_global_step)
-        return self._call(
+        return self._calls.call(
             "accumulator.set_global_step", [step], [], name or f"{self._title}_SetGlobalStep"
         )
 
@@ -66,10 +66,10 @@ class _AccumulatorBase(Handle):
 
 
 class ConditionalAccumulator(_AccumulatorBase):
-    """Adds up gradients; who takes them waits until there are enough.
+    """Adds up gradients; taking the result blocks until enough have been applied.
 
-    A gradient says of which step it is: with a step before the accumulator's it is stale, and is
-    dropped without a word. Each taking begins the next step.
+    Each gradient has a step. One with a step before the accumulator's is stale and is dropped
+    silently. Each take begins the next step.
 
     Args:
       dtype: of the gradients; those of 16 bits are added up in float32.
@@ -98,26 +98,26 @@ class ConditionalAccumulator(_AccumulatorBase):
         Raises:
           TypeError, ValueError: if it has another dtype or shape.
         """
-        gradient = self._tensor(grad, self._dtype)
+        gradient = self._calls.operand(grad, self._dtype)
         if not may_be(self._shape, gradient.shape):
             raise ValueError(
                 f"expected a gradient of shape {self._shape} for {self!r}, got {gradient!r}"
             )
         inputs = [gradient, self._integer(local_step)]
-        return self._call("accumulator.apply", inputs, [], name or f"{self._title}_ApplyGrad")
+        return self._calls.call("accumulator.apply", inputs, [], name or f"{self._title}_ApplyGrad")
 
     def take_grad(self, num_required: Any, name: str | None = None) -> Tensor:
         """The mean, or sum, of all gradients; it waits until there are `num_required` of them."""
         aval = abstract(as_shape(self._shape), self._dtype)
         inputs = [self._integer(num_required)]
         name = name or f"{self._title}_TakeGrad"
-        return self._call("accumulator.take", inputs, [aval], name).outputs[0]
+        return self._calls.call("accumulator.take", inputs, [aval], name).outputs[0]
 
 
 class SparseConditionalAccumulator(_AccumulatorBase):
     """As `ConditionalAccumulator`, for gradients that are slices of a tensor.
 
-    Taken is the mean, or sum, for each slice of those that gave one.
+    The result has, for each slice, the mean or sum of the gradients that contain it.
 
     Args:
       dtype, shared_name, name, reduction_type: as for a `ConditionalAccumulator`.
@@ -160,12 +160,12 @@ class SparseConditionalAccumulator(_AccumulatorBase):
         inputs = [
             self._integer(local_step),
             self._integer(grad_indices),
-            self._tensor(grad_values, self._dtype),
+            self._calls.operand(grad_values, self._dtype),
         ]
         if grad_shape is not None:
             inputs.append(self._integer(grad_shape))
         name = name or f"{self._title}_ApplySparseGrad"
-        return self._call("accumulator.apply_sparse", inputs, [], name)
+        return self._calls.call("accumulator.apply_sparse", inputs, [], name)
 
     def take_grad(self, num_required: Any, name: str | None = None) -> tuple[Tensor, ...]:
         """Indices i[n] in ascending order, values dtype[n, ...], and the whole shape i[rank].
@@ -183,5 +183,5 @@ class SparseConditionalAccumulator(_AccumulatorBase):
         name = name or f"{self._title}_TakeSparseGrad"
         attributes = {"index_dtype": index.name}
         inputs = [self._integer(num_required)]
-        op = self._call("accumulator.take_sparse", inputs, avals, name, attributes=attributes)
+        op = self._calls.call("accumulator.take_sparse", inputs, avals, name, attributes)
         return op.outputs

@@ -13,7 +13,7 @@ from jflow.values import abstract
 
 
 def count_up_to(ref: Variable, limit: int, name: str = "CountUpTo") -> Tensor:
-    """Adds 1 to a variable in one atomic turn, unless it has reached a limit.
+    """Adds 1 to a variable atomically, unless it has reached a limit.
 
     Args:
       ref: a scalar variable of integers, of graph code.
@@ -28,10 +28,10 @@ def count_up_to(ref: Variable, limit: int, name: str = "CountUpTo") -> Tensor:
       OutOfRangeError: in the step, if it has reached the limit; it stays as it is.
     """
     _check(ref)
-    # The read and the update are of one segment, and so of one turn.
+    # The read and the update are of one segment, and so of one critical section.
     before = ref.read_value()
     with control_dependencies([before]):
-        counted = ref.update(_next, ref.operand(limit, ref.dtype))
+        counted = ref.update(_next, ref.operations.operand(limit, ref.dtype))
     with control_dependencies([counted]):
         op = call(
             ref.graph,
@@ -45,7 +45,7 @@ def count_up_to(ref: Variable, limit: int, name: str = "CountUpTo") -> Tensor:
 
 
 def _check(ref: Any) -> None:
-    is_graphs = isinstance(ref, Variable) and not ref.is_live
+    is_graphs = isinstance(ref, Variable) and not ref.is_eager
     if not (is_graphs and ref.shape == () and jnp.issubdtype(ref.dtype, jnp.integer)):
         raise TypeError(
             f"expected a scalar integer variable of graph code to count with, got {ref!r}"

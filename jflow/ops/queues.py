@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from jflow.ops.elements import Part, Structure
 from jflow.ops.queue import QueueBase
+from jflow.stateful import ComponentSpec, Structure
 
 
 class FIFOQueue(QueueBase):
-    """A queue that gives elements in the order in which they came.
+    """A first-in, first-out queue.
 
     Args:
       capacity: how many elements it may hold; any number if negative.
@@ -42,12 +42,12 @@ class FIFOQueue(QueueBase):
 
 
 class RandomShuffleQueue(QueueBase):
-    """A queue that gives elements in an order of chance.
+    """A queue that gives elements in random order.
 
     Args:
       capacity, dtypes, shapes, names, shared_name, name, capacity_bytes: as for a `FIFOQueue`.
-      min_after_dequeue: how many elements stay in it while it is open, to be mixed with others.
-      seed: what the order depends on; None for chance.
+      min_after_dequeue: how many elements stay in it while it is open, for mixing.
+      seed: seed of the order; None for a random one.
 
     Raises:
       InvalidArgumentError, TypeError, ValueError: if there can be no such queue.
@@ -101,7 +101,7 @@ class PaddingFIFOQueue(QueueBase):
         capacity_bytes: int | None = None,
     ) -> None:
         structure = Structure(dtypes, shapes, names)
-        if any(part.shape is None for part in structure.parts):
+        if any(component.shape is None for component in structure.components):
             raise ValueError(f"a PaddingFIFOQueue needs a shape for each component, got {shapes!r}")
         bounds = {"capacity": capacity, "capacity_bytes": capacity_bytes}
         super().__init__("PaddingFIFOQueue", structure, shared_name, name, bounds)
@@ -143,5 +143,5 @@ def _with_priority(types: Any, shapes: Any, names: Sequence[str] | None) -> Stru
     others = [*types] if isinstance(types, list | tuple) else [types]
     sizes = [None] * len(others) if shapes is None else [*shapes]
     structure = Structure([np.dtype(np.int32), *others], [(), *sizes], names)
-    structure.parts[0] = Part(np.dtype(np.int64), ())
+    structure.components[0] = ComponentSpec(np.dtype(np.int64), ())
     return structure

@@ -1,4 +1,4 @@
-"""Readers: operations that take the names of files from a queue and give their records."""
+"""Readers: operations that take file names from a queue and return the records of the files."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ from typing import Any
 import numpy as np
 
 from jflow.graph import Operation, Tensor
-from jflow.ops.queue import QueueBase, as_integer, checked_count
-from jflow.ops.resource import Handle
+from jflow.ops.queue import QueueBase
 from jflow.resources.reader import ReaderSpec
+from jflow.stateful import Handle
+from jflow.stateful.queue import as_integer, checked_count
 from jflow.values import abstract, host_abstract, may_be, string, unknown_dim
 
 _INT64 = np.dtype(np.int64)
 
 
 class ReaderBase(Handle):
-    """Reads the records of one work item, usually a file, after the other.
+    """Reads records from work items, usually files, one item after the other.
 
-    Work items come from a queue of strings on the same device. Where reading has come to is kept
-    in the container if the reader has a shared name, so that sessions read on where others ended.
-    Files are read by the task that the reader is on: in this process any file that it may read, on
-    a server those below its data roots.
+    Work items come from a queue of strings on the same device. The container keeps the position of
+    a reader with a shared name, so that a session resumes where another one ended. Files are read
+    by the task that the reader is on: in this process any file that it may read, on a server those
+    below its data roots.
 
     Args:
       kind: the kind of records.
@@ -41,8 +42,8 @@ class ReaderBase(Handle):
     def read(self, queue: QueueBase, name: str | None = None) -> tuple[Tensor, Tensor]:
         """Key and value of the next record, both strings.
 
-        It takes a work item from the queue if none is begun, and waits for one if need be. When the
-        queue is closed and empty the step fails with an OutOfRangeError.
+        If no work item is in progress it dequeues one, which can block. If the queue is closed and
+        empty, the step fails with an OutOfRangeError.
 
         Raises:
           TypeError, ValueError: if it is no queue of single strings.
@@ -71,25 +72,25 @@ class ReaderBase(Handle):
         return self._read("reader.read_up_to", queue, [], avals, name, attributes)
 
     def reset(self, name: str | None = None) -> Operation:
-        """An operation that forgets the work item and the counts; the queue stays as it is."""
-        return self._call("reader.reset", [], [], name or f"{self._title}_Reset")
+        """An operation that resets the work item and the counts; it leaves the queue unchanged."""
+        return self._calls.call("reader.reset", [], [], name or f"{self._title}_Reset")
 
     def num_records_produced(self, name: str | None = None) -> Tensor:
         """How many records it has read, as an int64 scalar on the host."""
         return self._count("reader.n_records", name or f"{self._title}_NumRecordsProduced")
 
     def num_work_units_completed(self, name: str | None = None) -> Tensor:
-        """How many work items it has read and seen to end, as an int64 scalar on the host."""
+        """How many work items it has read to the end, as an int64 scalar on the host."""
         name = name or f"{self._title}_NumWorkUnitsCompleted"
         return self._count("reader.n_work_units", name)
 
     def serialize_state(self, name: str | None = None) -> Tensor:
-        """Where reading has come to, as a string; only of kinds whose items have no inside."""
+        """Its position as a string; only for kinds of readers that do not split work items."""
         name = name or f"{self._title}_SerializeState"
-        return self._call("reader.serialize", [], [abstract((), string)], name).outputs[0]
+        return self._calls.call("reader.serialize", [], [abstract((), string)], name).outputs[0]
 
     def restore_state(self, state: Any, name: str | None = None) -> Operation:
-        """An operation that goes on where `state` was taken.
+        """An operation that resumes at the position of `state`.
 
         Args:
           state: string[], what `serialize_state` gave.
@@ -99,10 +100,10 @@ class ReaderBase(Handle):
           TypeError, ValueError: if it is no single string.
         """
         name = name or f"{self._title}_RestoreState"
-        tensor = self._tensor(state, string)
+        tensor = self._calls.operand(state, string)
         if not may_be((), tensor.shape):
             raise ValueError(f"{self!r} is restored from one string, got {tensor!r}")
-        return self._call("reader.restore", [tensor], [], name)
+        return self._calls.call("reader.restore", [tensor], [], name)
 
     def _read(
         self,
@@ -120,13 +121,13 @@ class ReaderBase(Handle):
                 f"{self!r} takes its work from a queue of single strings, got {queue!r} of "
                 f"{[dtype.name for dtype in queue.dtypes]} with shapes {queue.shapes}"
             )
-        op = self._call(function, counts, avals, name, attributes=attributes, others=[queue.ref])
+        op = self._calls.call(function, counts, avals, name, attributes, others=[queue.ref])
         keys, values = op.outputs
         return keys, values
 
     def _count(self, function: str, name: str) -> Tensor:
         aval = host_abstract((), _INT64)
-        return self._call(function, [], [aval], name, may_wait=False).outputs[0]
+        return self._calls.call(function, [], [aval], name, may_wait=False).outputs[0]
 
 
 class TextLineReader(ReaderBase):
@@ -208,7 +209,7 @@ class WholeFileReader(ReaderBase):
 
 
 class IdentityReader(ReaderBase):
-    """Gives each work item as key and value, and opens nothing."""
+    """Returns each work item as key and value, without opening a file."""
 
     def __init__(self, name: str = "IdentityReader", *, shared_name: str | None = None) -> None:
         super().__init__("IdentityReader", {}, shared_name, name)

@@ -1,4 +1,4 @@
-"""Updates of some rows of a variable, in place and in one atomic turn.
+"""Updates of some rows of a variable, in place and atomically.
 
 The indices are checked before the update begins; if one is out of range, nothing is written.
 """
@@ -12,7 +12,10 @@ import jax
 import jax.numpy as jnp
 
 from jflow.graph import Operation, Tensor, control_dependencies
-from jflow.ops.variable import Variable
+from jflow.graph.primitives import check_p
+from jflow.ops.indices import report_indices
+from jflow.ops.variable import Variable, read
+from jflow.stateful.variable import VariableOperations, traced_line
 from jflow.values import declared, is_known, is_static, may_be, refuse_host
 
 Body = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
@@ -134,10 +137,11 @@ def _scatter(
             f"{ref!r} was made with validate_shape=False and may change its size, so no rows of it "
             "can be updated; assign the whole value"
         )
-    where = ref.operand(indices)
+    operations = ref.operations
+    where = operations.operand(read(indices))
     if not jnp.issubdtype(where.dtype, jnp.integer):
         raise TypeError(f"indices into {ref!r} must be integers, got {where.dtype.name}")
-    values = ref.operand(updates, ref.dtype)
+    values = operations.operand(read(updates), ref.dtype)
     if jnp.promote_types(values.dtype, ref.dtype) != ref.dtype:
         raise TypeError(f"updates of {ref!r} have dtype {values.dtype.name}; convert them first")
     if isinstance(where, Tensor):
@@ -149,7 +153,7 @@ def _scatter(
     n_dims = where.ndim if is_rows else where.ndim - 1
     if not (is_rows and values.shape == ()):
         values = _checked(ref, where, values, (*where.shape[:n_dims], *ref.shape[depth:]), n_dims)
-    checks = ref.check_indices(where, ref.shape[:depth]) if 0 not in where.shape else None
+    checks = _check_indices(operations, where, ref.shape[:depth]) if 0 not in where.shape else None
     with control_dependencies([checks] if isinstance(checks, Operation) else []):
         return ref.update(body, where, values, name=name)
 
@@ -163,4 +167,22 @@ def _checked(ref: Variable, where: Any, values: Any, wanted: tuple[Any, ...], n_
             f"indices of shape {declared(where.shape)} into {ref!r} need updates of shape "
             f"{declared(wanted)}, got {declared(values.shape)}"
         )
-    return ref.check_shape(values, wanted, "cannot scatter into", where, n_dims)
+    return ref.operations.check_shape(values, wanted, "cannot scatter into", where, n_dims)
+
+
+def _check_indices(operations: VariableOperations, indices: Any, sizes: tuple[int, ...]) -> Any:
+    """Fails the step with InvalidArgumentError if an index is out of range.
+
+    Args:
+      operations: of the variable.
+      indices: i[..., len(sizes)], into dimensions of the variable; i[...] for a single one.
+      sizes: of these dimensions.
+
+    Returns:
+      In graph code the operation, for others to wait for.
+    """
+    graph = operations.graph_of((indices,))
+    if graph is None:
+        return operations.bind(check_p, (report_indices(indices, sizes),), **traced_line())
+    report = graph.apply(report_indices, (indices, sizes))
+    return graph.add(check_p, [report.var], [], name="check_indices", variable=operations.ref)

@@ -22,7 +22,7 @@ class SparseTensor(NamedTuple):
     dense_shape: Tensor
 
 
-def refuse_sparse(values: Iterable[Any], what: str) -> None:
+def refuse_sparse(values: Iterable[Any], what: object) -> None:
     """Raises TypeError if a `SparseTensor` is among values that are stacked or cut into rows.
 
     Args:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jflow as tf
-from jflow.graph import live
+from jflow.graph import owners
 from tests.clusters import Backend
 
 N_THREADS = 100
@@ -49,7 +49,7 @@ def test_a_hundred_threads_call_one_function(
         return total.assign_add(jnp.stack([y, 1.0])), count.assign_add(1), y * 2
 
     def work(number: int) -> Any:
-        with live.kept_by(connection):
+        with owners.owned_by(connection):
             return add(jnp.full(1 + number % 2, number, jnp.float32))
 
     found = _at_once(work)

@@ -109,7 +109,7 @@ def test_blocks_of_two_threads_leave_no_closed_connection_behind() -> None:
         pass
     with second:
         pass
-    assert not tf.Variable(1.0).is_live
+    assert not tf.Variable(1.0).is_eager
 
 
 def test_the_variables_of_a_closed_connection_are_freed_although_its_functions_stay() -> None:

@@ -19,7 +19,7 @@ from hypothesis.stateful import (
 )
 
 import jflow as tf
-from jflow.graph import live
+from jflow.graph import owners
 from tests.clusters import Backend
 
 NAMES = st.sampled_from(["x", "y", "scope/z"])
@@ -154,9 +154,9 @@ def test_of_many_that_create_one_name_one_gives_the_value(
     gate = threading.Barrier(n_threads)
 
     def create(number: int, name: str) -> float:
-        keeper = connections[number % n_connections]
+        owner = connections[number % n_connections]
         gate.wait(30)
-        with live.kept_by(keeper), tf.device(backend.devices[-1]):
+        with owners.owned_by(owner), tf.device(backend.devices[-1]):
             return float(tf.Variable(float(number), name=name).numpy())
 
     try:

@@ -34,7 +34,7 @@ class State:
 
 
 STATE = State()
-X, Y = (VariableRef(name, "", (), np.dtype("float32"), keeper=STATE) for name in "xy")
+X, Y = (VariableRef(name, "", (), np.dtype("float32"), owner=STATE) for name in "xy")
 
 
 def _read(ref: VariableRef) -> Any:

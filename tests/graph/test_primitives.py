@@ -22,7 +22,7 @@ from jflow.graph.primitives import (
 )
 
 
-class Keeper:
+class Owner:
     """Notes what is asked of it at once."""
 
     def __init__(self) -> None:
@@ -34,34 +34,34 @@ class Keeper:
 
 
 @pytest.fixture
-def keeper() -> Keeper:
-    return Keeper()
+def owner() -> Owner:
+    return Owner()
 
 
 @pytest.fixture
-def ref(keeper: Keeper) -> VariableRef:
-    return VariableRef("x", "shelf", (), np.dtype("float32"), keeper=keeper)
+def ref(owner: Owner) -> VariableRef:
+    return VariableRef("x", "shelf", (), np.dtype("float32"), owner=owner)
 
 
 def _effects(fun: Any) -> list[Any]:
     return list(jax.make_jaxpr(fun)(1.0).effects)
 
 
-def test_outside_of_a_trace_the_keeper_is_asked_at_once(keeper: Keeper, ref: VariableRef) -> None:
+def test_outside_of_a_trace_the_owner_is_asked_at_once(owner: Owner, ref: VariableRef) -> None:
     assert read_p.bind(variable=ref) == 7
     assert assign_p.bind(2.0, variable=ref, line="here") == 7
-    assert keeper.asked == [
+    assert owner.asked == [
         (read_p, (), {"variable": ref}),
         (assign_p, (2.0,), {"variable": ref}),
     ]
 
 
-def test_in_a_trace_nobody_is_asked(keeper: Keeper, ref: VariableRef) -> None:
+def test_in_a_trace_nobody_is_asked(owner: Owner, ref: VariableRef) -> None:
     jaxpr = jax.make_jaxpr(lambda x: assign_p.bind(x, variable=ref) + read_p.bind(variable=ref))(
         1.0
     )
     assert [eqn.primitive for eqn in jaxpr.eqns][:2] == [assign_p, read_p]
-    assert not keeper.asked
+    assert not owner.asked
 
 
 def test_a_read_has_no_effect_and_a_write_has_one(ref: VariableRef) -> None:

@@ -1,4 +1,4 @@
-"""Accumulators on every backend: what is added up, what is dropped, who waits for whom."""
+"""Accumulators on every backend: what is added up, what is dropped, what blocks."""
 
 from __future__ import annotations
 

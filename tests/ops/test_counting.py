@@ -50,7 +50,7 @@ def test_it_waits_for_the_block_around_it() -> None:
 
 
 @pytest.mark.parametrize("name", list(BACKENDS))
-def test_nobody_gets_a_number_twice(name: str) -> None:
+def test_no_number_is_given_twice(name: str) -> None:
     n, limit = 8, 40
     with BACKENDS[name]() as backend, tf.Graph().as_default():
         with tf.device(backend.devices[-1]):

@@ -149,11 +149,11 @@ def test_updates_of_elements_have_the_shape_of_the_elements(scatter: Any) -> Non
             with pytest.raises(ValueError, match="need updates of shape"):
                 scatter(table, indices, np.ones(shape, np.float32))
     with tf.connect():
-        live = tf.Variable(TABLE)
+        eager = tf.Variable(TABLE)
         with pytest.raises(ValueError, match="need updates of shape"):
-            scatter(live, [[0, 1], [3, 2]], 1.0)
+            scatter(eager, [[0, 1], [3, 2]], 1.0)
         with pytest.raises(ValueError, match="need updates of shape"):
-            tf.function(lambda x: scatter(live, [[0, 1], [3, 2]], x))(jnp.ones(1))
+            tf.function(lambda x: scatter(eager, [[0, 1], [3, 2]], x))(jnp.ones(1))
 
 
 def test_sizes_that_are_one_need_no_check() -> None:

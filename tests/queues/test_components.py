@@ -45,7 +45,7 @@ def test_a_sequence_of_one_is_the_components_of_an_element(backend: Backend, kin
             assert len([sess.run(dequeue) for _ in range(n)]) == n
 
 
-def test_the_queues_of_live_code_read_a_sequence_of_one_alike(backend: Backend) -> None:
+def test_the_queues_of_eager_code_read_a_sequence_of_one_alike(backend: Backend) -> None:
     with tf.connect(backend.targets[0]):
         queue = tf.FIFOQueue(10, tf.float32)
         queue.enqueue((1.0,))
@@ -96,12 +96,12 @@ def test_batches_of_different_sizes_are_refused_where_they_are_written() -> None
         tf.FIFOQueue(10, tf.int32).enqueue_many(5)
     assert queue.enqueue_many([tf.placeholder(tf.int32, (None,)), [1.0, 2.0]]) is not None
     with tf.connect():
-        live = tf.FIFOQueue(10, [tf.int32, tf.float32], name="q")
+        eager = tf.FIFOQueue(10, [tf.int32, tf.float32], name="q")
         with pytest.raises(ValueError, match="same number of rows"):
-            live.put_many([[1, 2, 3], [1.0, 2.0]])
+            eager.put_many([[1, 2, 3], [1.0, 2.0]])
         with pytest.raises(ValueError, match="same number of rows"):
-            tf.function(lambda: live.enqueue_many([[1, 2, 3], [1.0, 2.0]]))()
-        assert live.size() == 0
+            tf.function(lambda: eager.enqueue_many([[1, 2, 3], [1.0, 2.0]]))()
+        assert eager.size() == 0
 
 
 def test_a_dequeue_that_waits_gives_the_smallest_priorities_in_their_order(

@@ -1,4 +1,4 @@
-"""Who shares a queue with whom, for how long, and what happens to those who wait there."""
+"""Sharing of queues: by which sessions, for how long, and what happens to waiting attempts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writers and readers of live queues: order, what is known to be in, and how they end."""
+"""Writers and readers of eager queues: order, what is known to be in, and how they end."""
 
 from __future__ import annotations
 

@@ -300,6 +300,6 @@ def test_a_queue_says_what_its_elements_are() -> None:
     assert queue.shapes == [(None, 2), ()]
     assert queue.names == ["a", "b"]
     assert queue.name == "q"
-    assert not queue.is_live
+    assert not queue.is_eager
     assert tf.FIFOQueue(10, [tf.int32]).shapes == [None]
     assert tf.FIFOQueue(10, [tf.int32], shared_name="s").name == "s"

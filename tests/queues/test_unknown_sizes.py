@@ -1,4 +1,4 @@
-"""Tensors whose sizes nobody knows before a step runs, in JAX's functions and across devices."""
+"""Tensors whose sizes are unknown before a step runs, in JAX's functions and across devices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who shares a reader with whom, and what happens to those who wait there."""
+"""Sharing of readers: by which sessions, and what happens to waiting attempts."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_a_session_that_is_closed_while_it_reads_gives_back_its_turn(cluster: Ba
         other = session(cluster, 1)
         waiting = started(lambda: other.run(driver.record))
         behind = started(driver.read)
-        # Only while somebody else has the turn or waits for it does this one get nothing.
+        # This one gets nothing only while another session has the turn or waits for it.
         with pytest.raises(tf.errors.DeadlineExceededError):
             sess.run(driver.record, options=SHORT)
         other.close()

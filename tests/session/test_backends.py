@@ -476,7 +476,7 @@ def test_what_a_variable_of_changing_size_cannot_do_is_refused(backend: Backend)
         x.assign_add([1.0, 2.0])
     with (
         tf.connect(backend.targets[0]),
-        pytest.raises(ValueError, match="is live and cannot have validate_shape=False"),
+        pytest.raises(ValueError, match="is eager and cannot have validate_shape=False"),
     ):
         tf.Variable([1.0], name="x", validate_shape=False)
 

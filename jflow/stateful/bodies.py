@@ -1,4 +1,4 @@
-"""The programs of updates: new values of old ones and operands."""
+"""Jaxprs of updates: functions of the old value and operands."""
 
 from __future__ import annotations
 

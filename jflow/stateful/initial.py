@@ -1,4 +1,4 @@
-"""The initial values of variables, and what is refused as one."""
+"""Initial values of variables and their validation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values whose shapes only a step can compare with what they must be."""
+"""Shape checks that only a step can make, because sizes are unknown before."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ def checked(
     like: Any = None,
     leading: int = 0,
 ) -> Any:
-    """The same value, of which the step checks the shape where the variable is.
+    """The same value, with a check of its shape in the step, on the device of the variable.
 
     Args:
-      graph: what it belongs to; None if JAX traces a function.
+      graph: the graph of the value; None if JAX traces a function.
       value: of unknown sizes.
-      shape: what it must have; of sizes that are not known any will do.
+      shape: the required shape; a size that is not known matches any.
       ref: the variable that it is for.
       what: what is refused, for the message of the InvalidArgumentError.
       like: a value whose first dimensions have these `leading` sizes.
-      leading: how many they are.
+      leading: how many dimensions of `like` count.
     """
     attributes: dict[str, Any] = {"shape": declared(shape[leading:]), "what": f"{what} {ref}"}
     inputs, function = [value], "ensure_shape"

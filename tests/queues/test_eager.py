@@ -126,7 +126,7 @@ def test_get_up_to_waits_for_its_minimum_and_takes_all_there_is() -> None:
     assert queue.get_up_to(2).tolist() == [4, 5]
 
 
-def test_a_live_queue_can_be_closed_and_asked() -> None:
+def test_an_eager_queue_can_be_closed_and_asked() -> None:
     queue = tf.FIFOQueue(3, tf.int32, ())
     entering = started(queue.put_many, [1, 2, 3, 4])
     assert queue.get() == 1
@@ -167,7 +167,7 @@ def test_a_loop_takes_all_until_the_queue_is_closed() -> None:
     assert got(taken) == [*range(6)]
 
 
-def test_kinds_of_queues_work_live_too() -> None:
+def test_kinds_of_queues_work_eagerly_too() -> None:
     shuffled = tf.RandomShuffleQueue(10, 0, tf.int32, ())
     shuffled.put_many([*range(10)])
     assert sorted(shuffled.get_many(10)) == [*range(10)]
@@ -352,18 +352,18 @@ def test_connections_share_what_has_a_shared_name(cluster: Backend) -> None:
 
 
 def test_graph_code_and_plain_python_meet(cluster: Backend) -> None:
-    live = tf.FIFOQueue(10, tf.int32, (), shared_name="q")
+    eager = tf.FIFOQueue(10, tf.int32, (), shared_name="q")
     with tf.Graph().as_default() as graph:
         queue = tf.FIFOQueue(10, [tf.int32], [()], shared_name="q")
-        assert not queue.is_live
+        assert not queue.is_eager
         doubled = queue.enqueue(queue.dequeue() * 2)
         with pytest.raises(RuntimeError, match="this is graph code: run the operation in a"):
             queue.put(1)
-    assert live.is_live
-    live.put(21)
+    assert eager.is_eager
+    eager.put(21)
     with tf.Session(cluster.targets[0], graph=graph, config=CONFIG) as session:
         session.run(doubled)
-    assert live.get() == 42
+    assert eager.get() == 42
 
 
 def test_a_queue_of_another_kind_is_refused_and_unharmed(cluster: Backend) -> None:

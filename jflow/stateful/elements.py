@@ -1,4 +1,4 @@
-"""What a queue's elements look like to its user: any structure of components."""
+"""Structure of a queue's elements as the user gives and gets them: a pytree of components."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LEAF: Any = jax.tree.structure(0)
 
 
 @dataclass(frozen=True)
-class Part:
+class ComponentSpec:
     """A component of elements.
 
     Attributes:
@@ -35,8 +35,8 @@ class Part:
     shape: tuple[int | None, ...] | None
 
     @property
-    def component(self) -> Component:
-        """The component as the queue has it: the arrays that carry the values."""
+    def physical(self) -> Component:
+        """The component as the queue stores it: arrays of the physical form of its values."""
         carrier = carrier_of(self.dtype)
         if carrier is None:
             return Component(self.dtype.name, self.shape)
@@ -46,7 +46,7 @@ class Part:
         return Component(carried.dtype.name, None if self.shape is None else (*self.shape, *added))
 
     def aval(self, *batch: Any) -> AbstractValue:
-        """The abstract value of an element's part, or of a batch of some size of them."""
+        """The abstract value of a component, or of a batch of some size of them."""
         shape = as_shape(self.shape)
         return host_abstract(None if shape is None else (*batch, *shape), self.dtype)
 
@@ -60,8 +60,8 @@ class Structure:
       names: names for a sequence of components, which makes elements dicts.
 
     Attributes:
-      parts: the components in their order.
-      names: what they are called; without names they are told apart by their order.
+      components: the components in their order.
+      names: their names; without names they are identified by their order.
 
     Raises:
       TypeError: if a dtype or shape is none.
@@ -86,8 +86,8 @@ class Structure:
             self.names = tuple(filter(None, named))
         if not leaves:
             raise ValueError(f"expected at least one dtype, got {dtypes!r}")
-        self.parts = [
-            Part(host_dtype(dtype), declared(as_shape(shape)))
+        self.components = [
+            ComponentSpec(host_dtype(dtype), declared(as_shape(shape)))
             for dtype, shape in zip(leaves, sizes, strict=True)
         ]
 
@@ -97,7 +97,7 @@ class Structure:
         Raises:
           ValueError: if the value has another structure.
         """
-        n_parts = len(self.parts)
+        n_components = len(self.components)
         if self._is_named:
             if not isinstance(value, dict) or value.keys() != set(self.names):
                 got = sorted(value) if isinstance(value, dict) else type(value).__name__
@@ -111,12 +111,12 @@ class Structure:
                 return leaves
             except (ValueError, TypeError) as error:
                 raise ValueError(f"expected an element like {self._tree}: {error}") from None
-        if isinstance(value, list | tuple) and len(value) == n_parts:
+        if isinstance(value, list | tuple) and len(value) == n_components:
             return [*value]
-        if n_parts == 1:
+        if n_components == 1:
             return [_unnamed(value)]
         _unnamed(value)
-        raise ValueError(f"expected a sequence of {n_parts} components, got {value!r:.80}")
+        raise ValueError(f"expected a sequence of {n_components} components, got {value!r:.80}")
 
     def element(self, vals: Any) -> Any:
         """The element, or batch, that the operand of an enqueue stands for.
@@ -154,14 +154,14 @@ def _is_shape(value: Any) -> bool:
     return isinstance(value, list | tuple) and all(x is None or isinstance(x, int) for x in value)
 
 
-def _in_sequence(shapes: Any, n_parts: int) -> Sequence[Any]:
+def _in_sequence(shapes: Any, n_components: int) -> Sequence[Any]:
     """A shape for each component of a sequence."""
     if shapes is None:
-        return [None] * n_parts
-    if n_parts == 1 and _is_shape(shapes) and [*shapes] != [None]:
+        return [None] * n_components
+    if n_components == 1 and _is_shape(shapes) and [*shapes] != [None]:
         return [shapes]
-    if not isinstance(shapes, list | tuple) or len(shapes) != n_parts:
-        raise ValueError(f"expected {n_parts} shapes, one for each dtype, got {shapes!r:.80}")
+    if not isinstance(shapes, list | tuple) or len(shapes) != n_components:
+        raise ValueError(f"expected {n_components} shapes, one for each dtype, got {shapes!r:.80}")
     return shapes
 
 
@@ -177,9 +177,11 @@ def _in_tree(shapes: Any, tree: Any) -> Sequence[Any]:
         raise ValueError(f"expected shapes in the structure of the dtypes: {error}") from None
 
 
-def _checked_names(names: Sequence[str], n_parts: int) -> tuple[str, ...]:
+def _checked_names(names: Sequence[str], n_components: int) -> tuple[str, ...]:
     if not all(isinstance(name, str) for name in names):
         raise TypeError(f"expected text as names, got {names!r:.80}")
-    if names and len(set(names)) != n_parts:
-        raise ValueError(f"expected {n_parts} different names, one for each dtype, got {names!r}")
+    if names and len(set(names)) != n_components:
+        raise ValueError(
+            f"expected {n_components} different names, one for each dtype, got {names!r}"
+        )
     return tuple(names)

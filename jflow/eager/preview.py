@@ -1,4 +1,4 @@
-"""The value of a live variable as its repr shows it."""
+"""The value of an eager variable as its repr shows it."""
 
 from __future__ import annotations
 

@@ -1,22 +1,22 @@
-"""Positions in containers: how far a pipeline has come, for the program that goes on with it."""
+"""Iterator state in containers: how far a pipeline has come, for the program that resumes it."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from jflow.eager.executables import Executables
 from jflow.graph import Operation, Tensor
 from jflow.graph.primitives import placeholder_p
-from jflow.ops.live_steps import LiveSteps
-from jflow.ops.resource import Handle
 from jflow.resources.iterator_state import IteratorStateSpec
+from jflow.stateful.handle import Handle
 from jflow.values import abstract, as_array, string, unknown_dim
 
 
 class Position(Handle):
-    """A text in a container, made inside `jflow.connect`.
+    """The state of an iterator as text in a container, made inside `jflow.connect`.
 
-    It keeps the position of an iterator, `dataset.iterator(position=jflow.Position("train"))`: a
-    program that is started again goes on where the one before saved it.
+    It keeps the position of `dataset.iterator(position=jflow.Position("train"))`: a program that is
+    started again goes on where the one before saved it.
 
     Args:
       shared_name: its name in the container.
@@ -28,25 +28,25 @@ class Position(Handle):
 
     def __init__(self, shared_name: str, name: str = "position") -> None:
         super().__init__("iterator_state", IteratorStateSpec().to_attributes(), shared_name, name)
-        if not self.is_live:
+        if self._owner is None:
             raise RuntimeError(
                 "a position is for plain Python: make it inside `with jflow.connect(target):`"
             )
-        self._live = LiveSteps(self._keeper, self._graph)
+        self._executables = Executables(self._owner, self._graph)
 
     def load(self) -> str | None:
         """The text that was saved last, None if none was."""
-        (found,) = self._live.run("load", self._loading, ())
+        (found,) = self._executables.run("load", self._build_load, ())
         return found[0].decode() if len(found) else None
 
     def save(self, text: str) -> None:
-        """Keeps a text in place of the one before."""
-        self._live.run("save", self._saving, [as_array(text, string)])
+        """Replaces the text that was saved before."""
+        self._executables.run("save", self._build_save, [as_array(text, string)])
 
-    def _loading(self) -> tuple[Operation, list[Tensor]]:
+    def _build_load(self) -> tuple[Operation, list[Tensor]]:
         aval = abstract((unknown_dim(),), string)
-        return self._call("iterator_state.load", [], [aval], "load", may_wait=False), []
+        return self._calls.call("iterator_state.load", [], [aval], "load", may_wait=False), []
 
-    def _saving(self) -> tuple[Operation, list[Tensor]]:
+    def _build_save(self) -> tuple[Operation, list[Tensor]]:
         text: Any = self._graph.add(placeholder_p, [], [abstract((), string)], name="text")
-        return self._call("iterator_state.save", text.outputs, [], "save"), list(text.outputs)
+        return self._calls.call("iterator_state.save", text.outputs, [], "save"), list(text.outputs)

@@ -1,4 +1,4 @@
-"""Many elements in and out of a live queue without a round trip for each."""
+"""Writers and readers of eager queues: many elements without a round trip for each."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Row = list[np.ndarray[Any, Any]]
 """The arrays of one element."""
 
 MAX_AHEAD_BYTES = 4 << 20
-"""How much a writer takes before it has been told that it is in the queue."""
+"""How much a writer accepts before the queue has acknowledged it."""
 
 _MAX_BATCH_BYTES = 1 << 20
 
 
 class _Batch:
-    """Rows of one kind in columns, each of which is copied in where it will be sent from."""
+    """A batch of rows of one kind, copied into the columns that are sent."""
 
     def __init__(self, row: Row) -> None:
         self.kind = _kind(row)
@@ -60,15 +60,15 @@ class _Batch:
 
 
 class QueueWriter:
-    """Puts elements into a queue in their order, as many with each message as are there.
+    """Puts elements into a queue in order, with as many in each message as are pending.
 
     `put` returns before an element is in the queue, `flush` when all are; leaving the block
     flushes, unless an exception ends it. What was put and not flushed is lost if this process dies.
 
     Args:
-      rows: the arrays of an element; refuses what does not fit.
-      send: begins to put a batch of rows, stacked, which are in the queue when it is done.
-      max_ahead_bytes: how much may be on its way; more makes `put` wait.
+      rows: gives the arrays of an element; raises an error if it does not fit.
+      send: starts to put a batch of stacked rows; its future is done when they are in the queue.
+      max_ahead_bytes: how much may be on its way; more makes `put` block.
     """
 
     def __init__(
@@ -165,7 +165,7 @@ class QueueWriter:
             self._give_up()
 
     def _give_up(self) -> None:
-        """Ends without waiting for room; what is on its way may be in the queue or not."""
+        """Ends without waiting for room; elements on their way may still get into the queue."""
         with self._changed:
             self._is_closed = True
             self._pending.clear()
@@ -202,7 +202,7 @@ class QueueWriter:
                 try:
                     # One message at a time, so that elements keep their order.
                     self._sending = self._send(batch.columns)
-                except BaseException as error:  # whatever it is, the one who puts is told
+                except BaseException as error:  # any error is raised by the next `put` or `flush`
                     self._fail(error)
                     return
             try:
@@ -229,8 +229,8 @@ class QueueReader:
     What was taken ahead and not used is lost when the reader is closed or the process dies.
 
     Args:
-      start: begins to take a batch of what is there.
-      element: the element of a row's arrays.
+      start: starts to take a batch of the available elements.
+      element: makes the element of a row's arrays.
     """
 
     def __init__(
@@ -282,7 +282,7 @@ class QueueReader:
             columns = future.result()
         except (OutOfRangeError, CancelledError) as error:
             if isinstance(error, CancelledError) and not self._is_closed:
-                raise  # by somebody else
+                raise  # cancelled from outside
             self._next = None
             raise StopIteration from None
         except (OpError, RuntimeError):

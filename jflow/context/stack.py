@@ -1,0 +1,120 @@
+"""The context stack: one class for everything that a block makes current.
+
+A value is current because the innermost block of this thread says so (`top`), else because it was
+set for all threads (`current`), else because the process has a default (`Fallback`). The rooms
+that know the types of the values declare a stack each: graphs, sessions, owners of eager state.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import ContextDecorator
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class _Blocks(threading.local, Generic[T]):
+    def __init__(self) -> None:
+        self.entries: list[T] = []
+
+
+class Block(ContextDecorator, Generic[T]):
+    """A `with` block in which a value is current."""
+
+    def __init__(self, stack: Stack[T], entry: T) -> None:
+        self._stack = stack
+        self._entry = entry
+
+    def __enter__(self) -> T:
+        self._stack.push(self._entry)
+        return self._entry
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.remove(self._entry)
+
+
+class Stack(Generic[T]):
+    """Values that are current, by thread and for the whole process.
+
+    Args:
+      is_strict: whether it is an error to leave blocks in another order than the reverse of
+        entering them; if not, the value of the block that is left goes, wherever it is.
+    """
+
+    def __init__(self, *, is_strict: bool = True) -> None:
+        self._is_strict = is_strict
+        self._blocks: _Blocks[T] = _Blocks()
+        self._everywhere: tuple[T, ...] = ()
+        self._lock = threading.Lock()
+
+    @property
+    def top(self) -> T | None:
+        """The value of this thread's innermost block; None outside of blocks."""
+        entries = self._blocks.entries
+        return entries[-1] if entries else None
+
+    @property
+    def current(self) -> T | None:
+        """The value of this thread's innermost block, else the last one set for all threads."""
+        entries = self._blocks.entries or self._everywhere
+        return entries[-1] if entries else None
+
+    @property
+    def depth(self) -> int:
+        """How many blocks are open on this thread."""
+        return len(self._blocks.entries)
+
+    def pushed(self, entry: T) -> Block[T]:
+        """A block that makes `entry` the current value of this thread.
+
+        Leaving it raises AssertionError if the stack is strict and another block is the innermost.
+        """
+        return Block(self, entry)
+
+    def push(self, entry: T) -> None:
+        """Makes `entry` the current value of this thread, until `remove`."""
+        self._blocks.entries.append(entry)
+
+    def remove(self, entry: T) -> None:
+        """Undoes `push` of the same object."""
+        entries = self._blocks.entries
+        if entries and entries[-1] is entry:
+            entries.pop()
+        elif self._is_strict:
+            raise AssertionError(f"Nesting violated: {entry!r} is not the innermost default")
+        else:
+            entries[:] = [each for each in entries if each is not entry]
+
+    def add_everywhere(self, entry: T) -> None:
+        """Makes `entry` the current value of all threads that have no block open."""
+        with self._lock:
+            self._everywhere = (*self._everywhere, entry)
+
+    def discard_everywhere(self, matches: Callable[[T], bool]) -> None:
+        """Takes back values set for all threads; where the last goes, the one before is current."""
+        with self._lock:
+            self._everywhere = tuple(each for each in self._everywhere if not matches(each))
+
+
+class Fallback(Generic[T]):
+    """The value of the whole process where nothing else is current, made when first needed."""
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make = make
+        self._value: T | None = None
+        self._lock = threading.Lock()
+
+    def get(self) -> T:
+        """The value; the same one for all threads."""
+        value = self._value
+        if value is None:
+            with self._lock:
+                value = self._value = self._make() if self._value is None else self._value
+        return value
+
+    def discard(self) -> None:
+        """Forgets the value: the next call of `get` makes another one."""
+        with self._lock:
+            self._value = None

@@ -1,0 +1,80 @@
+"""Variables of a connection: they have a value from the start, and are used at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from jflow.eager.preview import preview
+from jflow.graph import Graph, Operation, Tensor, VariableRef
+from jflow.graph import get_default_graph as _default_graph
+from jflow.graph.owners import EagerOwner
+from jflow.graph.primitives import read_p, variable_p
+from jflow.stateful.initial import check_initial
+from jflow.stateful.variable import VariableOperations, add_access, graph_among
+from jflow.values import as_array
+from jflow.xla import internals
+
+
+class EagerVariable(VariableOperations):
+    """A variable that its owner reads and writes at once.
+
+    It has the value of its container, or else the initial one. With a tensor as an operand, an
+    access is an operation of the tensor's graph.
+
+    Args:
+      owner: the connection.
+      initial_value: an array, or a function that makes one on the variable's device.
+      name: its name in the container; None for one that is not shared.
+      dtype: wanted dtype, or None for the initial value's.
+
+    Raises:
+      ValueError: if JAX traces the code around it.
+      InvalidArgumentError: if it exists with another shape or dtype.
+    """
+
+    is_eager = True
+
+    def __init__(self, owner: EagerOwner, initial_value: Any, name: str | None, dtype: Any) -> None:
+        if internals.is_tracing():
+            raise ValueError(
+                f"variable {name or ''!r} is made inside of a function that JAX traces; make it "
+                "outside, once, and use it there"
+            )
+        scope = _default_graph().scopes.here
+        if callable(initial_value):
+            aval = jax.eval_shape(initial_value)
+        else:
+            aval = initial_value = as_array(initial_value, dtype)
+        check_initial(aval, dtype, name or "")
+        name = scope.names + name if name else owner.unnamed()
+        # A graph of its own: a device function of the blocks around takes an operation.
+        spec = Graph().add(variable_p, [], [], name=name).spec
+        wanted = VariableRef(name, scope.container, tuple(aval.shape), aval.dtype, spec, owner)
+        super().__init__(owner.create(wanted, initial_value))
+        self._owner = owner
+
+    @property
+    def op(self) -> Operation:
+        raise AttributeError(f"{self.ref} is eager and belongs to no graph")
+
+    def graph_of(self, inputs: Sequence[Any]) -> Graph | None:
+        return graph_among(inputs)
+
+    def value(self) -> Any:
+        return self.bind(read_p)
+
+    def to_tensor(self) -> Tensor:
+        return add_access(_default_graph(), read_p, [], self.ref, "read")
+
+    def load(self, value: Any, session: Any) -> None:
+        self.assign(value, "Assign")
+
+    def describe(self, attributes: str) -> str:
+        has_numbers = isinstance(self.ref.dtype, np.dtype)  # and is not a random key
+        value = preview(self._owner.peek(self.ref)) if has_numbers else None
+        shown = f"device={self.ref.spec}" if value is None else f"value={value}"
+        return f"eager {attributes} {shown}"

@@ -1,0 +1,198 @@
+"""Operations on queues, as graph code and traced functions use them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from jflow.graph import Tensor
+from jflow.stateful.calls import Called, HostCalls
+from jflow.stateful.elements import ComponentSpec
+from jflow.values import abstract, is_known, may_be, string, unknown_dim
+
+_INT32 = np.dtype(np.int32)
+_INT64 = np.dtype(np.int64)
+_OPTIONAL = ("capacity_bytes", "seed")
+
+
+@dataclass(frozen=True)
+class QueueElements:
+    """The components of a queue's elements, and the checks of values against them.
+
+    Attributes:
+      components: the components.
+      describe: the queue's repr, for messages.
+      by_priority: whether the first component is a priority.
+      is_batchable: whether elements can be stacked.
+    """
+
+    components: Sequence[ComponentSpec]
+    describe: Callable[[], str]
+    by_priority: bool
+    is_batchable: bool
+
+    def avals(self, *batch: Any) -> list[Any]:
+        """Abstract values of an element, or of a batch of a size.
+
+        Raises:
+          ValueError: if elements cannot be stacked.
+        """
+        if batch and not self.is_batchable:
+            raise ValueError(
+                f"{self.describe()} has components whose shapes are not known, so its elements "
+                "cannot be stacked; give it shapes, or use a PaddingFIFOQueue"
+            )
+        return [component.aval(*batch) for component in self.components]
+
+    def check_shape(self, component: ComponentSpec, shape: Any, is_batch: bool) -> None:
+        """Refuses what cannot be a value of a component, as far as that is known."""
+        if shape is None or component.shape is None:
+            return
+        wanted = (None, *component.shape) if is_batch else component.shape
+        if not may_be(wanted, shape):
+            raise ValueError(
+                f"expected {'a batch' if is_batch else 'an element'} of shape {wanted} for "
+                f"{self.describe()}, got {tuple(shape)}"
+            )
+
+    def check_rows(self, batches: Sequence[Any]) -> None:
+        """Refuses components of a batch that cannot have the same number of rows."""
+        shapes = [batch.shape for batch in batches]
+        for i, shape in enumerate(shapes):
+            if shape == ():
+                raise ValueError(
+                    f"a batch has a first dimension, its rows, but component {i} for "
+                    f"{self.describe()} is a scalar"
+                )
+        sizes = {i: shape[0] for i, shape in enumerate(shapes) if shape and is_known(shape[0])}
+        for i, size in sizes.items():
+            first = next(iter(sizes))
+            if size != sizes[first]:
+                raise ValueError(
+                    f"components of a batch for {self.describe()} need the same number of rows: "
+                    f"component {i} has {size}, component {first} has {sizes[first]}"
+                )
+
+
+class QueueOperations:
+    """Makes the calls of one queue. Elements are sequences of components here.
+
+    Args:
+      elements: what they are made of.
+      calls: adds the calls to a graph, or to a function that JAX traces.
+      title: what the names of operations begin with.
+    """
+
+    def __init__(self, elements: QueueElements, calls: HostCalls, title: str) -> None:
+        self.elements = elements
+        self.calls = calls
+        self.title = title
+
+    def enqueue(self, values: Sequence[Any], name: str | None = None) -> Called:
+        """Adds an element."""
+        return self._put("queue.enqueue", values, name or f"{self.title}_enqueue", False)
+
+    def enqueue_many(self, values: Sequence[Any], name: str | None = None) -> Called:
+        """Adds the rows of a batch."""
+        return self._put("queue.enqueue_many", values, name or f"{self.title}_enqueue_many", True)
+
+    def dequeue(self, name: str | None = None) -> Sequence[Any]:
+        """Takes an element."""
+        name = name or f"{self.title}_Dequeue"
+        return self.calls.call("queue.dequeue", [], self.elements.avals(), name).outputs
+
+    def dequeue_many(self, n: Any, name: str | None = None) -> Sequence[Any]:
+        """Takes a batch of `n` elements."""
+        return self._take(n, name or f"{self.title}_DequeueMany")
+
+    def dequeue_up_to(self, n: Any, name: str | None = None) -> Sequence[Any]:
+        """Takes a batch of `n` elements, or of fewer once the queue is closed."""
+        return self._take(n, name or f"{self.title}_DequeueUpTo", up_to=True)
+
+    def dequeue_counted(
+        self, counts: Sequence[Any], size: Any, name: str, attributes: dict[str, Any]
+    ) -> Sequence[Any]:
+        """Takes a batch.
+
+        Args:
+          counts: operands: how many elements to take and how many are enough.
+          size: of the batch, for its abstract values.
+          name: name for the operation.
+          attributes: other arguments of the call.
+        """
+        avals = self.elements.avals(size)
+        return self.calls.call("queue.dequeue_many", counts, avals, name, attributes).outputs
+
+    def size(self, name: str | None = None) -> Any:
+        """How many elements it holds."""
+        return self._query("queue.size", _INT32, name or f"{self.title}_Size")
+
+    def is_closed(self, name: str | None = None) -> Any:
+        """Whether it is closed."""
+        return self._query("queue.is_closed", np.dtype(bool), name or f"{self.title}_is_closed")
+
+    def close(self, cancel_pending_enqueues: bool, name: str | None = None) -> Called:
+        """Closes it."""
+        attributes = {"cancel_pending_enqueues": cancel_pending_enqueues}
+        return self.calls.call("queue.close", [], [], name or f"{self.title}_Close", attributes)
+
+    def _put(self, function: str, values: Sequence[Any], name: str, is_batch: bool) -> Called:
+        elements = self.elements
+        operands: list[Any] = []
+        for component, value in zip(elements.components, values, strict=True):
+            is_priority = elements.by_priority and not operands
+            dtype = _widened(value) if is_priority else component.dtype
+            operand = self.calls.operand(value, dtype)
+            elements.check_shape(component, operand.shape, is_batch)
+            operands.append(operand)
+        if is_batch:
+            elements.check_rows(operands)
+        attributes = {"by_priority": True} if elements.by_priority else {}
+        return self.calls.call(function, operands, [], name, attributes)
+
+    def _take(self, n: Any, name: str, **attributes: Any) -> Sequence[Any]:
+        counts = []
+        if getattr(n, "to_tensor", None) is not None or isinstance(n, jax.core.Tracer):
+            counts = [checked_count(self.calls.operand(n, n.dtype))]
+        else:
+            attributes["count"] = as_integer(n, "how many elements to dequeue")
+            if n < 0:
+                raise ValueError(f"cannot dequeue {n} elements from {self.elements.describe()}")
+        is_exact = not counts and not attributes.get("up_to") and n > 0
+        size = attributes["count"] if is_exact else unknown_dim()
+        return self.dequeue_counted(counts, size, name, attributes)
+
+    def _query(self, function: str, dtype: Any, name: str) -> Any:
+        return self.calls.call(function, [], [abstract((), dtype)], name).outputs[0]
+
+
+def as_integer(value: Any, what: str) -> Any:
+    """A number of the user's, of Python or NumPy; None stays where it may be left out.
+
+    Raises:
+      TypeError: if it is no integer.
+    """
+    if isinstance(value, int | np.integer) and not isinstance(value, bool):
+        return int(value)
+    if value is None and what in _OPTIONAL:
+        return None
+    raise TypeError(f"{what} is an integer, got {value!r:.80}")
+
+
+def checked_count(count: Tensor) -> Tensor:
+    """The tensor, if it can say how many elements to take. Raises TypeError if not."""
+    is_integer = count.dtype != string and jax.dtypes.issubdtype(count.dtype, np.integer)
+    if not is_integer or not may_be((), count.shape):
+        raise TypeError(f"how many elements to take is an integer scalar, got {count!r}")
+    return count
+
+
+def _widened(value: Any) -> Any:
+    """The dtype to ask of a priority: that of a tensor of integers, which the host widens."""
+    dtype: Any = value.dtype if getattr(value, "to_tensor", None) is not None else None
+    is_number = isinstance(dtype, np.dtype) and jax.dtypes.issubdtype(dtype, np.integer)
+    return dtype if is_number and np.can_cast(dtype, _INT64) else _INT64

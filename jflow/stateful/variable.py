@@ -1,0 +1,290 @@
+"""Access to variables: operations in graph code, equations in functions that JAX traces."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.extend.core as jex
+import jax.numpy as jnp
+
+from jflow.graph import Graph, Operation, Tensor, VariableRef, origin
+from jflow.graph.primitives import assign_p, read_p, update_p, variable_p
+from jflow.stateful.bodies import body_of
+from jflow.stateful.initial import initial_tensor
+from jflow.stateful.sizes import checked
+from jflow.values import as_array, is_known, is_static, is_symbol, may_be, unknown_sizes
+from jflow.xla import internals
+
+
+class VariableOperations(ABC):
+    """Reads and writes one variable.
+
+    Where `graph_of` finds a graph an access is an operation of it. Elsewhere it is bound as a JAX
+    primitive: an equation if JAX traces, else the owner of the variable executes it at once.
+
+    Attributes:
+      ref: the variable, as equations name it.
+      is_eager: whether it has a value outside of sessions.
+      is_varying: whether an assignment may change its sizes.
+    """
+
+    is_eager = False
+    is_varying = False
+
+    def __init__(self, ref: VariableRef) -> None:
+        self.ref = ref
+
+    @property
+    @abstractmethod
+    def op(self) -> Operation:
+        """The operation that stands for it. Raises AttributeError if it belongs to no graph."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Size of each dimension."""
+        return self.ref.shape
+
+    @abstractmethod
+    def graph_of(self, inputs: Sequence[Any]) -> Graph | None:
+        """The graph to add an access with these inputs to, None where there is none."""
+
+    @abstractmethod
+    def value(self) -> Any:
+        """The value: a tensor, a traced value or an array."""
+
+    @abstractmethod
+    def to_tensor(self) -> Tensor:
+        """A tensor of the value."""
+
+    @abstractmethod
+    def load(self, value: Any, session: Any) -> None:
+        """Sets the value at once."""
+
+    @abstractmethod
+    def describe(self, attributes: str) -> str:
+        """What a repr shows: the attributes that all variables have, and more."""
+
+    def read(self, name: str) -> Any:
+        """Adds or binds a read."""
+        graph = self.graph_of(())
+        return add_access(graph, read_p, [], self.ref, name) if graph else self.bind(read_p)
+
+    def write(
+        self, primitive: jex.Primitive, inputs: Sequence[Any], name: str, **params: Any
+    ) -> Any:
+        """Adds or binds a write; gives the new value, or None if it was executed at once."""
+        graph = self.graph_of(inputs)
+        if graph:
+            return add_access(graph, primitive, inputs, self.ref, name, **params)
+        return self.bind(primitive, inputs, **params, **traced_line())
+
+    def bind(self, primitive: jex.Primitive, inputs: Sequence[Any] = (), **params: Any) -> Any:
+        """Binds an access as a JAX primitive. No gradient goes through state, as in graph code."""
+        values = map(jax.lax.stop_gradient, inputs)
+        return primitive.bind(*values, variable=self.ref, **params)
+
+    # Writes -----------------------------------------------------------------------------------
+
+    def assign(self, value: Any, name: str) -> Any:
+        """Sets the value; see `Variable.assign`."""
+        operand = self._converted(value)
+        if not may_be(self.shape, operand.shape):
+            raise ValueError(
+                f"cannot assign a value of shape {operand.shape} to {self.ref} "
+                f"of shape {self.shape}"
+            )
+        if self.is_varying:
+            operand = self._of_rank(operand)
+        else:
+            operand = self.check_shape(operand, self.shape, "cannot assign to")
+        return self.write(assign_p, [operand], name)
+
+    def update(self, fun: Callable[..., Any], operands: Sequence[Any], name: str) -> Any:
+        """Sets the value to `fun` of the old one and the operands; see `Variable.update`."""
+        self._check_fixed()
+        given = [self.operand(operand) for operand in operands]
+        body = body_of(fun, self.ref.aval, given)
+        new = body.out_avals
+        if [(x.shape, x.dtype) for x in new] != [(self.shape, self.ref.dtype)]:
+            raise ValueError(
+                f"an update of {self.ref} gives {', '.join(map(str, new))}, "
+                f"the variable is {self.ref.aval}"
+            )
+        return self.write(update_p, given, name, body=body)
+
+    def add(self, fun: Callable[..., Any], delta: Any, name: str) -> Any:
+        """As `update`, with an operand that broadcasts to the variable's shape and dtype."""
+        return self.update(fun, (self._fitting(delta),), name)
+
+    # Operands ---------------------------------------------------------------------------------
+
+    def operand(self, value: Any, dtype: Any = None) -> Any:
+        """The value as an operand of an update here: a tensor in graph code, else an array."""
+        if not isinstance(value, Tensor | jax.Array):
+            value = as_array(value, dtype)
+        graph = self.graph_of((value,))
+        return graph.as_tensor(value) if graph else value
+
+    def check_shape(
+        self, value: Any, shape: tuple[Any, ...], what: str, like: Any = None, leading: int = 0
+    ) -> Any:
+        """An operand of an update here, of which the step checks the shape; see `checked`."""
+        if value.shape == shape:
+            return value
+        return checked(self.graph_of((value,)), value, shape, self.ref, what, like, leading)
+
+    def _converted(self, value: Any) -> Any:
+        """The value as a tensor or array of this variable's dtype."""
+        dtype = self.ref.dtype
+        if not isinstance(value, Tensor | jax.Array):
+            array = as_array(value, dtype)
+            graph = self.graph_of(())
+            return graph.constant(array) if graph else array
+        if not isinstance(value, Tensor) and self._takes(value):
+            value = value.astype(dtype)
+        if value.dtype != dtype:
+            raise TypeError(
+                f"{self.ref} has dtype {dtype.name}, the value has {value.dtype.name}; "
+                "convert it with .astype first (in graph code jflow.numpy.astype)"
+            )
+        graph = self.graph_of((value,))
+        return graph.as_tensor(value) if graph else value
+
+    def _takes(self, value: Any) -> bool:
+        """Whether it is a traced Python number of a kind that the variable can hold."""
+        weak = getattr(value, "weak_type", False)
+        dtype = self.ref.dtype
+        return bool(weak and jnp.promote_types(value.dtype, dtype) == dtype)
+
+    def _fitting(self, value: Any) -> Any:
+        """An operand that broadcasts to the variable's shape; has it if its own is not known."""
+        self._check_fixed()
+        operand = self._converted(value)
+        has_sizes = is_static(operand.shape)
+        if not has_sizes and may_be(self.shape, operand.shape):
+            return self.check_shape(operand, self.shape, "cannot update")
+        if not has_sizes or jnp.broadcast_shapes(self.shape, operand.shape) != self.shape:
+            raise ValueError(
+                f"an update of shape {operand.shape} does not fit {self.ref} of shape {self.shape}"
+            )
+        return operand
+
+    def _of_rank(self, operand: Any) -> Any:
+        """The operand of an assignment that may change the sizes, with the rank checked."""
+        # A sum of sizes could not be told from an argument of the program that assigns.
+        if operand.shape is not None and all(is_known(x) or is_symbol(x) for x in operand.shape):
+            return operand
+        return self.check_shape(operand, unknown_sizes(len(self.shape)), "cannot assign to")
+
+    def _check_fixed(self) -> None:
+        if self.is_varying:
+            raise ValueError(
+                f"{self.ref} may change its size and cannot be updated in place; assign the whole "
+                "value: v.assign(v + delta)"
+            )
+
+
+class GraphVariable(VariableOperations):
+    """A variable of a graph: `initializer` sets it, sessions read it.
+
+    Args:
+      graph: the graph.
+      initial_value: as for `Variable`.
+      name: made unique in the graph.
+      dtype: as for `Variable`.
+      validate_shape: as for `Variable`.
+
+    Attributes:
+      initial_value: the tensor that `initializer` assigns.
+      initializer: the operation that initializes the variable.
+    """
+
+    def __init__(
+        self, graph: Graph, initial_value: Any, name: str, dtype: Any, validate_shape: bool
+    ) -> None:
+        # Reading and initializing later must not wait for the control inputs of this block.
+        with graph.scopes.replaced(control_inputs=()):
+            value = initial_value() if callable(initial_value) else initial_value
+            self.initial_value = initial_tensor(graph, value, dtype, name, validate_shape)
+            shape = self.initial_value.shape
+            self._op = graph.add(variable_p, [], [], name=name)
+            ref = VariableRef(
+                self._op.name,
+                graph.scopes.here.container,
+                shape if validate_shape else unknown_sizes(len(shape)),
+                self.initial_value.dtype,
+                self._op.spec,
+                graph,
+            )
+            super().__init__(ref)
+            self.is_varying = not is_static(ref.shape)
+            graph.declare(ref, self._op)
+            with graph.scopes.replaced(names=f"{self._op.name}/"):
+                tensor = self.write(assign_p, [self.initial_value], "Assign")
+                self.initializer: Operation = tensor.op
+                self._value: Tensor = self.read("read")
+            graph.declare_value(f"{ref.name}:0", self._value)
+
+    @property
+    def op(self) -> Operation:
+        return self._op
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        # What was read tells the sizes of a variable that may change them.
+        shape: tuple[int, ...] = self._value.shape if self.is_varying else self.ref.shape
+        return shape
+
+    def graph_of(self, inputs: Sequence[Any]) -> Graph | None:
+        return graph_among(inputs) if internals.is_tracing() else self._op.graph
+
+    def value(self) -> Any:
+        return self.read("read") if internals.is_tracing() else self._value
+
+    def to_tensor(self) -> Tensor:
+        return self._value
+
+    def load(self, value: Any, session: Any) -> None:
+        self.initializer.run({self.initial_value: value}, session)
+
+    def describe(self, attributes: str) -> str:
+        return attributes
+
+    def bind(self, primitive: jex.Primitive, inputs: Sequence[Any] = (), **params: Any) -> Any:
+        if self.is_varying:
+            raise ValueError(
+                f"{self.ref} may change its size and cannot be used in a function that is traced; "
+                "pass its value as an argument, and assign what the function returns"
+            )
+        return super().bind(primitive, inputs, **params)
+
+
+def graph_among(inputs: Sequence[Any]) -> Graph | None:
+    """The graph of the first tensor among the inputs; None if there is none."""
+    return next((value.graph for value in inputs if isinstance(value, Tensor)), None)
+
+
+def add_access(
+    graph: Graph,
+    primitive: jex.Primitive,
+    inputs: Sequence[Tensor],
+    ref: VariableRef,
+    name: str,
+    **params: Any,
+) -> Tensor:
+    """Adds a read or write of a variable to a graph; gives the value after it."""
+    atoms = [tensor.var for tensor in inputs]
+    aval = ref.aval
+    if not is_static(ref.shape):
+        # Between two operations another may change the sizes, so each has symbols of its own.
+        sizes = inputs[0].shape if primitive is assign_p else unknown_sizes(len(ref.shape))
+        aval = jax.core.ShapedArray(sizes, ref.dtype)
+    return graph.add(primitive, atoms, [aval], name=name, variable=ref, **params).outputs[0]
+
+
+def traced_line() -> dict[str, str]:
+    """The user's line, for a write that JAX traces: JAX may refuse it at a later line."""
+    return {"line": origin.describe(origin.user_place())} if internals.is_tracing() else {}
