@@ -14,10 +14,13 @@ import numpy as np
 from jflow.cluster import Device
 from jflow.deadline import FOREVER, Deadline
 from jflow.errors import OpError
-from jflow.graph import Graph, Operation, StateOrder, Tensor, origin, request
+from jflow.graph import Graph, Operation, StateOrder, Tensor, origin
 from jflow.graph.primitives import placeholder_p
+from jflow.graph.request import asking_for_nothing
 from jflow.partition import prune
-from jflow.runtime.backend import Step, StepKey, add_origin
+from jflow.pipeline import StepRequest
+from jflow.runtime.backend import Executable
+from jflow.runtime.steps import add_origin
 from jflow.values import carrier_of, is_key
 from jflow.xla import internals
 
@@ -25,10 +28,12 @@ from jflow.xla import internals
 class Runner(Protocol):
     """What a function needs from the connection that runs it."""
 
-    def register(self, graph: Graph, key: StepKey, deadline: Deadline) -> Step:
+    def register(self, graph: Graph, request: StepRequest, deadline: Deadline) -> Executable:
         """Makes a step of a graph ready to run."""
 
-    def place(self, graph: Graph, key: StepKey, deadline: Deadline) -> dict[Operation, Device]:
+    def place(
+        self, graph: Graph, request: StepRequest, deadline: Deadline
+    ) -> dict[Operation, Device]:
         """A device for each operation of a step."""
 
     @property
@@ -65,9 +70,9 @@ class Concrete:
         needed = {t for op in prune(self.graph, effects, computed, args) for t in op.inputs}
         fed = tuple(tensor for tensor in args if tensor in needed)
         _refuse_empty(fed)
-        self._key = StepKey(tuple(effects), computed, fed)
+        self._request = StepRequest(tuple(effects), computed, fed, internals.debug_nans.value)
         self._registering = threading.Lock()
-        self._step: Step | None = None
+        self._executable: Executable | None = None
         self._timeout = runner.timeout
         # Worked out here, so that a call does nothing to values that stay as they are.
         self._taken = None if len(fed) == len(args) else [args.index(tensor) for tensor in fed]
@@ -94,10 +99,10 @@ class Concrete:
         if deadline is None:
             deadline = FOREVER if self._timeout is None else Deadline(self._timeout)
         try:
-            step = self._step or self._register(deadline)
+            executable = self._executable or self._register(deadline)
             if self._is_plain:
-                return step.compute(args, deadline)
-            values = step.compute(self._fed(args), deadline)
+                return executable.compute(args, deadline)
+            values = executable.compute(self._fed(args), deadline)
         except OpError as error:
             add_origin(error, self.graph)
             raise
@@ -118,17 +123,19 @@ class Concrete:
         others = (*args, *self._empty.values()) if self._empty else args
         return [values[i] if i < n else _as_array(others[i - n]) for i in self._wanted]
 
-    def _register(self, deadline: Deadline) -> Step:
+    def _register(self, deadline: Deadline) -> Executable:
         with deadline.holding(self._registering, "waiting for the function to be compiled"):
-            step = self._step
-            if step is None:
-                step = self._step = self._runner.register(self.graph, self._key, deadline)
+            executable = self._executable
+            if executable is None:
+                executable = self._executable = self._runner.register(
+                    self.graph, self._request, deadline
+                )
         deadline.check("compiling the function")
-        return step
+        return executable
 
     def placement(self) -> dict[Operation, Device]:
         """Where each of its operations runs."""
-        return self._runner.place(self.graph, self._key, Deadline(self._timeout))
+        return self._runner.place(self.graph, self._request, Deadline(self._timeout))
 
 
 Change = Callable[[Any], Any]
@@ -197,7 +204,7 @@ def insert(
     order = StateOrder[Operation]()
     inputs = [tensor.var for tensor in args]
     # The blocks around the call are around the trace too: the equations have them already.
-    with request.asking_for_nothing():
+    with asking_for_nothing():
         outputs = graph.inline(jaxpr, inputs, _name, place_of=origin.place_of, order=order)
     return outputs, order.effects
 

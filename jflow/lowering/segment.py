@@ -8,13 +8,12 @@ from typing import Any
 
 import jax
 import jax.extend.core as jex
-import numpy as np
 
 from jflow.errors import InvalidArgumentError
 from jflow.graph import Operation, Tensor, VariableRef
 from jflow.graph.primitives import assign_p, constant_p, initialize_p, read_p, update_p
 from jflow.lowering.meshes import without_devices
-from jflow.values import is_switched_off, unwrapping, wrapping
+from jflow.values import Array, is_switched_off, unwrapping, wrapping
 from jflow.xla import jaxprs
 
 HOISTED_BYTES = 16 * 1024
@@ -23,24 +22,31 @@ HOISTED_BYTES = 16 * 1024
 
 @dataclass(frozen=True)
 class Lowered:
-    """A segment as JAX can compile it; `constants` are its last arguments."""
+    """A segment as JAX can compile it.
+
+    Attributes:
+      jaxpr: the program.
+      constants: its last arguments.
+      ops: the operations that it computes, for messages.
+    """
 
     jaxpr: jex.ClosedJaxpr
-    constants: tuple[np.ndarray[Any, Any], ...]
+    constants: tuple[Array, ...]
+    ops: tuple[Operation, ...]
 
 
 @dataclass
 class _Body:
-    """The equations made so far, and what stands for values that the graph names otherwise.
+    """The equations made so far, and the atoms of values that the graph names otherwise.
 
-    What is `given` from outside counts, also where an operation inside computes it: it was fed.
+    A value that is `given` from outside is used even where an operation computes it: it was fed.
     """
 
     given: frozenset[Any]
     eqns: list[jex.JaxprEqn] = field(default_factory=list)
     known: dict[Any, jaxprs.Atom] = field(default_factory=dict)
-    consts: dict[Any, np.ndarray[Any, Any]] = field(default_factory=dict)
-    hoisted: dict[Any, np.ndarray[Any, Any]] = field(default_factory=dict)
+    consts: dict[Any, Array] = field(default_factory=dict)
+    hoisted: dict[Any, Array] = field(default_factory=dict)
     current: dict[VariableRef, jaxprs.Atom] = field(default_factory=dict)
 
     def atom(self, x: jaxprs.Atom) -> jaxprs.Atom:
@@ -101,7 +107,7 @@ class _Body:
         if op.eqn.outvars[0] not in self.given:
             self.known[op.eqn.outvars[0]] = value
 
-    def _add_constant(self, var: jex.Var, value: np.ndarray[Any, Any]) -> None:
+    def _add_constant(self, var: jex.Var, value: Array) -> None:
         carrier, self.known[var] = self.arrive(var)
         (self.hoisted if value.nbytes >= HOISTED_BYTES else self.consts)[carrier] = value
 
@@ -149,7 +155,7 @@ def lower(
         outvars.append(body.copy(result) if shared else result)
         taken.add(outvars[-1])
     program = jaxprs.close(invars, outvars, body.eqns, body.consts)
-    return Lowered(program, tuple(body.hoisted.values()))
+    return Lowered(program, tuple(body.hoisted.values()), tuple(ops))
 
 
 def _check_width(op: Operation) -> None:

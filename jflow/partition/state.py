@@ -49,7 +49,7 @@ def varying_reads(ops: Sequence[Operation], needed: Collection[Tensor]) -> tuple
     """The reads of variables of changing size that operations of their own segment need.
 
     Each has symbols of its own for the sizes that it found, so it is an input of its own of the
-    program, filled when the turn begins.
+    program, filled when the critical section begins.
     """
     return tuple(
         op.outputs[0]

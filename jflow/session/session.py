@@ -14,17 +14,11 @@ from jflow.deadline import FOREVER, Deadline
 from jflow.errors import OpError
 from jflow.graph import Graph, Operation, Tensor, get_default_graph, stack
 from jflow.graph.tracebacks import handled, hide_frames
+from jflow.pipeline import StepRequest
 from jflow.placement import Placer
-from jflow.runtime.backend import (
-    Backend,
-    DeviceInfo,
-    Step,
-    StepKey,
-    add_origin,
-    place_step,
-    register_step,
-)
+from jflow.runtime.backend import Backend, DeviceInfo, Executable
 from jflow.runtime.config import ConfigProto, RunOptions
+from jflow.runtime.steps import add_origin, place_step, register_step
 from jflow.runtime.target import checked_config, checked_target, open_backend, reset_target
 from jflow.session.fetches import FeedSlot, Fetches, parse_feed_list, parse_feeds, parse_fetches
 from jflow.xla import internals
@@ -35,7 +29,7 @@ _SINGLE = frozenset({Tensor, Operation})
 class _Known(NamedTuple):
     """A step of a single fetch that has run before."""
 
-    step: Step
+    executable: Executable
     slots: tuple[FeedSlot, ...]
     fetches: Fetches
 
@@ -68,7 +62,7 @@ class Session:
         self._target = checked_target(target)
         self._backend: Backend = open_backend(target, self._config)
         self._placer = Placer(self._config.allow_soft_placement, self._config.log_device_placement)
-        self._steps: dict[tuple[StepKey, bool], Step] = {}
+        self._steps: dict[StepRequest, Executable] = {}
         # The steps are others while `jax_debug_nans` is on.
         self._known: tuple[dict[Any, _Known], dict[Any, _Known]] = ({}, {})
         self._default_timeout = self._config.operation_timeout_in_ms / 1000 or None
@@ -139,20 +133,20 @@ class Session:
         feeds = parse_feeds(self._graph, feed_dict)
         if self._graph.is_empty:
             raise RuntimeError("The Session graph is empty: add operations before calling run().")
+        checks_nans = internals.debug_nans.value
         fetched = parsed.tensors
         if feeds:
             fetched = tuple(tensor for tensor in fetched if tensor not in feeds)
         try:
-            step = self._step(StepKey(parsed.targets, fetched, tuple(feeds)), deadline)
-            values = step.run(list(feeds.values()), deadline)
+            request = StepRequest(parsed.targets, fetched, tuple(feeds), checks_nans)
+            executable = self._executable(request, deadline)
+            values = executable.run(list(feeds.values()), deadline)
         except OpError as error:
             add_origin(error, self._graph)
             raise
         is_same = len(fetched) == len(parsed.tensors) and len(feeds) == len(feed_dict or ())
         if key is not None and is_same:
-            self._known[internals.debug_nans.value][key] = _Known(
-                step, tuple(map(FeedSlot, feeds)), parsed
-            )
+            self._known[checks_nans][key] = _Known(executable, tuple(map(FeedSlot, feeds)), parsed)
         return parsed.fill(feeds | dict(zip(fetched, values, strict=True)))
 
     def _run_known(self, known: _Known, feed_dict: Mapping[Any, Any], deadline: Deadline) -> Any:
@@ -161,7 +155,7 @@ class Session:
             slot.take(value) for slot, value in zip(known.slots, feed_dict.values(), strict=True)
         ]
         try:
-            values = known.step.run(feeds, deadline)
+            values = known.executable.run(feeds, deadline)
         except OpError as error:
             add_origin(error, self._graph)
             raise
@@ -198,8 +192,8 @@ class Session:
         """
         parsed = parse_fetches(self._graph, fetches)
         fed = parse_feed_list(self._graph, feed_list or ())
-        key = StepKey(parsed.targets, parsed.tensors, fed)
-        return place_step(self._graph, key, self._backend, self._placer, self._deadline())
+        request = StepRequest(parsed.targets, parsed.tensors, fed)
+        return place_step(self._graph, request, self._backend, self._placer, self._deadline())
 
     def list_devices(self) -> list[DeviceInfo]:
         """The devices of the cluster's tasks that are up, the master's own first.
@@ -263,17 +257,18 @@ class Session:
         finally:
             self.close()
 
-    def _step(self, key: StepKey, deadline: Deadline) -> Step:
-        known = key, internals.debug_nans.value
-        step = self._steps.get(known)
-        if step is None:
+    def _executable(self, request: StepRequest, deadline: Deadline) -> Executable:
+        executable = self._steps.get(request)
+        if executable is None:
             with deadline.holding(self._registering, "waiting for other steps to be registered"):
-                step = self._steps.get(known)
-                if step is None:
-                    step = register_step(self._graph, key, self._backend, self._placer, deadline)
-                    self._steps[known] = step
+                executable = self._steps.get(request)
+                if executable is None:
+                    executable = register_step(
+                        self._graph, request, self._backend, self._placer, deadline
+                    )
+                    self._steps[request] = executable
             deadline.check("compiling the step")
-        return step
+        return executable
 
     def _deadline(self, options: RunOptions | None = None) -> Deadline:
         timeout = self._default_timeout

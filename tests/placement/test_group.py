@@ -15,7 +15,7 @@ from jflow.placement import Inventory, place
 TASKS = (Task("ps", 0), Task("worker", 0), Task("worker", 1))
 KINDS = (("CPU", 0), ("CPU", 1), ("GPU", 0))
 INVENTORY = Inventory(
-    TASKS[1], TASKS, lambda task: tuple(Device(task, kind, i) for kind, i in KINDS)
+    TASKS[1], TASKS, {task: tuple(Device(task, kind, i) for kind, i in KINDS) for task in TASKS}
 )
 MASTER, HOME = "/job:worker/task:0/device:GPU:0", "/job:ps/task:0/device:GPU:0"
 

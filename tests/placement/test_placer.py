@@ -8,7 +8,7 @@ from jflow.placement import Inventory, Placer
 
 TASK = Task("worker", 0)
 DEVICES = tuple(Device(TASK, "CPU", i) for i in range(3))
-INVENTORY = Inventory(TASK, (TASK,), lambda _: DEVICES)
+INVENTORY = Inventory(TASK, (TASK,), {TASK: DEVICES})
 
 
 def test_a_variable_stays_where_the_first_step_put_it():
