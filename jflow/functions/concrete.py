@@ -1,4 +1,4 @@
-"""A function for arguments of one kind: its own small graph, registered where it runs."""
+"""A function traced for one signature: a graph of its own, registered where it runs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from jflow.xla import internals
 
 
 class Runner(Protocol):
-    """What a function needs from the connection that runs it."""
+    """The part of a connection that functions use."""
 
     def register(self, graph: Graph, request: StepRequest, deadline: Deadline) -> Executable:
         """Makes a step of a graph ready to run."""
@@ -74,7 +74,7 @@ class Concrete:
         self._registering = threading.Lock()
         self._executable: Executable | None = None
         self._timeout = runner.timeout
-        # Worked out here, so that a call does nothing to values that stay as they are.
+        # Computed here, so that a call does nothing to values that stay as they are.
         self._taken = None if len(fed) == len(args) else [args.index(tensor) for tensor in fed]
         self._unwraps = _changes(_unwrapping(tensor) for tensor in fed)
         is_weak = dict(zip(outputs, (aval.weak_type for aval in jaxpr.out_avals), strict=True))
@@ -147,20 +147,20 @@ def _changes(found: Iterable[Change | None]) -> list[tuple[int, Change]]:
 
 
 def _unwrapping(tensor: Tensor) -> Change | None:
-    """From an argument to what carries it."""
+    """Converts an argument to its physical form."""
     if is_key(tensor.dtype):
         return internals.key_data
-    carrier = carrier_of(tensor.dtype)
-    return carrier.unwrap if carrier else None
+    physical = carrier_of(tensor.dtype)
+    return physical.unwrap if physical else None
 
 
 def _wrapping(tensor: Tensor, keeps_weak_types: bool, is_weak: bool) -> Change | None:
-    """From what a step gives to a result with the type that it has under `jax.jit`."""
+    """Converts a value of a step to a result with the type that it has under `jax.jit`."""
     if is_key(tensor.dtype):
         return internals.key_maker(tensor.dtype)
-    carrier = carrier_of(tensor.dtype)
-    if carrier is not None:
-        return carrier.wrap
+    physical = carrier_of(tensor.dtype)
+    if physical is not None:
+        return physical.wrap
     if is_weak and not (keeps_weak_types and getattr(tensor.aval, "weak_type", False)):
         return _weakened
     return None
@@ -199,7 +199,7 @@ def insert(
     """Adds the equations of a traced function, each with the line and scope it was written in.
 
     Returns:
-      Its results, and the operations that run although nobody may need their results.
+      Its results, and the operations with effects, which run even if no result of theirs is used.
     """
     order = StateOrder[Operation]()
     inputs = [tensor.var for tensor in args]

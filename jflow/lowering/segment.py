@@ -65,21 +65,21 @@ class _Body:
         return var
 
     def arrive(self, var: jex.Var) -> tuple[jex.Var, jaxprs.Atom]:
-        """A variable for what carries the value of `var`, and an atom for the value."""
+        """A variable for the physical form of `var`, and an atom for its value."""
         wrap = wrapping(var.aval)
         if wrap is None:
             return var, var
-        carrier = jex.Var(wrap.in_avals[0])
-        (value,) = jaxprs.inline(wrap.jaxpr, wrap.consts, [carrier], self.emit)
-        return carrier, value
+        physical = jex.Var(wrap.in_avals[0])
+        (value,) = jaxprs.inline(wrap.jaxpr, wrap.consts, [physical], self.emit)
+        return physical, value
 
     def leave(self, x: jaxprs.Atom) -> jaxprs.Atom:
-        """An atom for what carries a value."""
+        """An atom for the physical form of a value."""
         unwrap = unwrapping(x.aval)
         if unwrap is None:
             return x
-        (carrier,) = jaxprs.inline(unwrap.jaxpr, unwrap.consts, [x], self.emit)
-        return carrier
+        (physical,) = jaxprs.inline(unwrap.jaxpr, unwrap.consts, [x], self.emit)
+        return physical
 
     def add(self, op: Operation) -> None:
         eqn = without_devices(op)
@@ -88,7 +88,7 @@ class _Body:
         if primitive is constant_p:
             self._add_constant(op.eqn.outvars[0], params["value"])
         elif primitive is read_p:
-            # A read that only leaves the segment takes no part in the program.
+            # A read that only leaves the segment is not in the program.
             if params["variable"] in self.current:
                 self.known[op.eqn.outvars[0]] = self.current[params["variable"]]
         elif primitive in (assign_p, initialize_p):
@@ -108,8 +108,8 @@ class _Body:
             self.known[op.eqn.outvars[0]] = value
 
     def _add_constant(self, var: jex.Var, value: Array) -> None:
-        carrier, self.known[var] = self.arrive(var)
-        (self.hoisted if value.nbytes >= HOISTED_BYTES else self.consts)[carrier] = value
+        physical, self.known[var] = self.arrive(var)
+        (self.hoisted if value.nbytes >= HOISTED_BYTES else self.consts)[physical] = value
 
 
 def lower(
@@ -122,7 +122,7 @@ def lower(
     """The program of a segment.
 
     It takes the old values of `reads`, then `inputs`, then constants; it gives the new values of
-    `writes`, then `outputs`; all of them as they are carried (`values/physical.py`). No result
+    `writes`, then `outputs`; all of them in their physical form (`values/physical.py`). No result
     shares memory with an argument, unless that is donated.
 
     Args:
@@ -136,13 +136,13 @@ def lower(
     body = _Body(frozenset(tensor.var for tensor in inputs))
     invars = []
     for ref in reads:
-        carrier, body.current[ref] = body.arrive(
+        physical, body.current[ref] = body.arrive(
             jex.Var(jax.core.ShapedArray(ref.shape, ref.dtype))
         )
-        invars.append(carrier)
+        invars.append(physical)
     for tensor in inputs:
-        carrier, body.known[tensor.var] = body.arrive(tensor.var)
-        invars.append(carrier)
+        physical, body.known[tensor.var] = body.arrive(tensor.var)
+        invars.append(physical)
     for op in ops:
         _check_width(op)
         body.add(op)
@@ -159,7 +159,7 @@ def lower(
 
 
 def _check_width(op: Operation) -> None:
-    """JAX would make something narrower of the operation and not say so."""
+    """Refuses an operation that JAX would make narrower without an error."""
     wide = [tensor.dtype for tensor in op.outputs if is_switched_off(tensor.dtype)]
     if wide:
         raise InvalidArgumentError(

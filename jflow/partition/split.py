@@ -142,7 +142,7 @@ class _Splitter:
         if not self.checks_nans:
             builder.add_run(stage, ops, needed, escaping, self.feeds)
             return
-        # All leave the program, so that the error names the operation that made it.
+        # All of them leave the program, so that the error names the operation that made one NaN.
         checked = may_be_nan(ops, self.feeds)
         builder.add_run(stage, ops, needed, escaping.union(checked), self.feeds)
         results = escaping - self._leaves_for_callbacks_alone(piece_of)

@@ -1,4 +1,4 @@
-"""What runs the steps that were built: this process, or a cluster."""
+"""Backends: they run compiled steps, in this process or on a cluster."""
 
 from jflow.runtime.backend import Backend as Backend
 from jflow.runtime.backend import DeviceInfo as DeviceInfo

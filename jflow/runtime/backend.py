@@ -75,4 +75,4 @@ class Backend(Protocol):
         """Every device, the master's own first."""
 
     def close(self) -> None:
-        """Cancels what runs and lets go of everything."""
+        """Cancels what runs and frees everything."""

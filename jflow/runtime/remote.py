@@ -26,7 +26,7 @@ from jflow.wire import DeviceRecord, MasterClient
 
 _MAX_OFFERS = 3
 _RECONNECT_TIMEOUT_S = 2.0
-_LOOK_S = 1.0
+_LIST_TIMEOUT_S = 1.0
 """How long `list_devices` waits for a task, in seconds."""
 
 
@@ -69,7 +69,7 @@ class RemoteBackend:
         handle = step.offer(client, self._connect_timeout, deadline)
         for plan in step.plans:
             if any(spec.owner for spec in plan.resources):
-                # A task keeps what is the session's own while it has a step that uses it.
+                # A task keeps resources of the session while it has a step that uses them.
                 self._kept.setdefault(plan.device.task, step)
         return handle
 
@@ -80,12 +80,12 @@ class RemoteBackend:
         client = self.connected(deadline)
         own = client.welcome.task
         tasks = sorted(client.welcome.cluster.tasks(), key=lambda task: (task != own, task))
-        found = client.list_devices(tasks, _LOOK_S, deadline, only_up=True)
+        found = client.list_devices(tasks, _LIST_TIMEOUT_S, deadline, only_up=True)
         return [DeviceInfo(str(d.device), d.device.type, d.incarnation) for d in found]
 
     def close(self) -> None:
-        # Without the lock, which a thread that is connecting holds: it looks at `_is_closed` after
-        # it has set `_client`, and this thread the other way round, so one of them closes it.
+        # Without the lock, which a thread that is connecting holds. That thread sets `_client` and
+        # then reads `_is_closed`, this one does it in the other order, so one of them closes it.
         self._is_closed = True
         self._kept.clear()
         client = self._client
@@ -116,7 +116,7 @@ class RemoteBackend:
             raise CancelledError("the session was closed")
 
     def _reconnected(self, lost: MasterClient, deadline: Deadline) -> MasterClient:
-        """A connection in place of one that broke, to the same life of the server."""
+        """A new connection to the same incarnation of the server."""
         timeout = min(self._connect_timeout, _RECONNECT_TIMEOUT_S)
         client = MasterClient(_address(self._target), timeout, deadline)
         if client.welcome.incarnation != lost.welcome.incarnation:
@@ -149,7 +149,7 @@ def _release(registered: list[tuple[MasterClient, int]]) -> None:
 
 @_forks.guarded("prepare", "run", "start", "compute")
 class _RemoteExecutable:
-    """A step that registers itself with the master, again if the connection was made anew."""
+    """Registers its step with the master when it first runs, and again after a reconnect."""
 
     def __init__(self, compiled: CompiledStep, backend: RemoteBackend) -> None:
         self.plans = compiled.plans
@@ -159,7 +159,7 @@ class _RemoteExecutable:
         self._backend = backend
         self._lock = threading.Lock()
         self._registered: list[tuple[MasterClient, int]] = []
-        # The list, for it must not keep this step.
+        # It gets the list, because it must not keep this executable alive.
         weakref.finalize(self, _release, self._registered).atexit = False
 
     def prepare(self, deadline: Deadline) -> None:
@@ -175,7 +175,7 @@ class _RemoteExecutable:
 
     def compute(self, feeds: Sequence[Any], deadline: Deadline) -> list[jax.Array]:
         values = self.run([_narrowed(np.asarray(feed)) for feed in feeds], deadline)
-        # What came in has its memory to itself, which JAX takes over.
+        # Each received array owns its memory, which JAX takes over.
         return [jax.device_put(value) for value in values]
 
     def offer(self, client: MasterClient, connect_timeout: float, deadline: Deadline) -> int:
@@ -188,7 +188,9 @@ class _RemoteExecutable:
             if not registered.missing:
                 return registered.handle
             sent |= {digest: self._artifacts[digest] for digest in registered.missing}
-        raise InternalError(f"the cluster asks for {registered.missing} again and again")
+        raise InternalError(
+            f"after {_MAX_OFFERS} offers the cluster still asks for {registered.missing}"
+        )
 
     def _register(self, deadline: Deadline) -> tuple[MasterClient, int]:
         """The present connection and the step's handle there."""

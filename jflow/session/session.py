@@ -62,8 +62,8 @@ class Session:
         self._target = checked_target(target)
         self._backend: Backend = open_backend(target, self._config)
         self._placer = Placer(self._config.allow_soft_placement, self._config.log_device_placement)
-        self._steps: dict[StepRequest, Executable] = {}
-        # The steps are others while `jax_debug_nans` is on.
+        self._executables: dict[StepRequest, Executable] = {}
+        # There are other executables while `jax_debug_nans` is on.
         self._known: tuple[dict[Any, _Known], dict[Any, _Known]] = ({}, {})
         self._default_timeout = self._config.operation_timeout_in_ms / 1000 or None
         self._registering = threading.Lock()
@@ -92,7 +92,7 @@ class Session:
         Args:
           fetches: tensors, variables, operations or names of them in any structure: lists,
             tuples, dicts, their subclasses, dataclasses, classes of attrs and JAX's pytrees.
-          feed_dict: values for tensors; whatever computes a fed tensor does not run.
+          feed_dict: values for tensors; an operation whose outputs are all fed does not run.
           options: options of this step.
 
         Returns:
@@ -128,7 +128,7 @@ class Session:
     def _run_new(
         self, key: Any, fetches: Any, feed_dict: Mapping[Any, Any] | None, deadline: Deadline
     ) -> Any:
-        """Runs a step, and keeps what was found out about it under `key` if that is not None."""
+        """Runs a step, and keeps what `_run_known` needs under `key` if that is not None."""
         parsed = parse_fetches(self._graph, fetches)
         feeds = parse_feeds(self._graph, feed_dict)
         if self._graph.is_empty:
@@ -150,7 +150,7 @@ class Session:
         return parsed.fill(feeds | dict(zip(fetched, values, strict=True)))
 
     def _run_known(self, known: _Known, feed_dict: Mapping[Any, Any], deadline: Deadline) -> Any:
-        """Runs a step of a single fetch again, with nothing left to find out."""
+        """Runs a step of a single fetch that has run before."""
         feeds = [
             slot.take(value) for slot, value in zip(known.slots, feed_dict.values(), strict=True)
         ]
@@ -181,7 +181,7 @@ class Session:
     def placement(
         self, fetches: Any, feed_list: Sequence[Any] | None = None
     ) -> dict[Operation, Device]:
-        """Where each operation that a step needs would run; for looking at.
+        """Where each operation that a step needs would run.
 
         Args:
           fetches: as for `run`.
@@ -200,7 +200,7 @@ class Session:
 
         Raises:
           UnavailableError: if the session's own server does not answer for the connect timeout.
-          DeadlineExceededError: if the operation timeout passes before the tasks were asked.
+          DeadlineExceededError: if the operation timeout passes before the tasks have answered.
         """
         return self._backend.list_devices(self._deadline())
 
@@ -258,15 +258,15 @@ class Session:
             self.close()
 
     def _executable(self, request: StepRequest, deadline: Deadline) -> Executable:
-        executable = self._steps.get(request)
+        executable = self._executables.get(request)
         if executable is None:
             with deadline.holding(self._registering, "waiting for other steps to be registered"):
-                executable = self._steps.get(request)
+                executable = self._executables.get(request)
                 if executable is None:
                     executable = register_step(
                         self._graph, request, self._backend, self._placer, deadline
                     )
-                    self._steps[request] = executable
+                    self._executables[request] = executable
             deadline.check("compiling the step")
         return executable
 
