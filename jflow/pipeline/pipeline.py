@@ -22,7 +22,7 @@ from jflow.graph import Graph, Operation, Tensor
 from jflow.graph.callbacks import Callback, callbacks_of
 from jflow.lowering import Lowered, explained, export, lower, refuse_callbacks
 from jflow.partition import Partition, Segment, partition, prune
-from jflow.placement import Inventory, Placement, Strategy, assign
+from jflow.placement import DEFAULT_STRATEGY, Inventory, Placement, Strategy
 from jflow.plan import Call, Plan, Program, Run
 from jflow.values import Array
 from jflow.xla import digest_of
@@ -74,7 +74,7 @@ def compile_step(
     *,
     soft: bool = False,
     handles: Placement = _NO_HANDLES,
-    strategy: Strategy = assign,
+    strategy: Strategy = DEFAULT_STRATEGY,
     owner: str = "",
 ) -> CompiledStep:
     """Takes a step through the whole pipeline.

@@ -14,6 +14,9 @@ from jflow.placement.strategy import Assignment, Inventory, Placement, Strategy
 
 _LOG = logging.getLogger(__name__)
 
+DEFAULT_STRATEGY: Strategy = assign
+"""The strategy of every step."""
+
 
 class Placer:
     """Remembers where the steps of a session have put state, and logs their placements.
@@ -24,7 +27,7 @@ class Placer:
       strategy: places each step.
     """
 
-    def __init__(self, soft: bool, log: bool, strategy: Strategy = assign) -> None:
+    def __init__(self, soft: bool, log: bool, strategy: Strategy = DEFAULT_STRATEGY) -> None:
         self._soft = soft
         self._log = log
         self._strategy = strategy
