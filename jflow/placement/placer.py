@@ -48,9 +48,3 @@ class Placer:
                 self._logged[op] = device
                 # Python shows warnings by default, and setting this option is a wish to see them.
                 _LOG.warning("%s: (%s): %s", op.name, op.type, device)
-
-    def place(self, ops: Sequence[Operation], inventory: Inventory) -> Placement:
-        """A device for each operation of a step, where `inventory` has the devices of all tasks."""
-        placement = self.assign(ops, inventory).place(inventory.devices)
-        self.record(placement)
-        return placement

@@ -137,7 +137,7 @@ def test_another_strategy_places_all_operations_of_a_step() -> None:
     compiled = compile_step(graph, request, HERE, strategy=Everywhere)
     assert [device.task for device in compiled.placement.values()] == [PS, WORKER, PS]
     placer = Placer(soft=False, log=False, strategy=Everywhere)
-    assert placer.place([a.op], HERE) == {a.op: DEVICES[PS][0]}
+    assert placer.assign([a.op], HERE).place(DEVICES) == {a.op: DEVICES[PS][0]}
 
 
 ALONE = """
