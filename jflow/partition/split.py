@@ -117,6 +117,8 @@ class _Splitter:
             for tensor in self.needs[op]
             if tensor not in self.feeds and piece_of[tensor.op] != piece_of[op]
         )
+        # Instructions of a stage run in the order in which they are added: what arrives, what
+        # computes, what departs.
         self._add_arrivals(builders, crossings)
         for device, stage, piece in pieces:
             if is_on_host(piece[0].eqn):
@@ -228,6 +230,7 @@ class _Splitter:
 
 
 def _pieces(group: Sequence[Operation], max_segment_ops: int) -> Iterator[tuple[Operation, ...]]:
+    # In the graph's order, so that a piece needs nothing of the pieces after it.
     size = max_segment_ops if len(group) <= max_segment_ops else min(PIECE_OPS, max_segment_ops)
     for start in range(0, len(group), size):
         yield tuple(group[start : start + size])

@@ -84,6 +84,11 @@ class Stages:
         self.arrival = {op: numbers[stage] for op, stage in arrivals.items()}
 
     def _stages(self, ops: Sequence[Operation]) -> dict[Operation, _Stage]:
+        # Invariant: no operation is in an earlier stage than what it needs, and one that needs
+        # something across a crossing is in a later stage. What an operation waits for includes what
+        # its sources wait for; if that is more, there are more waits, and otherwise the depth
+        # decides, which grows with each crossing. So a device that takes its stages in order has
+        # sent everything that a stage of another device receives before that stage begins.
         stages: dict[Operation, _Stage] = {}
         for number, op in enumerate(ops):
             depth = 0

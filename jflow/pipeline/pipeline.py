@@ -22,12 +22,12 @@ from jflow.graph import Graph, Operation, Tensor
 from jflow.graph.callbacks import Callback, callbacks_of
 from jflow.lowering import Lowered, explained, export, lower, refuse_callbacks
 from jflow.partition import Partition, Segment, partition, prune
-from jflow.placement import DEFAULT_STRATEGY, Inventory, Placement, Strategy
+from jflow.placement import DEFAULT_STRATEGY, Handles, Inventory, Placement, Strategy
 from jflow.plan import Call, Plan, Program, Run
 from jflow.values import Array
 from jflow.xla import digest_of
 
-_NO_HANDLES: Placement = MappingProxyType({})
+_NO_HANDLES: Handles = MappingProxyType({})
 
 
 class StepRequest(NamedTuple):
@@ -73,7 +73,7 @@ def compile_step(
     inventory: Inventory,
     *,
     soft: bool = False,
-    handles: Placement = _NO_HANDLES,
+    handles: Handles = _NO_HANDLES,
     strategy: Strategy = DEFAULT_STRATEGY,
     owner: str = "",
 ) -> CompiledStep:
@@ -120,7 +120,7 @@ def compile_placed(
       InvalidArgumentError, UnimplementedError: if operations cannot run in one step, or JAX cannot
         lower or export one of them.
     """
-    parts = partition(
+    cut = partition(
         list(placement),
         placement,
         request.fed,
@@ -128,18 +128,18 @@ def compile_placed(
         checks_nans=request.checks_nans,
         owner=owner,
     )
-    programs = {name: _lowered(segment, platforms) for name, segment in parts.segments.items()}
-    artifacts = _artifacts(parts, programs, platforms)
+    programs = {name: _lowered(segment, platforms) for name, segment in cut.segments.items()}
+    artifacts = _artifacts(cut, programs, platforms)
     if platforms is None:
         names = {name: name for name in (*programs, *artifacts)}
     else:
         names = {name: digest_of(artifact) for name, artifact in artifacts.items()}
     return CompiledStep(
         placement,
-        _linked(parts, programs, names),
+        _linked(cut, programs, names),
         programs if platforms is None else {},
         {names[name]: artifact for name, artifact in artifacts.items()},
-        tuple(callbacks_of(parts.callbacks)),
+        tuple(callbacks_of(cut.callbacks)),
         len(request.fetches),
     )
 
@@ -151,14 +151,14 @@ def _lowered(segment: Segment, platforms: Mapping[Device, str] | None) -> Lowere
 
 
 def _artifacts(
-    parts: Partition, programs: Mapping[str, Lowered], platforms: Mapping[Device, str] | None
+    cut: Partition, programs: Mapping[str, Lowered], platforms: Mapping[Device, str] | None
 ) -> dict[str, Array]:
     """What the plans need besides the programs of this process, each by a name of its own."""
-    found = dict(parts.constants)
+    found = dict(cut.constants)
     for name, program in programs.items():
         found |= zip(_constant_names(name, program), program.constants, strict=True)
         if platforms is not None:
-            platform = platforms[parts.segments[name].device]
+            platform = platforms[cut.segments[name].device]
             with explained(program.ops, platform):
                 found[name] = export(program.jaxpr, platform)
     return found
@@ -169,14 +169,14 @@ def _constant_names(name: str, program: Lowered) -> list[str]:
 
 
 def _linked(
-    parts: Partition, programs: Mapping[str, Lowered], names: Mapping[str, str]
+    cut: Partition, programs: Mapping[str, Lowered], names: Mapping[str, str]
 ) -> tuple[Plan, ...]:
     """The plans, with the names that programs and constants have from now on."""
     linked = {
         name: Program(
             names[name],
             tuple(names[constant] for constant in _constant_names(name, program)),
-            parts.segments[name].donated,
+            cut.segments[name].donated,
         )
         for name, program in programs.items()
     }
@@ -191,5 +191,5 @@ def _linked(
 
     return tuple(
         replace(plan, stages=tuple(tuple(map(link, stage)) for stage in plan.stages))
-        for plan in parts.plans
+        for plan in cut.plans
     )

@@ -5,6 +5,7 @@ from jflow.placement.place import place as place
 from jflow.placement.placer import DEFAULT_STRATEGY as DEFAULT_STRATEGY
 from jflow.placement.placer import Placer as Placer
 from jflow.placement.strategy import Assignment as Assignment
+from jflow.placement.strategy import Handles as Handles
 from jflow.placement.strategy import Inventory as Inventory
 from jflow.placement.strategy import Placement as Placement
 from jflow.placement.strategy import Strategy as Strategy

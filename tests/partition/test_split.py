@@ -124,11 +124,11 @@ def _cases(draw):
     fetched = [t for t in dict.fromkeys([*draw(some), tensors[-1]]) if t not in fed]
     targets = [t.op for t in draw(some) if t is not tensors[1]]
     ops = prune(tf.get_default_graph(), targets, fetched, set(fed))
-    homes = {variable.op.name: home for variable, home in variables.items()}
+    devices = {variable.op.name: device for variable, device in variables.items()}
     for op in ops:
         on_variable = op.eqn.primitive in ACCESSES
-        home = homes[op.eqn.params["variable"].name] if on_variable else draw(device)
-        placement[op] = home
+        there = devices[op.eqn.params["variable"].name] if on_variable else draw(device)
+        placement[op] = there
     return _Case(ops, placement, fed, fetched, draw(st.sampled_from([1, 2, 1000])))
 
 
@@ -390,7 +390,7 @@ def test_host_tensors_are_calls_and_a_crossing_from_and_to_programs():
     assert case.plans[0].artifacts > {"constant 0"}
 
 
-def test_stages_that_begin_as_they_can_wait_for_all_that_fills_their_slots():
+def test_stages_in_dataflow_order_wait_for_all_that_fills_their_slots():
     here, there = DEVICES[:2]
     x = tf.placeholder(tf.int32, ())
     shared = x + 1

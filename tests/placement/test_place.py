@@ -25,7 +25,7 @@ def _places(inventory, ops=None):
 
 
 def _source(name="x"):
-    """A stateless operation that, unlike a constant, has a place of its own."""
+    """A stateless operation that, unlike a constant, has a device of its own."""
     return tf.numpy.add(tf.constant(1.0), 1.0, name=name)
 
 
@@ -45,7 +45,7 @@ def test_a_gpu_is_preferred_to_a_cpu():
         assert places["x"] == "/job:worker/task:0/device:GPU:0"
 
 
-def test_a_variable_lives_at_a_home_that_does_not_depend_on_the_master():
+def test_a_variable_lives_on_a_task_that_does_not_depend_on_the_master():
     x = tf.Variable(1.0, name="x")
     x.assign_add(1.0, name="add")
     for master in ("/job:worker/task:1", "/job:ps/task:1", "/job:worker/task:0"):
@@ -54,13 +54,13 @@ def test_a_variable_lives_at_a_home_that_does_not_depend_on_the_master():
         assert used == ["/job:ps/task:0/device:CPU:0"] * 4
 
 
-def test_without_parameter_servers_the_home_is_the_first_job_by_name():
+def test_without_parameter_servers_state_goes_to_the_first_job_by_name():
     tf.Variable(1.0, name="x")
     places = _places(_inventory("/job:worker/task:0", worker=2, chief=1))
     assert places["x"] == "/job:chief/task:0/device:CPU:0"
 
 
-def test_the_home_is_the_first_task_by_number_even_of_a_sparse_job():
+def test_state_goes_to_the_first_task_by_number_even_of_a_sparse_job():
     tf.Variable(1.0, name="x")
     tasks = tuple(Task("ps", i) for i in (2, 10))
     inventory = Inventory(tasks[1], tasks, {task: (Device(task, "CPU", 0),) for task in tasks})
@@ -113,8 +113,8 @@ def test_operations_on_a_variable_follow_it_whatever_they_ask_for():
         read = x.read_value()
         tf.numpy.sin(read, name="sin")
     places = _places(_inventory(WORKER, ps=2, worker=2))
-    home = "/job:worker/task:0/device:CPU:0"
-    assert [places[name] for name in ("set", "subtract", "x/read", read.op.name)] == [home] * 4
+    device = "/job:worker/task:0/device:CPU:0"
+    assert [places[name] for name in ("set", "subtract", "x/read", read.op.name)] == [device] * 4
     assert places["sin"] == "/job:ps/task:1/device:CPU:0"
 
 

@@ -28,8 +28,8 @@ def test_a_variable_stays_where_the_first_step_put_it():
     assert _place(placer, [read]) == {read: DEVICES[0]}
     with pytest.raises(tf.errors.InvalidArgumentError, match="Cannot colocate") as raised:
         _place(placer, [late])
-    home = f"'v' (made at {v.op.origin}), which is a variable that lives on '{DEVICES[0]}'"
-    assert home in str(raised.value)
+    story = f"'v' (made at {v.op.origin}), which is a variable that lives on '{DEVICES[0]}'"
+    assert story in str(raised.value)
     # A session that starts now knows of both.
     newer = Placer(soft=False, log=False)
     assert _place(newer, [read, late]) == {read: DEVICES[2], late: DEVICES[2]}

@@ -1,4 +1,4 @@
-"""A gradient through parts on several processes: forward once, backward once, the same bits."""
+"""A gradient through segments in several processes: forward once, backward once, the same bits."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def _segments() -> Iterator[list[Segment]]:
     partition = pipeline.partition
 
     def recording(*args: Any, **options: Any) -> Partition:
-        parts = partition(*args, **options)
-        found.extend(parts.segments.values())
-        return parts
+        cut = partition(*args, **options)
+        found.extend(cut.segments.values())
+        return cut
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pipeline, "partition", recording)
