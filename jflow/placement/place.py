@@ -58,7 +58,8 @@ def assign(
         group = colocated.setdefault(owner, Group((owner,)))
         if group not in requests:
             requests[group] = _requested(owner, group, needed, inventory, soft, handles)
-    return GroupAssignment(owners, colocated, requests, soft)
+    tasks = {request.task for request in requests.values()}
+    return GroupAssignment(owners, colocated, requests, tasks, soft)
 
 
 @dataclass(frozen=True)
@@ -84,18 +85,15 @@ class GroupAssignment:
       owners: the operation that says where another one runs, for all that are placed.
       colocated: the group of each owner.
       requests: what the groups ask for.
+      tasks: the tasks that some group goes to.
       soft: whether a device type and index that are not there are dropped.
     """
 
     owners: Mapping[Operation, Operation]
     colocated: Mapping[Operation, Group]
     requests: Mapping[Group, _Request]
+    tasks: Collection[Task]
     soft: bool
-
-    @property
-    def tasks(self) -> Collection[Task]:
-        """The tasks that some operation goes to."""
-        return {request.task for request in self.requests.values()}
 
     def place(self, devices: Mapping[Task, Sequence[Device]]) -> Placement:
         """See `Assignment.place`."""

@@ -38,8 +38,13 @@ class Placer:
         """The first half of the placement of a step. Raises as `Strategy`."""
         return self._strategy(ops, inventory, soft=self._soft, handles=self._handles)
 
-    def record(self, placement: Placement) -> None:
-        """Remembers where state is from now on, and logs what is new."""
+    def place(self, assignment: Assignment, inventory: Inventory) -> Placement:
+        """The placement of a step, which is remembered and logged. Raises as `Assignment.place`."""
+        placement = assignment.place(inventory.devices)
+        self._record(placement)
+        return placement
+
+    def _record(self, placement: Placement) -> None:
         for op, device in placement.items():
             owner = owner_op(op)
             if owner.eqn.primitive in HOMES:

@@ -48,9 +48,7 @@ def _placed(
     ops = prune_step(graph, request)
     assignment = placer.assign(ops, backend.inventory((), deadline))
     inventory = backend.inventory(assignment.tasks, deadline)
-    placement = assignment.place(inventory.devices)
-    placer.record(placement)
-    return placement, inventory
+    return placer.place(assignment, inventory), inventory
 
 
 def add_origin(error: OpError, graph: Graph) -> None:

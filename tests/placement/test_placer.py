@@ -13,9 +13,7 @@ INVENTORY = Inventory(TASK, (TASK,), {TASK: DEVICES})
 
 def _place(placer, ops):
     """Places the operations of a step."""
-    placement = placer.assign(ops, INVENTORY).place(INVENTORY.devices)
-    placer.record(placement)
-    return placement
+    return placer.place(placer.assign(ops, INVENTORY), INVENTORY)
 
 
 def test_a_variable_stays_where_the_first_step_put_it():
