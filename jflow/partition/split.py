@@ -151,7 +151,7 @@ class _Splitter:
         builder.add_nan_check(stage, checked, results)
 
     def _leaves_for_callbacks_alone(self, piece_of: Mapping[Operation, int]) -> set[Tensor]:
-        """What leaves its program for callbacks only, which may look at NaN as under `jax.jit`."""
+        """What leaves its program for callbacks only, which may get NaN, as under `jax.jit`."""
         elsewhere = {
             tensor
             for op in self.ops

@@ -1,4 +1,4 @@
-"""The way of a step from a request to a backend: the pipeline, and what it has to ask tasks for."""
+"""Compiles steps for a backend, which tells the devices of the tasks that they need."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def register_step(
     """Compiles a step and registers it.
 
     What is computed in this process is not interrupted. The caller keeps the step and checks the
-    deadline then, so that a call that was too short is not in vain for the next one.
+    deadline then, so that the call after one that was too short need not start again.
 
     Raises:
       OpError: as `place_step` and `compile_placed`.
@@ -44,7 +44,7 @@ def register_step(
 def _placed(
     graph: Graph, request: StepRequest, backend: Backend, placer: Placer, deadline: Deadline
 ) -> tuple[Placement, Inventory]:
-    """The placement of a step, for which only the tasks that it needs are asked for devices."""
+    """The placement of a step, and the devices of the tasks that it needs; no others are asked."""
     ops = prune_step(graph, request)
     assignment = placer.assign(ops, backend.inventory((), deadline))
     inventory = backend.inventory(assignment.tasks, deadline)

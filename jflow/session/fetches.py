@@ -117,7 +117,7 @@ def parse_feeds(graph: Graph, feed_dict: Mapping[Any, Any] | None) -> dict[Tenso
       feed_dict: values by tensor, variable or tensor name.
 
     Raises:
-      TypeError: if a key is no tensor of this graph, or a value does not fit the dtype.
+      TypeError: if a key is not a tensor of this graph, or a value does not fit the dtype.
       ValueError: if a value has another shape than the tensor.
     """
     if feed_dict is None:

@@ -167,7 +167,7 @@ class Session:
         """A function of the values for `feed_list`, in its order, that runs `fetches`.
 
         Raises:
-          TypeError: if `feed_list` is no list or tuple.
+          TypeError: if `feed_list` is not a list or tuple.
         """
         if feed_list is not None and not isinstance(feed_list, list | tuple):
             raise TypeError(f"feed_list is a list or tuple, got {type(feed_list).__name__}")
