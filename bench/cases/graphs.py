@@ -11,18 +11,14 @@ from bench.timing import seconds, tell
 from jflow.cluster import Device, Task
 from jflow.partition import partition, prune
 from jflow.placement import Inventory, place
-from jflow.plan import Program
-
-
-def keep(_: object) -> str:
-    """Where no constant is to be kept."""
-    return "digest"
 
 
 def stages(n: int) -> None:
     """Microseconds an operation for a chain of `n`, over two tasks in turns of a hundred."""
     ps, worker = Task("ps", 0), Task("worker", 0)
-    inventory = Inventory(worker, (ps, worker), lambda task: (Device(task, "CPU", 0),))
+    inventory = Inventory(
+        worker, (ps, worker), {task: (Device(task, "CPU", 0),) for task in (ps, worker)}
+    )
     with tf.Graph().as_default() as graph:
         begun = time.perf_counter()
         x = y = tf.placeholder(tf.float32, (8,))
@@ -32,7 +28,7 @@ def stages(n: int) -> None:
                     y = y + 1.0
         built = time.perf_counter()
         placement = place(prune(graph, [], [y], {x}), inventory)
-        partition(list(placement), placement, [x], [y], lambda _: Program("digest"), keep)
+        partition(list(placement), placement, [x], [y])
         cut = time.perf_counter()
     tell({f"build {n} operations": (built - begun) / n, f"cut {n} operations": (cut - built) / n})
 

@@ -1,4 +1,4 @@
-"""A function for arguments of one kind: its own small graph, registered where it runs."""
+"""A function traced for one signature: a graph of its own, registered where it runs."""
 
 from __future__ import annotations
 
@@ -14,21 +14,26 @@ import numpy as np
 from jflow.cluster import Device
 from jflow.deadline import FOREVER, Deadline
 from jflow.errors import OpError
-from jflow.graph import Graph, Operation, StateOrder, Tensor, origin, request
+from jflow.graph import Graph, Operation, StateOrder, Tensor, origin
 from jflow.graph.primitives import placeholder_p
+from jflow.graph.request import asking_for_nothing
 from jflow.partition import prune
-from jflow.runtime.backend import Step, StepKey, add_origin
+from jflow.pipeline import StepRequest
+from jflow.runtime.backend import Executable
+from jflow.runtime.steps import add_origin
 from jflow.values import carrier_of, is_key
 from jflow.xla import internals
 
 
 class Runner(Protocol):
-    """What a function needs from the connection that runs it."""
+    """The part of a connection that functions use."""
 
-    def register(self, graph: Graph, key: StepKey, deadline: Deadline) -> Step:
+    def register(self, graph: Graph, request: StepRequest, deadline: Deadline) -> Executable:
         """Makes a step of a graph ready to run."""
 
-    def place(self, graph: Graph, key: StepKey, deadline: Deadline) -> dict[Operation, Device]:
+    def place(
+        self, graph: Graph, request: StepRequest, deadline: Deadline
+    ) -> dict[Operation, Device]:
         """A device for each operation of a step."""
 
     @property
@@ -65,11 +70,11 @@ class Concrete:
         needed = {t for op in prune(self.graph, effects, computed, args) for t in op.inputs}
         fed = tuple(tensor for tensor in args if tensor in needed)
         _refuse_empty(fed)
-        self._key = StepKey(tuple(effects), computed, fed)
+        self._request = StepRequest(tuple(effects), computed, fed, internals.debug_nans.value)
         self._registering = threading.Lock()
-        self._step: Step | None = None
+        self._executable: Executable | None = None
         self._timeout = runner.timeout
-        # Worked out here, so that a call does nothing to values that stay as they are.
+        # Computed here, so that a call does nothing to values that stay as they are.
         self._taken = None if len(fed) == len(args) else [args.index(tensor) for tensor in fed]
         self._unwraps = _changes(_unwrapping(tensor) for tensor in fed)
         is_weak = dict(zip(outputs, (aval.weak_type for aval in jaxpr.out_avals), strict=True))
@@ -94,10 +99,10 @@ class Concrete:
         if deadline is None:
             deadline = FOREVER if self._timeout is None else Deadline(self._timeout)
         try:
-            step = self._step or self._register(deadline)
+            executable = self._executable or self._register(deadline)
             if self._is_plain:
-                return step.compute(args, deadline)
-            values = step.compute(self._fed(args), deadline)
+                return executable.compute(args, deadline)
+            values = executable.compute(self._fed(args), deadline)
         except OpError as error:
             add_origin(error, self.graph)
             raise
@@ -118,17 +123,19 @@ class Concrete:
         others = (*args, *self._empty.values()) if self._empty else args
         return [values[i] if i < n else _as_array(others[i - n]) for i in self._wanted]
 
-    def _register(self, deadline: Deadline) -> Step:
+    def _register(self, deadline: Deadline) -> Executable:
         with deadline.holding(self._registering, "waiting for the function to be compiled"):
-            step = self._step
-            if step is None:
-                step = self._step = self._runner.register(self.graph, self._key, deadline)
+            executable = self._executable
+            if executable is None:
+                executable = self._executable = self._runner.register(
+                    self.graph, self._request, deadline
+                )
         deadline.check("compiling the function")
-        return step
+        return executable
 
     def placement(self) -> dict[Operation, Device]:
         """Where each of its operations runs."""
-        return self._runner.place(self.graph, self._key, Deadline(self._timeout))
+        return self._runner.place(self.graph, self._request, Deadline(self._timeout))
 
 
 Change = Callable[[Any], Any]
@@ -140,20 +147,20 @@ def _changes(found: Iterable[Change | None]) -> list[tuple[int, Change]]:
 
 
 def _unwrapping(tensor: Tensor) -> Change | None:
-    """From an argument to what carries it."""
+    """Converts an argument to its physical form."""
     if is_key(tensor.dtype):
         return internals.key_data
-    carrier = carrier_of(tensor.dtype)
-    return carrier.unwrap if carrier else None
+    physical = carrier_of(tensor.dtype)
+    return physical.unwrap if physical else None
 
 
 def _wrapping(tensor: Tensor, keeps_weak_types: bool, is_weak: bool) -> Change | None:
-    """From what a step gives to a result with the type that it has under `jax.jit`."""
+    """Converts a value of a step to a result with the type that it has under `jax.jit`."""
     if is_key(tensor.dtype):
         return internals.key_maker(tensor.dtype)
-    carrier = carrier_of(tensor.dtype)
-    if carrier is not None:
-        return carrier.wrap
+    physical = carrier_of(tensor.dtype)
+    if physical is not None:
+        return physical.wrap
     if is_weak and not (keeps_weak_types and getattr(tensor.aval, "weak_type", False)):
         return _weakened
     return None
@@ -192,12 +199,12 @@ def insert(
     """Adds the equations of a traced function, each with the line and scope it was written in.
 
     Returns:
-      Its results, and the operations that run although nobody may need their results.
+      Its results, and the operations with effects, which run even if no result of theirs is used.
     """
     order = StateOrder[Operation]()
     inputs = [tensor.var for tensor in args]
     # The blocks around the call are around the trace too: the equations have them already.
-    with request.asking_for_nothing():
+    with asking_for_nothing():
         outputs = graph.inline(jaxpr, inputs, _name, place_of=origin.place_of, order=order)
     return outputs, order.effects
 

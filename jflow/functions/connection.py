@@ -21,13 +21,16 @@ from jflow.cluster import Device, DeviceSpec
 from jflow.context import Fallback
 from jflow.deadline import Deadline
 from jflow.functions.concrete import Concrete
-from jflow.graph import Graph, Operation, Tensor, VariableRef, owners, request, tracing
+from jflow.graph import Graph, Operation, Tensor, VariableRef, owners, tracing
 from jflow.graph.completion import visible
 from jflow.graph.flatten import flatten
 from jflow.graph.primitives import EFFECTS, initialize_p
+from jflow.graph.request import asking_for, asking_for_nothing
+from jflow.pipeline import StepRequest
 from jflow.placement import Placer
-from jflow.runtime.backend import DeviceInfo, Step, StepKey, place_step, register_step
+from jflow.runtime.backend import DeviceInfo, Executable
 from jflow.runtime.config import ConfigProto
+from jflow.runtime.steps import place_step, register_step
 from jflow.runtime.target import checked_config, checked_target, open_backend
 from jflow.xla import internals
 from jflow.xla.jaxprs import shape_of
@@ -133,14 +136,16 @@ class Connection:
 
     # For functions and variables --------------------------------------------------------------
 
-    def register(self, graph: Graph, key: StepKey, deadline: Deadline) -> Step:
+    def register(self, graph: Graph, request: StepRequest, deadline: Deadline) -> Executable:
         """Makes a step of a graph ready to run."""
         with deadline.holding(self._registering, "waiting for other functions to be registered"):
-            return register_step(graph, key, self._backend, self._placer(), deadline)
+            return register_step(graph, request, self._backend, self._placer(), deadline)
 
-    def place(self, graph: Graph, key: StepKey, deadline: Deadline) -> dict[Operation, Device]:
+    def place(
+        self, graph: Graph, request: StepRequest, deadline: Deadline
+    ) -> dict[Operation, Device]:
         """A device for each operation of a step."""
-        return place_step(graph, key, self._backend, self._placer(), deadline)
+        return place_step(graph, request, self._backend, self._placer(), deadline)
 
     def _placer(self) -> Placer:
         # Graphs come and go with functions, so nothing is kept of one for another.
@@ -153,7 +158,7 @@ class Connection:
         fetches: Sequence[Tensor],
         fed: Sequence[Tensor],
         deadline: Deadline,
-    ) -> Step:
+    ) -> Executable:
         """Makes an operation of a graph ready to run.
 
         Raises:
@@ -161,7 +166,9 @@ class Connection:
         """
         if self._is_closed:
             raise RuntimeError(f"{self!r} is closed; connect again")
-        return self.register(graph, StepKey((target,), tuple(fetches), tuple(fed)), deadline)
+        looks_for_nans = internals.debug_nans.value
+        request = StepRequest((target,), tuple(fetches), tuple(fed), looks_for_nans)
+        return self.register(graph, request, deadline)
 
     def calls_of(self, function: Any) -> dict[Any, Any]:
         """What a function remembers about its calls here, for as long as both are there."""
@@ -208,7 +215,7 @@ class Connection:
         made_here = not callable(initial)
 
         def create(*values: Any) -> tuple[()]:
-            with request.asking_for_nothing(), request.asking_for(ref.spec):
+            with asking_for_nothing(), asking_for(ref.spec):
                 value = values[0] if made_here else initial()
                 initialize_p.bind(jax.numpy.asarray(value), variable=ref)
             return ()

@@ -27,7 +27,7 @@ def value_and_grad(
     Args:
       fun: gives a scalar, or with `has_aux` a scalar and something else.
       argnums: which arguments to differentiate by.
-      has_aux: whether `fun` gives something else besides.
+      has_aux: whether `fun` also gives something else.
 
     Returns:
       A `jflow.function` of the same arguments that gives (value, derivatives). In graph code it

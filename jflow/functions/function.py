@@ -17,9 +17,9 @@ from jax.tree_util import SequenceKey, keystr, tree_flatten
 from jflow import _forks
 from jflow.cluster import Device
 from jflow.deadline import Deadline
-from jflow.functions.closures import check_closure
 from jflow.functions.concrete import Concrete, insert
 from jflow.functions.connection import Connection, current
+from jflow.functions.nnx import check_nnx_modules
 from jflow.graph import Graph, Operation, ResourceRef, Tensor, VariableRef, tracing
 from jflow.graph.completion import visible
 from jflow.graph.flatten import flatten
@@ -129,7 +129,7 @@ class Function(Generic[P, R_co]):
         return call.run.placement()
 
     def forget(self, connection: Connection) -> None:
-        """Lets go of a connection that is closed."""
+        """Drops what is known about a connection that is closed."""
         if self._last[0] is connection:
             self._last, self._last_call = _NEVER, (None, None, None)
 
@@ -166,7 +166,7 @@ class Function(Generic[P, R_co]):
             args, kwargs = self._marked(args, kwargs)
         leaves, tree = tree_flatten((args, kwargs))
         connection = current()
-        last, calls = self._last  # read and set as one, for threads may be on other connections
+        last, calls = self._last  # read and set as one, because threads may be on other connections
         if connection is not last:
             calls = connection.calls_of(self)
             self._last = connection, calls
@@ -181,7 +181,7 @@ class Function(Generic[P, R_co]):
         self, calls: dict[Any, _Call], key: Any, leaves: list[Any], deadline: Deadline
     ) -> _Call | tuple[Graph, _Traced]:
         """How to run a signature, or the graph that the call becomes part of and its equations."""
-        # One thread traces for all that come meanwhile.
+        # One thread traces; others with the same signature wait for its result.
         with deadline.holding(self._first, f"waiting for {self!r} to be traced"):
             call = calls.get(key)
             if call is not None:
@@ -212,7 +212,7 @@ class Function(Generic[P, R_co]):
     def _trace(self, key: Any, leaves: list[Any]) -> _Traced:
         tree = key[0]
         self._check(tree, leaves)
-        check_closure(self._fun, [leaf.value for leaf in leaves if isinstance(leaf, Static)])
+        check_nnx_modules(self._fun, [leaf.value for leaf in leaves if isinstance(leaf, Static)])
         in_graph = any(isinstance(leaf, Tensor) for leaf in leaves)
         out_trees = []
 
@@ -236,8 +236,8 @@ class Function(Generic[P, R_co]):
         return _Traced(flatten(jaxpr, keep_rules=in_graph), out_trees[-1])
 
     def _join(self, graph: Graph, traced: _Traced, leaves: list[Any]) -> Any:
-        """Adds the function to a graph. Who uses a result, or the operation that stands for no
-        result, makes all of its effects happen."""
+        """Adds the function to a graph. All of its effects happen in a step that needs one of its
+        results, or the operation that represents a function without results."""
         for ref in traced.state:
             if isinstance(ref, ResourceRef) and not ref.is_shared:
                 raise ValueError(
@@ -277,21 +277,21 @@ class Function(Generic[P, R_co]):
                 refuse_host(leaf, self)
 
     def _argument(self, path: tuple[Any, ...], **style: Any) -> str:
-        """The name of an argument that a leaf belongs to, and the way to the leaf in it."""
+        """The name of the argument that a leaf belongs to, and the path of the leaf in it."""
         _, first, *inside = path
         if isinstance(first, SequenceKey):
             names = _parameters(self._fun)
             name = names[first.idx] if first.idx < len(names) else f"argument {first.idx}"
         else:
             name = first.key
-        way = keystr(tuple(inside), **style)
-        return f"{name}/{way}" if style and way else name + way
+        rest = keystr(tuple(inside), **style)
+        return f"{name}/{rest}" if style and rest else name + rest
 
 
 _NEVER: tuple[None, dict[Any, _Call]] = (None, {})
 
 _STATIC = (Static, Variable)
-"""Leaves that the function gets as they are; a variable among them."""
+"""Leaves that the function gets as they are, variables among them."""
 
 
 @overload
@@ -347,7 +347,7 @@ def _tuple(values: Any, single: type) -> tuple[Any, ...]:
 
 
 def _kind(leaf: Any) -> Any:
-    """What of an argument decides about the equations."""
+    """The properties of an argument that the equations depend on."""
     if isinstance(leaf, jax.Array) and is_key(leaf.dtype):
         return leaf.shape, leaf.dtype  # which takes far less time than the abstract value
     if isinstance(leaf, _PLAIN):

@@ -1,8 +1,9 @@
 """From segments to XLA programs, exported for other tasks or prepared for this process."""
 
+from jflow.lowering.callbacks import refuse_callbacks as refuse_callbacks
 from jflow.lowering.explain import explained as explained
 from jflow.lowering.export import export as export
+from jflow.lowering.local import compile_all as compile_all
 from jflow.lowering.local import compile_jaxpr as compile_jaxpr
-from jflow.lowering.local import prepare as prepare
 from jflow.lowering.segment import Lowered as Lowered
 from jflow.lowering.segment import lower as lower

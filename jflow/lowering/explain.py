@@ -1,7 +1,7 @@
-"""Which operation of a segment JAX cannot lower or export, and what to do about it.
+"""Traces an error of JAX about a segment to the operation that causes it.
 
-JAX speaks of a whole program, in terms of MLIR. Each operation of the segment is tried alone, then
-each equation inside of the one that fails, down to a line of the user's program.
+JAX reports errors about a whole program, in terms of MLIR. Each operation of the segment is tried
+alone, then each equation inside of the one that fails, down to a line of the user's program.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _OPENED = frozenset(
     {"jit", "pjit", "closed_call", "custom_jvp_call", "custom_vjp_call", "scan", "while", "cond"}
     | {"checkpoint", "remat2"}
 )
-"""What runs its bodies as they are, so that an equation in there can be tried alone."""
+"""Primitives that run their bodies as they are, so that an equation inside can be tried alone."""
 
 
 @contextmanager
@@ -120,7 +120,7 @@ def _deeper(
     for body in jex.jaxprs_in_params(eqn.params):
         for inner in body.eqns:
             inputs = dict.fromkeys(x for x in inner.invars if not isinstance(x, jex.Literal))
-            # An equation that needs what only its surroundings know cannot be tried.
+            # An equation that needs values from outside of its body cannot be tried.
             with suppress(Exception):
                 alone = jaxprs.close([*inputs], inner.outvars, [inner])
                 found = _failure(alone, platform)

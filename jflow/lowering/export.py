@@ -1,4 +1,4 @@
-"""Segments as bytes: StableHLO without anything that says who wrote it, where, or for which device.
+"""Segments as bytes: StableHLO without authors, source locations and devices.
 
 The same program of two users, from two files, for two devices of one kind, must be the same bytes,
 so that a server compiles it once. Source locations, name stacks and placement metadata are
@@ -24,7 +24,7 @@ def export(jaxpr: jex.ClosedJaxpr, platform: str) -> Array:
 
 
 class _Stripper:
-    """Takes the origin and the device request out of jaxprs."""
+    """Removes the origin and the device request from equations."""
 
     def __init__(self) -> None:
         # JAX makes equal contexts once, so there are few.

@@ -1,4 +1,4 @@
-"""Meshes and shardings inside of equations, on the one device that an operation runs on.
+"""Makes meshes and shardings inside of equations abstract: an operation runs on one device.
 
 JAX puts concrete devices into the parameters of jaxprs. Where an operation runs is a matter of
 placement, so a mesh of one device becomes an abstract one, which JAX takes on every device. A mesh

@@ -8,13 +8,12 @@ from typing import Any
 
 import jax
 import jax.extend.core as jex
-import numpy as np
 
 from jflow.errors import InvalidArgumentError
 from jflow.graph import Operation, Tensor, VariableRef
 from jflow.graph.primitives import assign_p, constant_p, initialize_p, read_p, update_p
 from jflow.lowering.meshes import without_devices
-from jflow.values import is_switched_off, unwrapping, wrapping
+from jflow.values import Array, is_switched_off, unwrapping, wrapping
 from jflow.xla import jaxprs
 
 HOISTED_BYTES = 16 * 1024
@@ -23,24 +22,31 @@ HOISTED_BYTES = 16 * 1024
 
 @dataclass(frozen=True)
 class Lowered:
-    """A segment as JAX can compile it; `constants` are its last arguments."""
+    """A segment as JAX can compile it.
+
+    Attributes:
+      jaxpr: the program.
+      constants: its last arguments.
+      ops: the operations that it computes, for messages.
+    """
 
     jaxpr: jex.ClosedJaxpr
-    constants: tuple[np.ndarray[Any, Any], ...]
+    constants: tuple[Array, ...]
+    ops: tuple[Operation, ...]
 
 
 @dataclass
 class _Body:
-    """The equations made so far, and what stands for values that the graph names otherwise.
+    """The equations made so far, and the atoms of values that the graph names otherwise.
 
-    What is `given` from outside counts, also where an operation inside computes it: it was fed.
+    A value that is `given` from outside is used even where an operation computes it: it was fed.
     """
 
     given: frozenset[Any]
     eqns: list[jex.JaxprEqn] = field(default_factory=list)
     known: dict[Any, jaxprs.Atom] = field(default_factory=dict)
-    consts: dict[Any, np.ndarray[Any, Any]] = field(default_factory=dict)
-    hoisted: dict[Any, np.ndarray[Any, Any]] = field(default_factory=dict)
+    consts: dict[Any, Array] = field(default_factory=dict)
+    hoisted: dict[Any, Array] = field(default_factory=dict)
     current: dict[VariableRef, jaxprs.Atom] = field(default_factory=dict)
 
     def atom(self, x: jaxprs.Atom) -> jaxprs.Atom:
@@ -59,21 +65,21 @@ class _Body:
         return var
 
     def arrive(self, var: jex.Var) -> tuple[jex.Var, jaxprs.Atom]:
-        """A variable for what carries the value of `var`, and an atom for the value."""
+        """A variable for the physical form of `var`, and an atom for its value."""
         wrap = wrapping(var.aval)
         if wrap is None:
             return var, var
-        carrier = jex.Var(wrap.in_avals[0])
-        (value,) = jaxprs.inline(wrap.jaxpr, wrap.consts, [carrier], self.emit)
-        return carrier, value
+        physical = jex.Var(wrap.in_avals[0])
+        (value,) = jaxprs.inline(wrap.jaxpr, wrap.consts, [physical], self.emit)
+        return physical, value
 
     def leave(self, x: jaxprs.Atom) -> jaxprs.Atom:
-        """An atom for what carries a value."""
+        """An atom for the physical form of a value."""
         unwrap = unwrapping(x.aval)
         if unwrap is None:
             return x
-        (carrier,) = jaxprs.inline(unwrap.jaxpr, unwrap.consts, [x], self.emit)
-        return carrier
+        (physical,) = jaxprs.inline(unwrap.jaxpr, unwrap.consts, [x], self.emit)
+        return physical
 
     def add(self, op: Operation) -> None:
         eqn = without_devices(op)
@@ -82,7 +88,7 @@ class _Body:
         if primitive is constant_p:
             self._add_constant(op.eqn.outvars[0], params["value"])
         elif primitive is read_p:
-            # A read that only leaves the segment takes no part in the program.
+            # A read that only leaves the segment is not in the program.
             if params["variable"] in self.current:
                 self.known[op.eqn.outvars[0]] = self.current[params["variable"]]
         elif primitive in (assign_p, initialize_p):
@@ -101,9 +107,9 @@ class _Body:
         if op.eqn.outvars[0] not in self.given:
             self.known[op.eqn.outvars[0]] = value
 
-    def _add_constant(self, var: jex.Var, value: np.ndarray[Any, Any]) -> None:
-        carrier, self.known[var] = self.arrive(var)
-        (self.hoisted if value.nbytes >= HOISTED_BYTES else self.consts)[carrier] = value
+    def _add_constant(self, var: jex.Var, value: Array) -> None:
+        physical, self.known[var] = self.arrive(var)
+        (self.hoisted if value.nbytes >= HOISTED_BYTES else self.consts)[physical] = value
 
 
 def lower(
@@ -116,7 +122,7 @@ def lower(
     """The program of a segment.
 
     It takes the old values of `reads`, then `inputs`, then constants; it gives the new values of
-    `writes`, then `outputs`; all of them as they are carried (`values/physical.py`). No result
+    `writes`, then `outputs`; all of them in their physical form (`values/physical.py`). No result
     shares memory with an argument, unless that is donated.
 
     Args:
@@ -130,13 +136,13 @@ def lower(
     body = _Body(frozenset(tensor.var for tensor in inputs))
     invars = []
     for ref in reads:
-        carrier, body.current[ref] = body.arrive(
+        physical, body.current[ref] = body.arrive(
             jex.Var(jax.core.ShapedArray(ref.shape, ref.dtype))
         )
-        invars.append(carrier)
+        invars.append(physical)
     for tensor in inputs:
-        carrier, body.known[tensor.var] = body.arrive(tensor.var)
-        invars.append(carrier)
+        physical, body.known[tensor.var] = body.arrive(tensor.var)
+        invars.append(physical)
     for op in ops:
         _check_width(op)
         body.add(op)
@@ -149,11 +155,11 @@ def lower(
         outvars.append(body.copy(result) if shared else result)
         taken.add(outvars[-1])
     program = jaxprs.close(invars, outvars, body.eqns, body.consts)
-    return Lowered(program, tuple(body.hoisted.values()))
+    return Lowered(program, tuple(body.hoisted.values()), tuple(ops))
 
 
 def _check_width(op: Operation) -> None:
-    """JAX would make something narrower of the operation and not say so."""
+    """Refuses an operation that JAX would make narrower without an error."""
     wide = [tensor.dtype for tensor in op.outputs if is_switched_off(tensor.dtype)]
     if wide:
         raise InvalidArgumentError(

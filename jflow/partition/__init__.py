@@ -1,6 +1,6 @@
 """From a placed graph to what each device does: pruning, stages, segments and transfers."""
 
 from jflow.partition.prune import prune as prune
+from jflow.partition.segment import Segment as Segment
 from jflow.partition.split import Partition as Partition
-from jflow.partition.split import Segment as Segment
 from jflow.partition.split import partition as partition

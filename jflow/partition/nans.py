@@ -1,4 +1,4 @@
-"""What `jax_debug_nans` looks at: what programs give, and which operation made it."""
+"""The tensors that a step checks under `jax_debug_nans`, and what the check is told about them."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ def may_be_nan(ops: Sequence[Operation], fed: Collection[Tensor]) -> list[Tensor
     ]
 
 
-def nan_attributes(looked_at: Sequence[Tensor], escaping: Collection[Tensor]) -> str:
-    """The attributes of a check.
+def nan_attributes(checked: Sequence[Tensor], escaping: Collection[Tensor]) -> str:
+    """The attributes of a check of some tensors.
 
     As under `jax.jit`, a NaN counts if it is a result: leaves its program, or goes to a variable.
     """
     return json.dumps(
         {
-            "ops": [tensor.op.name for tensor in looked_at],
+            "ops": [tensor.op.name for tensor in checked],
             "results": [
                 i
-                for i, tensor in enumerate(looked_at)
+                for i, tensor in enumerate(checked)
                 if tensor in escaping or tensor.op.eqn.primitive in WRITES
             ],
         }

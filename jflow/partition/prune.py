@@ -14,7 +14,7 @@ def prune(
 ) -> list[Operation]:
     """The operations that targets and fetches need, in the graph's order.
 
-    A fed tensor cuts the graph: nothing is needed for its sake. An operation all of whose outputs
+    A fed tensor cuts the graph: nothing is needed to compute it. An operation all of whose outputs
     are fed does not run, not even as a control input or a target.
 
     Raises:
@@ -44,7 +44,7 @@ def is_fed(op: Operation, fed: Collection[Tensor]) -> bool:
 
 
 def control_sources(op: Operation) -> list[Operation]:
-    """The operations that must run before `op` for no data; groups are seen through."""
+    """The operations that run before `op` without giving it data; groups are looked through."""
     seen = dict.fromkeys(op.control_inputs)
     pending = list(seen)
     while pending:

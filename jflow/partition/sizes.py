@@ -1,8 +1,9 @@
-"""What operations need: their inputs, and tensors that tell sizes which nobody knows before.
+"""What operations need: their inputs, and tensors that have the sizes which they do not see.
 
 A size that is not known is a symbol (`values/dims.py`), which a program learns from the shapes of
 its arguments. JAX makes equations that name a symbol and take no argument that has it, such as the
-one for `x.shape[0]`; in a program of its own such an equation needs a tensor that has the size.
+one for `x.shape[0]`; in a program of its own such an equation needs a *size source*: a tensor in
+whose shape the symbol is.
 """
 
 from __future__ import annotations
@@ -24,28 +25,28 @@ def needs(ops: Sequence[Operation], fed: Iterable[Tensor]) -> Mapping[Operation,
       ops: in the graph's order.
       fed: tensors whose values come with the step.
     """
-    teachers: dict[str, Tensor] = {}
+    size_sources: dict[str, Tensor] = {}
     for tensor in fed:
-        _teach(teachers, tensor)
+        _add_size_source(size_sources, tensor)
     needed: dict[Operation, Sequence[Tensor]] = {}
     for op in ops:
         needed[op] = op.inputs
         named = _symbols((*_dims(op.outputs), op.eqn.params.get("dim", 0)))
         if named:
             unseen = named - _symbols(_dims(op.inputs))
-            taught = (teachers[symbol] for symbol in sorted(unseen) if symbol in teachers)
-            needed[op] = tuple(dict.fromkeys((*op.inputs, *taught)))
+            sources = (size_sources[symbol] for symbol in sorted(unseen) if symbol in size_sources)
+            needed[op] = tuple(dict.fromkeys((*op.inputs, *sources)))
             for tensor in op.outputs:
-                _teach(teachers, tensor)
+                _add_size_source(size_sources, tensor)
     return needed
 
 
-def _teach(teachers: dict[str, Tensor], tensor: Tensor) -> None:
+def _add_size_source(size_sources: dict[str, Tensor], tensor: Tensor) -> None:
     """Notes the sizes that a program can learn from a tensor."""
     if not isinstance(tensor.aval, HostArray):
         for dim in _dims([tensor]):
             if is_symbol(dim):
-                teachers.setdefault(str(dim), tensor)
+                size_sources.setdefault(str(dim), tensor)
 
 
 def _dims(tensors: Iterable[Tensor]) -> tuple[Any, ...]:

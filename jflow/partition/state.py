@@ -1,8 +1,8 @@
 """How a segment uses variables, so that it can read them without a copy and update them in place.
 
 Inside a segment the operations run in the graph's order: a read sees the last write before it. A
-read that leaves the segment as it was found is no result of the program, it is the variable's
-own buffer, held for as long as the step needs it; so is a written value that stays.
+read that leaves the segment and has the value from before it is not a result of the program but the
+variable's own buffer, leased for as long as the step needs it; so is a written value that stays.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from jflow.values import is_static
 
 @dataclass
 class StateUse:
-    """What a segment's program takes from variables, gives to them, and passes by.
+    """The use of variables by a segment: what its program takes and gives, and what bypasses it.
 
     Attributes:
       read: variables whose old value the program takes.
       written: last written tensor of each variable that gets a new value.
       initialized: those of the written that only get it if they have none.
-      before: tensors that are a variable's buffer as it was found.
-      after: tensors that are a variable's buffer as it is left.
+      before: tensors that are a variable's buffer from before the segment.
+      after: tensors that are a variable's buffer from after it.
       outputs: the other tensors that leave the segment.
     """
 
@@ -49,7 +49,7 @@ def varying_reads(ops: Sequence[Operation], needed: Collection[Tensor]) -> tuple
     """The reads of variables of changing size that operations of their own segment need.
 
     Each has symbols of its own for the sizes that it found, so it is an input of its own of the
-    program, filled when the turn begins.
+    program, filled when the critical section begins.
     """
     return tuple(
         op.outputs[0]
@@ -75,7 +75,7 @@ def analyse(
     """
     use = StateUse()
     consumed = {tensor for op in ops for tensor in op.inputs}
-    value_of: dict[Tensor, Tensor | None] = {}  # None: the value as it was found
+    value_of: dict[Tensor, Tensor | None] = {}  # None: the value from before the segment
     for op in ops:
         if op.eqn.primitive not in ACCESSES:
             continue

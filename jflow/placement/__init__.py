@@ -1,6 +1,11 @@
 """From what users asked for to a device for each operation."""
 
-from jflow.placement.place import Inventory as Inventory
-from jflow.placement.place import Placement as Placement
+from jflow.placement.place import assign as assign
 from jflow.placement.place import place as place
+from jflow.placement.placer import DEFAULT_STRATEGY as DEFAULT_STRATEGY
 from jflow.placement.placer import Placer as Placer
+from jflow.placement.strategy import Assignment as Assignment
+from jflow.placement.strategy import Handles as Handles
+from jflow.placement.strategy import Inventory as Inventory
+from jflow.placement.strategy import Placement as Placement
+from jflow.placement.strategy import Strategy as Strategy

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, fields, replace
 
-from jflow.cluster import Device, DeviceSpec
+from jflow.cluster import DeviceSpec
 from jflow.errors import InvalidArgumentError
 from jflow.graph import Operation
 from jflow.graph.primitives import HOMES, state_of
+from jflow.placement.strategy import Handles
 
 _FIELDS = tuple(field.name for field in fields(DeviceSpec))
-
-Homes = Mapping[Operation, Device]
-"""Where variables are already, by the operation that has their name."""
 
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """Operations that run on one device. Operations on state stand for what they work on.
+    """Operations that run on one device. The handle of a variable or resource represents its users.
 
     Attributes:
       members: in the graph's order.
@@ -28,43 +26,44 @@ class Group:
 
     @property
     def has_state(self) -> bool:
-        """Whether one of them is a variable or resource, so that the group needs a lasting home."""
+        """Whether one of them is a handle: a variable or resource, which stays where it is put."""
         return any(op.eqn.primitive in HOMES for op in self.members)
 
-    def request(self, needed: Collection[Operation], homes: Homes, soft: bool) -> DeviceSpec:
+    def request(self, needed: Collection[Operation], handles: Handles, soft: bool) -> DeviceSpec:
         """What all members ask for together.
 
-        A variable that has a home asks for that, before all others; then the members ask in the
-        graph's order. Members count that are not needed, so that a variable has one home in every
-        step; but if one of them disagrees with members before it, it is left out.
+        A variable that has been placed asks for its device, before all others; then the members ask
+        in the graph's order. Members that are not needed count too, so that every step puts a
+        variable on the same device; but one that disagrees with members before it is left out.
 
         Args:
           needed: what is to be placed.
-          homes: where variables are already.
+          handles: where variables and resources are already.
           soft: whether a device type or index that disagrees is dropped; of jobs and tasks none is.
 
         Raises:
           InvalidArgumentError: if a member that is needed disagrees with others.
         """
         if len(self.members) == 1:
-            return _asked(self.members[0], homes)
-        total = DeviceSpec()
-        askers: dict[str, Operation] = {}
-        for op in sorted(self.members, key=lambda op: op not in homes):
-            spec = _asked(op, homes)
-            field = _disagreement(total, spec)
+            return _requested(self.members[0], handles)
+        merged = DeviceSpec()
+        requesters: dict[str, Operation] = {}
+        for op in sorted(self.members, key=lambda op: op not in handles):
+            spec = _requested(op, handles)
+            field = _disagreement(merged, spec)
             if field in ("type", "index") and soft:
                 spec = replace(spec, index=None, type=None if field == "type" else spec.type)
             elif field is not None and op in needed:
-                raise _conflict(op, askers[field], field, homes)
+                raise _conflict(op, requesters[field], field, handles)
             elif field is not None:
                 continue
-            askers = {name: op for name in _FIELDS if getattr(spec, name) is not None} | askers
-            total = total.merge(spec)
-        return total
+            named = (name for name in _FIELDS if getattr(spec, name) is not None)
+            requesters = dict.fromkeys(named, op) | requesters
+            merged = merged.merge(spec)
+        return merged
 
 
-def anchor(op: Operation) -> Operation:
+def owner_op(op: Operation) -> Operation:
     """The operation that says where another one runs: its variable's or resource's, else itself."""
     used = state_of(op.eqn)
     return op.graph.home(used[0]) if used else op
@@ -88,17 +87,18 @@ def groups(ops: Iterable[Operation]) -> dict[Operation, Group]:
         order[op] = number
         # What uses several resources runs where all of them are.
         others = [op.graph.home(ref) for ref in state_of(op.eqn)[1:]]
-        others.extend(anchor(op.graph.get_operation_by_name(name)) for name in op.colocated_with)
+        others.extend(owner_op(op.graph.get_operation_by_name(name)) for name in op.colocated_with)
         for other in others:
-            parents[root(anchor(op))] = root(other)
+            parents[root(owner_op(op))] = root(other)
     members: dict[Operation, list[Operation]] = {}
     for op in sorted(parents, key=order.__getitem__):
         members.setdefault(root(op), []).append(op)
-    return {op: group for part in members.values() for group in [Group(tuple(part))] for op in part}
+    found = [Group(tuple(together)) for together in members.values()]
+    return {op: group for group in found for op in group.members}
 
 
-def _asked(op: Operation, homes: Homes) -> DeviceSpec:
-    return DeviceSpec.parse(str(homes[op])) if op in homes else op.spec
+def _requested(op: Operation, handles: Handles) -> DeviceSpec:
+    return DeviceSpec.parse(str(handles[op])) if op in handles else op.spec
 
 
 def _disagreement(one: DeviceSpec, other: DeviceSpec) -> str | None:
@@ -110,15 +110,18 @@ def _disagreement(one: DeviceSpec, other: DeviceSpec) -> str | None:
     return None
 
 
-def _conflict(op: Operation, other: Operation, field: str, homes: Homes) -> InvalidArgumentError:
+def _conflict(
+    op: Operation, other: Operation, field: str, handles: Handles
+) -> InvalidArgumentError:
     repair = "" if field in ("job", "task") else ", or allow soft placement"
     return InvalidArgumentError(
-        f"Cannot colocate operation {_story(op, homes)}, with operation {_story(other, homes)}: "
+        f"Cannot colocate operation {_described(op, handles)}, "
+        f"with operation {_described(other, handles)}: "
         f"operations that are colocated run on one device; pin one of them only{repair}",
         op=op.name,
     )
 
 
-def _story(op: Operation, homes: Homes) -> str:
-    verb = f"is a {op.type} that lives on" if op in homes else "asks for"
-    return f"{op.name!r} (made at {op.origin}), which {verb} {str(_asked(op, homes))!r}"
+def _described(op: Operation, handles: Handles) -> str:
+    verb = f"is a {op.type} that lives on" if op in handles else "asks for"
+    return f"{op.name!r} (made at {op.origin}), which {verb} {str(_requested(op, handles))!r}"

@@ -1,4 +1,4 @@
-"""Gives every operation a device.
+"""The placement rules: gives every operation a device.
 
 The rules, in their order:
 
@@ -9,12 +9,12 @@ The rules, in their order:
 4. A stateless operation's default is the master's own first device, a GPU before a CPU.
 5. A variable's default does not depend on the master, so that sessions on different servers share
    it: the first task of the job `ps` if the cluster has one, else of the first job by name.
-6. A constant that nobody placed goes to its consumers if they are all on one device.
+6. A constant without a device request goes to its consumers if they are all on one device.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -22,32 +22,10 @@ from jflow.cluster import Device, DeviceSpec, Task
 from jflow.errors import InvalidArgumentError
 from jflow.graph import Operation
 from jflow.graph.primitives import constant_p
-from jflow.placement.group import Group, Homes, anchor, groups
+from jflow.placement.group import Group, groups, owner_op
+from jflow.placement.strategy import Handles, Inventory, Placement
 
-Placement = Mapping[Operation, Device]
-
-_PARAMETER_SERVER = "ps"
-
-
-@dataclass(frozen=True)
-class Inventory:
-    """The devices there are.
-
-    Attributes:
-      master: the task whose first device is the default for stateless operations.
-      tasks: every task, by job name and then by index.
-      devices: the devices of a task; may wait until the task is up, and raise if it is not.
-    """
-
-    master: Task
-    tasks: tuple[Task, ...]
-    devices: Callable[[Task], Sequence[Device]]
-
-    @property
-    def home(self) -> Task:
-        """Where a variable lives that nobody placed."""
-        servers = [task for task in self.tasks if task.job == _PARAMETER_SERVER]
-        return (servers or list(self.tasks))[0]
+_NO_HANDLES: Handles = MappingProxyType({})
 
 
 def place(
@@ -55,71 +33,119 @@ def place(
     inventory: Inventory,
     *,
     soft: bool = False,
-    homes: Homes = MappingProxyType({}),
+    handles: Handles = _NO_HANDLES,
 ) -> Placement:
-    """A device for each operation.
+    """A device for each operation, by the rules; `inventory` has the devices of all tasks.
 
-    Args:
-      ops: operations of one graph, in its order.
-      inventory: what to place them on.
-      soft: whether a device type or index that is not there, or that operations which are
-        colocated do not agree on, is dropped; a job or task never is.
-      homes: where variables are already; they stay there.
-
-    Raises:
-      InvalidArgumentError: if an operation asks for a device that does not exist, or operations
-        that are colocated ask for different devices.
+    The arguments and errors are those of `Strategy` and `Assignment.place`.
     """
-    chooser = _Chooser({anchor(op) for op in ops}, inventory, soft, homes)
+    return assign(ops, inventory, soft=soft, handles=handles).place(inventory.devices)
+
+
+def assign(
+    ops: Sequence[Operation],
+    inventory: Inventory,
+    *,
+    soft: bool = False,
+    handles: Handles = _NO_HANDLES,
+) -> GroupAssignment:
+    """The first half of a placement by the rules, see `Strategy`."""
+    owners = {op: owner_op(op) for op in ops}
+    needed = set(owners.values())
     colocated = groups(ops[0].graph.get_operations()) if ops else {}
-    chosen: dict[Group, Device] = {}
-    placement: dict[Operation, Device] = {}
-    for op in ops:
-        owner = anchor(op)
+    requests: dict[Group, _Request] = {}
+    for owner in owners.values():
         group = colocated.setdefault(owner, Group((owner,)))
-        if group not in chosen:
-            chosen[group] = chooser.device(owner, group)
-        placement[op] = chosen[group]
-    _move_constants(ops, placement, colocated)
-    return placement
+        if group not in requests:
+            requests[group] = _requested(owner, group, needed, inventory, soft, handles)
+    tasks = {request.task for request in requests.values()}
+    return GroupAssignment(owners, colocated, requests, tasks, soft)
 
 
 @dataclass(frozen=True)
-class _Chooser:
-    """Gives groups of operations their devices; the attributes are arguments of `place`."""
+class _Request:
+    """What a group of operations asks for.
 
-    needed: Collection[Operation]
-    inventory: Inventory
+    Attributes:
+      op: the first of the operations that is placed, for messages.
+      spec: what all of them ask for together.
+      task: where they go.
+    """
+
+    op: Operation
+    spec: DeviceSpec
+    task: Task
+
+
+@dataclass(frozen=True)
+class GroupAssignment:
+    """A task for each group of operations.
+
+    Attributes:
+      owners: the operation that says where another one runs, for all that are placed.
+      colocated: the group of each owner.
+      requests: what the groups ask for.
+      tasks: the tasks that some group goes to.
+      soft: whether a device type and index that are not there are dropped.
+    """
+
+    owners: Mapping[Operation, Operation]
+    colocated: Mapping[Operation, Group]
+    requests: Mapping[Group, _Request]
+    tasks: Collection[Task]
     soft: bool
-    homes: Homes
 
-    def device(self, op: Operation, group: Group) -> Device:
-        """The device of a group, for the sake of one operation in it."""
-        spec = group.request(self.needed, self.homes, self.soft)
-        task = self._task(spec, self.inventory.home if group.has_state else self.inventory.master)
-        if task is None:
-            raise _no_device(op, group, spec, self.inventory.tasks)
-        devices = self.inventory.devices(task)
-        fitting = [
-            device
-            for device in devices
-            if spec.type in (None, device.type) and spec.index in (None, device.index)
-        ]
-        if not fitting and not self.soft:
-            raise _no_device(op, group, spec, devices)
-        return min(
-            fitting or devices, key=lambda device: (device.type == "CPU", device.type, device.index)
-        )
+    def place(self, devices: Mapping[Task, Sequence[Device]]) -> Placement:
+        """See `Assignment.place`."""
+        chosen = {
+            group: _chosen(group, request, devices[request.task], self.soft)
+            for group, request in self.requests.items()
+        }
+        placement = {op: chosen[self.colocated[owner]] for op, owner in self.owners.items()}
+        _move_constants(placement, self.colocated)
+        return placement
 
-    def _task(self, spec: DeviceSpec, default: Task) -> Task | None:
-        job = default.job if spec.job is None else spec.job
-        if spec.task is not None:
-            wanted = [Task(job, spec.task)]
-        elif job == default.job:
-            wanted = [default]
-        else:
-            wanted = [task for task in self.inventory.tasks if task.job == job]
-        return next((task for task in wanted if task in self.inventory.tasks), None)
+
+def _requested(
+    op: Operation,
+    group: Group,
+    needed: Collection[Operation],
+    inventory: Inventory,
+    soft: bool,
+    handles: Handles,
+) -> _Request:
+    spec = group.request(needed, handles, soft)
+    default = inventory.state_task if group.has_state else inventory.master
+    task = _task(spec, default, inventory.tasks)
+    if task is None:
+        raise _no_device(op, group, spec, inventory.tasks)
+    return _Request(op, spec, task)
+
+
+def _task(spec: DeviceSpec, default: Task, tasks: Sequence[Task]) -> Task | None:
+    job = default.job if spec.job is None else spec.job
+    if spec.task is not None:
+        wanted = [Task(job, spec.task)]
+    elif job == default.job:
+        wanted = [default]
+    else:
+        wanted = [task for task in tasks if task.job == job]
+    return next((task for task in wanted if task in tasks), None)
+
+
+def _chosen(group: Group, request: _Request, devices: Sequence[Device], soft: bool) -> Device:
+    """The device of a group: the first that fits, an accelerator before a CPU."""
+    spec = request.spec
+    fitting = [
+        device
+        for device in devices
+        if spec.type in (None, device.type) and spec.index in (None, device.index)
+    ]
+    if not fitting and not soft:
+        raise _no_device(request.op, group, spec, devices)
+    return min(
+        fitting or devices, key=lambda device: (device.type == "CPU", device.type, device.index)
+    )
 
 
 def _no_device(
@@ -135,15 +161,14 @@ def _no_device(
 
 
 def _move_constants(
-    ops: Sequence[Operation],
-    placement: dict[Operation, Device],
-    colocated: Mapping[Operation, Group],
+    placement: dict[Operation, Device], colocated: Mapping[Operation, Group]
 ) -> None:
+    """Applies rule 6."""
     targets: dict[Operation, set[Device]] = {}
-    for op in ops:
+    for op, device in placement.items():
         for tensor in op.inputs:
-            targets.setdefault(tensor.op, set()).add(placement[op])
-    for op in ops:
+            targets.setdefault(tensor.op, set()).add(device)
+    for op in placement:
         free = op.eqn.primitive is constant_p and op.spec.is_empty
         if free and len(colocated[op].members) == len(targets.get(op, ())) == 1:
             (placement[op],) = targets[op]

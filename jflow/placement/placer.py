@@ -1,4 +1,4 @@
-"""Places the steps of one session, one after the other."""
+"""The placement of the steps of one session: state stays where the first of them put it."""
 
 from __future__ import annotations
 
@@ -8,35 +8,48 @@ from collections.abc import Sequence
 from jflow.cluster import Device
 from jflow.graph import Operation
 from jflow.graph.primitives import HOMES
-from jflow.placement.group import anchor
-from jflow.placement.place import Inventory, Placement, place
+from jflow.placement.group import owner_op
+from jflow.placement.place import assign
+from jflow.placement.strategy import Assignment, Inventory, Placement, Strategy
 
 _LOG = logging.getLogger(__name__)
 
+DEFAULT_STRATEGY: Strategy = assign
+"""The strategy of every step."""
+
 
 class Placer:
-    """Places steps so that state stays where the first of them put it.
+    """Remembers where the steps of a session have put state, and logs their placements.
 
     Args:
       soft: whether a device type or index that is not there is dropped.
       log: whether to log where each operation goes, once.
+      strategy: places each step.
     """
 
-    def __init__(self, soft: bool, log: bool) -> None:
+    def __init__(self, soft: bool, log: bool, strategy: Strategy = DEFAULT_STRATEGY) -> None:
         self._soft = soft
         self._log = log
-        self._homes: dict[Operation, Device] = {}
+        self._strategy = strategy
+        self._handles: dict[Operation, Device] = {}
         self._logged: dict[Operation, Device] = {}
 
-    def place(self, ops: Sequence[Operation], inventory: Inventory) -> Placement:
-        """A device for each operation of a step. Raises as `place`."""
-        placement = place(ops, inventory, soft=self._soft, homes=self._homes)
+    def assign(self, ops: Sequence[Operation], inventory: Inventory) -> Assignment:
+        """The first half of the placement of a step. Raises as `Strategy`."""
+        return self._strategy(ops, inventory, soft=self._soft, handles=self._handles)
+
+    def place(self, assignment: Assignment, inventory: Inventory) -> Placement:
+        """The placement of a step, which is remembered and logged. Raises as `Assignment.place`."""
+        placement = assignment.place(inventory.devices)
+        self._record(placement)
+        return placement
+
+    def _record(self, placement: Placement) -> None:
         for op, device in placement.items():
-            owner = anchor(op)
+            owner = owner_op(op)
             if owner.eqn.primitive in HOMES:
-                self._homes[owner] = device
+                self._handles[owner] = device
             if self._log and self._logged.get(op) != device:
                 self._logged[op] = device
-                # Python shows warnings by default, and whoever sets this option wants to see them.
+                # Python shows warnings by default, and setting this option is a wish to see them.
                 _LOG.warning("%s: (%s): %s", op.name, op.type, device)
-        return placement

@@ -1,14 +1,13 @@
-"""What runs the steps that were built: this process, or a cluster."""
+"""Backends: they run compiled steps, in this process or on a cluster."""
 
 from jflow.runtime.backend import Backend as Backend
 from jflow.runtime.backend import DeviceInfo as DeviceInfo
-from jflow.runtime.backend import Step as Step
-from jflow.runtime.backend import StepKey as StepKey
-from jflow.runtime.backend import add_origin as add_origin
-from jflow.runtime.backend import place_step as place_step
-from jflow.runtime.backend import register_step as register_step
+from jflow.runtime.backend import Executable as Executable
 from jflow.runtime.config import ConfigProto as ConfigProto
 from jflow.runtime.config import RunOptions as RunOptions
+from jflow.runtime.steps import add_origin as add_origin
+from jflow.runtime.steps import place_step as place_step
+from jflow.runtime.steps import register_step as register_step
 from jflow.runtime.target import checked_config as checked_config
 from jflow.runtime.target import checked_target as checked_target
 from jflow.runtime.target import open_backend as open_backend

@@ -13,7 +13,7 @@ class ConfigProto:
       operation_timeout_in_ms: longest time for a call and all that it does: connecting, waiting
         for tasks to come up, registering, compiling, running. When it is over the call ends with
         `DeadlineExceededError`; what this process itself computes or compiles is not interrupted,
-        the time is looked at afterwards. 0 for no limit.
+        the deadline is checked afterwards. 0 for no limit.
       connect_timeout_in_ms: longest time to wait for a server, or for a task that a step needs,
         while it does not answer; the call then ends with `UnavailableError`.
       allow_soft_placement: whether an operation that asks for a device type or number that its

@@ -2,85 +2,65 @@
 
 from __future__ import annotations
 
-import itertools
-import os
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Collection, Sequence
 
 import jax
 
-from jflow import _forks, lowering, xla
-from jflow.cluster import LOCAL_TASK
+from jflow import _forks
+from jflow.cluster import LOCAL_TASK, Task
 from jflow.deadline import Deadline
 from jflow.execution import InlineStep, LinkedPlan, link, local_devices, put
 from jflow.graph import VariableRef
 from jflow.graph.callbacks import Callback
-from jflow.partition import Partition, Segment
+from jflow.lowering import compile_all
+from jflow.pipeline import CompiledStep
 from jflow.placement import Inventory
-from jflow.plan import Plan, Program, VariableKey
+from jflow.plan import Plan, VariableKey
 from jflow.records import Roots
 from jflow.resources import Containers
-from jflow.runtime.backend import Array, DeviceInfo, Step
-from jflow.xla.compile import Executable
+from jflow.runtime.backend import DeviceInfo, Executable
+from jflow.values import Array
 
 
-@_forks.guarded("inventory", "lower", "register", "list_devices", ignored=("close",))
+@_forks.guarded("inventory", "register", "list_devices", ignored=("close",))
 class LocalBackend:
     """A session without a cluster: its devices are this process's, its state dies with it."""
+
+    owner = "local"
+    keeps_weak_types = True
 
     def __init__(self) -> None:
         _forks.mark_used()
         self._devices = local_devices(LOCAL_TASK)
         self._store = Containers(LOCAL_TASK, Roots.anywhere())
-        self._names = itertools.count()
-        self._prepared: dict[str, Callable[[], Executable]] = {}
-        self._constants: dict[str, Array] = {}
-
-    owner = "local"
-    keeps_weak_types = True
-
-    def inventory(self, deadline: Deadline) -> Inventory:
-        return Inventory(LOCAL_TASK, (LOCAL_TASK,), lambda _: tuple(self._devices))
-
-    def lower(self, segment: Segment) -> Program:
-        lowered = lowering.lower(
-            segment.ops, segment.reads, segment.inputs, segment.writes, segment.outputs
+        self._inventory = Inventory(
+            LOCAL_TASK, (LOCAL_TASK,), {LOCAL_TASK: tuple(self._devices)}, platforms=None
         )
-        constants = tuple(self.keep(array) for array in lowered.constants)
-        device = self._devices[segment.device]
-        name = f"program {next(self._names)}"
-        with lowering.explained(segment.ops, xla.export_platform(device)):
-            self._prepared[name] = lowering.prepare(lowered.jaxpr, device, segment.donated)
-        return Program(name, constants, segment.donated)
 
-    def keep(self, constant: Array) -> str:
-        name = f"constant {next(self._names)}"
-        self._constants[name] = constant
-        return name
+    def inventory(self, tasks: Collection[Task], deadline: Deadline) -> Inventory:
+        return self._inventory
 
-    def register(
-        self, plans: Partition, n_fetches: int, callbacks: Sequence[Callback] = ()
-    ) -> Step:
-        executables = self._compiled([p.digest for plan in plans for p in plan.programs])
-        linked = [self._linked(plan, self._devices[plan.device], executables) for plan in plans]
-        return InlineStep(linked, n_fetches, self._store, [*map(_function, callbacks)])
+    def register(self, compiled: CompiledStep) -> Executable:
+        used = {
+            program.digest: (compiled.programs[program.digest], device, program.donated)
+            for plan in compiled.plans
+            for device in [self._devices[plan.device]]
+            for program in plan.programs
+        }
+        executables = dict(zip(used, compile_all([*used.values()]), strict=True))
 
-    def _compiled(self, names: Sequence[str]) -> dict[str, Executable]:
-        prepared = [self._prepared.pop(name) for name in names]
-        if len(names) == 1:
-            return {names[0]: prepared[0]()}
-        with ThreadPoolExecutor(os.cpu_count()) as threads:
-            return dict(zip(names, threads.map(lambda compile_: compile_(), prepared), strict=True))
+        def linked(plan: Plan) -> LinkedPlan:
+            device = self._devices[plan.device]
+            return link(
+                plan,
+                device,
+                lambda program: executables[program.digest],
+                lambda name: put(compiled.artifacts[name], device),
+            )
 
-    def _linked(
-        self, plan: Plan, device: jax.Device, executables: Mapping[str, Executable]
-    ) -> LinkedPlan:
-        return link(
-            plan,
-            device,
-            lambda program: executables[program.digest],
-            lambda name: put(self._constants.pop(name), device),
-        )
+        functions = [*map(_function, compiled.callbacks)]
+        plans = [*map(linked, compiled.plans)]
+        return InlineStep(plans, compiled.n_fetches, self._store, functions)
 
     def peek(self, ref: VariableRef) -> jax.Array | None:
         device = next((device for device in self._devices if str(device) == str(ref.spec)), None)
@@ -91,7 +71,7 @@ class LocalBackend:
         return [DeviceInfo(str(device), device.type, 0) for device in self._devices]
 
     def close(self) -> None:
-        """Frees the state, which somebody may still know the way to; nothing runs elsewhere."""
+        """Frees the state, which something may still refer to; nothing runs elsewhere."""
         self._store.clear_all()
 
 

@@ -5,35 +5,33 @@ from __future__ import annotations
 import secrets
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import Future
 from typing import Any
 
 import jax
 import numpy as np
 
-from jflow import _forks, lowering, xla
+from jflow import _forks
 from jflow.cluster import Device, Task, join_address, split_address
 from jflow.deadline import Deadline
 from jflow.errors import AbortedError, CancelledError, InternalError
 from jflow.graph import VariableRef
-from jflow.graph.callbacks import Callback
-from jflow.lowering.callbacks import refuse_callbacks
-from jflow.partition import Partition, Segment
+from jflow.pipeline import CompiledStep
 from jflow.placement import Inventory
-from jflow.plan import Program
 from jflow.protocol import DeviceRecord, MasterClient
-from jflow.runtime.backend import Array, DeviceInfo, Step
+from jflow.runtime.backend import DeviceInfo, Executable
 from jflow.runtime.config import ConfigProto
+from jflow.values import Array
 from jflow.wire import connect
 
 _MAX_OFFERS = 3
 _RECONNECT_TIMEOUT_S = 2.0
-_LOOK_S = 1.0
+_LIST_TIMEOUT_S = 1.0
 """How long `list_devices` waits for a task, in seconds."""
 
 
-@_forks.guarded("inventory", "lower", "register", "list_devices", ignored=("close",))
+@_forks.guarded("inventory", "register", "list_devices", ignored=("close",))
 class RemoteBackend:
     """A session on a cluster. It connects when it is first used.
 
@@ -53,43 +51,26 @@ class RemoteBackend:
         self._client: MasterClient | None = None
         self._is_closed = False
         self._devices: dict[Task, list[DeviceRecord]] = {}
-        self._artifacts: dict[str, Array] = {}
-        self._kept: dict[Task, Step] = {}
+        self._kept: dict[Task, Executable] = {}
 
-    def inventory(self, deadline: Deadline) -> Inventory:
+    def inventory(self, tasks: Collection[Task], deadline: Deadline) -> Inventory:
         info = self.connected(deadline).info
-        tasks = tuple(info.cluster.tasks())
-        return Inventory(info.task, tasks, lambda task: self._devices_of(task, deadline))
+        found = [record for group in self._devices_of(tasks, deadline) for record in group]
+        devices: dict[Task, list[Device]] = {task: [] for task in tasks}
+        for record in found:
+            devices[record.device.task].append(record.device)
+        platforms = {record.device: record.platform for record in found}
+        return Inventory(info.task, tuple(info.cluster.tasks()), devices, platforms)
 
-    def lower(self, segment: Segment) -> Program:
-        refuse_callbacks(segment.ops)
-        lowered = lowering.lower(
-            segment.ops, segment.reads, segment.inputs, segment.writes, segment.outputs
-        )
-        platform = self._platform(segment.device)
-        with lowering.explained(segment.ops, platform):
-            code = lowering.export(lowered.jaxpr, platform)
-        digest, *constants = (self.keep(artifact) for artifact in (code, *lowered.constants))
-        return Program(digest, tuple(constants), segment.donated)
+    def register(self, compiled: CompiledStep) -> Executable:
+        return _RemoteExecutable(compiled, self)
 
-    def keep(self, constant: Array) -> str:
-        digest = xla.digest_of(constant)
-        self._artifacts[digest] = constant
-        return digest
-
-    def register(
-        self, plans: Partition, n_fetches: int, callbacks: Sequence[Callback] = ()
-    ) -> Step:
-        needed = frozenset().union(*(plan.artifacts for plan in plans))
-        artifacts = {digest: self._artifacts.pop(digest) for digest in needed}
-        return _RemoteStep(plans, n_fetches, artifacts, callbacks, self)
-
-    def offer(self, step: _RemoteStep, client: MasterClient, deadline: Deadline) -> int:
+    def offer(self, step: _RemoteExecutable, client: MasterClient, deadline: Deadline) -> int:
         """Registers a step on the cluster; returns its handle there."""
         handle = step.offer(client, self._connect_timeout, deadline)
         for plan in step.plans:
             if any(spec.owner for spec in plan.resources):
-                # A task keeps what is the session's own while it has a step that uses it.
+                # A task keeps resources of the session while it has a step that uses them.
                 self._kept.setdefault(plan.device.task, step)
         return handle
 
@@ -100,12 +81,12 @@ class RemoteBackend:
         client = self.connected(deadline)
         own = client.info.task
         tasks = sorted(client.info.cluster.tasks(), key=lambda task: (task != own, task))
-        found = client.list_devices(tasks, _LOOK_S, deadline, only_up=True)
+        found = client.list_devices(tasks, _LIST_TIMEOUT_S, deadline, only_up=True)
         return [DeviceInfo(str(d.device), d.device.type, d.incarnation) for d in found]
 
     def close(self) -> None:
-        # Without the lock, which a thread that is connecting holds: it looks at `_is_closed` after
-        # it has set `_client`, and this thread the other way round, so one of them closes it.
+        # Without the lock, which a thread that is connecting holds. That thread sets `_client` and
+        # then reads `_is_closed`, this one does it in the other order, so one of them closes it.
         self._is_closed = True
         self._kept.clear()
         client = self._client
@@ -136,7 +117,7 @@ class RemoteBackend:
             raise CancelledError("the session was closed")
 
     def _reconnected(self, lost: MasterClient, deadline: Deadline) -> MasterClient:
-        """A connection in place of one that broke, to the same life of the server."""
+        """A new connection to the same incarnation of the server."""
         timeout = min(self._connect_timeout, _RECONNECT_TIMEOUT_S)
         client = connect(_address(self._target), timeout, deadline)
         if client.info.incarnation != lost.info.incarnation:
@@ -148,43 +129,38 @@ class RemoteBackend:
             )
         return client
 
-    def _devices_of(self, task: Task, deadline: Deadline) -> tuple[Device, ...]:
-        if task not in self._devices:
+    def _devices_of(
+        self, tasks: Collection[Task], deadline: Deadline
+    ) -> list[Sequence[DeviceRecord]]:
+        """The devices of each of some tasks; tasks are asked once, all at the same time."""
+        unknown = sorted(task for task in tasks if task not in self._devices)
+        if unknown:
             client = self.connected(deadline)
-            self._devices[task] = client.list_devices([task], self._connect_timeout, deadline)
-        return tuple(record.device for record in self._devices[task])
-
-    def _platform(self, device: Device) -> str:
-        (platform,) = (d.platform for d in self._devices[device.task] if d.device == device)
-        return platform
+            found = client.list_devices(unknown, self._connect_timeout, deadline)
+            for task in unknown:
+                self._devices[task] = [record for record in found if record.device.task == task]
+        return [self._devices[task] for task in tasks]
 
 
 def _release(registered: list[tuple[MasterClient, int]]) -> None:
-    """Has the cluster forget a step that nobody can run any more."""
+    """Has the cluster forget a step that can no longer be run."""
     for client, handle in registered:
         client.release(handle)
 
 
 @_forks.guarded("prepare", "run", "start", "compute")
-class _RemoteStep:
-    """A step that registers itself with the master, again if the connection was made anew."""
+class _RemoteExecutable:
+    """Registers its step with the master when it first runs, and again after a reconnect."""
 
-    def __init__(
-        self,
-        plans: Partition,
-        n_fetches: int,
-        artifacts: dict[str, Array],
-        callbacks: Sequence[Callback],
-        backend: RemoteBackend,
-    ) -> None:
-        self.plans = plans
-        self._n_fetches = n_fetches
-        self._artifacts = artifacts
-        self._callbacks = callbacks
+    def __init__(self, compiled: CompiledStep, backend: RemoteBackend) -> None:
+        self.plans = compiled.plans
+        self._n_fetches = compiled.n_fetches
+        self._artifacts = compiled.artifacts
+        self._callbacks = compiled.callbacks
         self._backend = backend
         self._lock = threading.Lock()
         self._registered: list[tuple[MasterClient, int]] = []
-        # The list, for it must not keep this step.
+        # It gets the list, because it must not keep this executable alive.
         weakref.finalize(self, _release, self._registered).atexit = False
 
     def prepare(self, deadline: Deadline) -> None:
@@ -200,7 +176,7 @@ class _RemoteStep:
 
     def compute(self, feeds: Sequence[Any], deadline: Deadline) -> list[jax.Array]:
         values = self.run([_narrowed(np.asarray(feed)) for feed in feeds], deadline)
-        # What came in has its memory to itself, which JAX takes over.
+        # Each received array owns its memory, which JAX takes over.
         return [jax.device_put(value) for value in values]
 
     def offer(self, client: MasterClient, connect_timeout: float, deadline: Deadline) -> int:
@@ -213,7 +189,9 @@ class _RemoteStep:
             if not registered.missing:
                 return registered.handle
             sent |= {digest: self._artifacts[digest] for digest in registered.missing}
-        raise InternalError(f"the cluster asks for {registered.missing} again and again")
+        raise InternalError(
+            f"after {_MAX_OFFERS} offers the cluster still asks for {registered.missing}"
+        )
 
     def _register(self, deadline: Deadline) -> tuple[MasterClient, int]:
         """The present connection and the step's handle there."""

@@ -1,4 +1,4 @@
-"""Which backend a target means.
+"""Chooses the backend of a target.
 
 gRPC takes as long to import as the rest of jflow, so it is imported when a target needs it.
 """
@@ -19,7 +19,7 @@ _SCHEME = "grpc://"
 
 
 def open_backend(target: str, config: ConfigProto) -> Backend:
-    """The backend of a target that `checked_target` let pass. Nothing is connected yet."""
+    """The backend of a target that `checked_target` has accepted. Nothing is connected yet."""
     if not target:
         return LocalBackend()
     from jflow.runtime.remote import RemoteBackend  # noqa: PLC0415 - see above
@@ -38,7 +38,7 @@ def reset_target(
 
 
 def checked_target(target: Any) -> str:
-    """The target. Raises TypeError, ValueError or NotFoundError if it is none."""
+    """The target. Raises TypeError, ValueError or NotFoundError if it is not valid."""
     if not isinstance(target, str):
         raise TypeError(f"target must be a string, got {type(target).__name__}")
     if target and not target.startswith(_SCHEME):
@@ -52,7 +52,7 @@ def checked_target(target: Any) -> str:
 
 
 def checked_config(config: Any) -> ConfigProto:
-    """The options, the default ones for None. Raises TypeError if they are none."""
+    """The options, the default ones for None. Raises TypeError if they are not a ConfigProto."""
     if config is None:
         return ConfigProto()
     if not isinstance(config, ConfigProto):

@@ -1,4 +1,4 @@
-"""What a step gives back, in any structure, and what it is fed."""
+"""Fetch structures and feeds: conversion between users' values and those of a step."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class Fetches:
         self.targets = tuple(dict.fromkeys(x for x in leaves if isinstance(x, Operation)))
 
     def fill(self, values: Mapping[Tensor, Array]) -> Any:
-        """The structure with the values that arrays carry for tensors; scalars as NumPy scalars."""
+        """The structure with values given in physical form; scalars become NumPy scalars."""
         filled = [
             restore(values[x], x.dtype) if isinstance(x, Tensor) else None for x in self._leaves
         ]
         return self._build(iter(filled))
 
     def fill_single(self, values: Sequence[Array]) -> Any:
-        """What a structure that is a single element stands for."""
+        """The value of a structure that is a single element."""
         (leaf,) = self._leaves
         if not isinstance(leaf, Tensor):
             return None
@@ -51,7 +51,7 @@ _REAL = frozenset(map(np.dtype, (np.float16, np.float32, np.float64)))
 
 
 class FeedSlot:
-    """Takes values for one tensor; what fits at once takes no detour."""
+    """Converts values fed for one tensor, with a fast path for those that fit as they are."""
 
     __slots__ = ("_dtype", "_limit", "_quick", "_shape", "_tensor")
 
@@ -65,7 +65,7 @@ class FeedSlot:
         self._limit = float(np.finfo(self._dtype).max) if is_real else -1.0
 
     def take(self, value: Any) -> Array:
-        """The array that carries a value. Raises as `parse_feeds`."""
+        """The physical form of a value. Raises as `parse_feeds`."""
         if type(value) in self._quick and (value.dtype, value.shape) == (self._dtype, self._shape):
             return np.asarray(value)
         if type(value) is float and -self._limit <= value <= self._limit:
@@ -110,14 +110,14 @@ def _element(graph: Graph, leaf: Any) -> Tensor | Operation:
 
 
 def parse_feeds(graph: Graph, feed_dict: Mapping[Any, Any] | None) -> dict[Tensor, Array]:
-    """The arrays that carry what is fed, by tensor.
+    """The physical forms of the fed values, by tensor.
 
     Args:
       graph: the session's graph.
       feed_dict: values by tensor, variable or tensor name.
 
     Raises:
-      TypeError: if a key is no tensor of this graph, or a value does not fit the dtype.
+      TypeError: if a key is not a tensor of this graph, or a value does not fit the dtype.
       ValueError: if a value has another shape than the tensor.
     """
     if feed_dict is None:
@@ -138,7 +138,7 @@ def _feed(graph: Graph, key: Any, value: Any) -> tuple[Tensor, Array]:
 
 
 def _fed(tensor: Tensor, value: Any) -> Array:
-    """The array that carries a value fed for a tensor."""
+    """The physical form of a value fed for a tensor."""
     if isinstance(value, Symbolic | Operation):
         raise TypeError(
             f"the value fed for {tensor!r} is a graph element: {value!r}; fetch it first"

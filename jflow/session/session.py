@@ -13,17 +13,11 @@ from jflow.cluster import Device
 from jflow.deadline import FOREVER, Deadline
 from jflow.errors import OpError
 from jflow.graph import Graph, Operation, Tensor, get_default_graph, stack
+from jflow.pipeline import StepRequest
 from jflow.placement import Placer
-from jflow.runtime.backend import (
-    Backend,
-    DeviceInfo,
-    Step,
-    StepKey,
-    add_origin,
-    place_step,
-    register_step,
-)
+from jflow.runtime.backend import Backend, DeviceInfo, Executable
 from jflow.runtime.config import ConfigProto, RunOptions
+from jflow.runtime.steps import add_origin, place_step, register_step
 from jflow.runtime.target import checked_config, checked_target, open_backend, reset_target
 from jflow.session.fetches import FeedSlot, Fetches, parse_feed_list, parse_feeds, parse_fetches
 from jflow.tracebacks import handled, hide_frames
@@ -35,7 +29,7 @@ _SINGLE = frozenset({Tensor, Operation})
 class _Known(NamedTuple):
     """A step of a single fetch that has run before."""
 
-    step: Step
+    executable: Executable
     slots: tuple[FeedSlot, ...]
     fetches: Fetches
 
@@ -68,8 +62,8 @@ class Session:
         self._target = checked_target(target)
         self._backend: Backend = open_backend(target, self._config)
         self._placer = Placer(self._config.allow_soft_placement, self._config.log_device_placement)
-        self._steps: dict[tuple[StepKey, bool], Step] = {}
-        # The steps are others while `jax_debug_nans` is on.
+        self._executables: dict[StepRequest, Executable] = {}
+        # There are other executables while `jax_debug_nans` is on.
         self._known: tuple[dict[Any, _Known], dict[Any, _Known]] = ({}, {})
         self._default_timeout = self._config.operation_timeout_in_ms / 1000 or None
         self._registering = threading.Lock()
@@ -98,7 +92,7 @@ class Session:
         Args:
           fetches: tensors, variables, operations or names of them in any structure: lists,
             tuples, dicts, their subclasses, dataclasses, classes of attrs and JAX's pytrees.
-          feed_dict: values for tensors; whatever computes a fed tensor does not run.
+          feed_dict: values for tensors; an operation whose outputs are all fed does not run.
           options: options of this step.
 
         Returns:
@@ -134,34 +128,34 @@ class Session:
     def _run_new(
         self, key: Any, fetches: Any, feed_dict: Mapping[Any, Any] | None, deadline: Deadline
     ) -> Any:
-        """Runs a step, and keeps what was found out about it under `key` if that is not None."""
+        """Runs a step, and keeps what `_run_known` needs under `key` if that is not None."""
         parsed = parse_fetches(self._graph, fetches)
         feeds = parse_feeds(self._graph, feed_dict)
         if self._graph.is_empty:
             raise RuntimeError("The Session graph is empty: add operations before calling run().")
+        checks_nans = internals.debug_nans.value
         fetched = parsed.tensors
         if feeds:
             fetched = tuple(tensor for tensor in fetched if tensor not in feeds)
         try:
-            step = self._step(StepKey(parsed.targets, fetched, tuple(feeds)), deadline)
-            values = step.run(list(feeds.values()), deadline)
+            request = StepRequest(parsed.targets, fetched, tuple(feeds), checks_nans)
+            executable = self._executable(request, deadline)
+            values = executable.run(list(feeds.values()), deadline)
         except OpError as error:
             add_origin(error, self._graph)
             raise
         is_same = len(fetched) == len(parsed.tensors) and len(feeds) == len(feed_dict or ())
         if key is not None and is_same:
-            self._known[internals.debug_nans.value][key] = _Known(
-                step, tuple(map(FeedSlot, feeds)), parsed
-            )
+            self._known[checks_nans][key] = _Known(executable, tuple(map(FeedSlot, feeds)), parsed)
         return parsed.fill(feeds | dict(zip(fetched, values, strict=True)))
 
     def _run_known(self, known: _Known, feed_dict: Mapping[Any, Any], deadline: Deadline) -> Any:
-        """Runs a step of a single fetch again, with nothing left to find out."""
+        """Runs a step of a single fetch that has run before."""
         feeds = [
             slot.take(value) for slot, value in zip(known.slots, feed_dict.values(), strict=True)
         ]
         try:
-            values = known.step.run(feeds, deadline)
+            values = known.executable.run(feeds, deadline)
         except OpError as error:
             add_origin(error, self._graph)
             raise
@@ -173,7 +167,7 @@ class Session:
         """A function of the values for `feed_list`, in its order, that runs `fetches`.
 
         Raises:
-          TypeError: if `feed_list` is no list or tuple.
+          TypeError: if `feed_list` is not a list or tuple.
         """
         if feed_list is not None and not isinstance(feed_list, list | tuple):
             raise TypeError(f"feed_list is a list or tuple, got {type(feed_list).__name__}")
@@ -187,7 +181,7 @@ class Session:
     def placement(
         self, fetches: Any, feed_list: Sequence[Any] | None = None
     ) -> dict[Operation, Device]:
-        """Where each operation that a step needs would run; for looking at.
+        """Where each operation that a step needs would run.
 
         Args:
           fetches: as for `run`.
@@ -198,15 +192,15 @@ class Session:
         """
         parsed = parse_fetches(self._graph, fetches)
         fed = parse_feed_list(self._graph, feed_list or ())
-        key = StepKey(parsed.targets, parsed.tensors, fed)
-        return place_step(self._graph, key, self._backend, self._placer, self._deadline())
+        request = StepRequest(parsed.targets, parsed.tensors, fed)
+        return place_step(self._graph, request, self._backend, self._placer, self._deadline())
 
     def list_devices(self) -> list[DeviceInfo]:
         """The devices of the cluster's tasks that are up, the master's own first.
 
         Raises:
           UnavailableError: if the session's own server does not answer for the connect timeout.
-          DeadlineExceededError: if the operation timeout passes before the tasks were asked.
+          DeadlineExceededError: if the operation timeout passes before the tasks have answered.
         """
         return self._backend.list_devices(self._deadline())
 
@@ -263,17 +257,18 @@ class Session:
         finally:
             self.close()
 
-    def _step(self, key: StepKey, deadline: Deadline) -> Step:
-        known = key, internals.debug_nans.value
-        step = self._steps.get(known)
-        if step is None:
+    def _executable(self, request: StepRequest, deadline: Deadline) -> Executable:
+        executable = self._executables.get(request)
+        if executable is None:
             with deadline.holding(self._registering, "waiting for other steps to be registered"):
-                step = self._steps.get(known)
-                if step is None:
-                    step = register_step(self._graph, key, self._backend, self._placer, deadline)
-                    self._steps[known] = step
+                executable = self._executables.get(request)
+                if executable is None:
+                    executable = register_step(
+                        self._graph, request, self._backend, self._placer, deadline
+                    )
+                    self._executables[request] = executable
             deadline.check("compiling the step")
-        return step
+        return executable
 
     def _deadline(self, options: RunOptions | None = None) -> Deadline:
         timeout = self._default_timeout

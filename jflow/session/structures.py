@@ -1,4 +1,4 @@
-"""Fetch structures: containers taken apart into their leaves, and built again from values."""
+"""Flattens fetch structures into their leaves, and rebuilds them from values."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _mapping(items: MutableMapping[Any, Any], leaves: list[Any]) -> Build:
     original = copy.copy(items)
 
     def build(values: Iterator[Any]) -> Any:
-        # A key that is there keeps its place when its value is set.
+        # A key that exists keeps its position when its value is set.
         built = copy.copy(original)
         for key, item in builds:
             built[key] = item(values)

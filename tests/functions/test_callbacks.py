@@ -16,7 +16,7 @@ import pytest
 from jax.experimental import checkify, io_callback
 
 import jflow as tf
-from jflow.runtime.local import LocalBackend
+from jflow.pipeline import pipeline
 from tests.clusters import BACKENDS, Backend
 from tests.functions.effect_programs import DEBUGGING, IN_ORDER, LOOPS, UNORDERED
 
@@ -311,9 +311,9 @@ def test_values_of_every_kind_pass_by_a_callback_in_a_branch(backend: Backend) -
 
 def test_what_waits_for_no_callback_stays_one_program(monkeypatch: pytest.MonkeyPatch) -> None:
     lowered: list[Any] = []
-    lower = LocalBackend.lower
+    lower = pipeline.lower
     monkeypatch.setattr(
-        LocalBackend, "lower", lambda self, seg: (lowered.append(seg), lower(self, seg))[1]
+        pipeline, "lower", lambda ops, *rest: (lowered.append(ops), lower(ops, *rest))[1]
     )
     seen: list[float] = []
 

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 
 import jflow as tf
-from jflow.runtime import backend as session_backend
+from jflow.pipeline import pipeline
 from tests.clusters import BACKENDS, Backend
 from tests.functions.programs import (
     FUNCTIONS,
@@ -136,9 +136,9 @@ def test_the_gradient_of_a_function_is_that_of_jax(place: Place, data: st.DataOb
 @settings(max_examples=8, suppress_health_check=_LIMITS)
 def test_cuts_do_not_change_what_a_function_gives(place: Place, data: st.DataObject) -> None:
     program = data.draw(programs(place.backend.devices))
-    cut = functools.partial(session_backend.partition, max_segment_ops=2)
+    cut = functools.partial(pipeline.partition, max_segment_ops=2)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(session_backend, "partition", cut)
+        patch.setattr(pipeline, "partition", cut)
         _check(program, place)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -15,28 +15,13 @@ from jflow.graph import Operation, Tensor
 from jflow.graph.primitives import ACCESSES, group_p, variable_p
 from jflow.partition import partition, prune
 from jflow.partition.prune import control_sources
-from jflow.plan import Call, Feed, Fetch, Program, Recv, Run, Send
+from jflow.plan import Call, Feed, Fetch, Recv, Run, Send
 
 DEVICES = [
     Device(Task("ps", 0), "CPU", 0),
     Device(Task("worker", 0), "CPU", 0),
     Device(Task("worker", 0), "GPU", 0),
 ]
-
-
-class _Lowering:
-    """Names segments and keeps them instead of making programs."""
-
-    def __init__(self):
-        self.segments = []
-
-    def __call__(self, segment):
-        self.segments.append(segment)
-        return Program(f"program {len(self.segments) - 1}", (), segment.donated)
-
-    def of(self, step):
-        """The segment that a `Run` runs, None if there is nothing to compute."""
-        return None if step.program is None else self.segments[int(step.program.digest.split()[1])]
 
 
 @dataclass
@@ -48,19 +33,23 @@ class _Case:
     fed: list[Tensor]
     fetched: list[Tensor]
     max_segment_ops: int = 1000
-    lowering: _Lowering = field(default_factory=_Lowering)
 
     def __post_init__(self):
-        self.plans = partition(
+        found = partition(
             self.ops,
             self.placement,
             self.fed,
             self.fetched,
-            self.lowering,
-            lambda _: "kept",
-            self.max_segment_ops,
+            max_segment_ops=self.max_segment_ops,
         )
+        self.plans = found.plans
+        self.named = found.segments
+        self.segments = list(found.segments.values())
         self.running = [op for op in self.ops if op.eqn.primitive not in (group_p, variable_p)]
+
+    def segment_of(self, run):
+        """The segment that a `Run` runs, None if there is nothing to compute."""
+        return None if run.program is None else self.named[run.program.digest]
 
     def steps(self, kind):
         """(device, stage, step) of every step of a kind, in the plans' order."""
@@ -92,7 +81,7 @@ class _Case:
             for stage, steps in enumerate(plan.stages):
                 for step in steps:
                     place += 1
-                    segment = self.lowering.of(step) if isinstance(step, Run) else None
+                    segment = self.segment_of(step) if isinstance(step, Run) else None
                     for i, op in enumerate(segment.ops if segment else ()):
                         assert op not in found, "an operation is in two segments"
                         found[op] = (plan.device, stage, (place, i))
@@ -135,11 +124,11 @@ def _cases(draw):
     fetched = [t for t in dict.fromkeys([*draw(some), tensors[-1]]) if t not in fed]
     targets = [t.op for t in draw(some) if t is not tensors[1]]
     ops = prune(tf.get_default_graph(), targets, fetched, set(fed))
-    homes = {variable.op.name: home for variable, home in variables.items()}
+    devices = {variable.op.name: device for variable, device in variables.items()}
     for op in ops:
         on_variable = op.eqn.primitive in ACCESSES
-        home = homes[op.eqn.params["variable"].name] if on_variable else draw(device)
-        placement[op] = home
+        there = devices[op.eqn.params["variable"].name] if on_variable else draw(device)
+        placement[op] = there
     return _Case(ops, placement, fed, fetched, draw(st.sampled_from([1, 2, 1000])))
 
 
@@ -202,7 +191,7 @@ def test_what_has_an_effect_or_leaves_is_lowered(case):
 
 @given(_cases())
 def test_segments_are_cut_at_the_limit_and_stay_on_one_device(case):
-    for segment in case.lowering.segments:
+    for segment in case.segments:
         assert 1 <= len(segment.ops) <= case.max_segment_ops
         assert {case.placement[op] for op in segment.ops} == {segment.device}
 
@@ -250,7 +239,7 @@ def test_a_feed_goes_once_to_each_device_that_uses_it(case):
 def test_a_run_reads_and_writes_the_variables_of_its_segment(case):
     for plan in case.plans:
         for step in plan.instructions:
-            segment = case.lowering.of(step) if isinstance(step, Run) else None
+            segment = case.segment_of(step) if isinstance(step, Run) else None
             if segment is None:
                 continue
             names = [spec.key.name for spec in plan.variables]
@@ -299,7 +288,7 @@ def test_there_are_as_many_stages_as_crossings():
 
 def test_work_that_need_not_wait_is_in_the_first_stage():
     case = _cut([_ping_pong()], {"b": 1})
-    assert [op.name for op in case.lowering.segments[0].ops] == ["a", "side"]
+    assert [op.name for op in case.segments[0].ops] == ["a", "side"]
 
 
 def test_a_control_edge_across_devices_is_a_bare_signal():
@@ -327,13 +316,13 @@ def test_a_long_run_is_cut_at_the_limit():
     for _ in range(9):
         x = tf.numpy.sin(x)
     case = _cut([x], {}, max_segment_ops=4)
-    assert [len(segment.ops) for segment in case.lowering.segments] == [4, 4, 2]
+    assert [len(segment.ops) for segment in case.segments] == [4, 4, 2]
 
 
 def test_nothing_to_run_makes_no_plan():
     assert _cut([], {}).plans == ()
     done = tf.group(tf.no_op())
-    assert partition([done], {done: DEVICES[0]}, [], [], _Lowering(), str) == ()
+    assert partition([done], {done: DEVICES[0]}, [], []).plans == ()
 
 
 def test_a_control_dependency_on_a_variable_is_no_work():
@@ -348,12 +337,12 @@ def test_only_what_is_both_read_and_written_is_donated():
     x, y = tf.Variable(1.0, name="x"), tf.Variable(1.0, name="y")
     case = _cut([x.assign_add(y * 2), y.assign(5.0)], {})
     ((_, _, run),) = case.steps(Run)
-    (segment,) = case.lowering.segments
+    (segment,) = case.segments
     donated = [segment.reads[i].name for i in run.program.donated]
     assert "x" in donated
     assert set(donated) == {r.name for r in segment.reads if r in segment.writes}
     case = _cut([x.assign_add(y * 2)], {})
-    (segment,) = case.lowering.segments
+    (segment,) = case.segments
     assert [segment.reads[i].name for i in segment.donated] == ["x"]
     assert [ref.name for ref in segment.reads] == ["y", "x"]
 
@@ -361,8 +350,8 @@ def test_only_what_is_both_read_and_written_is_donated():
 def test_a_plan_lists_each_program_once():
     case = _cut([_ping_pong()], {"b": 1})
     here, there = case.plans
-    assert [program.digest for program in here.programs] == ["program 0", "program 1"]
-    assert [program.digest for program in there.programs] == ["program 2"]
+    assert [program.digest for program in here.programs] == ["segment 0", "segment 1"]
+    assert [program.digest for program in there.programs] == ["segment 2"]
 
 
 @pytest.mark.parametrize("n", [0, 1])
@@ -391,15 +380,17 @@ def test_host_tensors_are_calls_and_a_crossing_from_and_to_programs():
         ((device, stage), step) for device, stage, step in case.steps(Call)
     ]
     assert (first, second, third) == ((here, 0), (here, 1), (there, 2))
-    assert constant == Call("identity", (), (constant.outputs[0],), ("kept",), op=word.op.name)
+    assert constant == Call(
+        "identity", (), (constant.outputs[0],), ("constant 0",), op=word.op.name
+    )
     assert identity == Call("identity", constant.outputs, identity.outputs, op=same.op.name)
     assert last.function == "identity"
     (sent,) = [step for _, stage, step in case.steps(Send) if stage == 1]
     assert (sent.slot, sent.target) == (identity.outputs[0], there)
-    assert case.plans[0].artifacts > {"kept"}
+    assert case.plans[0].artifacts > {"constant 0"}
 
 
-def test_stages_that_begin_as_they_can_wait_for_all_that_fills_their_slots():
+def test_stages_in_dataflow_order_wait_for_all_that_fills_their_slots():
     here, there = DEVICES[:2]
     x = tf.placeholder(tf.int32, ())
     shared = x + 1

@@ -15,9 +15,9 @@ from jflow.placement import Inventory, place
 TASKS = (Task("ps", 0), Task("worker", 0), Task("worker", 1))
 KINDS = (("CPU", 0), ("CPU", 1), ("GPU", 0))
 INVENTORY = Inventory(
-    TASKS[1], TASKS, lambda task: tuple(Device(task, kind, i) for kind, i in KINDS)
+    TASKS[1], TASKS, {task: tuple(Device(task, kind, i) for kind, i in KINDS) for task in TASKS}
 )
-MASTER, HOME = "/job:worker/task:0/device:GPU:0", "/job:ps/task:0/device:GPU:0"
+MASTER, STATE = "/job:worker/task:0/device:GPU:0", "/job:ps/task:0/device:GPU:0"
 
 
 def _sin(name, device=None):
@@ -48,26 +48,26 @@ def test_what_members_ask_for_is_merged():
 
 
 def test_members_count_that_the_step_does_not_need():
-    """So that a variable has one home in every step."""
+    """So that a variable is on one device in every step."""
     v = tf.Variable(1.0, name="v")
     with tf.colocate_with(v):
         _sin("b", "/job:worker/task:1/cpu:0")
     assert _places(v.op) == {"v": "/job:worker/task:1/device:CPU:0"}
 
 
-def test_an_operation_that_is_colocated_with_a_variable_goes_home_with_it():
+def test_an_operation_that_is_colocated_with_a_variable_goes_where_it_is():
     v = tf.Variable(1.0, name="v")
     with tf.colocate_with(v):
         b = _sin("b")
-    assert _places(b) == {"b": HOME}
-    assert _places(b, v.op, v.value().op) == {"b": HOME, "v": HOME, "v/read": HOME}
+    assert _places(b) == {"b": STATE}
+    assert _places(b, v.op, v.value().op) == {"b": STATE, "v": STATE, "v/read": STATE}
 
 
-def test_a_variable_in_a_group_gives_all_of_it_a_home():
+def test_a_variable_in_a_group_places_all_of_it_as_state():
     a = _sin("a")
     with tf.colocate_with(a):
         tf.Variable(1.0, name="v")
-    assert _places(a) == {"a": HOME}
+    assert _places(a) == {"a": STATE}
 
 
 def test_an_access_stands_for_its_variable():
@@ -93,7 +93,7 @@ def test_a_constant_in_a_group_does_not_follow_its_consumers():
         value = tf.constant(1.0, name="value")
     with tf.device("/job:ps"):
         sin = tf.numpy.sin(value, name="sin").op
-    assert _places(a, value.op, sin) == {"a": MASTER, "value": MASTER, "sin": HOME}
+    assert _places(a, value.op, sin) == {"a": MASTER, "value": MASTER, "sin": STATE}
 
 
 CONFLICTS = [
@@ -105,16 +105,16 @@ CONFLICTS = [
 
 
 def _conflict(first, second):
-    anchor = _sin("anchor")
-    with tf.colocate_with(anchor):
-        return [anchor, _sin("a", first), _sin("b", second)]
+    owner = _sin("owner")
+    with tf.colocate_with(owner):
+        return [owner, _sin("a", first), _sin("b", second)]
 
 
 @pytest.mark.parametrize(("first", "second", "_"), CONFLICTS)
 def test_members_that_disagree_are_an_error_that_names_both(first, second, _):
-    anchor, *ops = _conflict(first, second)
+    owner, *ops = _conflict(first, second)
     with pytest.raises(tf.errors.InvalidArgumentError, match="Cannot colocate") as raised:
-        _places(anchor, *ops)
+        _places(owner, *ops)
     assert raised.value.op == "b"
     for op in ops:
         story = f"{op.name!r} (made at {op.origin}), which asks for {op.device!r}"
@@ -135,9 +135,9 @@ def test_with_soft_placement_type_and_number_may_disagree(first, second, tolerat
 
 
 def test_a_member_that_disagrees_harms_only_steps_that_need_it():
-    anchor, a, b = _conflict("/cpu:1", "/gpu:0")
+    owner, a, b = _conflict("/cpu:1", "/gpu:0")
     device = "/job:worker/task:0/device:CPU:1"
-    assert _places(anchor, a) == {"anchor": device, "a": device}
+    assert _places(owner, a) == {"owner": device, "a": device}
     with pytest.raises(tf.errors.InvalidArgumentError, match="Cannot colocate"):
         _places(b)
 

@@ -2,7 +2,7 @@ import pytest
 
 import jflow as tf
 from jflow.cluster import Device, Task
-from jflow.placement import Inventory, place
+from jflow.placement import Inventory, assign, place
 
 CPU = (("CPU", 0),)
 GPU = (("GPU", 0), ("GPU", 1), ("CPU", 0))
@@ -15,7 +15,7 @@ def _inventory(master, **jobs):
         for job, tasks in sorted(jobs.items())
         for i, kinds in enumerate([CPU] * tasks if isinstance(tasks, int) else tasks)
     }
-    return Inventory(Task.parse(master), tuple(devices), devices.__getitem__)
+    return Inventory(Task.parse(master), tuple(devices), devices)
 
 
 def _places(inventory, ops=None):
@@ -25,7 +25,7 @@ def _places(inventory, ops=None):
 
 
 def _source(name="x"):
-    """A stateless operation that, unlike a constant, has a place of its own."""
+    """A stateless operation that, unlike a constant, has a device of its own."""
     return tf.numpy.add(tf.constant(1.0), 1.0, name=name)
 
 
@@ -45,7 +45,7 @@ def test_a_gpu_is_preferred_to_a_cpu():
         assert places["x"] == "/job:worker/task:0/device:GPU:0"
 
 
-def test_a_variable_lives_at_a_home_that_does_not_depend_on_the_master():
+def test_a_variable_lives_on_a_task_that_does_not_depend_on_the_master():
     x = tf.Variable(1.0, name="x")
     x.assign_add(1.0, name="add")
     for master in ("/job:worker/task:1", "/job:ps/task:1", "/job:worker/task:0"):
@@ -54,16 +54,16 @@ def test_a_variable_lives_at_a_home_that_does_not_depend_on_the_master():
         assert used == ["/job:ps/task:0/device:CPU:0"] * 4
 
 
-def test_without_parameter_servers_the_home_is_the_first_job_by_name():
+def test_without_parameter_servers_state_goes_to_the_first_job_by_name():
     tf.Variable(1.0, name="x")
     places = _places(_inventory("/job:worker/task:0", worker=2, chief=1))
     assert places["x"] == "/job:chief/task:0/device:CPU:0"
 
 
-def test_the_home_is_the_first_task_by_number_even_of_a_sparse_job():
+def test_state_goes_to_the_first_task_by_number_even_of_a_sparse_job():
     tf.Variable(1.0, name="x")
     tasks = tuple(Task("ps", i) for i in (2, 10))
-    inventory = Inventory(tasks[1], tasks, lambda task: (Device(task, "CPU", 0),))
+    inventory = Inventory(tasks[1], tasks, {task: (Device(task, "CPU", 0),) for task in tasks})
     assert _places(inventory)["x"] == "/job:ps/task:2/device:CPU:0"
 
 
@@ -113,8 +113,8 @@ def test_operations_on_a_variable_follow_it_whatever_they_ask_for():
         read = x.read_value()
         tf.numpy.sin(read, name="sin")
     places = _places(_inventory(WORKER, ps=2, worker=2))
-    home = "/job:worker/task:0/device:CPU:0"
-    assert [places[name] for name in ("set", "subtract", "x/read", read.op.name)] == [home] * 4
+    device = "/job:worker/task:0/device:CPU:0"
+    assert [places[name] for name in ("set", "subtract", "x/read", read.op.name)] == [device] * 4
     assert places["sin"] == "/job:ps/task:1/device:CPU:0"
 
 
@@ -181,16 +181,12 @@ def test_every_operation_gets_a_device():
 
 
 def test_only_tasks_that_the_step_needs_are_asked_for_their_devices():
-    _source()
-    asked = []
+    op = _source().op
     tasks = (Task("ps", 0), Task("worker", 0), Task("worker", 1))
-
-    def devices(task):
-        asked.append(task)
-        return (Device(task, "CPU", 0),)
-
-    _places(Inventory(tasks[1], tasks, devices))
-    assert set(asked) == {tasks[1]}
+    assignment = assign([op], Inventory(tasks[1], tasks))
+    assert set(assignment.tasks) == {tasks[1]}
+    device = Device(tasks[1], "CPU", 0)
+    assert assignment.place({tasks[1]: [device]}) == {op: device}
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pytest
 
 import jflow as tf
 from jflow.graph import stack
-from jflow.runtime.backend import register_step
+from jflow.runtime.steps import register_step
 
 
 def _on_a_thread(fun):

@@ -1,4 +1,4 @@
-"""A gradient through parts on several processes: forward once, backward once, the same bits."""
+"""A gradient through segments in several processes: forward once, backward once, the same bits."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import jflow as tf
-from jflow.partition import Segment
-from jflow.runtime import backend as session_backend
+from jflow.partition import Partition, Segment
+from jflow.pipeline import pipeline
 from tests.clusters import BACKENDS
 
 
@@ -22,19 +22,15 @@ from tests.clusters import BACKENDS
 def _segments() -> Iterator[list[Segment]]:
     """The segments of the steps that are registered inside the block."""
     found: list[Segment] = []
-    partition = session_backend.partition
+    partition = pipeline.partition
 
-    def recording(
-        ops: Any, placement: Any, fed: Any, fetched: Any, lower: Any, keep: Any, **options: Any
-    ) -> Any:
-        def lower_and_note(segment: Segment) -> Any:
-            found.append(segment)
-            return lower(segment)
-
-        return partition(ops, placement, fed, fetched, lower_and_note, keep, **options)
+    def recording(*args: Any, **options: Any) -> Partition:
+        cut = partition(*args, **options)
+        found.extend(cut.segments.values())
+        return cut
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(session_backend, "partition", recording)
+        patch.setattr(pipeline, "partition", recording)
         yield found
 
 

@@ -1,4 +1,4 @@
-"""What a function must not close over: objects whose arrays would be frozen into its code."""
+"""The refusal of Flax NNX modules that a function uses from outside of itself."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 from jflow.graph import tracing
 
 
-def check_closure(fun: Callable[..., Any], settings: Iterable[Any] = ()) -> None:
+def check_nnx_modules(fun: Callable[..., Any], settings: Iterable[Any] = ()) -> None:
     """Refuses a function that uses a Flax NNX module from outside.
 
-    Its arrays would become constants, and the function would go on with them when the module has
-    long been trained further.
+    The arrays of the module would become constants of the function, which would not see later
+    updates of the module.
 
     Args:
       fun: the function.

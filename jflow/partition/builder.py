@@ -1,0 +1,204 @@
+"""The plan of one device in the making."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from jflow.cluster import Device
+from jflow.errors import UnimplementedError
+from jflow.graph import Operation, ResourceRef, Tensor, VariableRef
+from jflow.graph.primitives import check_p, constant_p
+from jflow.partition.nans import nan_attributes
+from jflow.partition.segment import Segment
+from jflow.partition.state import analyse, varying_reads
+from jflow.plan import (
+    CALLBACK,
+    NAN_CHECK,
+    VARYING,
+    Call,
+    Instruction,
+    Plan,
+    Program,
+    ResourceSpec,
+    Run,
+    Slot,
+    VariableKey,
+    VariableSpec,
+)
+from jflow.values import Array, as_strings, is_known, unwrapping
+
+
+@dataclass
+class Contents:
+    """What the plans of a step refer to by name, numbered in the order in which they need it.
+
+    Attributes:
+      callbacks: the operations that call the client, with their numbers.
+      segments: by the names that `Run` instructions give their programs.
+      constants: host tensors, by the names that `Call` instructions give them.
+    """
+
+    callbacks: Mapping[Operation, int]
+    segments: dict[str, Segment] = field(default_factory=dict)
+    constants: dict[str, Array] = field(default_factory=dict)
+
+    def add_segment(self, segment: Segment) -> Program:
+        """The program of a segment, which has its name but no code or constants yet."""
+        name = f"segment {len(self.segments)}"
+        self.segments[name] = segment
+        return Program(name, (), segment.donated)
+
+    def add_constant(self, value: Array) -> str:
+        """The name of a host tensor."""
+        name = f"constant {len(self.constants)}"
+        self.constants[name] = value
+        return name
+
+
+class PlanBuilder:
+    """Numbers for the slots and the state of a device, and its instructions by stage.
+
+    Args:
+      device: the device.
+      contents: takes what the plan refers to by name.
+      owner: the session that owns the resources that are not shared.
+    """
+
+    def __init__(self, device: Device, contents: Contents, owner: str) -> None:
+        self.device = device
+        self._contents = contents
+        self._owner = owner
+        self._slots: dict[Tensor, Slot] = {}
+        self._variables: dict[VariableRef, int] = {}
+        self._resources: dict[ResourceRef, int] = {}
+        self._stages: dict[int, list[Instruction]] = {}
+
+    @property
+    def n_stages(self) -> int:
+        """How many stages there are up to the last one that has instructions here."""
+        return max(self._stages, default=-1) + 1
+
+    def slot(self, tensor: Tensor) -> Slot:
+        """The slot that holds a tensor."""
+        return self._slots.setdefault(tensor, len(self._slots))
+
+    def _variable(self, ref: VariableRef) -> int:
+        return self._variables.setdefault(ref, len(self._variables))
+
+    def _resource(self, ref: ResourceRef) -> int:
+        return self._resources.setdefault(ref, len(self._resources))
+
+    def add(self, stage: int, instruction: Instruction) -> None:
+        """Appends an instruction to a stage."""
+        self._stages.setdefault(stage, []).append(instruction)
+
+    def add_calls(self, stage: int, ops: Sequence[Operation]) -> None:
+        """Appends a `Call` for each of some operations on the host."""
+        for op in ops:
+            self.add(stage, self._call(op))
+
+    def _call(self, op: Operation) -> Call:
+        params, contents = op.eqn.params, self._contents
+        outputs = tuple(self.slot(tensor) for tensor in op.outputs)
+        inputs = tuple(self.slot(tensor) for tensor in op.inputs)
+        if op.eqn.primitive is constant_p:
+            constant = contents.add_constant(params["value"])
+            return Call("identity", (), outputs, (constant,), op=op.name)
+        if op.eqn.primitive is check_p:
+            variable = contents.add_constant(as_strings(str(params["variable"])))
+            return Call("check_indices", inputs, (), (variable,), op=op.name)
+        if op in contents.callbacks:
+            attributes = _callback_attributes(op, contents.callbacks[op])
+            return Call(CALLBACK, inputs, outputs, attributes=attributes, op=op.name)
+        resources = tuple(map(self._resource, params["resources"]))
+        function, attributes = params["function"], params["attributes"]
+        return Call(function, inputs, outputs, (), resources, attributes, op.name)
+
+    def add_run(
+        self,
+        stage: int,
+        ops: Sequence[Operation],
+        needed: Collection[Tensor],
+        escaping: Collection[Tensor],
+        fed: Collection[Tensor],
+    ) -> None:
+        """Appends a `Run` of some operations for XLA.
+
+        Args:
+          stage: the number of the stage.
+          ops: the operations, in the graph's order.
+          needed: the tensors that they need, in the order of the program's arguments.
+          escaping: the tensors that something outside of them needs, among others.
+          fed: the tensors whose values come with the step.
+        """
+        arriving = varying_reads(ops, needed)
+        inside = {tensor for op in ops for tensor in op.outputs if tensor not in fed}
+        inside.difference_update(arriving)
+        inputs = tuple(tensor for tensor in needed if tensor not in inside)
+        leaving = [t for op in ops for t in op.outputs if t in escaping]
+        state = analyse(ops, leaving, arriving)
+        outputs = tuple(state.outputs)
+        segment = Segment(self.device, tuple(ops), state.reads, inputs, state.writes, outputs)
+        self.add(
+            stage,
+            Run(
+                program=None if segment.is_empty else self._contents.add_segment(segment),
+                reads=tuple(self._variable(ref) for ref in state.reads),
+                inputs=tuple(self.slot(tensor) for tensor in inputs),
+                writes=tuple(self._variable(ref) for ref in state.writes),
+                initializes=tuple(self._variable(ref) for ref in state.initialized),
+                outputs=tuple(self.slot(tensor) for tensor in state.outputs),
+                before=tuple((self._variable(r), self.slot(t)) for r, t in state.before),
+                after=tuple((self._variable(r), self.slot(t)) for r, t in state.after),
+                op=next((t.op for t in (*state.written.values(), *leaving)), ops[-1]).name,
+            ),
+        )
+
+    def add_nan_check(
+        self, stage: int, checked: Sequence[Tensor], escaping: Collection[Tensor]
+    ) -> None:
+        """Appends a `Call` that looks for NaN in some tensors, if there are any."""
+        if checked:
+            slots = tuple(self.slot(tensor) for tensor in checked)
+            self.add(stage, Call(NAN_CHECK, slots, attributes=nan_attributes(checked, escaping)))
+
+    def plan(self, after: tuple[tuple[int, ...], ...]) -> Plan:
+        """The plan. For `after` see `Plan.after`."""
+        return Plan(
+            self.device,
+            len(self._slots),
+            tuple(
+                VariableSpec(VariableKey(ref.container, ref.name), ref.dtype.name, _sizes(ref))
+                for ref in self._variables
+            ),
+            tuple(tuple(self._stages.get(stage, ())) for stage in range(self.n_stages)),
+            tuple(self._spec(ref) for ref in self._resources),
+            after,
+        )
+
+    def _spec(self, ref: ResourceRef) -> ResourceSpec:
+        owner = "" if ref.is_shared else self._owner
+        return ResourceSpec(ref.kind, ref.container, ref.name, owner, ref.definition)
+
+
+def _sizes(ref: VariableRef) -> tuple[int, ...]:
+    return tuple(size if is_known(size) else VARYING for size in ref.shape)
+
+
+def _callback_attributes(op: Operation, number: int) -> str:
+    results = []
+    for tensor in op.outputs:
+        unwrap = unwrapping(tensor.aval)
+        aval = tensor.aval if unwrap is None else unwrap.out_avals[0]
+        sizes = [int(size) if is_known(size) else None for size in aval.shape or ()]
+        results.append([aval.dtype.name, sizes])
+    is_conditional = op.eqn.params["is_conditional"]
+    if is_conditional and any(None in sizes for _, sizes in results):
+        raise UnimplementedError(
+            f"{op.name!r}: {op.eqn.params['callback']} is inside a branch and gives arrays of "
+            "sizes that are not known before it runs; call it outside of the branch",
+            op=op.name,
+        )
+    return json.dumps({"number": number, "results": results, "is_conditional": is_conditional})

@@ -1,0 +1,7 @@
+"""The compile pipeline: from a part of a graph to plans and the programs that they name."""
+
+from jflow.pipeline.pipeline import CompiledStep as CompiledStep
+from jflow.pipeline.pipeline import StepRequest as StepRequest
+from jflow.pipeline.pipeline import compile_placed as compile_placed
+from jflow.pipeline.pipeline import compile_step as compile_step
+from jflow.pipeline.pipeline import prune_step as prune_step

@@ -1,0 +1,64 @@
+"""Compiles steps for a backend, which tells the devices of the tasks that they need."""
+
+from __future__ import annotations
+
+from jflow.cluster import Device
+from jflow.deadline import Deadline
+from jflow.errors import OpError
+from jflow.graph import Graph, Operation
+from jflow.pipeline import StepRequest, compile_placed, prune_step
+from jflow.placement import Inventory, Placement, Placer
+from jflow.runtime.backend import Backend, Executable
+
+
+def place_step(
+    graph: Graph, request: StepRequest, backend: Backend, placer: Placer, deadline: Deadline
+) -> dict[Operation, Device]:
+    """A device for each operation that a step needs.
+
+    Raises:
+      InvalidArgumentError: if a placeholder is not fed, a device does not exist, or operations
+        that are colocated ask for different devices.
+      UnavailableError, DeadlineExceededError: if a task that the step needs does not answer.
+    """
+    placement, _ = _placed(graph, request, backend, placer, deadline)
+    return dict(placement)
+
+
+def register_step(
+    graph: Graph, request: StepRequest, backend: Backend, placer: Placer, deadline: Deadline
+) -> Executable:
+    """Compiles a step and registers it.
+
+    What is computed in this process is not interrupted. The caller keeps the step and checks the
+    deadline then, so that the call after one that was too short need not start again.
+
+    Raises:
+      OpError: as `place_step` and `compile_placed`.
+    """
+    placement, inventory = _placed(graph, request, backend, placer, deadline)
+    compiled = compile_placed(request, placement, inventory.platforms, owner=backend.owner)
+    return backend.register(compiled)
+
+
+def _placed(
+    graph: Graph, request: StepRequest, backend: Backend, placer: Placer, deadline: Deadline
+) -> tuple[Placement, Inventory]:
+    """The placement of a step, and the devices of the tasks that it needs; no others are asked."""
+    ops = prune_step(graph, request)
+    assignment = placer.assign(ops, backend.inventory((), deadline))
+    inventory = backend.inventory(assignment.tasks, deadline)
+    return placer.place(assignment, inventory), inventory
+
+
+def add_origin(error: OpError, graph: Graph) -> None:
+    """Adds the user's line to an error that names an operation."""
+    if error.op is None:
+        return
+    try:
+        op: Operation = graph.get_operation_by_name(error.op)
+    except KeyError:
+        return
+    if op.origin not in error.message:
+        error.message += f" [{op.name!r} was made at {op.origin}]"
+        error.args = (error.message,)

@@ -1,0 +1,112 @@
+"""What the runtime asks a backend for on the way of a step, and in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import pytest
+
+import jflow as tf
+from jflow.cluster import Device, Task
+from jflow.deadline import FOREVER, Deadline
+from jflow.pipeline import CompiledStep, StepRequest
+from jflow.placement import Inventory, Placer
+from jflow.runtime import place_step, register_step
+from tests.clusters import BACKENDS
+
+TASKS = (Task("ps", 0), Task("worker", 0), Task("worker", 1))
+
+
+class _Backend:
+    """Notes what it is asked; programs for it are exported."""
+
+    owner = "a session"
+    keeps_weak_types = False
+
+    def __init__(self) -> None:
+        self.asked: list[set[Task]] = []
+        self.registered: list[CompiledStep] = []
+
+    def inventory(self, tasks: Collection[Task], deadline: Deadline) -> Inventory:
+        self.asked.append({*tasks})
+        devices = {task: [Device(task, "CPU", 0)] for task in tasks}
+        platforms = {device: "cpu" for found in devices.values() for device in found}
+        return Inventory(TASKS[1], TASKS, devices, platforms)
+
+    def register(self, compiled: CompiledStep) -> Any:
+        self.registered.append(compiled)
+        return "an executable"
+
+
+def _request(*fetches: tf.Tensor) -> tuple[tf.Graph, StepRequest]:
+    return tf.get_default_graph(), StepRequest((), fetches, ())
+
+
+def test_only_tasks_that_a_step_needs_are_asked_all_at_once() -> None:
+    with tf.device("/job:worker/task:1"):
+        tf.numpy.cos(tf.constant(1.0))
+    v = tf.Variable(1.0)
+    backend: Any = _Backend()
+    request = _request(tf.numpy.sin(v))
+    placer = Placer(soft=False, log=False)
+    places = place_step(*request, backend, placer, FOREVER)
+    assert {device.task for device in places.values()} == {TASKS[0], TASKS[1]}
+    assert backend.asked == [set(), {TASKS[0], TASKS[1]}]
+    assert not backend.registered
+
+
+def test_a_task_that_does_not_exist_is_an_error_before_any_task_is_asked() -> None:
+    with tf.device("/job:chief"):
+        lost = tf.constant(1.0)
+    backend: Any = _Backend()
+    with pytest.raises(tf.errors.InvalidArgumentError, match="available are"):
+        place_step(*_request(lost), backend, Placer(soft=False, log=False), FOREVER)
+    assert backend.asked == [set()]
+
+
+def test_a_registered_step_is_compiled_for_the_platforms_that_tasks_tell() -> None:
+    backend: Any = _Backend()
+    graph, request = _request(tf.constant(1.0) + 1)
+    placer = Placer(soft=False, log=False)
+    executable: Any = register_step(graph, request, backend, placer, FOREVER)
+    assert executable == "an executable"
+    (compiled,) = backend.registered
+    assert compiled.placement == place_step(graph, request, backend, placer, FOREVER)
+    assert compiled.artifacts
+    assert not compiled.programs
+
+
+def test_state_stays_where_the_first_step_put_it() -> None:
+    with tf.Graph().as_default() as graph:
+        v = tf.Variable(1.0)
+        placer, backend = Placer(soft=False, log=False), _Backend()
+        request = StepRequest((), (v.value(),), ())
+        first = place_step(graph, request, backend, placer, FOREVER)  # type: ignore[arg-type]
+        with tf.colocate_with(v), tf.device("/job:worker/task:1"):
+            tf.no_op()
+        assert place_step(graph, request, backend, placer, FOREVER) == first  # type: ignore[arg-type]
+
+
+def test_a_session_on_a_cluster_asks_each_task_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    from jflow.wire import MasterClient  # noqa: PLC0415 - only with a cluster
+
+    asked: list[Any] = []
+    list_devices = MasterClient.list_devices
+
+    def listing(self: Any, tasks: Any, *rest: Any, **options: Any) -> Any:
+        asked.extend(tasks)
+        return list_devices(self, tasks, *rest, **options)
+
+    with BACKENDS["in_process"]() as cluster, tf.Graph().as_default():
+        steps = []
+        for device in cluster.devices:
+            with tf.device(device):
+                steps.append(tf.numpy.sin(tf.constant(1.0)))
+        with cluster.session() as session:
+            monkeypatch.setattr(MasterClient, "list_devices", listing)
+            session.run(steps[0])
+            assert len(asked) == 1
+            session.run(steps)
+            session.placement(steps)
+    assert len(asked) == len({*asked}) == len({Device.parse(d).task for d in cluster.devices})
