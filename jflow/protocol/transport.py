@@ -70,7 +70,7 @@ Services = Mapping[str, Callable[[Stream], Awaitable[None]]]
 """What serves the streams of each service, by the service's name."""
 
 
-class Server(Protocol):
+class Listener(Protocol):
     """Listens on an address. Every method must be called on the event loop."""
 
     async def start(self, host: str, port: int) -> int:
@@ -118,8 +118,8 @@ class Transport(Protocol):
           UnavailableError: if the address cannot be resolved.
         """
 
-    def server(self, services: Services) -> Server:
-        """A server that does not listen yet."""
+    def listener(self, services: Services) -> Listener:
+        """A listener that is not bound to an address yet."""
 
 
 def stream_error(cause: object, server: str, caller: str, task: str | None) -> OpError:

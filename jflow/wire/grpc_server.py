@@ -15,7 +15,7 @@ from jflow.wire.grpc_stream import GrpcStream
 
 
 class GrpcServer:
-    """Serves streams on an address; see `protocol.transport.Server`.
+    """Serves streams on an address; see `protocol.transport.Listener`.
 
     Args:
       services: what serves the streams of each service.
