@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 
-from jflow.protocol.transport import BrokenStreamError, Services, Stream
+from jflow.protocol.transport import BrokenStreamError, FrameStream, Services
 from jflow.wire.grpc_channels import aio_server, bind, is_authorized, method_of
 from jflow.wire.grpc_stream import GrpcStream
 
@@ -67,6 +67,6 @@ class _Methods(grpc.GenericRpcHandler):
         return method and grpc.stream_stream_rpc_method_handler(method)
 
 
-async def _serve(serve: Callable[[Stream], Awaitable[None]], _: Any, context: Any) -> None:
+async def _serve(serve: Callable[[FrameStream], Awaitable[None]], _: Any, context: Any) -> None:
     with suppress(BrokenStreamError):  # the caller is gone, and cannot be told
         await serve(GrpcStream(context))
