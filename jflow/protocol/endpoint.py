@@ -11,7 +11,7 @@ from jflow.protocol.rpc import Service
 from jflow.protocol.rpcs import MASTER, WORKER, ServerRoles
 from jflow.protocol.stream import MessageStream
 from jflow.protocol.tasks import TaskSet
-from jflow.protocol.transport import Services, Stream
+from jflow.protocol.transport import FrameStream, Services
 from jflow.protocol.v1 import service_pb2 as pb
 
 _LOG = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ class Endpoint:
 
         return {service.name: serving(service) for service in (MASTER, WORKER)}
 
-    async def _serve(self, service: Service[Any], stream: Stream) -> None:
+    async def _serve(self, service: Service[Any], stream: FrameStream) -> None:
         """Serves one stream: a handshake, then calls on a session of its own, until it ends."""
         messages = MessageStream(stream)
         if not await self._handshake(messages):

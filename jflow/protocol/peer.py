@@ -34,7 +34,7 @@ from jflow.protocol.tasks import TaskSet
 from jflow.protocol.transport import (
     BrokenStreamError,
     EndedStreamError,
-    Stream,
+    FrameStream,
     Transport,
     stream_error,
 )
@@ -165,7 +165,7 @@ class _UnsentError(UnavailableError):
 class _Link:
     """One stream to one incarnation of a task."""
 
-    def __init__(self, task: Task, address: str, stream: Stream) -> None:
+    def __init__(self, task: Task, address: str, stream: FrameStream) -> None:
         self._task = task
         self._address = address
         self._stream = MessageStream(stream)

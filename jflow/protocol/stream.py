@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from jflow.protocol.codec import frames, open_message
 from jflow.protocol.frame import Array, Assembler
-from jflow.protocol.transport import EndedStreamError, Stream
+from jflow.protocol.transport import EndedStreamError, FrameStream
 from jflow.protocol.v1 import service_pb2 as pb
 
 Received = tuple[pb.Envelope, list[Array]]
@@ -21,7 +21,7 @@ class MessageStream:
       stream: carries the frames.
     """
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: FrameStream) -> None:
         self._stream = stream
         self._errors = stream.errors
         self._eof = stream.eof

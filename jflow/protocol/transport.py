@@ -27,7 +27,7 @@ class EndedStreamError(BrokenStreamError):
     """A stream had ended before a frame was written; nothing of the frame was sent."""
 
 
-class Stream(Protocol):
+class FrameStream(Protocol):
     """One end of a stream on an event loop. One read and one write may be under way.
 
     `read` and `write` may be those of the library below: no coroutine of a transport's own is
@@ -66,11 +66,11 @@ class ClientStream(Protocol):
         """Ends the stream and frees its connection; any thread may call it."""
 
 
-Services = Mapping[str, Callable[[Stream], Awaitable[None]]]
+Services = Mapping[str, Callable[[FrameStream], Awaitable[None]]]
 """What serves the streams of each service, by the service's name."""
 
 
-class Server(Protocol):
+class Listener(Protocol):
     """Listens on an address. Every method must be called on the event loop."""
 
     async def start(self, host: str, port: int) -> int:
@@ -111,15 +111,15 @@ class Transport(Protocol):
           DeadlineExceededError: if that is not known at the limit.
         """
 
-    async def connect(self, service: str, task: Task, address: str) -> Stream:
+    async def connect(self, service: str, task: Task, address: str) -> FrameStream:
         """Connects to a service of a task as soon as the task is up.
 
         Raises:
           UnavailableError: if the address cannot be resolved.
         """
 
-    def server(self, services: Services) -> Server:
-        """A server that does not listen yet."""
+    def listener(self, services: Services) -> Listener:
+        """A listener that is not bound to an address yet."""
 
 
 def stream_error(cause: object, server: str, caller: str, task: str | None) -> OpError:

@@ -200,7 +200,7 @@ class _Running:
             for device, found in devices.items()
         )
         self.master = Master(self.info, self.worker, self.peers)
-        self.listener = transport.server(Endpoint(self).services())
+        self.listener = transport.listener(Endpoint(self).services())
 
     def info(self) -> ServerInfo:
         return ServerInfo(

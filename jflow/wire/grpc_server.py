@@ -9,13 +9,13 @@ from typing import Any
 
 import grpc
 
-from jflow.protocol.transport import BrokenStreamError, Services, Stream
+from jflow.protocol.transport import BrokenStreamError, FrameStream, Services
 from jflow.wire.grpc_channels import aio_server, bind, is_authorized, method_of
 from jflow.wire.grpc_stream import GrpcStream
 
 
 class GrpcServer:
-    """Serves streams on an address; see `protocol.transport.Server`.
+    """Serves streams on an address; see `protocol.transport.Listener`.
 
     Args:
       services: what serves the streams of each service.
@@ -67,6 +67,6 @@ class _Methods(grpc.GenericRpcHandler):
         return method and grpc.stream_stream_rpc_method_handler(method)
 
 
-async def _serve(serve: Callable[[Stream], Awaitable[None]], _: Any, context: Any) -> None:
+async def _serve(serve: Callable[[FrameStream], Awaitable[None]], _: Any, context: Any) -> None:
     with suppress(BrokenStreamError):  # the caller is gone, and cannot be told
         await serve(GrpcStream(context))

@@ -24,7 +24,7 @@ class _Call(Protocol):
 
 
 class GrpcStream:
-    """One end of a stream; see `protocol.transport.Stream`.
+    """One end of a stream; see `protocol.transport.FrameStream`.
 
     Args:
       call: gRPC's end of it.

@@ -37,5 +37,5 @@ class GrpcTransport:
     async def connect(self, service: str, task: Task, address: str) -> GrpcStream:
         return await connect(service, task, address, self._token)
 
-    def server(self, services: Services) -> GrpcServer:
+    def listener(self, services: Services) -> GrpcServer:
         return GrpcServer(services, self._token)

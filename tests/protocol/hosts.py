@@ -161,7 +161,7 @@ async def forever(*_):
 
 def server_of(host):
     """A server of a host, which does not listen yet."""
-    return GrpcTransport(TOKEN).server(Endpoint(host).services())
+    return GrpcTransport(TOKEN).listener(Endpoint(host).services())
 
 
 def peer_of(task, address, token=TOKEN):
