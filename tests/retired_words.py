@@ -59,19 +59,19 @@ WORDS = {word: say for words, say in _WORDS.items() for word in words.split()}
 """Whole words of snake_case and CamelCase names, and what to say."""
 
 _NAMES = {
-    "Containers": "Containers",
+    "Store": "Containers",
     "Pool": "shuffle storage",
     "Line": "WaitQueue, FifoStorage",
     "Heap": "priority storage",
     "Total DenseTotal SparseTotal": "gradient sum",
     "Part Parts StartParts StopParts run_part run_parts register_parts": "plan",
     "parts_finished parts_failed Share share shares run_share run_shares": "plan",
-    "Place VariableId": "key, row, Span",
+    "Place VariablePlace": "key, row, Span",
     "place_of place_in user_place": "source_location",
     "Calls": "dispatcher",
     "Background": "task set",
     "Roots": "allowed directories",
-    "Position IteratorStateSpec SavePosition POSITION_OPERATIONS": "iterator state",
+    "Position PositionSpec SavePosition POSITION_OPERATIONS": "iterator state",
     "LiveKeeper LiveSteps live_steps is_live": "eager",
     "BoundCall BoundOperation BoundPlan BoundRun BoundCallback bound_callback": "linked",
     "BoundStep": "Instruction",
@@ -180,9 +180,9 @@ def _defined(tree: ast.Module) -> Iterator[tuple[str, int]]:
                 yield node.name, node.lineno
             case ast.arg():
                 yield node.arg, node.lineno
-            case ast.Name(ctx=ast.Containers()):
+            case ast.Name(ctx=ast.Store()):
                 yield node.id, node.lineno
-            case ast.Attribute(ctx=ast.Containers()):
+            case ast.Attribute(ctx=ast.Store()):
                 yield node.attr, node.lineno
             case ast.alias(asname=str(asname)) if asname != node.name:
                 yield asname, node.lineno
