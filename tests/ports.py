@@ -8,7 +8,7 @@ from contextlib import ExitStack, suppress
 
 
 def free_ports(n: int) -> list[int]:
-    """Different ports that nobody listens on now, from the system."""
+    """Different ports that are free now, from the system."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(n)]
         for one in sockets:
@@ -17,7 +17,7 @@ def free_ports(n: int) -> list[int]:
 
 
 def free_hosts(n: int, port: int = 2222) -> list[str]:
-    """Different loopback addresses at which nobody listens on the port now."""
+    """Different loopback addresses at which the port is free now."""
     found: list[str] = []
     while len(found) < n:
         host = f"127.{random.randint(1, 254)}.{random.randint(0, 254)}.{random.randint(1, 254)}"

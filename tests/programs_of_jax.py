@@ -101,7 +101,7 @@ def _scan(part: int) -> Callable[..., Value]:
     return lambda ns, v, m: ns.lax.scan(body, v, m)[part]
 
 
-def _turn(i: Value, x: Value) -> Value:
+def _iteration(i: Value, x: Value) -> Value:
     return jnp.sin(x) + i
 
 
@@ -177,7 +177,7 @@ FUNCTIONS = {
     "scale rows": Function(lambda ns, m, v: m * v[:, None], "mv", "m"),
     "scan, carried": Function(_scan(0), "vm", "v"),
     "scan, collected": Function(_scan(1), "vm", "m"),
-    "loop": Function(lambda ns, v: ns.lax.fori_loop(0, 3, _turn, v), "v", "v"),
+    "loop": Function(lambda ns, v: ns.lax.fori_loop(0, 3, _iteration, v), "v", "v"),
     "noise": Function(_noise, "v", "v"),
 }
 

@@ -9,10 +9,10 @@ from bench.rows import GROUPS
 
 
 def _rounds(factor: float, noise: float) -> list[tuple[float, float, float]]:
-    chance = random.Random(0)
+    rng = random.Random(0)
 
     def taken(value: float) -> float:
-        return value * (1 + chance.uniform(-noise, noise))
+        return value * (1 + rng.uniform(-noise, noise))
 
     return [(taken(1.0), taken(factor), taken(1.0)) for _ in range(9)]
 

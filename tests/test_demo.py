@@ -30,8 +30,8 @@ def test_the_demo_trains_as_well_as_plain_jax_and_leaves_nothing_behind(tmp_path
     assert "800/800" in done.stderr
     assert "'hidden_w' (container 'digits') on /job:ps/task:0" in done.stdout
     assert ET.parse(tmp_path / "jflow-demo.svg").getroot().tag.endswith("svg")
-    assert not [p for p in psutil.process_iter(["environ"]) if _is_at_home(p, tmp_path)]
+    assert not [p for p in psutil.process_iter(["environ"]) if _has_path(p, tmp_path)]
 
 
-def _is_at_home(process: psutil.Process, home: Path) -> bool:
-    return (process.info["environ"] or {}).get("HOME") == str(home)
+def _has_path(process: psutil.Process, path: Path) -> bool:
+    return (process.info["environ"] or {}).get("HOME") == str(path)

@@ -38,7 +38,7 @@ def test_a_class_that_shares_its_code_is_named_beside_it():
 
 
 @pytest.mark.parametrize("code", [0, 17, -1, 1000])
-def test_a_code_that_nobody_knows_is_an_unknown_error(code):
+def test_a_code_that_is_not_known_is_an_unknown_error(code):
     assert type(errors.from_code(code, "what?")) is errors.UnknownError
 
 

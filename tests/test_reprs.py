@@ -79,7 +79,7 @@ def graph_objects() -> list[Any]:
 
 def test_no_object_that_users_hold_is_shown_by_its_address(local: tf.Connection) -> None:
     queue = tf.FIFOQueue(3, tf.float32, ())
-    live = [local, tf.Variable(1.0), queue, tf.Position("p"), queue.writer(), queue.reader()]
+    live = [local, tf.Variable(1.0), queue, tf.IteratorState("p"), queue.writer(), queue.reader()]
     with tf.Graph().as_default():
         shown = [repr(each) for each in (*live, *graph_objects())]
     assert [text for text in shown if " object at 0x" in text or " at 0x" in text] == []
@@ -184,7 +184,7 @@ def test_a_repr_needs_no_lock_that_a_step_holds(local: tf.Connection) -> None:
     variable = tf.Variable(1.0, name="x")
     queue = tf.FIFOQueue(1, tf.float32, ())
     shown: list[str] = []
-    with local._backend._store.lock:  # type: ignore[union-attr]
+    with local._backend._containers.lock:  # type: ignore[union-attr]
         thread = threading.Thread(
             target=lambda: shown.extend(repr(each) for each in (variable, queue, local))
         )

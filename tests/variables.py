@@ -4,16 +4,16 @@ from jflow.resources import Access, VariableId
 
 
 class _Setting(Access):
-    def __init__(self, store, place, spec, array):
+    def __init__(self, containers, place, spec, array):
         super().__init__((), (place,))
-        self.store, self.place, self.spec, self.array = store, place, spec, array
+        self.containers, self.place, self.spec, self.array = containers, place, spec, array
         self.variable = None
 
     def take(self):
-        self.store.find(self.place, self.spec)
+        self.containers.find(self.place, self.spec)
 
     def put(self):
-        self.variable = self.store.set(self, self.place, self.spec, self.array, None)
+        self.variable = self.containers.set(self, self.place, self.spec, self.array, None)
 
     def rollback(self):
         pass
@@ -22,15 +22,15 @@ class _Setting(Access):
         return ""
 
 
-def set_variable(store, device, spec, array):
+def set_variable(containers, device, spec, array):
     """Sets a variable, which nothing else may be writing, and so initializes it."""
-    setting = _Setting(store, VariableId.of(device, spec.key), spec, array)
-    assert store.begin(setting)
+    setting = _Setting(containers, VariableId.of(device, spec.key), spec, array)
+    assert containers.begin(setting)
     setting.result()
-    store.end(setting)
+    containers.end(setting)
     return setting.variable
 
 
-def get_variable(store, device, spec):
+def get_variable(containers, device, spec):
     """A variable, which must be initialized."""
-    return store.get(VariableId.of(device, spec.key), spec)
+    return containers.get(VariableId.of(device, spec.key), spec)

@@ -22,7 +22,7 @@ from bench.timing import tell
 N_CLIENTS, N_SESSIONS, N_THREADS = 4, 25, 50
 N_PARKED = N_CLIENTS * N_SESSIONS * N_THREADS
 N_ECHOES = 1000
-SETTLE_S = 3.0
+REST_S = 3.0
 """Until what all clients have sent has come, and the server rests."""
 
 
@@ -109,7 +109,7 @@ def measure(cluster: tf.LocalCluster, have: Callable[[str], None]) -> None:
         have("open")
         before = memory.resident(pid)
         have("park")
-        time.sleep(SETTLE_S)
+        time.sleep(REST_S)
         parked = memory.resident(pid)
         median, high = percentiles(lambda: session.run(constant))
         begun = time.perf_counter()

@@ -41,9 +41,9 @@ from jflow.ops import ConditionalAccumulator as ConditionalAccumulator
 from jflow.ops import FIFOQueue as FIFOQueue
 from jflow.ops import FixedLengthRecordReader as FixedLengthRecordReader
 from jflow.ops import IdentityReader as IdentityReader
+from jflow.ops import IteratorState as IteratorState
 from jflow.ops import PaddingFIFOQueue as PaddingFIFOQueue
 from jflow.ops import ParquetReader as ParquetReader
-from jflow.ops import Position as Position
 from jflow.ops import PriorityQueue as PriorityQueue
 from jflow.ops import QueueBase as QueueBase
 from jflow.ops import RandomShuffleQueue as RandomShuffleQueue

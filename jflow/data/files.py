@@ -12,7 +12,8 @@ from typing import Any, Generic, Protocol, TypeVar
 from jflow import errors
 from jflow.data.engine import grain
 from jflow.data.stream import State
-from jflow.records import CsvBlocks, ParquetBlocks, Records, Roots, open_records
+from jflow.records import CsvBlocks, ParquetBlocks, Records, open_records
+from jflow.records.allowed_directories import AllowedDirectories
 
 READERS = {
     "text": "TextLineReader",
@@ -69,7 +70,7 @@ def shown(kind: str, files: Sequence[str], options: Mapping[str, Any]) -> str:
 
 
 # A dataset runs in its user's own process, which may read what the user may.
-_ROOTS = Roots.anywhere()
+_ROOTS = AllowedDirectories.anywhere()
 
 
 class Files(grain.DatasetIterator[Any], Generic[Open]):

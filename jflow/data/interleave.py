@@ -36,34 +36,34 @@ class Interleaved(grain.DatasetIterator[Any]):
         self._open_lane = open_lane
         self._block = block
         self._lanes: list[_Lane | None] = [None] * lanes
-        self._turn = 0
+        self._current = 0
         self._given = 0
         self._read = 0
         self._ended = False
 
     def __next__(self) -> Any:
         while not self._ended or any(self._lanes):
-            lane = self._lanes[self._turn]
+            lane = self._lanes[self._current]
             if lane is None and not self._ended:
-                lane = self._lanes[self._turn] = self._next_lane()
+                lane = self._lanes[self._current] = self._next_lane()
             if lane is None:
-                self._next_turn()
+                self._next_current()
                 continue
             try:
                 element = next(lane.elements)
             except StopIteration:
                 lane.elements.close()
-                self._lanes[self._turn] = None
-                self._next_turn()
+                self._lanes[self._current] = None
+                self._next_current()
                 continue
             self._given += 1
             if self._given == self._block:
-                self._next_turn()
+                self._next_current()
             return element
         raise StopIteration
 
-    def _next_turn(self) -> None:
-        self._turn = (self._turn + 1) % len(self._lanes)
+    def _next_current(self) -> None:
+        self._current = (self._current + 1) % len(self._lanes)
         self._given = 0
 
     def _next_lane(self) -> _Lane | None:
@@ -80,19 +80,19 @@ class Interleaved(grain.DatasetIterator[Any]):
         return {
             "parent": self._parent.get_state(),
             "read": self._read,
-            "turn": self._turn,
+            "turn": self._current,
             "given": self._given,
             "lanes": [lane and _lane_state(lane) for lane in self._lanes],
         }
 
     def set_state(self, state: State) -> None:
         self._close_lanes()
-        self._lanes = [lane and self._restored(lane) for lane in state["lanes"]]
+        self._lanes = [lane and self._resumed(lane) for lane in state["lanes"]]
         self._parent.set_state(state["parent"])
-        self._read, self._turn, self._given = state["read"], state["turn"], state["given"]
+        self._read, self._current, self._given = state["read"], state["turn"], state["given"]
         self._ended = False
 
-    def _restored(self, state: State) -> _Lane:
+    def _resumed(self, state: State) -> _Lane:
         self._parent.set_state(state["before"])
         elements = self._open_lane(state["number"], next(self._parent))
         elements.set_state(state["elements"])

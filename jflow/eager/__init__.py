@@ -1,7 +1,7 @@
 """Eager state: variables and queues of a connection, which exist from the start and act at once."""
 
 from jflow.eager.calls import TracedCalls as TracedCalls
-from jflow.eager.iterator_state import Position as Position
+from jflow.eager.iterator_state import IteratorState as IteratorState
 from jflow.eager.operations import EagerOperations as EagerOperations
 from jflow.eager.queue import EagerQueue as EagerQueue
 from jflow.eager.streams import QueueReader as QueueReader

@@ -62,8 +62,8 @@ class TracedCalls:
             function=function,
             attributes=json.dumps(attributes or {}, sort_keys=True),
             resources=(self._ref,),
-            may_wait=True,
+            is_blocking=True,
             outputs=tuple(outputs),
-            line=origin.describe(origin.user_place()),
+            line=origin.describe(origin.user_location()),
         )
         return TracedCall(tuple(values))

@@ -12,11 +12,11 @@ from jflow.stateful.handle import Handle
 from jflow.values import abstract, as_array, string, unknown_dim
 
 
-class Position(Handle):
+class IteratorState(Handle):
     """The state of an iterator as text in a container, made inside `jflow.connect`.
 
-    It keeps the position of `dataset.iterator(position=jflow.Position("train"))`: a program that is
-    started again goes on where the one before saved it.
+    It keeps the position of `dataset.iterator(position=jflow.IteratorState("train"))`: a program
+    that is started again continues where the previous one saved it.
 
     Args:
       shared_name: its name in the container.
@@ -26,11 +26,11 @@ class Position(Handle):
       RuntimeError: outside of `jflow.connect`.
     """
 
-    def __init__(self, shared_name: str, name: str = "position") -> None:
+    def __init__(self, shared_name: str, name: str = "iterator_state") -> None:
         super().__init__("iterator_state", IteratorStateSpec().to_attributes(), shared_name, name)
         if self._owner is None:
             raise RuntimeError(
-                "a position is for plain Python: make it inside `with jflow.connect(target):`"
+                "an IteratorState is for plain Python: make it inside `with jflow.connect(target):`"
             )
         self._executables = Executables(self._owner, self._graph)
 
@@ -45,7 +45,7 @@ class Position(Handle):
 
     def _build_load(self) -> tuple[Operation, list[Tensor]]:
         aval = abstract((unknown_dim(),), string)
-        return self._calls.call("iterator_state.load", [], [aval], "load", may_wait=False), []
+        return self._calls.call("iterator_state.load", [], [aval], "load", is_blocking=False), []
 
     def _build_save(self) -> tuple[Operation, list[Tensor]]:
         text: Any = self._graph.add(placeholder_p, [], [abstract((), string)], name="text")

@@ -15,7 +15,7 @@ from jflow.graph.owners import EagerOwner
 from jflow.graph.primitives import placeholder_p
 from jflow.stateful.calls import GraphCalls
 from jflow.stateful.queue import QueueElements, QueueOperations, as_integer
-from jflow.values import abstract, as_array, carry, restore, unknown_dim
+from jflow.values import abstract, as_array, from_physical, to_physical, unknown_dim
 
 _INT32 = np.dtype(np.int32)
 
@@ -56,12 +56,12 @@ class EagerQueue:
 
     def get(self, timeout: float | None = None) -> Components:
         """Takes an element."""
-        return self.restored(self._executables.run("get", self._build_get, (), timeout))
+        return self.logical_element(self._executables.run("get", self._build_get, (), timeout))
 
     def get_many(self, n: Any, timeout: float | None = None) -> Components:
         """Takes a batch of `n` elements."""
         counts = self._counts(n, n)
-        return self.restored(
+        return self.logical_element(
             self._executables.run("get many", self._get_counted(), counts, timeout)
         )
 
@@ -69,10 +69,10 @@ class EagerQueue:
         """Takes a batch of `minimum` to `n` elements."""
         counts = self._counts(n, minimum)
         build = self._get_counted(up_to=True)
-        return self.restored(self._executables.run("get up to", build, counts, timeout))
+        return self.logical_element(self._executables.run("get up to", build, counts, timeout))
 
     def start_get(self, timeout: float | None = None) -> Future[list[Any]]:
-        """As `get`, without blocking; the future gives arrays, for `restored`."""
+        """As `get`, without blocking; the future gives arrays, for `logical_element`."""
         return self._executables.start("get", self._build_get, (), timeout)
 
     def size(self) -> Any:
@@ -112,7 +112,7 @@ class EagerQueue:
         counts, build = self._counts(ahead, 1), self._get_counted(up_to=True)
         return QueueReader(
             lambda: self._executables.start("get up to", build, counts),
-            lambda arrays: unflatten(self.restored(arrays)),
+            lambda arrays: unflatten(self.logical_element(arrays)),
         )
 
     # Elements ---------------------------------------------------------------------------------
@@ -124,15 +124,15 @@ class EagerQueue:
         for component, value in zip(elements.components, values, strict=True):
             array = as_array(value, component.dtype, on_host=True)
             elements.check_shape(component, array.shape, is_batch)
-            arrays.append(carry(array))
+            arrays.append(to_physical(array))
         if is_batch:
             elements.check_rows(arrays)
         return arrays
 
-    def restored(self, arrays: Sequence[Any]) -> list[Any]:
+    def logical_element(self, arrays: Sequence[Any]) -> list[Any]:
         """The components that fetched arrays stand for."""
         return [
-            restore(array, component.dtype)
+            from_physical(array, component.dtype)
             for array, component in zip(arrays, self._elements.components, strict=True)
         ]
 

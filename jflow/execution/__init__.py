@@ -2,7 +2,7 @@
 
 from jflow.execution.devices import local_devices as local_devices
 from jflow.execution.devices import put as put
-from jflow.execution.inline import InlineStep as InlineStep
+from jflow.execution.inline import LocalExecutable as LocalExecutable
 from jflow.execution.link import LinkedCall as LinkedCall
 from jflow.execution.link import LinkedKernel as LinkedKernel
 from jflow.execution.link import LinkedPlan as LinkedPlan

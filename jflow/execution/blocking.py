@@ -2,7 +2,7 @@
 
 Several of them may have to wait at once. Each is a *fiber*: a generator that yields the attempts on
 resources that it waits for. The thread takes every fiber as far as it goes, and then sleeps until
-an attempt has settled that one of them waits for.
+an attempt is complete that one of them waits for.
 """
 
 from __future__ import annotations

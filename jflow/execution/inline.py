@@ -23,7 +23,7 @@ from jflow.plan import Recv, Send, Slot
 from jflow.resources import Containers
 from jflow.resources.kernel import Wanted
 from jflow.values import Array
-from jflow.xla.compile import Executable
+from jflow.xla.compile import CompiledProgram
 
 _Numbered = tuple[int, LinkedInstruction]
 """An instruction and the number of its plan."""
@@ -47,7 +47,7 @@ class _LoneProgram:
     def __init__(
         self,
         plan: int,
-        executable: Executable,
+        executable: CompiledProgram,
         constants: tuple[jax.Array, ...],
         taken: list[int],
         given: list[int] | None,
@@ -61,7 +61,7 @@ class _LoneProgram:
 
 
 @_forks.guarded("run", "start", "compute")
-class InlineStep:
+class LocalExecutable:
     """All plans of a step, to be run together in the caller's thread.
 
     Plans never wait for each other: what a stage receives was sent by stages before it. Devices
@@ -71,7 +71,7 @@ class InlineStep:
     Args:
       plans: one for each device.
       n_fetches: how many values the step gives back.
-      store: the state.
+      containers: the state.
       functions: those of the client that plans call, by their numbers.
     """
 
@@ -79,12 +79,12 @@ class InlineStep:
         self,
         plans: Sequence[LinkedPlan],
         n_fetches: int,
-        store: Containers,
+        containers: Containers,
         functions: Sequence[ClientFunction] = (),
     ) -> None:
         self._plans = plans
         self._n_fetches = n_fetches
-        self._store = store
+        self._containers = containers
         self._functions = functions
         self._keeps_feeds = any(linked.keeps_feeds for linked in plans)
         self._is_blocking = any(linked.plan.resources for linked in plans)
@@ -205,7 +205,7 @@ class InlineStep:
     ) -> list[Any]:
         # A step with a deadline must not take what may not be computed by then.
         queued_s = QUEUED_S if deadline.timeout is None else 0.0
-        states = [StepState(linked, self._store, queued_s) for linked in self._plans]
+        states = [StepState(linked, self._containers, queued_s) for linked in self._plans]
         try:
             for number, feed in self._feeds:
                 states[number][feed.slot] = self._fed(feeds[feed.index], number)

@@ -60,7 +60,7 @@ def interpret(
 ) -> Generator[Wanted | W_co, None, None]:
     """Performs instructions in order; yields what it waits for.
 
-    It is resumed when that is over: when an attempt has settled, or when what the driver gave is
+    It is resumed when that is over: when an attempt is complete, or when what the driver gave is
     done. If waiting fails, it must be closed instead. Accesses to variables then end, and what an
     attempt has brought meanwhile goes back.
 

@@ -34,9 +34,9 @@ from jflow.plan import (
 from jflow.resources import VariableId
 from jflow.resources.kernel import Kernel
 from jflow.resources.kinds import kind_of
-from jflow.xla.compile import Executable, is_bounded
+from jflow.xla.compile import CompiledProgram, is_bounded
 
-_LATENCIES: weakref.WeakKeyDictionary[Executable, LastLatency] = weakref.WeakKeyDictionary()
+_LATENCIES: weakref.WeakKeyDictionary[CompiledProgram, LastLatency] = weakref.WeakKeyDictionary()
 
 
 @dataclass
@@ -57,7 +57,7 @@ class LinkedRun:
     """
 
     instruction: Run
-    executable: Executable | None
+    executable: CompiledProgram | None
     constants: tuple[jax.Array, ...]
     latency: LastLatency
     specs: tuple[VariableSpec, ...] = ()
@@ -169,7 +169,7 @@ def _keeps_inputs(instruction: Instruction) -> bool:
 def link(
     plan: Plan,
     device: jax.Device,
-    executable: Callable[[Program], Executable],
+    executable: Callable[[Program], CompiledProgram],
     constant: Callable[[str], Any],
 ) -> LinkedPlan:
     """Looks up what a plan names.
@@ -219,7 +219,7 @@ def link(
     )
 
 
-def _unchecked(executable: Executable) -> Executable:
+def _unchecked(executable: CompiledProgram) -> CompiledProgram:
     """The program without JAX's own search for NaN, which gives up the values of variables."""
 
     def run(*args: Any) -> list[jax.Array]:

@@ -29,18 +29,20 @@ class StepState:
 
     Args:
       linked: the plan.
-      store: the state.
+      containers: the state.
       queued_s: for how long after its start a program's results may be given to another one before
         they are computed, in seconds.
     """
 
-    __slots__ = ("_is_closed", "_leases", "_linked", "_queued_s", "_reads", "_slots", "_store")
+    __slots__ = ("_containers", "_is_closed", "_leases", "_linked", "_queued_s", "_reads", "_slots")
 
-    def __init__(self, linked: LinkedPlan, store: Containers, queued_s: float = QUEUED_S) -> None:
+    def __init__(
+        self, linked: LinkedPlan, containers: Containers, queued_s: float = QUEUED_S
+    ) -> None:
         self._linked = linked
         self._queued_s = queued_s
         self._reads: list[tuple[Lease, jax.Array]] = []
-        self._store = store
+        self._containers = containers
         self._slots = [*linked.slots]
         self._leases: dict[Slot, Lease] = {}
         self._is_closed = False
@@ -126,7 +128,7 @@ class StepState:
         inputs = self.arguments(linked.instruction)
         try:
             held = [
-                self._store.resources.get(self._linked.plan.device, spec)
+                self._containers.resources.get(self._linked.plan.device, spec)
                 for spec in linked.resources
             ]
             values = [*inputs, *linked.constants]
@@ -180,8 +182,8 @@ class StepState:
           FailedPreconditionError: if a variable is read that is not initialized.
           InvalidArgumentError: if a variable has another dtype or shape than expected.
         """
-        access = VariableAccess(linked, self._store, self._queued_s)
-        if not self._store.begin(access):
+        access = VariableAccess(linked, self._containers, self._queued_s)
+        if not self._containers.begin(access):
             return None
         if access.error is not None:
             raise access.error
@@ -193,8 +195,8 @@ class StepState:
     def wait(self, linked: LinkedRun) -> Generator[Wanted, None, VariableAccess]:
         """As `begin`; yields what it has to wait for."""
         while True:
-            access = VariableAccess(linked, self._store, self._queued_s)
-            yield from wait_for(self._store.accesses, access)
+            access = VariableAccess(linked, self._containers, self._queued_s)
+            yield from wait_for(self._containers.accesses, access)
             if access.writes and access.late:
                 access.give_up()
                 yield from wait_for(COMPUTED, Computed(*access.late[-1]))

@@ -45,7 +45,7 @@ class VariableAccess(Access):
 
     Args:
       linked: the program.
-      store: where the variables are.
+      containers: where the variables are.
       queued_s: how long after its start to take results of a program that still runs.
 
     Attributes:
@@ -62,7 +62,7 @@ class VariableAccess(Access):
     """
 
     __slots__ = (
-        "_store",
+        "_containers",
         "held",
         "is_done",
         "kept",
@@ -76,7 +76,7 @@ class VariableAccess(Access):
         "used",
     )
 
-    def __init__(self, linked: LinkedRun, store: Containers, queued_s: float) -> None:
+    def __init__(self, linked: LinkedRun, containers: Containers, queued_s: float) -> None:
         super().__init__(linked.only_read, linked.written)
         self.linked = linked
         self.queued_s = queued_s
@@ -89,25 +89,25 @@ class VariableAccess(Access):
         self.late: list[tuple[VariableId, Buffer]] = []
         self.results: Sequence[jax.Array] = ()
         self.mark: Write | None = None
-        self._store = store
+        self._containers = containers
 
     def take(self) -> None:
-        linked, store, run = self.linked, self._store, self.linked.instruction
+        linked, containers, run = self.linked, self._containers, self.linked.instruction
         self.since = now = time.monotonic()
         if run.initializes:
-            found = ((i, store.find(linked.keys[i], linked.specs[i])) for i in run.initializes)
+            found = ((i, containers.find(linked.keys[i], linked.specs[i])) for i in run.initializes)
             self.kept = {i: variable for i, variable in found if variable is not None}
             if len(self.kept) == len(run.writes) and not (run.outputs or run.after):
                 self.is_done = True  # nothing needs what the program would compute
                 return
         oldest = now - self.queued_s
-        self.used = store.get_all(linked.used, linked.keys, linked.specs)
+        self.used = containers.get_all(linked.used, linked.keys, linked.specs)
         for i, variable in self.used.items():
             buffer = variable.buffer
             if buffer.write is not None and buffer.write[1] < oldest and not buffer.is_computed:
                 self.late.append((linked.keys[i], buffer))
         for i in linked.only_written:
-            store.find(linked.keys[i], linked.specs[i])
+            containers.find(linked.keys[i], linked.specs[i])
         if self.late and self.writes:
             return
         if linked.leased:
@@ -140,17 +140,17 @@ class VariableAccess(Access):
     def put(self) -> None:
         if not self.results:
             return
-        linked, store, run = self.linked, self._store, self.linked.instruction
+        linked, containers, run = self.linked, self._containers, self.linked.instruction
         written = {**self.kept}
         for i, array in zip(run.writes, self.results, strict=True):
             if i not in written:
-                written[i] = store.set(self, linked.keys[i], linked.specs[i], array, self.mark)
+                written[i] = containers.set(self, linked.keys[i], linked.specs[i], array, self.mark)
         if run.after:
             self.held = [(slot, written[i].lease()) for i, slot in run.after]
 
     def end(self) -> None:
         """Sets what it writes and lets other steps have the variables."""
-        self._store.end(self)
+        self._containers.end(self)
 
     def rollback(self) -> None:
         for lease in (*self.leases.values(), *(lease for _, lease in self.held)):

@@ -14,14 +14,15 @@ import numpy as np
 from jflow.cluster import Device
 from jflow.deadline import FOREVER, Deadline
 from jflow.errors import OpError
-from jflow.graph import Graph, Operation, StateOrder, Tensor, origin
+from jflow.graph import Graph, Operation, Tensor, origin
+from jflow.graph.effect_order import EffectOrder
 from jflow.graph.primitives import placeholder_p
-from jflow.graph.request import asking_for_nothing
+from jflow.graph.request import empty_request_scope
 from jflow.partition import prune
 from jflow.pipeline import StepRequest
 from jflow.runtime.backend import Executable
 from jflow.runtime.steps import add_origin
-from jflow.values import carrier_of, is_key
+from jflow.values import is_key, physical_form
 from jflow.xla import internals
 
 
@@ -150,7 +151,7 @@ def _unwrapping(tensor: Tensor) -> Change | None:
     """Converts an argument to its physical form."""
     if is_key(tensor.dtype):
         return internals.key_data
-    physical = carrier_of(tensor.dtype)
+    physical = physical_form(tensor.dtype)
     return physical.unwrap if physical else None
 
 
@@ -158,7 +159,7 @@ def _wrapping(tensor: Tensor, keeps_weak_types: bool, is_weak: bool) -> Change |
     """Converts a value of a step to a result with the type that it has under `jax.jit`."""
     if is_key(tensor.dtype):
         return internals.key_maker(tensor.dtype)
-    physical = carrier_of(tensor.dtype)
+    physical = physical_form(tensor.dtype)
     if physical is not None:
         return physical.wrap
     if is_weak and not (keeps_weak_types and getattr(tensor.aval, "weak_type", False)):
@@ -201,11 +202,11 @@ def insert(
     Returns:
       Its results, and the operations with effects, which run even if no result of theirs is used.
     """
-    order = StateOrder[Operation]()
+    order = EffectOrder[Operation]()
     inputs = [tensor.var for tensor in args]
     # The blocks around the call are around the trace too: the equations have them already.
-    with asking_for_nothing():
-        outputs = graph.inline(jaxpr, inputs, _name, place_of=origin.place_of, order=order)
+    with empty_request_scope():
+        outputs = graph.inline(jaxpr, inputs, _name, location_of=origin.location_of, order=order)
     return outputs, order.effects
 
 

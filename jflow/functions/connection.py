@@ -23,9 +23,9 @@ from jflow.deadline import Deadline
 from jflow.functions.concrete import Concrete
 from jflow.graph import Graph, Operation, Tensor, VariableRef, owners, tracing
 from jflow.graph.completion import visible
-from jflow.graph.flatten import flatten
+from jflow.graph.hoisting import hoist_state
 from jflow.graph.primitives import EFFECTS, initialize_p
-from jflow.graph.request import asking_for, asking_for_nothing
+from jflow.graph.request import device_request_scope, empty_request_scope
 from jflow.pipeline import StepRequest
 from jflow.placement import Placer
 from jflow.runtime.backend import DeviceInfo, Executable
@@ -215,7 +215,7 @@ class Connection:
         made_here = not callable(initial)
 
         def create(*values: Any) -> tuple[()]:
-            with asking_for_nothing(), asking_for(ref.spec):
+            with empty_request_scope(), device_request_scope(ref.spec):
                 value = values[0] if made_here else initial()
                 initialize_p.bind(jax.numpy.asarray(value), variable=ref)
             return ()
@@ -239,7 +239,7 @@ class Connection:
 
     def _concrete(self, fun: Callable[..., Any], avals: Sequence[Any]) -> Concrete:
         shapes = [shape_of(aval) for aval in avals]
-        return Concrete(self, flatten(tracing.make_jaxpr(fun, shapes)), ["value"] * len(shapes))
+        return Concrete(self, hoist_state(tracing.make_jaxpr(fun, shapes)), ["value"] * len(shapes))
 
 
 def _identity(body: jex.ClosedJaxpr | None) -> Any:

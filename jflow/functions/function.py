@@ -22,7 +22,7 @@ from jflow.functions.connection import Connection, current
 from jflow.functions.nnx import check_nnx_modules
 from jflow.graph import Graph, Operation, ResourceRef, Tensor, VariableRef, tracing
 from jflow.graph.completion import visible
-from jflow.graph.flatten import flatten
+from jflow.graph.hoisting import hoist_state
 from jflow.graph.primitives import state_of
 from jflow.graph.tracing import Static
 from jflow.ops import Variable, group
@@ -233,7 +233,7 @@ class Function(Generic[P, R_co]):
         tracing.name_after(call, self._fun, names)
         avals = map(_aval, _dynamic(leaves))
         jaxpr = tracing.make_jaxpr(call, [shape_of(aval) for aval in avals])
-        return _Traced(flatten(jaxpr, keep_rules=in_graph), out_trees[-1])
+        return _Traced(hoist_state(jaxpr, keep_rules=in_graph), out_trees[-1])
 
     def _join(self, graph: Graph, traced: _Traced, leaves: list[Any]) -> Any:
         """Adds the function to a graph. All of its effects happen in a step that needs one of its

@@ -4,7 +4,6 @@ from jflow.graph.gradient import gradients as gradients
 from jflow.graph.graph import Graph as Graph
 from jflow.graph.graph import Operation as Operation
 from jflow.graph.graph import Tensor as Tensor
-from jflow.graph.order import StateOrder as StateOrder
 from jflow.graph.primitives import ResourceRef as ResourceRef
 from jflow.graph.primitives import VariableRef as VariableRef
 from jflow.graph.scope import colocate_with as colocate_with

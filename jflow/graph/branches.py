@@ -194,7 +194,7 @@ def _zeros(program: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
     def zeros(*_: Any) -> list[Any]:
         return [_zero(aval) for aval in program.out_avals]
 
-    with request.asking_for_nothing():
+    with request.empty_request_scope():
         return jax.make_jaxpr(zeros)(*map(jaxprs.shape_of, program.in_avals))
 
 

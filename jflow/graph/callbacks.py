@@ -25,7 +25,7 @@ from jflow.graph import origin, request
 from jflow.graph.libraries import program_of
 from jflow.graph.primitives import CALLBACKS, WriteEffect, calls_client
 from jflow.graph.request import Request
-from jflow.values import carrier_of, carry, is_key
+from jflow.values import is_key, physical_form, to_physical
 from jflow.xla import internals
 
 Array = np.ndarray[Any, Any]
@@ -84,7 +84,7 @@ class Callback:
         return [
             np.asarray(self.literals[i], aval.dtype)
             if i in self.literals
-            else _restored(next(operands), aval)
+            else _logical(next(operands), aval)
             for i, aval in enumerate(self.in_avals)
         ]
 
@@ -99,8 +99,8 @@ class Callback:
 
     def _result(self, number: int, item: tuple[Any, Any]) -> Array:
         value, aval = item
-        if carrier_of(aval.dtype) is not None:
-            return carry(value)
+        if physical_form(aval.dtype) is not None:
+            return to_physical(value)
         # An array of NumPy's may be changed when the callback is over.
         array = np.array(value) if isinstance(value, np.ndarray) else np.asarray(value)
         array = array.astype(jax.dtypes.canonicalize_dtype(array.dtype), copy=False)
@@ -119,10 +119,10 @@ class Callback:
         return f"the callback {self.name} (called at {self.line})"
 
 
-def _restored(operand: Array, aval: Any) -> Any:
+def _logical(operand: Array, aval: Any) -> Any:
     # Under jax.jit a callback gets the numbers of a random key, as XLA has them.
-    carrier = None if is_key(aval.dtype) else carrier_of(aval.dtype)
-    return operand if carrier is None else carrier.wrap(operand)
+    form = None if is_key(aval.dtype) else physical_form(aval.dtype)
+    return operand if form is None else form.wrap(operand)
 
 
 def is_callback(eqn: jex.JaxprEqn) -> bool:
@@ -182,7 +182,7 @@ def as_operation(eqn: jex.JaxprEqn) -> jex.JaxprEqn:
         origin.line_of(eqn),
     )
     params = {"callback": callback, "is_conditional": False}
-    with request.asking_only(_ON_CPU):
+    with request.exact_request_scope(_ON_CPU):
         return jex.new_jaxpr_eqn(
             eqn.invars, eqn.outvars, CALLBACKS[name], params, eqn.effects, eqn.source_info
         )

@@ -22,7 +22,7 @@ def call(
     *,
     name: str,
     resources: Sequence[ResourceRef] = (),
-    may_wait: bool = False,
+    is_blocking: bool = False,
     attributes: dict[str, Any] | None = None,
 ) -> Operation:
     """Adds a call of a host function under the current scopes.
@@ -34,7 +34,7 @@ def call(
       outputs: abstract values of what it gives.
       name: name for the operation.
       resources: what it works on; it runs where the first one is.
-      may_wait: whether it can take as long as others let it wait.
+      is_blocking: whether it can take as long as others let it wait.
       attributes: its other arguments, as JSON knows them.
 
     Raises:
@@ -49,7 +49,7 @@ def call(
         function=function,
         attributes=json.dumps(known, sort_keys=True),
         resources=tuple(resources),
-        may_wait=may_wait,
+        is_blocking=is_blocking,
     )
 
 

@@ -10,9 +10,9 @@ import jax.extend.core as jex
 import jax.numpy as jnp
 
 from jflow.graph import request
-from jflow.graph.flatten import flatten
+from jflow.graph.effect_order import EffectOrder
 from jflow.graph.graph import Graph, Operation, Tensor
-from jflow.graph.order import StateOrder
+from jflow.graph.hoisting import hoist_state
 from jflow.graph.primitives import SOURCES, read_p
 from jflow.graph.symbolic import Symbolic
 from jflow.values import HostArray
@@ -49,7 +49,7 @@ def gradients(ys: Any, xs: Any, grad_ys: Any = None, name: str = "gradients") ->
     seeds = None if grad_ys is None else [graph.as_tensor(g) for g in _listed(grad_ys)]
     # The equations' own devices count, whatever the block around this call asks for.
     with (
-        request.asking_for_nothing(),
+        request.empty_request_scope(),
         graph.scopes.replaced(names=graph.unique_name(name) + "/"),
     ):
         slopes: dict[Tensor, Tensor] = {}
@@ -140,13 +140,13 @@ def _pull_back(
     inputs = [*reached, *captured, *(seeds or [])]
     shapes = [jaxprs.shape_of(t.aval) for t in inputs]
     # A derivative rule may have callbacks of its own.
-    jaxpr = flatten(jax.make_jaxpr(pull_back)(*shapes), keep_rules=True)
+    jaxpr = hoist_state(jax.make_jaxpr(pull_back)(*shapes), keep_rules=True)
     return dict(zip(reached, _insert_sharing(graph, path, jaxpr, inputs), strict=True))
 
 
 def _seed(value: Any, given: Any, target: Tensor) -> Any:
     """The derivative to start from, beside the value that it belongs to."""
-    with request.asking(request.asked(target.op.eqn)):
+    with request.request_scope(request.requested(target.op.eqn)):
         return jnp.ones_like(value) if given is None else jnp.asarray(given, value.dtype)
 
 
@@ -184,7 +184,7 @@ def _insert_sharing(
     def existing(eqn: jex.JaxprEqn, args: list[jaxprs.Atom]) -> Operation | None:
         return known.get(_identity(eqn, args))
 
-    order = StateOrder[Operation]()
+    order = EffectOrder[Operation]()
     slopes = graph.inline(jaxpr, [t.var for t in inputs], _name, existing=existing, order=order)
     return graph.after(order.effects, slopes) if order.effects else slopes
 
@@ -197,7 +197,7 @@ def _identity(eqn: jex.JaxprEqn, args: list[jaxprs.Atom]) -> Any:
         hash(params)
     except TypeError:
         return id(eqn)
-    return (eqn.primitive, params, atoms, request.asked(eqn))
+    return (eqn.primitive, params, atoms, request.requested(eqn))
 
 
 def _is_scalar(atom: jaxprs.Atom) -> bool:
@@ -214,6 +214,6 @@ def _total(graph: Graph, parts: list[Tensor]) -> Tensor | None:
         return None
     total = parts[0]
     for part in parts[1:]:
-        with request.asking(request.asked(total.op.eqn)):
+        with request.request_scope(request.requested(total.op.eqn)):
             total = graph.apply(jnp.add, (total, part), name="add")
     return total

@@ -21,8 +21,8 @@ import numpy as np
 from jflow.cluster import DeviceSpec
 from jflow.context import Stack
 from jflow.graph import origin, request, stack, tracing
+from jflow.graph.effect_order import EffectOrder
 from jflow.graph.names import Names
-from jflow.graph.order import StateOrder
 from jflow.graph.primitives import (
     ResourceRef,
     VariableRef,
@@ -33,9 +33,9 @@ from jflow.graph.primitives import (
     state_of,
     variable_p,
 )
-from jflow.graph.settle import settle
+from jflow.graph.resolve import resolve
 from jflow.graph.symbolic import Symbolic
-from jflow.values import AbstractValue, Dtype, abstract_of, as_array, carry, refuse_host
+from jflow.values import AbstractValue, Dtype, abstract_of, as_array, refuse_host, to_physical
 from jflow.xla import internals, jaxprs
 
 graphs: Stack[Graph] = Stack()
@@ -130,14 +130,14 @@ class Operation:
         eqn: jex.JaxprEqn,
         inputs: tuple[Tensor, ...],
         control_inputs: tuple[Operation, ...],
-        place: origin.Place | None,
+        location: origin.SourceLocation | None,
     ) -> None:
         self.graph = graph
         self.name = name
         self.eqn = eqn
         self.inputs = inputs
         self.control_inputs = control_inputs
-        self._place = place
+        self._place = location
         self.outputs = tuple(Tensor(self, i, var) for i, var in enumerate(eqn.outvars))
 
     @property
@@ -152,7 +152,7 @@ class Operation:
     @property
     def spec(self) -> DeviceSpec:
         """The requested device; fields that were not set are None."""
-        return request.asked_for(self.eqn)
+        return request.requested_device(self.eqn)
 
     @property
     def device(self) -> str:
@@ -162,7 +162,7 @@ class Operation:
     @property
     def colocated_with(self) -> tuple[str, ...]:
         """Names of the operations that it has to run with."""
-        return request.asked(self.eqn).names
+        return request.requested(self.eqn).names
 
     def colocation_groups(self) -> list[bytes]:
         """The groups it is in, as TensorFlow writes them: b"loc:@" and a first member's name."""
@@ -200,7 +200,7 @@ class Graph:
         self._lock = threading.RLock()
         self._operations: dict[str, Operation] = {}
         self._tensors: dict[jex.Var, Tensor] = {}
-        self._homes: dict[VariableRef | ResourceRef, Operation] = {}
+        self._handles: dict[VariableRef | ResourceRef, Operation] = {}
         self._values: dict[str, Tensor] = {}
         self._names = Names()
         self._collections: dict[str, list[Any]] = {}
@@ -259,7 +259,7 @@ class Graph:
             else:
                 keys.append(tracing.Static.of(leaf))
         traced = tracing.trace(fun, in_tree, keys)
-        order = StateOrder[Operation]()
+        order = EffectOrder[Operation]()
         outputs = self.inline(traced.jaxpr, [t.var for t in tensors], lambda _: name, order=order)
         if order.effects and not outputs:
             after = (*self.scopes.here.control_inputs, *order.effects)
@@ -280,8 +280,10 @@ class Graph:
         args: Sequence[jaxprs.Atom],
         name_of: Callable[[jex.JaxprEqn], str],
         existing: Callable[[jex.JaxprEqn, list[jaxprs.Atom]], Operation | None] = _no_existing,
-        place_of: Callable[[jex.JaxprEqn], origin.Place | None] = lambda _: origin.user_place(),
-        order: StateOrder[Operation] | None = None,
+        location_of: Callable[[jex.JaxprEqn], origin.SourceLocation | None] = lambda _: (
+            origin.user_location()
+        ),
+        order: EffectOrder[Operation] | None = None,
     ) -> list[Tensor]:
         """Adds the equations of a traced function; each keeps the device it was traced under.
 
@@ -292,10 +294,10 @@ class Graph:
           args: a variable of this graph for each of its inputs.
           name_of: what to call the operation of an equation.
           existing: finds an operation to use instead of adding an equation.
-          place_of: which line of the user's program an equation comes from.
+          location_of: which line of the user's program an equation comes from.
           order: takes note of the operations on variables.
         """
-        order = order or StateOrder[Operation]()
+        order = order or EffectOrder[Operation]()
 
         def emit(eqn: jex.JaxprEqn, inputs: list[jaxprs.Atom]) -> list[jaxprs.Atom]:
             found = existing(eqn, inputs)
@@ -311,7 +313,7 @@ class Graph:
                     eqn.params,
                     after=order.before(eqn),
                     effects=eqn.effects,
-                    place=place_of(eqn),
+                    location=location_of(eqn),
                 )
             order.add(op)
             return outvars
@@ -334,7 +336,7 @@ class Graph:
           TypeError, ValueError: as `as_array`.
         """
         array = as_array(value, dtype, on_host=on_host)
-        carried = np.array(carry(array))
+        carried = np.array(to_physical(array))
         carried.flags.writeable = False
         params = {"value": carried, "on_host": on_host}
         return self.add(constant_p, [], [abstract_of(array)], name=name, **params).outputs[0]
@@ -360,7 +362,7 @@ class Graph:
         primitive: jex.Primitive,
         params: dict[str, Any],
         after: Sequence[Operation] = (),
-        place: origin.Place | None = None,
+        location: origin.SourceLocation | None = None,
         effects: jex.Effects = jex.no_effects,
     ) -> Operation:
         # Made here, the equation takes the device scope of this thread.
@@ -374,9 +376,9 @@ class Graph:
         data = {tensor.op for tensor in tensors}
         before = dict.fromkeys((*scope.control_inputs, *after))
         control = tuple(op for op in before if op not in data)
-        op = Operation(self, unique, eqn, tensors, control, place or origin.user_place())
+        op = Operation(self, unique, eqn, tensors, control, location or origin.user_location())
         # Not under the lock: this may call the user's device functions.
-        settle(op, self._operations)
+        resolve(op, self._operations)
         with self._lock:
             for ref in state_of(eqn):
                 self._take_in(ref)
@@ -387,31 +389,31 @@ class Graph:
 
     # State ------------------------------------------------------------------------------------
 
-    def home(self, ref: VariableRef | ResourceRef) -> Operation:
+    def handle_of(self, ref: VariableRef | ResourceRef) -> Operation:
         """The operation that says where a variable or resource lives."""
         with self._lock:
             self._take_in(ref)
-        return self._homes[ref]
+        return self._handles[ref]
 
     def declare(self, ref: VariableRef | ResourceRef, op: Operation) -> None:
         """Says that `op` stands for a variable or resource."""
-        self._homes[ref] = op
+        self._handles[ref] = op
 
     def declare_value(self, name: str, value: Tensor) -> None:
         """Says that the name of a variable, as of a tensor, stands for a tensor of its value."""
         self._values[name] = value
 
     def _take_in(self, ref: VariableRef | ResourceRef) -> None:
-        if ref in self._homes:
+        if ref in self._handles:
             return
         if isinstance(ref.owner, Graph):
             raise ValueError(f"{ref} belongs to another graph than the one being built")
         name = self._names.unique(ref.name)
         primitive = variable_p if isinstance(ref, VariableRef) else resource_p
-        with request.asking_for_nothing(), request.asking_for(ref.spec):
+        with request.empty_request_scope(), request.device_request_scope(ref.spec):
             eqn = jex.new_jaxpr_eqn([], [], primitive, {}, jex.no_effects)
-        op = Operation(self, name, eqn, (), (), origin.user_place())
-        self._operations[op.name] = self._homes[ref] = op
+        op = Operation(self, name, eqn, (), (), origin.user_location())
+        self._operations[op.name] = self._handles[ref] = op
 
     def access(self, primitive: jex.Primitive, args: tuple[Any, ...], params: Any) -> Any:
         """What JAX gets that asks for a variable's value outside of a trace: an error."""

@@ -18,7 +18,7 @@ _OURS = tuple(
     for path in (jax.__file__, os.path.join(os.path.dirname(__file__), os.pardir, "__init__.py"))
 )
 
-Place = tuple[str, int, str]
+SourceLocation = tuple[str, int, str]
 """File, line and function."""
 
 
@@ -28,7 +28,7 @@ def _hidden(_: int) -> tuple[str, ...]:
     return _OURS + tuple(path for path in internals.hidden_files() if not path.startswith(_OURS))
 
 
-def user_place() -> Place | None:
+def user_location() -> SourceLocation | None:
     """Where the innermost running frame outside jflow and JAX is."""
     hidden = _hidden(internals.n_hidden())
     frame: FrameType | None = sys._getframe(1)
@@ -40,7 +40,7 @@ def user_place() -> Place | None:
     return None
 
 
-def place_of(eqn: jex.JaxprEqn) -> Place | None:
+def location_of(eqn: jex.JaxprEqn) -> SourceLocation | None:
     """Where the user's code was when JAX traced an equation."""
     hidden = _hidden(internals.n_hidden())
     traceback: Any = eqn.source_info.traceback
@@ -50,7 +50,7 @@ def place_of(eqn: jex.JaxprEqn) -> Place | None:
     return None
 
 
-def place_in(traceback: TracebackType | None) -> Place | None:
+def location_in(traceback: TracebackType | None) -> SourceLocation | None:
     """Where the innermost frame outside jflow and JAX was when an error was raised."""
     found, hidden = None, _hidden(internals.n_hidden())
     while traceback is not None:
@@ -66,7 +66,7 @@ def inside(eqn: jex.JaxprEqn, outer: jex.JaxprEqn) -> jex.JaxprEqn:
 
     Inside of a body JAX keeps only the frames from the body on, which may be a library's alone.
     """
-    if place_of(eqn) is not None:
+    if location_of(eqn) is not None:
         return eqn
     source = eqn.source_info.replace(traceback=outer.source_info.traceback)
     placed: jex.JaxprEqn = eqn.replace(source_info=source)
@@ -74,13 +74,13 @@ def inside(eqn: jex.JaxprEqn, outer: jex.JaxprEqn) -> jex.JaxprEqn:
 
 
 def line_of(eqn: jex.JaxprEqn) -> str:
-    """As `place_of`, in words."""
-    return describe(place_of(eqn))
+    """As `location_of`, in words."""
+    return describe(location_of(eqn))
 
 
-def describe(place: Place | None) -> str:
+def describe(location: SourceLocation | None) -> str:
     """The place as "file:line in function", "" for None."""
-    if place is None:
+    if location is None:
         return ""
-    file, line, function = place
+    file, line, function = location
     return f"{file}:{line} in {function}"

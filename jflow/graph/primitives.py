@@ -109,8 +109,8 @@ host_p = jex.Primitive("host")
 """*values → values, on the host.
 
 Params: `function`, by its name, which the worker knows; `attributes`, its other arguments as JSON;
-`resources`, what it works on; `may_wait`, whether it can take as long as others let it wait. In a
-traced function also `outputs`, the abstract values that it gives, and `line`.
+`resources`, what it works on; `is_blocking`, whether it can take as long as others let it wait. In
+a traced function also `outputs`, the abstract values that it gives, and `line`.
 """
 host_p.multiple_results = True
 
@@ -140,7 +140,7 @@ resource_p = jex.Primitive("resource")
 """() → (). Its device is where a queue or another resource lives."""
 resource_p.multiple_results = True
 
-HOMES = frozenset({variable_p, resource_p})
+HANDLES = frozenset({variable_p, resource_p})
 """The primitives that stand for lasting state, and are nothing to run."""
 
 read_p = jex.Primitive("read")
@@ -196,7 +196,7 @@ def state_of(eqn: jex.JaxprEqn) -> tuple[VariableRef | ResourceRef, ...]:
     return ()
 
 
-def may_wait(eqn: jex.JaxprEqn) -> bool:
+def is_blocking(eqn: jex.JaxprEqn) -> bool:
     """Whether an equation can take as long as others let it wait."""
     return calls_client(eqn) or (eqn.primitive is host_p and bool(eqn.params["may_wait"]))
 

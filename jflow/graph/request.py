@@ -3,7 +3,7 @@
 JAX carries metadata through its transformations, so a derivative asks for what its forward equation
 asks for. A function may be traced under some blocks and used under others, and a device function is
 called only when there is an operation to show it; so what rides along is the stack of blocks, and
-`Graph` settles it when it makes an operation.
+`Graph` resolves it when it makes an operation.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Request:
         return Request(tuple(_merged(devices)), targets)
 
     @property
-    def is_settled(self) -> bool:
+    def is_resolved(self) -> bool:
         """Whether it is for one device, or none, and nothing else."""
         return not self.targets and all(isinstance(block, DeviceSpec) for block in self.devices)
 
@@ -81,7 +81,7 @@ class Request:
 
     @property
     def spec(self) -> DeviceSpec:
-        """The device, where it is settled."""
+        """The device, where it is resolved."""
         return next((block for block in self.devices if isinstance(block, DeviceSpec)), _ANYWHERE)
 
     @property
@@ -98,7 +98,7 @@ _ANYWHERE = DeviceSpec()
 _NOTHING = Request()
 
 
-def settled(spec: DeviceSpec, targets: Iterable[str]) -> Request:
+def resolved(spec: DeviceSpec, targets: Iterable[str]) -> Request:
     """The request of an operation: one device, and the first members of its colocation groups."""
     return Request(() if spec.is_empty else (spec,), tuple(targets))
 
@@ -127,28 +127,28 @@ def _carrying(metadata: Mapping[str, Any]) -> AbstractContextManager[Any]:
 
 
 @contextmanager
-def asking(request: Request) -> Iterator[None]:
+def request_scope(request: Request) -> Iterator[None]:
     """A block whose equations ask for `request`, within what the blocks around it ask for."""
     with _carrying({_KEY: request.inside(_current())}):
         yield
 
 
-def asking_for(spec: DeviceSpec) -> AbstractContextManager[Any]:
+def device_request_scope(spec: DeviceSpec) -> AbstractContextManager[Any]:
     """A block whose equations ask for a device, within what the blocks around it ask for."""
-    return asking(Request((spec,)))
+    return request_scope(Request((spec,)))
 
 
-def asking_only(request: Request) -> AbstractContextManager[Any]:
+def exact_request_scope(request: Request) -> AbstractContextManager[Any]:
     """A block whose equations ask for `request`, whatever the blocks around it ask for."""
     return _carrying({_KEY: None if request == _NOTHING else request})
 
 
-def asking_for_nothing() -> AbstractContextManager[Any]:
+def empty_request_scope() -> AbstractContextManager[Any]:
     """A block whose equations ask for what is around the place where they will be used."""
-    return asking_only(_NOTHING)
+    return exact_request_scope(_NOTHING)
 
 
-def asked(eqn: jex.JaxprEqn) -> Request:
+def requested(eqn: jex.JaxprEqn) -> Request:
     """The request that an equation carries."""
     return _request_in(eqn.ctx) or _NOTHING
 
@@ -180,9 +180,9 @@ def _request_in(context: Any) -> Request | None:
     return found
 
 
-def asked_for(eqn: jex.JaxprEqn) -> DeviceSpec:
+def requested_device(eqn: jex.JaxprEqn) -> DeviceSpec:
     """The device that an operation's equation requests; fields that were not set are None."""
-    return asked(eqn).spec
+    return requested(eqn).spec
 
 
 def _current() -> Request:

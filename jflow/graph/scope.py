@@ -72,7 +72,7 @@ def device(
         raise TypeError(
             f"a device is a name or None, or a function that gives one, got {type(name).__name__}"
         )
-    return request.asking(request.Request((block,)))
+    return request.request_scope(request.Request((block,)))
 
 
 def colocate_with(op: Any, ignore_existing: bool = False) -> AbstractContextManager[Any]:
@@ -98,7 +98,7 @@ def colocate_with(op: Any, ignore_existing: bool = False) -> AbstractContextMana
         if target.graph is not get_default_graph():
             raise ValueError(f"{target!r} belongs to another graph than the one being built")
         names.append(target.name)
-    return request.asking(request.Request((None,), tuple(names)))
+    return request.request_scope(request.Request((None,), tuple(names)))
 
 
 def container(name: str) -> AbstractContextManager[None]:

@@ -15,7 +15,7 @@ import jax.extend.core as jex
 import numpy as np
 
 from jflow.graph import origin, request
-from jflow.graph.flatten import WRITE_REFUSED, flatten
+from jflow.graph.hoisting import WRITE_REFUSED, hoist_state
 from jflow.xla import internals
 from jflow.xla.jaxprs import shape_of
 
@@ -107,11 +107,11 @@ def _trace(fun: Callable[..., Any], in_tree: Any, leaves: Sequence[Static | Any]
     call.__name__ = call.__qualname__ = name_of(fun)
     shapes = [shape_of(x) for x in leaves if not isinstance(x, Static)]
     # What is cached must not ask for a device: it is asked for where the equations are used.
-    with request.asking_for_nothing():
+    with request.empty_request_scope():
         jaxpr = make_jaxpr(call, shapes)
         if len(jaxpr.eqns) > 1:
             jaxpr = make_jaxpr(jax.jit(call), shapes)
-    return Traced(flatten(jaxpr, keep_rules=True), out_trees[-1])
+    return Traced(hoist_state(jaxpr, keep_rules=True), out_trees[-1])
 
 
 def refuse_tracer(leaf: Any) -> None:
@@ -131,9 +131,9 @@ def make_jaxpr(fun: Callable[..., Any], shapes: Sequence[Any]) -> jex.ClosedJaxp
     try:
         return jax.make_jaxpr(fun)(*shapes)
     except _NEEDS_A_VALUE as error:
-        place = origin.place_in(error.__traceback__)
-        if place is not None:
-            error.add_note(f"The value is needed at {origin.describe(place)}.")
+        location = origin.location_in(error.__traceback__)
+        if location is not None:
+            error.add_note(f"The value is needed at {origin.describe(location)}.")
         raise
     except NotImplementedError as error:
         if "Effects not supported" in str(error) and "a write to" in str(error):

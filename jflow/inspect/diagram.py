@@ -8,7 +8,7 @@ from enum import Enum
 
 from jflow.cluster import Device
 from jflow.graph import Operation, ResourceRef, Tensor, VariableRef
-from jflow.graph.primitives import HOMES, host_p, read_p, state_of
+from jflow.graph.primitives import HANDLES, host_p, read_p, state_of
 
 
 class Kind(Enum):
@@ -148,7 +148,7 @@ class _DiagramBuilder:
 
     def add(self, op: Operation) -> None:
         device = self._placement[op]
-        if op.eqn.primitive in HOMES:
+        if op.eqn.primitive in HANDLES:
             self._box_of[op] = box = self._variable(op, device)
             box.ops.append(op)
         elif op.eqn.primitive is read_p and not op.control_inputs:
@@ -160,7 +160,7 @@ class _DiagramBuilder:
 
     def _used(self, op: Operation, ref: VariableRef | ResourceRef, device: Device) -> Box:
         """The box of a variable or resource that an operation uses."""
-        box = self._variable(op.graph.home(ref), device)
+        box = self._variable(op.graph.handle_of(ref), device)
         box.subject = ref
         return box
 

@@ -12,13 +12,13 @@ import jax.extend.core as jex
 from jflow.lowering.explain import explained
 from jflow.lowering.export import export
 from jflow.lowering.segment import Lowered
-from jflow.xla import Executable, compile_exported, export_platform, jaxprs
+from jflow.xla import CompiledProgram, compile_exported, export_platform, jaxprs
 from jflow.xla.compile import is_dynamic, jitted
 
 
 def compile_all(
     programs: Sequence[tuple[Lowered, jax.Device, tuple[int, ...]]],
-) -> list[Executable]:
+) -> list[CompiledProgram]:
     """Compiles programs for devices of this process, several at the same time.
 
     Args:
@@ -39,14 +39,14 @@ def compile_all(
 
 def compile_jaxpr(
     jaxpr: jex.ClosedJaxpr, device: jax.Device, donated: tuple[int, ...]
-) -> Executable:
+) -> CompiledProgram:
     """Compiles a program of this process."""
     return _prepare(jaxpr, device, donated)()
 
 
 def _prepare(
     jaxpr: jex.ClosedJaxpr, device: jax.Device, donated: tuple[int, ...]
-) -> Callable[[], Executable]:
+) -> Callable[[], CompiledProgram]:
     """What compiles a program of this process; any thread may call it."""
     if is_dynamic(jaxpr.in_avals):
         # JAX compiles for symbols only what it has exported.
@@ -55,10 +55,10 @@ def _prepare(
     program = jitted(jex.jaxpr_as_fun(jaxpr), device, donated)
     lowered = program.lower(*map(jaxprs.shape_of, jaxpr.in_avals))
 
-    def compiled() -> Executable:
+    def compiled() -> CompiledProgram:
         # JAX keeps what this compiles for the function, whose calls are quicker than its result's.
         lowered.compile()
-        executable: Executable = program
+        executable: CompiledProgram = program
         return executable
 
     return compiled

@@ -327,10 +327,10 @@ class _StepRunner:
     def __init__(
         self,
         entries: Mapping[Task, _TaskPlans],
-        run_share: Callable[[_TaskPlans], Coroutine[Any, Any, Sequence[Array]]],
+        run_plans: Callable[[_TaskPlans], Coroutine[Any, Any, Sequence[Array]]],
     ) -> None:
         self._entries = entries
-        self._run_on_task = run_share
+        self._run_on_task = run_plans
         self._step = Step(entries)
         self._calls: dict[Task, asyncio.Future[Sequence[Array]]] = {}
         self._values: dict[int, Array] = {}

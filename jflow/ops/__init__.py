@@ -1,6 +1,6 @@
 """What users build graphs with: constants, placeholders, variables, queues and readers."""
 
-from jflow.eager import Position as Position
+from jflow.eager import IteratorState as IteratorState
 from jflow.ops.accumulators import ConditionalAccumulator as ConditionalAccumulator
 from jflow.ops.accumulators import SparseConditionalAccumulator as SparseConditionalAccumulator
 from jflow.ops.arrays import constant as constant

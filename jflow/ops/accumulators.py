@@ -45,7 +45,7 @@ class _AccumulatorBase(Handle):
         """How many gradients have been applied since the last take, as an int32 scalar."""
         aval = abstract((), _INT32)
         name = name or f"{self._title}_num_accumulated"
-        op = self._calls.call("accumulator.num_accumulated", [], [aval], name, may_wait=False)
+        op = self._calls.call("accumulator.num_accumulated", [], [aval], name, is_blocking=False)
         return op.outputs[0]
 
     def set_global_step(self, new_global_step: Any, name: str | None = None) -> Operation:

@@ -223,7 +223,7 @@ class QueueBase(Handle):
         """
         plain = self._plain
         arrays = await asyncio.wrap_future(plain.start_get(timeout))
-        return self._structure.unflatten(plain.restored(arrays))
+        return self._structure.unflatten(plain.logical_element(arrays))
 
     def writer(self, max_ahead_bytes: int = MAX_AHEAD_BYTES) -> QueueWriter:
         """A writer that puts many elements without a round trip for each; used as a block.

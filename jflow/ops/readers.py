@@ -127,7 +127,7 @@ class ReaderBase(Handle):
 
     def _count(self, function: str, name: str) -> Tensor:
         aval = host_abstract((), _INT64)
-        return self._calls.call(function, [], [aval], name, may_wait=False).outputs[0]
+        return self._calls.call(function, [], [aval], name, is_blocking=False).outputs[0]
 
 
 class TextLineReader(ReaderBase):

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from jflow.cluster import Device
 from jflow.graph import Operation, Tensor
-from jflow.graph.primitives import HOMES, calls_client, group_p, is_on_host
+from jflow.graph.primitives import HANDLES, calls_client, group_p, is_on_host
 from jflow.partition.builder import Contents, PlanBuilder
 from jflow.partition.nans import may_be_nan
 from jflow.partition.segment import Segment
@@ -69,7 +69,7 @@ def partition(
     Raises:
       InvalidArgumentError, UnimplementedError: if the operations cannot run in one step.
     """
-    running = [op for op in ops if op.eqn.primitive not in HOMES | {group_p}]
+    running = [op for op in ops if op.eqn.primitive not in HANDLES | {group_p}]
     return _Splitter(running, placement, fed, fetched, checks_nans).partition(
         max_segment_ops, owner
     )

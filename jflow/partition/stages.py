@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from jflow.cluster import Device
 from jflow.graph import Operation, Tensor
-from jflow.graph.primitives import is_on_host, may_wait
+from jflow.graph.primitives import is_blocking, is_on_host
 from jflow.partition.prune import control_sources
 
 Value = Tensor | Operation
@@ -31,10 +31,10 @@ Value = Tensor | Operation
 class _Stage(NamedTuple):
     """What tells stages apart; they come in the order of these tuples."""
 
-    n_waits: int
+    n_blockers: int
     order: tuple[int, ...]
     depth: int
-    waits: frozenset[int]
+    blockers: frozenset[int]
 
     def behind(self) -> _Stage:
         """The first stage on another device that can have what this one makes."""
@@ -74,7 +74,7 @@ class Stages:
         self.sources = {op: _sources(op, needs[op], fed, running) for op in ops}
         stages = self._stages(ops)
         every = sorted(set(stages.values()))
-        self.is_sequential = all(one.waits <= other.waits for one, other in pairwise(every))
+        self.is_sequential = all(one.blockers <= other.blockers for one, other in pairwise(every))
         arrivals = {}
         if not self.is_sequential:
             arrivals = {op: stage.behind() for op, stage in stages.items()}
@@ -92,16 +92,16 @@ class Stages:
         stages: dict[Operation, _Stage] = {}
         for number, op in enumerate(ops):
             depth = 0
-            waits = _NOTHING
+            blockers = _NOTHING
             for source in self.sources[op]:
                 producer = producer_of(source)
                 before = stages[producer]
                 depth = max(depth, before.depth + self._crosses(producer, op))
-                if before.waits:
-                    waits |= before.waits
-            if may_wait(op.eqn):
-                waits |= {number}
-            stages[op] = _Stage(len(waits), tuple(sorted(waits)), depth, waits)
+                if before.blockers:
+                    blockers |= before.blockers
+            if is_blocking(op.eqn):
+                blockers |= {number}
+            stages[op] = _Stage(len(blockers), tuple(sorted(blockers)), depth, blockers)
         return stages
 
     def _crosses(self, producer: Operation, op: Operation) -> bool:

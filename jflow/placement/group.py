@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from jflow.cluster import DeviceSpec
 from jflow.errors import InvalidArgumentError
 from jflow.graph import Operation
-from jflow.graph.primitives import HOMES, state_of
+from jflow.graph.primitives import HANDLES, state_of
 from jflow.placement.strategy import Handles
 
 _FIELDS = tuple(field.name for field in fields(DeviceSpec))
@@ -27,7 +27,7 @@ class Group:
     @property
     def has_state(self) -> bool:
         """Whether one of them is a handle: a variable or resource, which stays where it is put."""
-        return any(op.eqn.primitive in HOMES for op in self.members)
+        return any(op.eqn.primitive in HANDLES for op in self.members)
 
     def request(self, needed: Collection[Operation], handles: Handles, soft: bool) -> DeviceSpec:
         """What all members ask for together.
@@ -66,7 +66,7 @@ class Group:
 def owner_op(op: Operation) -> Operation:
     """The operation that says where another one runs: its variable's or resource's, else itself."""
     used = state_of(op.eqn)
-    return op.graph.home(used[0]) if used else op
+    return op.graph.handle_of(used[0]) if used else op
 
 
 def groups(ops: Iterable[Operation]) -> dict[Operation, Group]:
@@ -86,7 +86,7 @@ def groups(ops: Iterable[Operation]) -> dict[Operation, Group]:
     for number, op in enumerate(ops):
         order[op] = number
         # What uses several resources runs where all of them are.
-        others = [op.graph.home(ref) for ref in state_of(op.eqn)[1:]]
+        others = [op.graph.handle_of(ref) for ref in state_of(op.eqn)[1:]]
         others.extend(owner_op(op.graph.get_operation_by_name(name)) for name in op.colocated_with)
         for other in others:
             parents[root(owner_op(op))] = root(other)

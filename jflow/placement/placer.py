@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from jflow.cluster import Device
 from jflow.graph import Operation
-from jflow.graph.primitives import HOMES
+from jflow.graph.primitives import HANDLES
 from jflow.placement.group import owner_op
 from jflow.placement.place import assign
 from jflow.placement.strategy import Assignment, Inventory, Placement, Strategy
@@ -47,7 +47,7 @@ class Placer:
     def _record(self, placement: Placement) -> None:
         for op, device in placement.items():
             owner = owner_op(op)
-            if owner.eqn.primitive in HOMES:
+            if owner.eqn.primitive in HANDLES:
                 self._handles[owner] = device
             if self._log and self._logged.get(op) != device:
                 self._logged[op] = device

@@ -59,14 +59,14 @@ class _Begun(Coroutine[Any, Any, T]):
         return (yield from self._steps)
 
 
-async def noticing(coroutine: Coroutine[Any, Any, T], waits: Callable[[], None]) -> T:
-    """Awaits a coroutine; calls `waits` once when it has to wait, and not if it never does."""
+async def noticing(coroutine: Coroutine[Any, Any, T], on_wait: Callable[[], None]) -> T:
+    """Awaits a coroutine; calls `on_wait` once when it has to wait, and not if it never does."""
     steps = coroutine.__await__()
     try:
         waits_for = next(steps)
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]
-    waits()
+    on_wait()
     return await _rest(steps, waits_for)
 
 

@@ -12,6 +12,5 @@ from jflow.records.features import VarLenFeature as VarLenFeature
 from jflow.records.features import as_columns as as_columns
 from jflow.records.parquet_file import ParquetBlocks as ParquetBlocks
 from jflow.records.reader import Records as Records
-from jflow.records.roots import Roots as Roots
 from jflow.records.sources import open_records as open_records
 from jflow.records.tfrecord import TFRecordWriter as TFRecordWriter

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from jflow.errors import DataLossError
+from jflow.records.allowed_directories import AllowedDirectories
 from jflow.records.block import BlockRecords
 from jflow.records.extras import needed
 from jflow.records.reader import count_of, text_of
-from jflow.records.roots import Roots
 
 
 class ArrayRecords(BlockRecords):
@@ -23,7 +23,12 @@ class ArrayRecords(BlockRecords):
     """
 
     def __init__(
-        self, name: bytes, roots: Roots, position: Any = None, *, block_records: int = 256
+        self,
+        name: bytes,
+        roots: AllowedDirectories,
+        position: Any = None,
+        *,
+        block_records: int = 256,
     ) -> None:
         self._length = count_of(block_records, name, "block_records", 1)
         module = needed("array_record.python.array_record_module", "data", "ArrayRecordReader")

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from jflow.errors import DataLossError, InvalidArgumentError
+from jflow.records.allowed_directories import AllowedDirectories
 from jflow.records.extras import needed
 from jflow.records.reader import text_of
-from jflow.records.roots import Roots
 
 
 class ArrowBatches:
@@ -33,7 +33,12 @@ class ArrowBatches:
     """
 
     def __init__(
-        self, name: bytes, roots: Roots, columns: Sequence[str] | None, length: int, reader: str
+        self,
+        name: bytes,
+        roots: AllowedDirectories,
+        columns: Sequence[str] | None,
+        length: int,
+        reader: str,
     ) -> None:
         parquet = needed("pyarrow.parquet", "data", reader)
         self.arrow = needed("pyarrow", "data", reader)

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from jflow.errors import InvalidArgumentError
+from jflow.records.allowed_directories import AllowedDirectories
 from jflow.records.csv import BadRecordError, Layout, columns_of
 from jflow.records.reader import count_of, text_of
-from jflow.records.roots import Roots
 from jflow.records.text import TextLineRecords
 from jflow.values import Array
 
@@ -50,7 +50,7 @@ class CsvBlocks:
     def __init__(
         self,
         name: bytes,
-        roots: Roots,
+        roots: AllowedDirectories,
         position: Any = None,
         *,
         column_names: Sequence[str] | None = None,

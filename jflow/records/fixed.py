@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from jflow.errors import InvalidArgumentError
+from jflow.records.allowed_directories import AllowedDirectories
 from jflow.records.reader import Records, count_of, text_of
-from jflow.records.roots import Roots
 from jflow.records.stream import Stream
 
 
@@ -34,7 +34,7 @@ class FixedLengthRecords(Records):
     def __init__(
         self,
         name: bytes,
-        roots: Roots,
+        roots: AllowedDirectories,
         position: Any = None,
         *,
         record_bytes: int,

@@ -19,7 +19,7 @@ _FIRST, _SECOND = BYTES, FLOATS  # which are the tags of a message's first and s
 Span = tuple[int, int]
 """Start and end."""
 
-Place = tuple[int, Sequence[Span]]
+ValueSpans = tuple[int, Sequence[Span]]
 """Kind of a list, and where its strings are or all its numbers; an empty list has no span."""
 
 
@@ -28,17 +28,17 @@ class Layout:
     """Where values lie in an Example.
 
     Attributes:
-      places: by key those of the lists that are wanted.
+      value_spans: by key those of the lists that are wanted.
       free: all that is no structure: these values, and the features that are not requested.
     """
 
-    places: dict[bytes, Place]
+    value_spans: dict[bytes, ValueSpans]
     free: Sequence[Span]
 
 
 def layout_of(data: bytes, wanted: Collection[bytes]) -> Layout | None:
     """Where the values of an Example lie; None if it is written in another way, or damaged."""
-    places: dict[bytes, Place] = {}
+    value_spans: dict[bytes, ValueSpans] = {}
     free: list[Span] = []
     size = len(data)
     try:
@@ -48,16 +48,16 @@ def layout_of(data: bytes, wanted: Collection[bytes]) -> Layout | None:
             first, last = _enter(data, entry, _FIRST)
             start, stop = _enter(data, last, _SECOND)
             key = data[first:last]
-            if stop != at or key in places:
+            if stop != at or key in value_spans:
                 return None
             if key in wanted:
-                places[key] = _list(data, start, stop)
-                free += places[key][1]
+                value_spans[key] = _list(data, start, stop)
+                free += value_spans[key][1]
             else:
                 free.append((start, stop))
     except (IndexError, MalformedError):
         return None
-    return Layout(places, free) if at == end == size else None
+    return Layout(value_spans, free) if at == end == size else None
 
 
 def alike(examples: Sequence[bytes], layout: Layout) -> Array:
@@ -83,7 +83,7 @@ def _enter(data: bytes, at: int, tag: int) -> Span:
     return start, start + size
 
 
-def _list(data: bytes, at: int, end: int) -> Place:
+def _list(data: bytes, at: int, end: int) -> ValueSpans:
     """Kind of a Feature's only list, and where its strings are or all its numbers."""
     if at == end:
         return NO_LIST, ()

@@ -75,7 +75,7 @@ def _find_alike(
     if others:
         rows = [i for i, same in zip(rows, is_alike, strict=True) if same]
     for lists, key in zip(found, keys, strict=True):
-        kind, spans = layout.places.get(key, (NO_LIST, ()))
+        kind, spans = layout.value_spans.get(key, (NO_LIST, ()))
         if kind == BYTES:
             for i in rows:
                 lists.kinds[i] = kind

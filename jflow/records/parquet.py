@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from jflow.errors import InvalidArgumentError
+from jflow.records.allowed_directories import AllowedDirectories
 from jflow.records.arrow import ArrowBatches
 from jflow.records.block import BlockRecords
 from jflow.records.example import BYTES, FLOATS, INTEGERS, encode_lists
 from jflow.records.reader import count_of, text_of
-from jflow.records.roots import Roots
 
 
 class ParquetRecords(BlockRecords):
@@ -36,7 +36,7 @@ class ParquetRecords(BlockRecords):
     def __init__(
         self,
         name: bytes,
-        roots: Roots,
+        roots: AllowedDirectories,
         position: Any = None,
         *,
         columns: Sequence[str] | None = None,

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from jflow.errors import InvalidArgumentError
+from jflow.records.allowed_directories import AllowedDirectories
 from jflow.records.arrow import ArrowBatches
 from jflow.records.reader import count_of, text_of
-from jflow.records.roots import Roots
 from jflow.values import Array
 
 
@@ -43,7 +43,7 @@ class ParquetBlocks:
     def __init__(
         self,
         name: bytes,
-        roots: Roots,
+        roots: AllowedDirectories,
         position: Any = None,
         *,
         columns: Sequence[str] | None = None,

@@ -14,7 +14,7 @@ import numpy as np
 from jflow.errors import InvalidArgumentError
 from jflow.records.example import MalformedError, varints
 from jflow.records.features import Column
-from jflow.records.layout import Place, layout_of
+from jflow.records.layout import ValueSpans, layout_of
 from jflow.records.parse import KINDS, parse_example
 from jflow.values import Array
 
@@ -51,7 +51,7 @@ def _parsed(data: bytes, columns: Sequence[Column]) -> Sequence[Array]:
         raise _UnusualError
     results: list[Array] = []
     for key, (_, kind, dtype, shape) in zip(keys, columns, strict=True):
-        values = _values(data, layout.places.get(key), dtype)
+        values = _values(data, layout.value_spans.get(key), dtype)
         size = math.prod(shape)
         if kind == "sparse":
             count = len(values)
@@ -65,7 +65,7 @@ def _parsed(data: bytes, columns: Sequence[Column]) -> Sequence[Array]:
     return results
 
 
-def _values(data: bytes, place: Place | None, dtype: str) -> Array:
+def _values(data: bytes, place: ValueSpans | None, dtype: str) -> Array:
     """The values of a feature, which share no memory with the Example: that may be much larger."""
     if place is None or place[0] != KINDS[dtype]:
         raise _UnusualError

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from jflow.errors import InvalidArgumentError
+from jflow.records.allowed_directories import AllowedDirectories
 from jflow.records.arrayrecord import ArrayRecords
 from jflow.records.fixed import FixedLengthRecords
 from jflow.records.parquet import ParquetRecords
 from jflow.records.reader import Records, text_of
-from jflow.records.roots import Roots
 from jflow.records.text import TextLineRecords
 from jflow.records.tfrecord import TFRecords
 from jflow.records.whole import IdentityRecords, WholeFileRecords
@@ -28,7 +28,11 @@ _KINDS: Mapping[str, Callable[..., Records]] = {
 
 
 def open_records(
-    kind: str, name: bytes, options: Mapping[str, Any], roots: Roots, position: Any = None
+    kind: str,
+    name: bytes,
+    options: Mapping[str, Any],
+    roots: AllowedDirectories,
+    position: Any = None,
 ) -> Records:
     """The records of one work item.
 
@@ -42,7 +46,7 @@ def open_records(
     Raises:
       InvalidArgumentError: if there is no such kind or option, or one has no possible value.
       UnimplementedError: if the kind needs a package that is not installed.
-      OpError: as for `Roots.open`.
+      OpError: as for `AllowedDirectories.open`.
     """
     if kind not in _KINDS:
         raise InvalidArgumentError(f"there is no reader {kind!r}; there are {sorted(_KINDS)}")

@@ -10,8 +10,8 @@ import zlib
 from typing import BinaryIO
 
 from jflow.errors import DataLossError, InvalidArgumentError, UnknownError
+from jflow.records.allowed_directories import AllowedDirectories
 from jflow.records.reader import text_of
-from jflow.records.roots import Roots
 
 _BLOCK_BYTES = 256 * 1024
 WINDOW_BITS = {"GZIP": 31, "ZLIB": 15}
@@ -36,10 +36,12 @@ class Stream:
     Raises:
       DataLossError: if the file ends before `start`.
       InvalidArgumentError: if there is no such compression.
-      OpError: as for `Roots.open`.
+      OpError: as for `AllowedDirectories.open`.
     """
 
-    def __init__(self, name: bytes, roots: Roots, compression: str = "", start: int = 0) -> None:
+    def __init__(
+        self, name: bytes, roots: AllowedDirectories, compression: str = "", start: int = 0
+    ) -> None:
         if compression not in COMPRESSIONS:
             raise InvalidArgumentError(
                 f"there is no compression {compression!r}; there are {COMPRESSIONS}"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from jflow.errors import InvalidArgumentError, OpError, ResourceExhaustedError
+from jflow.records.allowed_directories import AllowedDirectories
 from jflow.records.reader import Records, count_of, text_of
-from jflow.records.roots import Roots
 from jflow.records.stream import Stream
 
 _FIRST_FILL_BYTES = 4096
@@ -28,7 +28,7 @@ class TextLineRecords(Records):
     def __init__(
         self,
         name: bytes,
-        roots: Roots,
+        roots: AllowedDirectories,
         position: Any = None,
         *,
         skip_header_lines: int = 0,

@@ -20,9 +20,9 @@ from jflow.errors import (
     InvalidArgumentError,
     ResourceExhaustedError,
 )
+from jflow.records.allowed_directories import AllowedDirectories
 from jflow.records.crc32c import checksum, masked
 from jflow.records.reader import MAX_RECORD_BYTES, Records, count_of, text_of
-from jflow.records.roots import Roots
 from jflow.records.stream import COMPRESSIONS, WINDOW_BITS, Stream
 
 _LENGTH = struct.Struct("<Q")
@@ -47,7 +47,7 @@ class TFRecords(Records):
     def __init__(
         self,
         name: bytes,
-        roots: Roots,
+        roots: AllowedDirectories,
         position: Any = None,
         *,
         compression: str = "",

@@ -6,8 +6,8 @@ from abc import abstractmethod
 from typing import Any
 
 from jflow.errors import InvalidArgumentError, ResourceExhaustedError
+from jflow.records.allowed_directories import AllowedDirectories
 from jflow.records.reader import MAX_RECORD_BYTES, Records, count_of, text_of
-from jflow.records.roots import Roots
 from jflow.records.stream import Stream
 
 
@@ -45,7 +45,7 @@ class _OneRecord(Records):
 class IdentityRecords(_OneRecord):
     """The work item itself is the record, and no file is opened."""
 
-    def __init__(self, name: bytes, roots: Roots, position: Any = None) -> None:
+    def __init__(self, name: bytes, roots: AllowedDirectories, position: Any = None) -> None:
         super().__init__(name, position)
 
     def close(self) -> None:
@@ -68,7 +68,7 @@ class WholeFileRecords(_OneRecord):
     def __init__(
         self,
         name: bytes,
-        roots: Roots,
+        roots: AllowedDirectories,
         position: Any = None,
         *,
         max_record_bytes: int = MAX_RECORD_BYTES,

@@ -11,7 +11,7 @@ import jax
 from jflow.cluster import Device, Task
 from jflow.errors import FailedPreconditionError, InvalidArgumentError
 from jflow.plan import VARYING, VariableKey, VariableSpec
-from jflow.records import Roots
+from jflow.records.allowed_directories import AllowedDirectories
 from jflow.resources.attempt import Attempt
 from jflow.resources.cell import Cell
 from jflow.resources.manager import ResourceManager
@@ -50,13 +50,13 @@ class Containers:
       resources: queues and all other resources that are not variables.
     """
 
-    def __init__(self, task: Task, roots: Roots | None = None) -> None:
+    def __init__(self, task: Task, roots: AllowedDirectories | None = None) -> None:
         self._task = task
         self._variables: dict[VariableId, Variable] = {}
         self.lock = threading.Lock()
         self._queue = AccessQueue()
         self.accesses = Cell(self._queue, "", self.lock)
-        self.resources = ResourceManager(task, roots or Roots(()))
+        self.resources = ResourceManager(task, roots or AllowedDirectories(()))
 
     def get(self, variable_id: VariableId, spec: VariableSpec) -> Variable:
         """The variable, which must be initialized.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from jflow.records import Roots
+from jflow.records.allowed_directories import AllowedDirectories
 from jflow.resources.attempt import Resource
 from jflow.resources.kernel import Kernel
 from jflow.resources.spec import Spec
@@ -28,6 +28,6 @@ class Kind(Generic[AnySpec]):
 
     name: str
     spec: type[AnySpec]
-    make: Callable[[AnySpec, str, Roots], Resource]
+    make: Callable[[AnySpec, str, AllowedDirectories], Resource]
     kernels: Mapping[str, Kernel]
     reads_files: bool = False

@@ -8,7 +8,7 @@ from typing import Any
 
 from jflow.errors import InvalidArgumentError
 from jflow.plan import ResourceSpec
-from jflow.records import Roots
+from jflow.records.allowed_directories import AllowedDirectories
 from jflow.resources.accumulator import ACCUMULATOR
 from jflow.resources.attempt import Resource
 from jflow.resources.iterator_state import ITERATOR_STATE
@@ -33,7 +33,7 @@ KERNELS: Mapping[str, Kernel] = {
 """The kernels of all kinds by name."""
 
 
-def make(spec: ResourceSpec, roots: Roots) -> Resource:
+def make(spec: ResourceSpec, roots: AllowedDirectories) -> Resource:
     """The resource that a plan describes.
 
     Args:

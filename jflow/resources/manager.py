@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from jflow.cluster import Device, Task
 from jflow.errors import CancelledError
 from jflow.plan import ResourceSpec
-from jflow.records import Roots
+from jflow.records.allowed_directories import AllowedDirectories
 from jflow.resources.cell import Cell
 from jflow.resources.kinds import check_same, make
 
@@ -28,7 +28,7 @@ class ResourceManager:
       roots: the directories that resources may read.
     """
 
-    def __init__(self, task: Task, roots: Roots) -> None:
+    def __init__(self, task: Task, roots: AllowedDirectories) -> None:
         self._task = task
         self._roots = roots
         self._lock = threading.Lock()

@@ -9,14 +9,14 @@ import jax
 from jflow import _forks
 from jflow.cluster import LOCAL_TASK, Task
 from jflow.deadline import Deadline
-from jflow.execution import InlineStep, LinkedPlan, link, local_devices, put
+from jflow.execution import LinkedPlan, LocalExecutable, link, local_devices, put
 from jflow.graph import VariableRef
 from jflow.graph.callbacks import Callback
 from jflow.lowering import compile_all
 from jflow.pipeline import CompiledStep
 from jflow.placement import Inventory
 from jflow.plan import Plan, VariableKey
-from jflow.records import Roots
+from jflow.records.allowed_directories import AllowedDirectories
 from jflow.resources import Containers
 from jflow.runtime.backend import DeviceInfo, Executable
 from jflow.values import Array
@@ -32,7 +32,7 @@ class LocalBackend:
     def __init__(self) -> None:
         _forks.mark_used()
         self._devices = local_devices(LOCAL_TASK)
-        self._store = Containers(LOCAL_TASK, Roots.anywhere())
+        self._containers = Containers(LOCAL_TASK, AllowedDirectories.anywhere())
         self._inventory = Inventory(
             LOCAL_TASK, (LOCAL_TASK,), {LOCAL_TASK: tuple(self._devices)}, platforms=None
         )
@@ -60,19 +60,19 @@ class LocalBackend:
 
         functions = [*map(_function, compiled.callbacks)]
         plans = [*map(linked, compiled.plans)]
-        return InlineStep(plans, compiled.n_fetches, self._store, functions)
+        return LocalExecutable(plans, compiled.n_fetches, self._containers, functions)
 
     def peek(self, ref: VariableRef) -> jax.Array | None:
         device = next((device for device in self._devices if str(device) == str(ref.spec)), None)
         key = VariableKey(ref.container, ref.name)
-        return None if device is None else self._store.peek(device, key)
+        return None if device is None else self._containers.peek(device, key)
 
     def list_devices(self, deadline: Deadline) -> list[DeviceInfo]:
         return [DeviceInfo(str(device), device.type, 0) for device in self._devices]
 
     def close(self) -> None:
         """Frees the state, which something may still refer to; nothing runs elsewhere."""
-        self._store.clear_all()
+        self._containers.clear_all()
 
 
 def _function(callback: Callback) -> Callable[[Sequence[Array]], Sequence[Array]]:

@@ -25,7 +25,7 @@ from jflow.protocol import (
     Transport,
     WorkerSession,
 )
-from jflow.records import Roots
+from jflow.records.allowed_directories import AllowedDirectories
 from jflow.server.address import listening_host
 from jflow.server.loop import SERVERS, run_programs_in_their_threads, take_64_bits
 from jflow.server.role import which_task
@@ -186,7 +186,7 @@ class _Running:
         cluster: ClusterSpec,
         transport: Transport,
         threads: ThreadPoolExecutor,
-        roots: Roots,
+        roots: AllowedDirectories,
     ) -> None:
         devices = local_devices(task)
         incarnation = secrets.randbits(63) + 1
@@ -226,7 +226,7 @@ class _Running:
 
 
 async def _start(
-    task: Task, cluster: ClusterSpec, bind: str, transport: Transport, roots: Roots
+    task: Task, cluster: ClusterSpec, bind: str, transport: Transport, roots: AllowedDirectories
 ) -> _Running:
     host, port = split_address(cluster.task_address(task.job, task.index))
     threads = ThreadPoolExecutor(
@@ -239,7 +239,7 @@ async def _start(
     return running
 
 
-def _roots(data_roots: Sequence[str | os.PathLike[str]] | None) -> Roots:
+def _roots(data_roots: Sequence[str | os.PathLike[str]] | None) -> AllowedDirectories:
     if data_roots is None:
         data_roots = os.environ.get(_ROOTS_VARIABLE, "").split(os.pathsep)
-    return Roots([os.fspath(path) for path in data_roots if path])
+    return AllowedDirectories([os.fspath(path) for path in data_roots if path])

@@ -9,7 +9,7 @@ import numpy as np
 
 from jflow.graph import Graph, Operation, Symbolic, Tensor
 from jflow.session.structures import Build, take_apart
-from jflow.values import HostArray, as_array, carrier_of, carry, may_be, restore
+from jflow.values import HostArray, as_array, from_physical, may_be, physical_form, to_physical
 
 Array = np.ndarray[Any, Any]
 
@@ -29,13 +29,14 @@ class Fetches:
         self._build = build
         self._leaves = leaves
         self.tensors = tuple(dict.fromkeys(x for x in leaves if isinstance(x, Tensor)))
-        self._is_plain = all(carrier_of(tensor.dtype) is None for tensor in self.tensors)
+        self._is_plain = all(physical_form(tensor.dtype) is None for tensor in self.tensors)
         self.targets = tuple(dict.fromkeys(x for x in leaves if isinstance(x, Operation)))
 
     def fill(self, values: Mapping[Tensor, Array]) -> Any:
         """The structure with values given in physical form; scalars become NumPy scalars."""
         filled = [
-            restore(values[x], x.dtype) if isinstance(x, Tensor) else None for x in self._leaves
+            from_physical(values[x], x.dtype) if isinstance(x, Tensor) else None
+            for x in self._leaves
         ]
         return self._build(iter(filled))
 
@@ -44,7 +45,7 @@ class Fetches:
         (leaf,) = self._leaves
         if not isinstance(leaf, Tensor):
             return None
-        return values[0][()] if self._is_plain else restore(values[0], leaf.dtype)
+        return values[0][()] if self._is_plain else from_physical(values[0], leaf.dtype)
 
 
 _REAL = frozenset(map(np.dtype, (np.float16, np.float32, np.float64)))
@@ -59,7 +60,7 @@ class FeedSlot:
         self._tensor = tensor
         self._shape = tensor.shape
         self._dtype = tensor.dtype
-        is_plain = isinstance(self._dtype, np.dtype) and carrier_of(self._dtype) is None
+        is_plain = isinstance(self._dtype, np.dtype) and physical_form(self._dtype) is None
         self._quick = (np.ndarray, self._dtype.type) if is_plain else ()
         is_real = tensor.shape == () and self._dtype in _REAL
         self._limit = float(np.finfo(self._dtype).max) if is_real else -1.0
@@ -152,7 +153,7 @@ def _fed(tensor: Tensor, value: Any) -> Array:
             f"Cannot feed value of shape {array.shape} for tensor {tensor.name!r}, "
             f"which has shape {tensor.shape} (made at {tensor.op.origin})"
         )
-    return carry(array)
+    return to_physical(array)
 
 
 def _feed_key(graph: Graph, key: Any) -> Tensor:

@@ -43,7 +43,7 @@ def _body(
 ) -> jex.ClosedJaxpr:
     """The program of an update."""
     # It runs where the variable is, whatever the blocks around the first use of it ask for.
-    with request.asking_for_nothing():
+    with request.empty_request_scope():
         body = jax.make_jaxpr(fun)(shape_of(old), *operands)
     if any(isinstance(value, jax.core.Tracer) for value in body.consts):
         raise TypeError(

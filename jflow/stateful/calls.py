@@ -73,14 +73,14 @@ class GraphCalls:
         name: str,
         attributes: dict[str, Any] | None = None,
         *,
-        may_wait: bool = True,
+        is_blocking: bool = True,
         others: Sequence[ResourceRef] = (),
     ) -> Operation:
         """Adds a call to the graph.
 
         Args:
           function, inputs, outputs, name, attributes: as for `HostCalls.call`.
-          may_wait: whether the call can block until others act on the resource.
+          is_blocking: whether the call can block until others act on the resource.
           others: further resources that it uses.
         """
         with self.graph.as_default():
@@ -91,6 +91,6 @@ class GraphCalls:
                 outputs,
                 name=name,
                 resources=(self.ref, *others),
-                may_wait=may_wait,
+                is_blocking=is_blocking,
                 attributes=attributes,
             )

@@ -13,10 +13,10 @@ from jflow.values import (
     AbstractValue,
     Dtype,
     as_shape,
-    carrier_of,
     declared,
     host_abstract,
     host_dtype,
+    physical_form,
 )
 
 _LEAF: Any = jax.tree.structure(0)
@@ -37,11 +37,11 @@ class ComponentSpec:
     @property
     def physical(self) -> Component:
         """The component as the queue stores it: arrays of the physical form of its values."""
-        carrier = carrier_of(self.dtype)
-        if carrier is None:
+        form = physical_form(self.dtype)
+        if form is None:
             return Component(self.dtype.name, self.shape)
         sizes = tuple(1 if dim is None else dim for dim in self.shape or ())
-        carried = jax.eval_shape(carrier.unwrap, jax.ShapeDtypeStruct(sizes, self.dtype))
+        carried = jax.eval_shape(form.unwrap, jax.ShapeDtypeStruct(sizes, self.dtype))
         added = carried.shape[len(sizes) :]
         return Component(carried.dtype.name, None if self.shape is None else (*self.shape, *added))
 

@@ -42,7 +42,7 @@ def checked(
     aval = abstract(tuple(shape), value.dtype)
     if graph is not None:
         tensors: list[Tensor] = [graph.as_tensor(x) for x in inputs]
-        with graph.as_default(), colocate_with(graph.home(ref), ignore_existing=True):
+        with graph.as_default(), colocate_with(graph.handle_of(ref), ignore_existing=True):
             return call(
                 graph, function, tensors, [aval], name="check_shape", attributes=attributes
             ).outputs[0]
@@ -51,8 +51,8 @@ def checked(
         function=function,
         attributes=json.dumps(attributes, sort_keys=True),
         resources=(),
-        may_wait=False,
+        is_blocking=False,
         outputs=(aval,),
-        line=origin.describe(origin.user_place()),
+        line=origin.describe(origin.user_location()),
     )
     return same

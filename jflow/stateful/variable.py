@@ -287,4 +287,4 @@ def add_access(
 
 def traced_line() -> dict[str, str]:
     """The user's line, for a write that JAX traces: JAX may refuse it at a later line."""
-    return {"line": origin.describe(origin.user_place())} if internals.is_tracing() else {}
+    return {"line": origin.describe(origin.user_location())} if internals.is_tracing() else {}

@@ -30,9 +30,9 @@ from jflow.values.host import read_strings as read_strings
 from jflow.values.host import refuse_host as refuse_host
 from jflow.values.host import string as string
 from jflow.values.host import type_name as type_name
-from jflow.values.physical import carrier_of as carrier_of
-from jflow.values.physical import carry as carry
+from jflow.values.physical import from_physical as from_physical
 from jflow.values.physical import is_key as is_key
-from jflow.values.physical import restore as restore
+from jflow.values.physical import physical_form as physical_form
+from jflow.values.physical import to_physical as to_physical
 from jflow.values.physical import unwrapping as unwrapping
 from jflow.values.physical import wrapping as wrapping

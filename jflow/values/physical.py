@@ -31,7 +31,7 @@ _WIDER = {
 
 
 @dataclass(frozen=True)
-class Carrier:
+class PhysicalForm:
     """What carries values of one dtype.
 
     Attributes:
@@ -44,13 +44,13 @@ class Carrier:
 
 
 @lru_cache(maxsize=256)
-def carrier_of(dtype: Any) -> Carrier | None:
+def physical_form(dtype: Any) -> PhysicalForm | None:
     """What carries values of a dtype, or None if they carry themselves."""
     if is_key(dtype):
         wrap = partial(jax.random.wrap_key_data, impl=_implementation(dtype))
-        return Carrier(wrap, jax.random.key_data)
+        return PhysicalForm(wrap, jax.random.key_data)
     if dtype in _WIDER:
-        return Carrier(lambda x: x.astype(dtype), lambda x: x.astype(_WIDER[dtype]))
+        return PhysicalForm(lambda x: x.astype(dtype), lambda x: x.astype(_WIDER[dtype]))
     return None
 
 
@@ -72,31 +72,31 @@ def _implementation(dtype: Any) -> Any:
     return found[0]
 
 
-def carry(value: Any) -> Array:
+def to_physical(value: Any) -> Array:
     """The array that carries a value."""
-    carrier = carrier_of(value.dtype)
-    return value if carrier is None else np.asarray(carrier.unwrap(value))
+    form = physical_form(value.dtype)
+    return value if form is None else np.asarray(form.unwrap(value))
 
 
-def restore(carried: Array, dtype: Any) -> Any:
+def from_physical(carried: Array, dtype: Any) -> Any:
     """The value of a dtype that an array carries; NumPy's own scalar for one of numbers."""
-    carrier = carrier_of(dtype)
-    value = carried if carrier is None else carrier.wrap(carried)
+    form = physical_form(dtype)
+    value = carried if form is None else form.wrap(carried)
     return value[()] if isinstance(value, np.ndarray) else value
 
 
 def wrapping(aval: Any) -> jex.ClosedJaxpr | None:
     """The program from what carries a value to the value, or None if it carries itself."""
-    carrier = carrier_of(aval.dtype)
-    if carrier is None:
+    form = physical_form(aval.dtype)
+    if form is None:
         return None
     value = jax.ShapeDtypeStruct(aval.shape, aval.dtype)
-    return jax.make_jaxpr(carrier.wrap)(jax.eval_shape(carrier.unwrap, value))
+    return jax.make_jaxpr(form.wrap)(jax.eval_shape(form.unwrap, value))
 
 
 def unwrapping(aval: Any) -> jex.ClosedJaxpr | None:
     """The program from a value to what carries it, or None if it carries itself."""
-    carrier = carrier_of(aval.dtype)
-    if carrier is None:
+    form = physical_form(aval.dtype)
+    if form is None:
         return None
-    return jax.make_jaxpr(carrier.unwrap)(jax.ShapeDtypeStruct(aval.shape, aval.dtype))
+    return jax.make_jaxpr(form.unwrap)(jax.ShapeDtypeStruct(aval.shape, aval.dtype))

@@ -27,7 +27,7 @@ class WorkerContext:
 
     Attributes:
       task: which task it is.
-      store: its state.
+      containers: its state.
       rendezvous: where values for its plans arrive.
       transport: how to reach other tasks.
       threads: for work on the host that may take a while, but ends.
@@ -36,7 +36,7 @@ class WorkerContext:
     """
 
     task: Task
-    store: Containers
+    containers: Containers
     rendezvous: Rendezvous[asyncio.Future[Any]]
     transport: Transport
     threads: ThreadPoolExecutor

@@ -86,7 +86,7 @@ class _PlanRun:
         self._step = step
         self._context = context
         self._client = client
-        self._state = StepState(linked, context.store)
+        self._state = StepState(linked, context.containers)
         self._sends: list[asyncio.Future[None]] = []
         self._programs: set[Future[Any]] = set()
         self._waiters: set[asyncio.Future[Any]] = set()
@@ -152,7 +152,7 @@ class _PlanRun:
     # Waiting ----------------------------------------------------------------------------------
 
     async def _wait_for(self, cell: Cell, attempt: Attempt) -> None:
-        """Waits until an attempt has settled; gives it up if the plan need not go on."""
+        """Waits until an attempt is complete; gives it up if the plan need not go on."""
         self._check_cancelled()
         waiter: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         if cell.submit(attempt, _Waker(waiter)):

@@ -20,7 +20,7 @@ from jflow.errors import AbortedError, InvalidArgumentError
 from jflow.execution.link import LinkedPlan, link
 from jflow.plan import Plan, Program, feed_indices, fetch_indices
 from jflow.protocol import Array, Artifacts, Client, Registered
-from jflow.records import Roots
+from jflow.records.allowed_directories import AllowedDirectories
 from jflow.resources import Containers
 from jflow.worker.constants import ConstantCache
 from jflow.worker.context import Transport, WorkerContext
@@ -29,7 +29,7 @@ from jflow.worker.gather import all_of
 from jflow.worker.plan_run import run_plan
 from jflow.worker.rendezvous import Rendezvous
 from jflow.xla.cache import ProgramCache
-from jflow.xla.compile import Executable
+from jflow.xla.compile import CompiledProgram
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Worker:
 
     Attributes:
       long_programs: runs the programs that may take long.
-      store: the state of the task.
+      containers: the state of the task.
       programs: what it has compiled.
     """
 
@@ -64,7 +64,7 @@ class Worker:
         devices: Mapping[Device, jax.Device],
         transport: Transport,
         threads: ThreadPoolExecutor,
-        roots: Roots | None = None,
+        roots: AllowedDirectories | None = None,
         thread_started: Callable[[], object] | None = None,
     ) -> None:
         self._devices = devices
@@ -87,9 +87,9 @@ class Worker:
         return session
 
     @property
-    def store(self) -> Containers:
+    def containers(self) -> Containers:
         """The state of the task."""
-        return self._context.store
+        return self._context.containers
 
     async def register(self, plans: Sequence[Plan], artifacts: Artifacts) -> Registered:
         """Compiles and keeps plans; asks for the artifacts that are neither here nor sent along.
@@ -138,7 +138,7 @@ class Worker:
         for owner in owners:
             if not self._owners[owner]:
                 del self._owners[owner]
-                self.store.resources.end(owner)
+                self.containers.resources.end(owner)
 
     async def run(
         self, step: int, handle: int, feeds: Sequence[Array], client: Client | None = None
@@ -193,7 +193,7 @@ class Worker:
 
     async def reset(self, containers: Sequence[str]) -> None:
         """Frees containers of this task."""
-        self.store.clear(containers)
+        self.containers.clear(containers)
 
     def close(self) -> None:
         """Forgets what this caller registered."""
@@ -237,7 +237,9 @@ class Worker:
             lambda digest: self._constants.get(digest, device, _sent(artifacts, digest)),
         )
 
-    def _executable(self, device: Device, program: Program, artifacts: Artifacts) -> Executable:
+    def _executable(
+        self, device: Device, program: Program, artifacts: Artifacts
+    ) -> CompiledProgram:
         return self.programs.get(
             program.digest,
             self._devices[device],

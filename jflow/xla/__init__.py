@@ -1,7 +1,7 @@
 """XLA programs: their bytes, names by digest, compilation and cache; and what JAX hides."""
 
 from jflow.xla.cache import ProgramCache as ProgramCache
-from jflow.xla.compile import Executable as Executable
+from jflow.xla.compile import CompiledProgram as CompiledProgram
 from jflow.xla.compile import compile_exported as compile_exported
 from jflow.xla.compile import is_bounded as is_bounded
 from jflow.xla.export import digest_of as digest_of

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 
 import jax
 
-from jflow.xla.compile import Executable, compile_exported
+from jflow.xla.compile import CompiledProgram, compile_exported
 
 _Key = tuple[str, str, tuple[int, ...]]
 
@@ -29,7 +29,7 @@ class ProgramCache:
     def __init__(self, capacity: int = 512) -> None:
         self._capacity = capacity
         self._lock = threading.Lock()
-        self._executables: OrderedDict[_Key, Future[Executable]] = OrderedDict()
+        self._executables: OrderedDict[_Key, Future[CompiledProgram]] = OrderedDict()
         self.n_compiled = 0
 
     def has(self, digest: str, device: jax.Device, donated: tuple[int, ...]) -> bool:
@@ -43,7 +43,7 @@ class ProgramCache:
         device: jax.Device,
         donated: tuple[int, ...],
         source: Callable[[], bytes],
-    ) -> Executable:
+    ) -> CompiledProgram:
         """The executable, compiled from `source()` if it is not here.
 
         Raises:
@@ -63,7 +63,7 @@ class ProgramCache:
 
     def begun(
         self, digest: str, device: jax.Device, donated: tuple[int, ...]
-    ) -> Future[Executable] | None:
+    ) -> Future[CompiledProgram] | None:
         """The compilation of a program, done or under way; None if there is none."""
         with self._lock:
             return self._executables.get((digest, str(device), donated))
@@ -72,7 +72,7 @@ class ProgramCache:
         self,
         key: _Key,
         device: jax.Device,
-        future: Future[Executable],
+        future: Future[CompiledProgram],
         source: Callable[[], bytes],
     ) -> None:
         try:

@@ -16,7 +16,7 @@ from jflow.xla.custom_calls import check_custom_calls, is_native
 
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 
-Executable = Callable[..., list[jax.Array]]
+CompiledProgram = Callable[..., list[jax.Array]]
 """Takes arrays or NumPy arrays and gives arrays on its device; donated arguments are used up."""
 
 _MAX_TRIPS = 1000
@@ -25,7 +25,7 @@ _MAX_TRIPS = 1000
 _BOUNDED: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
 
 
-def is_bounded(executable: Executable) -> bool:
+def is_bounded(executable: CompiledProgram) -> bool:
     """Whether how long a compiled program takes depends little on the values that it is given.
 
     It does if a loop of it ends on a condition that is computed, or is long and in a branch.
@@ -42,7 +42,7 @@ def _loops_are_bounded(hlo: str) -> bool:
     return not has_branches or all(found and int(found[1]) <= _MAX_TRIPS for found in trips)
 
 
-def compile_exported(data: bytes, device: jax.Device, donated: tuple[int, ...]) -> Executable:
+def compile_exported(data: bytes, device: jax.Device, donated: tuple[int, ...]) -> CompiledProgram:
     """Compiles a program that `export` made, here or elsewhere.
 
     Raises:
@@ -58,11 +58,11 @@ def compile_exported(data: bytes, device: jax.Device, donated: tuple[int, ...]) 
         program = jitted(exported.call, device, donated)
         if has_symbols:
             # Compiled again for each size that comes along; JAX checks the types of arguments.
-            dynamic: Executable = _checked(program) if any(map(is_native, calls)) else program
+            dynamic: CompiledProgram = _checked(program) if any(map(is_native, calls)) else program
             _BOUNDED[dynamic] = not has_loops
             return dynamic
         # Compiled, it refuses arguments of other types, which may come from another process.
-        executable: Executable = program.lower(*_shapes(exported.in_avals)).compile()
+        executable: CompiledProgram = program.lower(*_shapes(exported.in_avals)).compile()
         if has_loops:
             _BOUNDED[executable] = _loops_are_bounded(executable.as_text())  # type: ignore[attr-defined]
         return executable
@@ -80,7 +80,7 @@ def _custom_calls(program: str) -> list[internals.CustomCall]:
     return internals.custom_calls(program) if "custom_call" in program else []
 
 
-def _checked(program: Any) -> Executable:
+def _checked(program: Any) -> CompiledProgram:
     """A program of symbolic sizes, its native calls checked for each size that comes along."""
     known: set[Any] = set()
 

@@ -1,4 +1,4 @@
-"""What clients of a queue did: lines that survive whoever wrote them, and calls made of them.
+"""What clients of a queue did: lines that survive their writers, and calls made of them.
 
 A line is written before a call and another one after it, so the queue did its part between the two:
 

@@ -1,4 +1,4 @@
-"""The checker finds what was done to a good history, and nothing in one that nobody touched."""
+"""The checker finds what was done to a good history, and nothing in one that was not touched."""
 
 from __future__ import annotations
 

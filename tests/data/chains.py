@@ -81,16 +81,16 @@ def interleaved(numbers: Numbers, lanes: int, block: int) -> Numbers:
     waiting = [few_modelled(x) for x in numbers]
     cycle_of: list[Numbers | None] = [None] * lanes
     out: Numbers = []
-    turn = 0
+    current = 0
     while waiting or any(lane is not None for lane in cycle_of):
-        if cycle_of[turn] is None and waiting:
-            cycle_of[turn] = waiting.pop(0)
-        lane = cycle_of[turn]
+        if cycle_of[current] is None and waiting:
+            cycle_of[current] = waiting.pop(0)
+        lane = cycle_of[current]
         if lane is not None:
             out += lane[:block]
             # Only who asks in vain learns that a lane has ended.
-            cycle_of[turn] = None if len(lane) < block else lane[block:]
-        turn = (turn + 1) % lanes
+            cycle_of[current] = None if len(lane) < block else lane[block:]
+        current = (current + 1) % lanes
     return out
 
 

@@ -17,7 +17,8 @@ from pyarrow import parquet
 import jflow as tf
 from jflow import errors
 from jflow.data import Dataset
-from jflow.records import CsvBlocks, Roots, csv_file
+from jflow.records import CsvBlocks, csv_file
+from jflow.records.allowed_directories import AllowedDirectories
 
 PEOPLE = "name,age,height\nada,36,1.7\nalan,,1.8\n"
 
@@ -140,7 +141,7 @@ class TestCsv:
             second.set_state(state)
             assert head + list(second) == expected
         blocks = CsvBlocks(
-            str(path).encode(), Roots.anywhere(), record_defaults={}, block_rows=block
+            str(path).encode(), AllowedDirectories.anywhere(), record_defaults={}, block_rows=block
         )
         texts = []
         while found := blocks.read():

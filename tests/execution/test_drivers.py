@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from jflow.cluster import Device, Task
 from jflow.errors import AbortedError, OpError
-from jflow.execution import InlineStep, link
+from jflow.execution import LocalExecutable, link
 from jflow.plan import (
     CALLBACK,
     Call,
@@ -216,19 +216,19 @@ Outcome = list[Any]
 
 
 def _blocking(plans: Sequence[Plan]) -> Outcome:
-    store = Containers(TASK)
-    step = InlineStep(_linked(plans), 2, store, FUNCTIONS)
+    containers = Containers(TASK)
+    step = LocalExecutable(_linked(plans), 2, containers, FUNCTIONS)
     found: Outcome = []
     try:
         for run in range(N_RUNS):
             found.append(step.run([_feed(run)]))
     except OpError as error:
         return [*found, _told(error)]
-    return [*found, _state(store)]
+    return [*found, _state(containers)]
 
 
 def _asyncio(plans: Sequence[Plan]) -> Outcome:
-    store = Containers(TASK)
+    containers = Containers(TASK)
     linked = _linked(plans)
 
     async def client(number: int, operands: Any, answer: asyncio.Future[Any]) -> None:
@@ -249,7 +249,7 @@ def _asyncio(plans: Sequence[Plan]) -> Outcome:
         found: Outcome = []
         with ThreadPoolExecutor(2) as threads:
             devices = DevicePool(DEVICES.values())
-            context = WorkerContext(TASK, store, Rendezvous(), Nowhere(), threads, devices)
+            context = WorkerContext(TASK, containers, Rendezvous(), Nowhere(), threads, devices)
             try:
                 async with asyncio.timeout(20):
                     for number in range(N_RUNS):
@@ -258,7 +258,7 @@ def _asyncio(plans: Sequence[Plan]) -> Outcome:
                 return [*found, _told(error)]
             finally:
                 devices.shutdown()
-        return [*found, _state(store)]
+        return [*found, _state(containers)]
 
     return asyncio.run(main())
 
@@ -291,10 +291,10 @@ def _told(error: OpError) -> Any:
     return type(error), error.message, error.op
 
 
-def _state(store: Containers) -> Any:
-    variables = [get_variable(store, device, X).buffer for device in DEVICES]
+def _state(containers: Containers) -> Any:
+    variables = [get_variable(containers, device, X).buffer for device in DEVICES]
     assert not any(buffer.leases for buffer in variables), "the step has ended"
-    queues = [store.resources.get(device, QUEUE) for device in DEVICES]
+    queues = [containers.resources.get(device, QUEUE) for device in DEVICES]
     return [
         *(buffer.array for buffer in variables),
         *(queue.query(lambda state: state.size) for queue in queues),

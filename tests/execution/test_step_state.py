@@ -23,13 +23,13 @@ ADD_ONE = jax.jit(lambda old: [old + 1], donate_argnums=0)
 """As a program: takes the old value of a variable, gives the new one."""
 
 
-def _state(store, *runs, n_slots=4, programs=None):
+def _state(containers, *runs, n_slots=4, programs=None):
     """The state of a plan, and the plan's instructions linked with their programs."""
     plan = Plan(CPU, n_slots, (X, Y), (tuple(runs),))
     found = programs or {"add one": ADD_ONE}
     linked = link(plan, HERE, lambda program: found[program.digest], {}.__getitem__)
     runs = [run for run in linked.stages[0] if isinstance(run, LinkedRun)]
-    return StepState(linked, store), runs
+    return StepState(linked, containers), runs
 
 
 def _run(state, run):
@@ -39,35 +39,35 @@ def _run(state, run):
         state.compute(run)
 
 
-def _store(**values):
-    store = Containers(TASK)
+def _containers(**values):
+    containers = Containers(TASK)
     for name, value in values.items():
         spec = {"x": X, "y": Y}[name]
-        set_variable(store, CPU, spec, jnp.full(3, value, jnp.float32))
-    return store
+        set_variable(containers, CPU, spec, jnp.full(3, value, jnp.float32))
+    return containers
 
 
 def _update(**more):
     return Run(Program("add one", (), (0,)), reads=(0,), writes=(0,), **more)
 
 
-def _address(store):
-    return get_variable(store, CPU, X).buffer.array.unsafe_buffer_pointer()
+def _address(containers):
+    return get_variable(containers, CPU, X).buffer.array.unsafe_buffer_pointer()
 
 
 def test_an_update_writes_into_the_variables_own_memory():
-    store = _store(x=1.0)
-    before = _address(store)
-    state, (run,) = _state(store, _update())
+    containers = _containers(x=1.0)
+    before = _address(containers)
+    state, (run,) = _state(containers, _update())
     for _ in range(3):
         _run(state, run)
     state.close()
-    assert _address(store) == before
-    assert get_variable(store, CPU, X).buffer.array.tolist() == [4.0] * 3
+    assert _address(containers) == before
+    assert get_variable(containers, CPU, X).buffer.array.tolist() == [4.0] * 3
 
 
 def test_strings_on_the_host_are_copied_for_a_receiver_that_may_change_them():
-    state, _ = _state(_store())
+    state, _ = _state(_containers())
     words = np.array([b"a"], object)
     state[0] = words
     assert state.host(0, copy=False) is words
@@ -77,55 +77,55 @@ def test_strings_on_the_host_are_copied_for_a_receiver_that_may_change_them():
 
 
 def test_what_was_read_before_an_update_stays_as_it_was():
-    store = _store(x=1.0)
-    state, (run,) = _state(store, _update(before=((0, 0),), after=((0, 1),)))
+    containers = _containers(x=1.0)
+    state, (run,) = _state(containers, _update(before=((0, 0),), after=((0, 1),)))
     _run(state, run)
     assert [state[slot].tolist() for slot in (0, 1)] == [[1.0] * 3, [2.0] * 3]
     assert state.is_leased(0)
     assert state.is_leased(1)
-    other, (update,) = _state(store, _update())
+    other, (update,) = _state(containers, _update())
     _run(other, update)
     assert [state[slot].tolist() for slot in (0, 1)] == [[1.0] * 3, [2.0] * 3]
 
 
 def test_after_a_step_is_closed_updates_are_in_place_again():
-    store = _store(x=1.0)
-    state, (run,) = _state(store, Run(None, before=((0, 0),)))
+    containers = _containers(x=1.0)
+    state, (run,) = _state(containers, Run(None, before=((0, 0),)))
     _run(state, run)
     state.close()
-    before = _address(store)
-    other, (update,) = _state(store, _update())
+    before = _address(containers)
+    other, (update,) = _state(containers, _update())
     _run(other, update)
-    assert _address(store) == before
+    assert _address(containers) == before
 
 
 def test_an_access_that_ends_after_its_step_was_closed_holds_nothing():
-    store = _store(x=1.0)
-    state, (run,) = _state(store, Run(None, before=((0, 0),)))
+    containers = _containers(x=1.0)
+    state, (run,) = _state(containers, Run(None, before=((0, 0),)))
     state.close()
     _run(state, run)
-    before = _address(store)
-    other, (update,) = _state(store, _update())
+    before = _address(containers)
+    other, (update,) = _state(containers, _update())
     _run(other, update)
-    assert _address(store) == before
+    assert _address(containers) == before
 
 
 def test_a_program_without_variables_waits_for_nothing():
     double = {"double": lambda value: [value * 2]}
-    store = _store()
+    containers = _containers()
     state, (run,) = _state(
-        store, Run(Program("double"), inputs=(0,), outputs=(2,)), programs=double
+        containers, Run(Program("double"), inputs=(0,), outputs=(2,)), programs=double
     )
     state[0] = np.float32([1, 2, 3])
-    with store.lock:
+    with containers.lock:
         _run(state, run)
     assert state[2].tolist() == [2.0, 4.0, 6.0]
 
 
 def test_a_variable_that_another_step_writes_cannot_be_had():
-    store = _store(x=1.0, y=5.0)
+    containers = _containers(x=1.0, y=5.0)
     state, (run, read, other) = _state(
-        store,
+        containers,
         _update(),
         Run(None, before=((0, 0),)),
         Run(None, before=((1, 1),)),
@@ -137,33 +137,33 @@ def test_a_variable_that_another_step_writes_cannot_be_had():
     assert state[1].tolist() == [5.0] * 3, "others go on"
     state.finish(writer)
     _run(state, run)
-    assert get_variable(store, CPU, X).buffer.array.tolist() == [3.0] * 3
+    assert get_variable(containers, CPU, X).buffer.array.tolist() == [3.0] * 3
 
 
 def test_an_update_beside_a_program_that_reads_works_on_a_copy_until_that_has_ended():
-    store = _store(x=1.0, y=0.0)
+    containers = _containers(x=1.0, y=0.0)
     seen = []
     programs = {"add one": ADD_ONE, "sum": lambda value: [seen.append(value + 0) or seen[0]]}
     state, (read, update) = _state(
-        store, Run(Program("sum"), (0,), outputs=(1,)), _update(), programs=programs
+        containers, Run(Program("sum"), (0,), outputs=(1,)), _update(), programs=programs
     )
-    before = _address(store)
+    before = _address(containers)
     reader = state.begin(read)
     _run(state, update)
-    assert get_variable(store, CPU, X).buffer.array.tolist() == [2.0] * 3
-    copied = _address(store)
+    assert get_variable(containers, CPU, X).buffer.array.tolist() == [2.0] * 3
+    copied = _address(containers)
     assert copied != before
     state.finish(reader)
     assert seen[0].tolist() == [1.0] * 3, "what it reads is not changed under it"
     state.close()
     _run(state, update)
-    assert _address(store) == copied
+    assert _address(containers) == copied
 
 
 def test_what_a_step_reads_comes_from_one_moment():
-    store = _store(x=1.0, y=1.0)
+    containers = _containers(x=1.0, y=1.0)
     state, (read, update) = _state(
-        store,
+        containers,
         Run(Program("both"), (0, 1), outputs=(0,)),
         Run(Program("two"), (0, 1), (), (0, 1)),
         programs={
@@ -178,8 +178,8 @@ def test_what_a_step_reads_comes_from_one_moment():
 
 
 def test_a_wait_for_a_variable_names_the_operation_that_writes_it():
-    store = _store(x=1.0)
-    state, (run, read) = _state(store, _update(op="x/add"), Run(None, before=((0, 0),)))
+    containers = _containers(x=1.0)
+    state, (run, read) = _state(containers, _update(op="x/add"), Run(None, before=((0, 0),)))
     state.begin(run)
     cell, access = next(state.wait(read))
     assert not cell.submit(access, print)
@@ -192,31 +192,31 @@ def test_a_wait_for_a_variable_names_the_operation_that_writes_it():
 
 
 def test_a_reset_takes_the_variable_from_its_writer_and_the_value_does_not_come_back():
-    store = _store(x=1.0)
+    containers = _containers(x=1.0)
     set_to = {"add one": ADD_ONE, "nine": lambda: [jnp.full(3, 9.0)]}
     state, (run, initialize) = _state(
-        store,
+        containers,
         _update(after=((0, 1),)),
         Run(Program("nine"), (), (), (0,), initializes=(0,)),
         programs=set_to,
     )
     writer = state.begin(run)
-    store.clear([""])
-    assert store.names() == {}
+    containers.clear([""])
+    assert containers.names() == {}
     _run(state, initialize)
     state.finish(writer)
     assert state[1].tolist() == [2.0] * 3, "the step itself goes on with its own value"
-    assert get_variable(store, CPU, X).buffer.array.tolist() == [9.0] * 3
-    assert get_variable(store, CPU, X).buffer.leases == set()
+    assert get_variable(containers, CPU, X).buffer.array.tolist() == [9.0] * 3
+    assert get_variable(containers, CPU, X).buffer.leases == set()
     _run(state, run)
-    assert get_variable(store, CPU, X).buffer.array.tolist() == [10.0] * 3
+    assert get_variable(containers, CPU, X).buffer.array.tolist() == [10.0] * 3
 
 
 def test_a_variable_is_initialized_once_by_all_that_initialize_it():
-    store = _store()
+    containers = _containers()
     programs = {"nine": lambda: [jnp.full(3, 9.0)], "eight": lambda: [jnp.full(3, 8.0)]}
     state, (nine, eight) = _state(
-        store,
+        containers,
         Run(Program("nine"), (), (), (0,), initializes=(0,)),
         Run(Program("eight"), (), (), (0,), initializes=(0,)),
         programs=programs,
@@ -225,7 +225,7 @@ def test_a_variable_is_initialized_once_by_all_that_initialize_it():
     assert state.begin(eight) is None
     state.finish(first)
     _run(state, eight)
-    assert get_variable(store, CPU, X).buffer.array.tolist() == [9.0] * 3
+    assert get_variable(containers, CPU, X).buffer.array.tolist() == [9.0] * 3
 
 
 def test_old_values_inputs_and_constants_come_in_that_order():
@@ -236,33 +236,33 @@ def test_old_values_inputs_and_constants_come_in_that_order():
         return [args[0] + 1, args[1]]
 
     plan = Plan(CPU, 2, (X, Y), ((Run(Program("p", ("c",)), (1, 0), (0,), (1,), (1,)),),))
-    store = _store(x=1.0, y=2.0)
+    containers = _containers(x=1.0, y=2.0)
     linked = link(plan, HERE, lambda _: program, {"c": np.float32(50)}.__getitem__)
-    state = StepState(linked, store)
+    state = StepState(linked, containers)
     state[0] = np.float32(7)
     _run(state, linked.stages[0][0])
     assert seen == [[6.0, 3.0, 7.0, 50.0]]
-    assert get_variable(store, CPU, Y).buffer.array.tolist() == [3.0] * 3
-    assert get_variable(store, CPU, X).buffer.array.tolist() == [1.0] * 3
+    assert get_variable(containers, CPU, Y).buffer.array.tolist() == [3.0] * 3
+    assert get_variable(containers, CPU, X).buffer.array.tolist() == [1.0] * 3
     assert state[1].tolist() == [1.0] * 3
 
 
 def test_an_access_to_an_uninitialized_variable_changes_nothing():
-    store = _store(y=1.0)
+    containers = _containers(y=1.0)
     both = Run(Program("add one"), reads=(0,), writes=(1,))
-    state, (run,) = _state(store, both)
+    state, (run,) = _state(containers, both)
     with pytest.raises(errors.FailedPreconditionError, match="'x'"):
         _run(state, run)
-    assert get_variable(store, CPU, Y).buffer.array.tolist() == [1.0] * 3
-    assert not store.lock.locked()
+    assert get_variable(containers, CPU, Y).buffer.array.tolist() == [1.0] * 3
+    assert not containers.lock.locked()
 
 
 def test_a_variable_of_another_shape_is_refused_before_the_program_runs():
-    store = Containers(TASK)
-    set_variable(store, CPU, VariableSpec(X.key, "float32", (5,)), jnp.zeros(5))
+    containers = Containers(TASK)
+    set_variable(containers, CPU, VariableSpec(X.key, "float32", (5,)), jnp.zeros(5))
     calls = []
     state, (run,) = _state(
-        store, Run(Program("p"), writes=(0,)), programs={"p": lambda: calls.append(1)}
+        containers, Run(Program("p"), writes=(0,)), programs={"p": lambda: calls.append(1)}
     )
     with pytest.raises(errors.InvalidArgumentError, match="expects"):
         _run(state, run)
@@ -270,42 +270,44 @@ def test_a_variable_of_another_shape_is_refused_before_the_program_runs():
 
 
 def test_the_access_ends_when_a_program_fails():
-    store = _store(x=1.0)
-    state, (run,) = _state(store, _update(before=((0, 0),)), programs={"add one": lambda _: 1 / 0})
+    containers = _containers(x=1.0)
+    state, (run,) = _state(
+        containers, _update(before=((0, 0),)), programs={"add one": lambda _: 1 / 0}
+    )
     with pytest.raises(ZeroDivisionError):
         _run(state, run)
     state.close()
-    before = _address(store)
-    other, (update,) = _state(store, _update())
+    before = _address(containers)
+    other, (update,) = _state(containers, _update())
     _run(other, update)
-    assert _address(store) == before
-    assert get_variable(store, CPU, X).buffer.array.tolist() == [2.0] * 3
+    assert _address(containers) == before
+    assert get_variable(containers, CPU, X).buffer.array.tolist() == [2.0] * 3
 
 
 @pytest.mark.parametrize("copy", [True, False])
 def test_looking_at_a_variable_does_not_make_its_later_updates_copy(copy):
-    store = _store(x=1.0)
-    before = _address(store)
-    reader, (read,) = _state(store, Run(None, before=((0, 0),)))
+    containers = _containers(x=1.0)
+    before = _address(containers)
+    reader, (read,) = _state(containers, Run(None, before=((0, 0),)))
     _run(reader, read)
     assert reader.host(0, copy=copy).tolist() == [1.0] * 3
     reader.close()
-    state, (run,) = _state(store, _update())
+    state, (run,) = _state(containers, _update())
     _run(state, run)
-    assert _address(store) == before
+    assert _address(containers) == before
 
 
 def test_a_copy_of_a_variable_is_the_callers_own():
-    store = _store(x=1.0)
-    state, (read,) = _state(store, Run(None, before=((0, 0),)))
+    containers = _containers(x=1.0)
+    state, (read,) = _state(containers, Run(None, before=((0, 0),)))
     _run(state, read)
     copy = state.host(0, copy=True)
     copy[:] = 5
-    assert get_variable(store, CPU, X).buffer.array.tolist() == [1.0] * 3
+    assert get_variable(containers, CPU, X).buffer.array.tolist() == [1.0] * 3
 
 
 def test_a_value_that_came_from_the_host_is_given_back_as_it_is():
-    state, () = _state(_store())
+    state, () = _state(_containers())
     state[0] = np.float32(3)
     assert state.host(0, copy=True) == 3
 
@@ -314,19 +316,19 @@ LARGE = VariableSpec(VariableKey("", "large"), "float32", (5000,))
 
 
 def test_a_large_variable_is_viewed_and_not_copied_while_any_of_it_is_referred_to():
-    store = Containers(TASK)
-    set_variable(store, CPU, LARGE, jnp.ones(5000, jnp.float32))
+    containers = Containers(TASK)
+    set_variable(containers, CPU, LARGE, jnp.ones(5000, jnp.float32))
 
     def variable():
-        return get_variable(store, CPU, LARGE)
+        return get_variable(containers, CPU, LARGE)
 
     def update():
-        set_variable(store, CPU, LARGE, ADD_ONE(variable().donate())[0])
+        set_variable(containers, CPU, LARGE, ADD_ONE(variable().donate())[0])
         return variable().buffer.array.unsafe_buffer_pointer()
 
     plan = Plan(CPU, 1, (LARGE,), ((Run(None, before=((0, 0),)),),))
     linked = link(plan, HERE, {}.__getitem__, {}.__getitem__)
-    state = StepState(linked, store)
+    state = StepState(linked, containers)
     before = variable().buffer.array.unsafe_buffer_pointer()
     _run(state, linked.stages[0][0])
     view = state.fetch(0)
@@ -342,10 +344,10 @@ def test_a_large_variable_is_viewed_and_not_copied_while_any_of_it_is_referred_t
 
 
 def test_a_small_variable_is_copied_and_keeps_no_update_waiting():
-    store = _store(x=1.0)
-    state, (read,) = _state(store, Run(None, before=((0, 0),)))
+    containers = _containers(x=1.0)
+    state, (read,) = _state(containers, Run(None, before=((0, 0),)))
     _run(state, read)
     value = state.fetch(0)
     state.close()
-    assert not get_variable(store, CPU, X).buffer.leases
+    assert not get_variable(containers, CPU, X).buffer.leases
     assert value.tolist() == [1.0] * 3

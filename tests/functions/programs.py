@@ -304,19 +304,19 @@ def _all(nodes: Sequence[Node]) -> list[Node]:
 
 
 @dataclass(frozen=True)
-class _Place:
+class _Scope:
     """Where nodes are drawn: which devices they may ask for, and what is done to them.
 
     Attributes:
       devices: what they may ask for.
       depth: how deep transformations may nest here.
-      asked: whether a block around them asks for a device.
+      requested: whether a block around them asks for a device.
       reverse, forward: whether derivatives are taken in that mode.
     """
 
     devices: tuple[str, ...]
     depth: int
-    asked: str | None = None
+    requested: str | None = None
     reverse: bool = False
     forward: bool = False
 
@@ -327,7 +327,7 @@ class _Place:
             or (self.forward and transformation.only_reverse)
         )
 
-    def inside(self, transformation: Transformation, devices: tuple[str, ...]) -> _Place:
+    def inside(self, transformation: Transformation, devices: tuple[str, ...]) -> _Scope:
         return replace(
             self,
             devices=devices,
@@ -343,9 +343,9 @@ def programs(
 ) -> Program:
     """Programs whose nodes ask for one of the devices, or for none."""
     arguments = tuple(draw(_arrays(kind)) for kind in INPUTS)
-    place = _Place(tuple(devices), depth=2, reverse=differentiable)
+    scope = _Scope(tuple(devices), depth=2, reverse=differentiable)
     kinds = list(INPUTS)
-    nodes = draw(_nodes(place, kinds, max_nodes))
+    nodes = draw(_nodes(scope, kinds, max_nodes))
     results = draw(
         st.lists(
             st.integers(0, len(kinds) - 1).map(lambda i: len(kinds) - 1 - i), min_size=1, max_size=5
@@ -364,24 +364,24 @@ def _arrays(kind: str) -> st.SearchStrategy[np.ndarray[Any, Any]]:
 
 
 @st.composite
-def _nodes(draw: st.DrawFn, place: _Place, kinds: list[str], most: int) -> tuple[Node, ...]:
+def _nodes(draw: st.DrawFn, scope: _Scope, kinds: list[str], most: int) -> tuple[Node, ...]:
     """Nodes for a pool of such kinds, to which it adds theirs."""
     nodes = []
     for _ in range(draw(st.integers(1, most))):
-        node, kind = draw(_node(place, list(kinds)))
+        node, kind = draw(_node(scope, list(kinds)))
         nodes.append(node)
         kinds.append(kind)
     return tuple(nodes)
 
 
 @st.composite
-def _node(draw: st.DrawFn, place: _Place, kinds: list[str]) -> tuple[Node, str]:
-    device = draw(st.none() | st.sampled_from(place.devices)) if place.devices else None
+def _node(draw: st.DrawFn, scope: _Scope, kinds: list[str]) -> tuple[Node, str]:
+    device = draw(st.none() | st.sampled_from(scope.devices)) if scope.devices else None
     possible = [name for name, (takes, *_) in FUNCTIONS.items() if set(takes) <= set(kinds)]
     nested = [
         name
         for name, transformation in TRANSFORMATIONS.items()
-        if place.depth and place.allows(transformation) and set(transformation.takes) <= set(kinds)
+        if scope.depth and scope.allows(transformation) and set(transformation.takes) <= set(kinds)
     ]
     what = draw(st.sampled_from([*possible, *nested, *nested, *["read"] * 4]))
     if what == "read":
@@ -395,11 +395,11 @@ def _node(draw: st.DrawFn, place: _Place, kinds: list[str]) -> tuple[Node, str]:
     if what in FUNCTIONS:
         return Node(what, arguments, device), gives
     transformation = TRANSFORMATIONS[what]
-    asked = device or place.asked
-    devices = place.devices
+    requested = device or scope.requested
+    devices = scope.devices
     if transformation.one_device and devices:
-        devices = (asked or draw(st.sampled_from(devices)),)
-    inside = replace(place.inside(transformation, devices), asked=asked)
+        devices = (requested or draw(st.sampled_from(devices)),)
+    inside = replace(scope.inside(transformation, devices), requested=requested)
     pool = [*kinds, "v"] if transformation.closes_over else ["v"]
     return Node(what, arguments, device, draw(_nodes(inside, pool, 3))), gives
 

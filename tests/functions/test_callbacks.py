@@ -370,22 +370,22 @@ def test_a_step_whose_callback_takes_too_long_ends_at_its_deadline(backend: Back
         go_on.wait(30)
         return x
 
-    def run(x: Any, waits: Any) -> Any:
-        y = jax.lax.cond(waits, lambda a: io_callback(wait, a, a), lambda a: a, x)
+    def run(x: Any, is_waiting: Any) -> Any:
+        y = jax.lax.cond(is_waiting, lambda a: io_callback(wait, a, a), lambda a: a, x)
         with tf.device(backend.devices[-1]):
             return y + 1
 
     graph = tf.Graph()
     with graph.as_default(), backend.session(graph=graph) as session:
-        waits = tf.placeholder(tf.bool, [])
-        y = tf.function(run)(tf.constant([1.0, 2.0]), waits)
-        np.testing.assert_array_equal(session.run(y, {waits: False}), [2, 3])
+        is_waiting = tf.placeholder(tf.bool, [])
+        y = tf.function(run)(tf.constant([1.0, 2.0]), is_waiting)
+        np.testing.assert_array_equal(session.run(y, {is_waiting: False}), [2, 3])
         timer = threading.Timer(1, go_on.set)
         timer.start()
         with pytest.raises(tf.errors.DeadlineExceededError):
-            session.run(y, {waits: True}, options=tf.RunOptions(timeout_in_ms=100))
+            session.run(y, {is_waiting: True}, options=tf.RunOptions(timeout_in_ms=100))
         timer.join()
-        np.testing.assert_array_equal(session.run(y, {waits: False}), [2, 3])
+        np.testing.assert_array_equal(session.run(y, {is_waiting: False}), [2, 3])
 
 
 def test_a_step_ends_when_its_client_closes_during_a_callback() -> None:

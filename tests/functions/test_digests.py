@@ -1,4 +1,4 @@
-"""The same function has the same digest, whoever wrote it, wherever it runs; another has not."""
+"""The same function has the same digest in each file and process; another has not."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ Pair = namedtuple("Pair", "first second")
 
 
 class Odd:
-    """An object that nobody expects."""
+    """An unexpected object."""
 
     def __repr__(self) -> str:
         return "Odd()"
@@ -38,7 +38,7 @@ class Unhashable:
 
 
 @dataclass
-class Place:
+class Surrounding:
     """A session with a graph, and a function, that must survive everything."""
 
     backend: Backend
@@ -57,7 +57,7 @@ class Place:
 
 
 @pytest.fixture(scope="module", params=["local", "in_process"])
-def place(request: pytest.FixtureRequest) -> Iterator[Place]:
+def surrounding(request: pytest.FixtureRequest) -> Iterator[Surrounding]:
     graph = tf.Graph()
     with BACKENDS[request.param]() as backend:
         with graph.as_default(), tf.device(backend.devices[-1]):
@@ -71,7 +71,7 @@ def place(request: pytest.FixtureRequest) -> Iterator[Place]:
             session.run(variable.initializer)
             live = tf.Variable(3.0, name="live")
             function = tf.function(lambda a: a + live.value())
-            yield Place(backend, session, x, y, variable, connection, live, function)
+            yield Surrounding(backend, session, x, y, variable, connection, live, function)
 
 
 def _arrays() -> st.SearchStrategy[Any]:
@@ -101,7 +101,7 @@ def _trees(leaves: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     )
 
 
-def _survives(place: Place, call: Callable[[], Any]) -> None:
+def _survives(surrounding: Surrounding, call: Callable[[], Any]) -> None:
     """Asserts that a call gives something, or an error of an expected kind that says something."""
     error = None
     try:
@@ -109,7 +109,7 @@ def _survives(place: Place, call: Callable[[], Any]) -> None:
     except EXPECTED as raised:
         error = raised
     assert error is None or str(error)
-    place.check()
+    surrounding.check()
 
 
 def _names() -> st.SearchStrategy[str]:
@@ -119,12 +119,18 @@ def _names() -> st.SearchStrategy[str]:
 
 @given(st.data())
 @settings(max_examples=60, suppress_health_check=_LIMITS)
-def test_any_fetches_and_feeds(place: Place, data: st.DataObject) -> None:
-    known = [place.x, place.y, place.variable, place.y.op, place.variable.initializer]
+def test_any_fetches_and_feeds(surrounding: Surrounding, data: st.DataObject) -> None:
+    known = [
+        surrounding.x,
+        surrounding.y,
+        surrounding.variable,
+        surrounding.y.op,
+        surrounding.variable.initializer,
+    ]
     other = tf.Graph()
     with other.as_default():
         foreign = tf.constant(1.0)
-    leaves = st.sampled_from([*known, foreign, place.live]) | _names() | _junk()
+    leaves = st.sampled_from([*known, foreign, surrounding.live]) | _names() | _junk()
     fetches = data.draw(_trees(leaves))
     hashable = leaves.filter(lambda leaf: getattr(type(leaf), "__hash__", None) is not None)
     hashable = hashable.filter(lambda leaf: not isinstance(leaf, np.ndarray | jax.Array))
@@ -132,36 +138,38 @@ def test_any_fetches_and_feeds(place: Place, data: st.DataObject) -> None:
         st.none()
         | _junk()
         | st.dictionaries(st.sampled_from(known) | _names() | hashable, _trees(_junk()), max_size=2)
-        | _trees(_junk()).map(lambda value: {place.x: value})
+        | _trees(_junk()).map(lambda value: {surrounding.x: value})
     )
-    _survives(place, lambda: place.session.run(fetches, feeds))
+    _survives(surrounding, lambda: surrounding.session.run(fetches, feeds))
 
 
 @given(st.data())
 @settings(max_examples=60, suppress_health_check=_LIMITS)
-def test_any_arguments_of_a_function(place: Place, data: st.DataObject) -> None:
-    leaves = _junk() | st.sampled_from([place.live, place.variable, place.y])
+def test_any_arguments_of_a_function(surrounding: Surrounding, data: st.DataObject) -> None:
+    leaves = _junk() | st.sampled_from([surrounding.live, surrounding.variable, surrounding.y])
     args = data.draw(st.lists(_trees(leaves), max_size=2))
     kwargs = data.draw(st.dictionaries(st.sampled_from("abc"), _trees(leaves), max_size=1))
     static = data.draw(st.sampled_from([(), 0, (0, 1), -1, 7]))
 
     def anything(*args: Any, **kwargs: Any) -> Any:
-        return args, kwargs, place.live
+        return args, kwargs, surrounding.live
 
-    _survives(place, lambda: tf.function(anything, static_argnums=static)(*args, **kwargs))
-    _survives(place, lambda: place.function(*args, **kwargs))
-
-
-@given(st.data())
-@settings(max_examples=40, suppress_health_check=_LIMITS)
-def test_any_result_of_a_function(place: Place, data: st.DataObject) -> None:
-    result = data.draw(_trees(_junk() | st.sampled_from([place.live, place.variable, place.y])))
-    _survives(place, lambda: tf.function(lambda x: (result, x))(1.0))
+    _survives(surrounding, lambda: tf.function(anything, static_argnums=static)(*args, **kwargs))
+    _survives(surrounding, lambda: surrounding.function(*args, **kwargs))
 
 
 @given(st.data())
 @settings(max_examples=40, suppress_health_check=_LIMITS)
-def test_any_device_and_name(place: Place, data: st.DataObject) -> None:
+def test_any_result_of_a_function(surrounding: Surrounding, data: st.DataObject) -> None:
+    result = data.draw(
+        _trees(_junk() | st.sampled_from([surrounding.live, surrounding.variable, surrounding.y]))
+    )
+    _survives(surrounding, lambda: tf.function(lambda x: (result, x))(1.0))
+
+
+@given(st.data())
+@settings(max_examples=40, suppress_health_check=_LIMITS)
+def test_any_device_and_name(surrounding: Surrounding, data: st.DataObject) -> None:
     part = st.sampled_from(
         ["/job:worker", "/job:ps", "/job:", "/task:0", "/task:99999999999", "/task:-1", "/cpu:0"]
     )
@@ -183,24 +191,24 @@ def test_any_device_and_name(place: Place, data: st.DataObject) -> None:
         graph = tf.Graph()
         with graph.as_default(), tf.name_scope(name), tf.device(device):
             tensor = tf.constant(1.0, name=name) * 2
-        with closing(place.backend.session(graph=graph)) as session:
+        with closing(surrounding.backend.session(graph=graph)) as session:
             return session.run(tensor)
 
     for call in (use, make, build):
-        _survives(place, call)
+        _survives(surrounding, call)
 
 
 @given(st.data())
 @settings(max_examples=40, suppress_health_check=_LIMITS)
-def test_any_value_of_a_variable(place: Place, data: st.DataObject) -> None:
+def test_any_value_of_a_variable(surrounding: Surrounding, data: st.DataObject) -> None:
     value = data.draw(_trees(_junk()))
-    _survives(place, lambda: tf.Variable(value))
-    for write in (place.live.assign, place.live.assign_add, place.live.load):
+    _survives(surrounding, lambda: tf.Variable(value))
+    for write in (surrounding.live.assign, surrounding.live.assign_add, surrounding.live.load):
 
         def write_and_back(write: Callable[[Any], Any] = write) -> None:
             try:
                 write(value)
             finally:
-                place.live.assign(3.0)
+                surrounding.live.assign(3.0)
 
-        _survives(place, write_and_back)
+        _survives(surrounding, write_and_back)

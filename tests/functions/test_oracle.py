@@ -31,7 +31,7 @@ from tests.functions.programs import (
 _LIMITS = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 
 
-class Place(NamedTuple):
+class Surrounding(NamedTuple):
     """Where programs run, with variables for them that are spread over the devices."""
 
     backend: Backend
@@ -39,7 +39,7 @@ class Place(NamedTuple):
 
 
 @pytest.fixture(scope="module", params=list(BACKENDS))
-def place(request: pytest.FixtureRequest) -> Iterator[Place]:
+def surrounding(request: pytest.FixtureRequest) -> Iterator[Surrounding]:
     with BACKENDS[request.param]() as backend, tf.connect(backend.targets[0]):
         variables = []
         for number, kind in enumerate(VARIABLES):
@@ -48,7 +48,7 @@ def place(request: pytest.FixtureRequest) -> Iterator[Place]:
             initial = jnp.asarray(value.reshape(shape), dtype)
             with tf.device(backend.devices[number % len(backend.devices)]):
                 variables.append(tf.Variable(initial, name=f"x{number}"))
-        yield Place(backend, variables)
+        yield Surrounding(backend, variables)
 
 
 def _close(program: Program, found: Any, wanted: Any) -> None:
@@ -75,12 +75,12 @@ def _alike(_: Program, found: Any, wanted: Any) -> None:
 
 def _check(
     program: Program,
-    place: Place,
+    surrounding: Surrounding,
     same: Callable[[Program, Any, Any], None] = _close,
     decorate: Callable[..., Any] = lambda fun: fun,
 ) -> None:
     """Asserts that a program, or what JAX makes of it, is the same on devices as without."""
-    values = [variable.numpy() for variable in place.variables]
+    values = [variable.numpy() for variable in surrounding.variables]
 
     def plain(tree: Any, values: Any) -> Any:
         return run(program, tree, lambda number: values[number])
@@ -88,7 +88,7 @@ def _check(
     @tf.function
     @decorate
     def placed(tree: Any) -> Any:
-        return run(program, tree, lambda n: place.variables[n].value(), tf.device)
+        return run(program, tree, lambda n: surrounding.variables[n].value(), tf.device)
 
     try:
         wanted = jax.jit(decorate(plain))(program.pytree, values)
@@ -104,9 +104,9 @@ def _check(
 @given(st.data())
 @settings(max_examples=10, suppress_health_check=_LIMITS)
 def test_a_function_gives_what_jax_gives_under_any_placement(
-    place: Place, data: st.DataObject
+    surrounding: Surrounding, data: st.DataObject
 ) -> None:
-    _check(data.draw(programs(place.backend.devices)), place)
+    _check(data.draw(programs(surrounding.backend.devices)), surrounding)
 
 
 def _slopes(fun: Callable[..., Any]) -> Callable[..., Any]:
@@ -126,29 +126,33 @@ def _slopes(fun: Callable[..., Any]) -> Callable[..., Any]:
 @pytest.mark.parametrize("place", ["local", "processes"], indirect=True)
 @given(st.data())
 @settings(max_examples=10, suppress_health_check=_LIMITS)
-def test_the_gradient_of_a_function_is_that_of_jax(place: Place, data: st.DataObject) -> None:
-    program = data.draw(programs(place.backend.devices, differentiable=True))
-    _check(program, place, decorate=_slopes)
+def test_the_gradient_of_a_function_is_that_of_jax(
+    surrounding: Surrounding, data: st.DataObject
+) -> None:
+    program = data.draw(programs(surrounding.backend.devices, differentiable=True))
+    _check(program, surrounding, decorate=_slopes)
 
 
-@pytest.mark.parametrize("place", ["local"], indirect=True)
+@pytest.mark.parametrize("surrounding", ["local"], indirect=True)
 @given(st.data())
 @settings(max_examples=8, suppress_health_check=_LIMITS)
-def test_cuts_do_not_change_what_a_function_gives(place: Place, data: st.DataObject) -> None:
-    program = data.draw(programs(place.backend.devices))
+def test_cuts_do_not_change_what_a_function_gives(
+    surrounding: Surrounding, data: st.DataObject
+) -> None:
+    program = data.draw(programs(surrounding.backend.devices))
     cut = functools.partial(pipeline.partition, max_segment_ops=2)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pipeline, "partition", cut)
-        _check(program, place)
+        _check(program, surrounding)
 
 
 @pytest.mark.parametrize("place", ["local", "processes"], indirect=True)
 @given(st.data())
 @settings(max_examples=8, suppress_health_check=_LIMITS)
 def test_one_segment_gives_the_same_but_for_the_last_bits(
-    place: Place, data: st.DataObject
+    surrounding: Surrounding, data: st.DataObject
 ) -> None:
-    _check(data.draw(programs([])), place, _alike)
+    _check(data.draw(programs([])), surrounding, _alike)
 
 
 _MATRIX = np.arange(16, dtype=np.float32).reshape(4, 4) * 0.125 - 1
@@ -171,14 +175,16 @@ def _each_transformation(name: str, devices: list[str]) -> Program:
     return Program(_ARGUMENTS, (Node(name, arguments, None, body),), (len(INPUTS),))
 
 
-@pytest.mark.parametrize("place", ["local"], indirect=True)
+@pytest.mark.parametrize("surrounding", ["local"], indirect=True)
 @pytest.mark.parametrize("name", TRANSFORMATIONS)
-def test_each_transformation_of_a_body_on_several_devices(place: Place, name: str) -> None:
-    _check(_each_transformation(name, place.backend.devices), place)
+def test_each_transformation_of_a_body_on_several_devices(
+    surrounding: Surrounding, name: str
+) -> None:
+    _check(_each_transformation(name, surrounding.backend.devices), surrounding)
 
 
-def test_each_function_on_another_device_than_its_arguments(place: Place) -> None:
-    first, *_, last = place.backend.devices
+def test_each_function_on_another_device_than_its_arguments(surrounding: Surrounding) -> None:
+    first, *_, last = surrounding.backend.devices
     numbers = {kind: number for number, kind in enumerate(INPUTS)}
     nodes: list[Node] = []
     waiting = list(FUNCTIONS)
@@ -190,4 +196,4 @@ def test_each_function_on_another_device_than_its_arguments(place: Place) -> Non
             Node(name, tuple(numbers[kind] for kind in takes), (first, last)[len(nodes) % 2])
         )
         numbers.setdefault(gives, len(INPUTS) + len(nodes) - 1)
-    _check(Program(_ARGUMENTS, tuple(nodes), tuple(range(len(INPUTS) + len(nodes)))), place)
+    _check(Program(_ARGUMENTS, tuple(nodes), tuple(range(len(INPUTS) + len(nodes)))), surrounding)

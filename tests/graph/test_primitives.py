@@ -26,10 +26,10 @@ class Owner:
     """Notes what is asked of it at once."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[Any, ...]] = []
+        self.requested: list[tuple[Any, ...]] = []
 
     def access(self, primitive: Any, args: tuple[Any, ...], params: Any) -> Any:
-        self.asked.append((primitive, args, params))
+        self.requested.append((primitive, args, params))
         return jnp.float32(7)
 
 
@@ -50,18 +50,18 @@ def _effects(fun: Any) -> list[Any]:
 def test_outside_of_a_trace_the_owner_is_asked_at_once(owner: Owner, ref: VariableRef) -> None:
     assert read_p.bind(variable=ref) == 7
     assert assign_p.bind(2.0, variable=ref, line="here") == 7
-    assert owner.asked == [
+    assert owner.requested == [
         (read_p, (), {"variable": ref}),
         (assign_p, (2.0,), {"variable": ref}),
     ]
 
 
-def test_in_a_trace_nobody_is_asked(owner: Owner, ref: VariableRef) -> None:
+def test_in_a_trace_no_owner_is_called(owner: Owner, ref: VariableRef) -> None:
     jaxpr = jax.make_jaxpr(lambda x: assign_p.bind(x, variable=ref) + read_p.bind(variable=ref))(
         1.0
     )
     assert [eqn.primitive for eqn in jaxpr.eqns][:2] == [assign_p, read_p]
-    assert not owner.asked
+    assert not owner.requested
 
 
 def test_a_read_has_no_effect_and_a_write_has_one(ref: VariableRef) -> None:
@@ -80,7 +80,7 @@ def test_each_write_keeps_its_own_line(ref: VariableRef, primitive: Any) -> None
     assert {effect.line for effect in _effects(fun)} == {"first", "second"}
 
 
-def test_jax_does_not_drop_a_write_whose_result_nobody_uses(ref: VariableRef) -> None:
+def test_jax_does_not_drop_a_write_whose_result_is_not_used(ref: VariableRef) -> None:
     def fun(x: Any) -> Any:
         jax.jit(lambda y: (assign_p.bind(y, variable=ref), y)[1])(x)
         return x

@@ -6,7 +6,7 @@ from jflow.cluster import DeviceSpec
 from jflow.graph import request
 
 
-def _asked_in(*blocks):
+def _requested_in(*blocks):
     def traced(x):
         for block in blocks:
             block.__enter__()
@@ -16,23 +16,23 @@ def _asked_in(*blocks):
         return y
 
     (eqn,) = jax.make_jaxpr(traced)(1.0).eqns
-    return request.asked(eqn)
+    return request.requested(eqn)
 
 
 def test_an_equation_outside_of_all_blocks_asks_for_nothing():
-    assert _asked_in() == request.Request()
-    assert _asked_in().is_empty
-    assert _asked_in(tf.device(None)).is_empty
+    assert _requested_in() == request.Request()
+    assert _requested_in().is_empty
+    assert _requested_in(tf.device(None)).is_empty
 
 
 def test_blocks_that_say_the_same_ask_for_the_same():
     """So that what JAX keeps for one of them is good for the other."""
-    nested = _asked_in(tf.device("/job:ps"), tf.device(""), tf.device("/task:1/cpu:0"))
-    assert nested == _asked_in(tf.device("/job:ps/task:1/cpu:0"))
-    assert hash(nested) == hash(_asked_in(tf.device("/job:ps/task:1/cpu:0")))
+    nested = _requested_in(tf.device("/job:ps"), tf.device(""), tf.device("/task:1/cpu:0"))
+    assert nested == _requested_in(tf.device("/job:ps/task:1/cpu:0"))
+    assert hash(nested) == hash(_requested_in(tf.device("/job:ps/task:1/cpu:0")))
     choose = "{}".format
-    assert _asked_in(tf.device(choose)) == _asked_in(tf.device(choose))
-    assert _asked_in(tf.device(choose)) != _asked_in(tf.device("[]".format))
+    assert _requested_in(tf.device(choose)) == _requested_in(tf.device(choose))
+    assert _requested_in(tf.device(choose)) != _requested_in(tf.device("[]".format))
 
 
 def test_other_metadata_of_the_user_stays():
@@ -48,7 +48,7 @@ def test_other_metadata_of_the_user_stays():
 
 
 def test_the_request_outside_a_block_comes_back():
-    with request.asking_for(DeviceSpec("ps")):
-        with request.asking_for_nothing():
-            assert _asked_in().is_empty
-        assert _asked_in().spec == DeviceSpec("ps")
+    with request.device_request_scope(DeviceSpec("ps")):
+        with request.empty_request_scope():
+            assert _requested_in().is_empty
+        assert _requested_in().spec == DeviceSpec("ps")

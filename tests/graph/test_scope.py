@@ -113,13 +113,13 @@ def test_a_device_scope_reaches_every_kind_of_operation():
 
 def test_the_same_function_under_other_devices_asks_for_those():
     x = tf.constant([1.0, 2.0])
-    asked = ["/device:CPU:1", "", "/device:CPU:2", "/job:ps", "", "/device:CPU:1"]
+    requested = ["/device:CPU:1", "", "/device:CPU:2", "/job:ps", "", "/device:CPU:1"]
     for call in (tf.numpy.exp, tf.numpy.mean, tf.nn.softmax, lambda t: t + 1):
         found = []
-        for name in asked:
+        for name in requested:
             with tf.device(name):
                 found.append(call(x).device)
-        assert found == asked
+        assert found == requested
 
 
 # Containers

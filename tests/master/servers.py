@@ -74,7 +74,7 @@ class Worker:
             self.cancelled += 1
             raise
 
-    def asked(self, name):
+    def requested(self, name):
         """The calls of that name."""
         return [call for call in self.calls if call[0] == name]
 
@@ -153,7 +153,7 @@ class Servers:
 
 
 def check(use):
-    """Runs `use(servers)` on a loop; nothing may go on after it, or fail where nobody looks."""
+    """Runs `use(servers)` on a loop; nothing may go on after it, or fail unseen."""
     unseen = []
 
     async def main():
@@ -162,7 +162,7 @@ def check(use):
         async with asyncio.timeout(PATIENCE_S) as limit:
             await use(Servers())
         assert not limit.expired(), "it waited for what did not come"
-        await settled()
+        await idle()
         assert asyncio.all_tasks() == {asyncio.current_task()}
         gc.collect()
 
@@ -170,7 +170,7 @@ def check(use):
     assert unseen == []
 
 
-async def settled():
+async def idle():
     """Lets everything run that can run."""
     for _ in range(20):
         await asyncio.sleep(0)

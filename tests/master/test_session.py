@@ -28,8 +28,8 @@ from tests.master.servers import (
     check,
     fails,
     forever,
+    idle,
     plan,
-    settled,
     until,
 )
 
@@ -76,7 +76,7 @@ def test_each_task_is_given_its_own_plans_and_what_they_need():
     async def use(servers):
         session = servers.master.open_session()
         plans = [_needs(OWN, "p", "c"), _needs(PS, "q"), _needs(OWN, "q")]
-        sent = {name: np.zeros(3) for name in ("p", "q", "c", "nobody's")}
+        sent = {name: np.zeros(3) for name in ("p", "q", "c", "no one's")}
         answer = await session.register(plans, 0, sent, 5.0)
         assert answer.handle
         assert answer.missing == ()
@@ -105,7 +105,7 @@ def test_what_any_task_misses_is_asked_for_once_and_what_others_registered_is_re
         answer = await session.register(THREE, 0, {}, 5.0)
         assert (answer.handle, sorted(answer.missing)) == (0, ["p", "q", "r"])
         assert servers.handles == {}
-        assert servers.workers[OTHER].asked("release")
+        assert servers.workers[OTHER].requested("release")
         servers.workers[PS].script.clear()
         servers.workers[OWN].script.clear()
         assert (await session.register(THREE, 0, {}, 5.0)).handle
@@ -128,11 +128,11 @@ def test_when_one_task_cannot_register_nothing_stays_registered_on_the_others(ba
         servers.script("register", later, late)
         session = servers.master.open_session()
         registering = asyncio.create_task(session.register(THREE, 0, {}, 5.0))
-        await settled()
+        await idle()
         slow.set()
         with pytest.raises(InvalidArgumentError, match="a bad program"):
             await registering
-        await settled()
+        await idle()
         assert servers.handles == {}
 
     check(use)
@@ -148,7 +148,7 @@ def test_a_cancelled_registration_leaves_nothing_registered():
         with pytest.raises(asyncio.CancelledError):
             await registering
         session.close()
-        await settled()
+        await idle()
         assert servers.handles == {}
         assert servers.workers[PS].cancelled == 1
 
@@ -171,10 +171,10 @@ def test_a_session_belongs_to_the_first_life_of_a_task_that_it_met():
         session = servers.master.open_session()
         handle = await servers.registered(session, plan(PS))
         peer = servers.peers[PS]
-        asked = []
+        requested = []
 
         async def refuse(incarnation, *_):
-            asked.append(incarnation)
+            requested.append(incarnation)
             raise AbortedError("another life")
 
         old, peer.incarnation = peer.incarnation, 4321
@@ -183,7 +183,7 @@ def test_a_session_belongs_to_the_first_life_of_a_task_that_it_met():
             await session.register([plan(PS)], 0, {}, 5.0)
         with pytest.raises(AbortedError):
             await session.run(handle, FOREVER, [])
-        assert asked == [old, old]
+        assert requested == [old, old]
         del peer.register
         another = servers.master.open_session()
         assert (await another.register([plan(PS)], 0, {}, 5.0)).handle
@@ -207,13 +207,13 @@ def test_fed_and_fetched_values_go_to_and_come_from_the_tasks_that_have_them():
         )
         got = await session.run(handle, FOREVER, ["a", "b", "c"])
         assert [float(value) for value in got] == [10, 20, 30, 40]
-        ((_, step, own_handle, own_feeds),) = servers.workers[OWN].asked("run")
-        ((_, same_step, _, other_feeds),) = servers.workers[PS].asked("run")
+        ((_, step, own_handle, own_feeds),) = servers.workers[OWN].requested("run")
+        ((_, same_step, _, other_feeds),) = servers.workers[PS].requested("run")
         assert step == same_step, "both know the step by one name"
         assert (own_feeds, other_feeds) == (["a", "c"], ["b", "c"])
         assert own_handle in servers.workers[OWN].handles
         await session.run(handle, FOREVER, ["a", "b", "c"])
-        assert servers.workers[OWN].asked("run")[1][1] != step, "no other step has that name"
+        assert servers.workers[OWN].requested("run")[1][1] != step, "no other step has that name"
 
     check(use)
 
@@ -285,7 +285,7 @@ def test_a_step_fails_only_when_nothing_of_it_runs_any_more():
         session = servers.master.open_session()
         handle = await servers.registered(session, plan(OWN), plan(PS))
         running = asyncio.create_task(session.run(handle, FOREVER, []))
-        await settled()
+        await idle()
         assert not running.done()
         tidied_up.set()
         with pytest.raises(FailedPreconditionError):
@@ -409,10 +409,10 @@ def test_closing_a_session_releases_what_it_registered_and_nothing_else():
             await servers.registered(one, *THREE)
         await servers.registered(other, plan(OWN), plan(PS))
         one.close()
-        await settled()
+        await idle()
         assert servers.handles == {OWN: 1, PS: 1}
         other.close()
-        await settled()
+        await idle()
         assert servers.handles == {}
 
     check(use)
@@ -424,7 +424,7 @@ def test_a_task_that_is_gone_does_not_keep_the_others_from_being_released():
         await servers.registered(session, plan(PS), plan(OTHER), plan(OWN))
         servers.peers[PS].unavailable = UnavailableError("it is gone")
         session.close()
-        await settled()
+        await idle()
         assert servers.handles == {PS: 1}
 
     check(use)
@@ -444,13 +444,13 @@ def test_a_reset_frees_the_containers_on_every_task():
 
 def test_a_reset_ends_the_other_sessions_and_cancels_what_they_run():
     async def use(servers):
-        asking, other = servers.master.open_session(), servers.master.open_session()
-        kept = await servers.registered(asking, plan(OWN))
+        requesting, other = servers.master.open_session(), servers.master.open_session()
+        kept = await servers.registered(requesting, plan(OWN))
         handle = await servers.registered(other, *THREE)
         servers.script("run", forever)
         running = asyncio.create_task(other.run(handle, FOREVER, []))
         await until(lambda: all(w.started == 1 for w in servers.workers.values()))
-        await asking.reset(["box"], 5.0)
+        await requesting.reset(["box"], 5.0)
         await asyncio.wait([running], timeout=5)
         assert running.cancelled() or isinstance(running.exception(), CancelledError)
         assert all(worker.cancelled == 1 for worker in servers.workers.values())
@@ -460,7 +460,7 @@ def test_a_reset_ends_the_other_sessions_and_cancels_what_they_run():
             with pytest.raises(AbortedError, match="open a new one"):
                 await other.register([plan(OWN)], 0, {}, 5.0)
         servers.script("run", answers())
-        assert await asking.run(kept, FOREVER, []) == [], "who asked goes on"
+        assert await requesting.run(kept, FOREVER, []) == [], "who asked goes on"
         assert (await servers.master.open_session().register([plan(OWN)], 0, {}, 5.0)).handle
 
     check(use)
@@ -468,10 +468,10 @@ def test_a_reset_ends_the_other_sessions_and_cancels_what_they_run():
 
 def test_a_closed_session_is_not_ended_again_by_a_reset():
     async def use(servers):
-        asking, closed = servers.master.open_session(), servers.master.open_session()
+        requesting, closed = servers.master.open_session(), servers.master.open_session()
         closed.close()
-        await asking.reset([], 5.0)
-        assert servers.master._sessions == {asking}
+        await requesting.reset([], 5.0)
+        assert servers.master._sessions == {requesting}
 
     check(use)
 

@@ -18,7 +18,7 @@ def test_a_step_begins_everywhere_at_once():
     assert Step([A, B]).begin() == [StartTask(A), StartTask(B)]
 
 
-def test_a_step_of_nobody_is_done_at_once():
+def test_a_step_of_no_task_is_done_at_once():
     assert Step([]).begin() == [Succeed()]
 
 
@@ -98,7 +98,7 @@ class StepMachine(RuleBasedStateMachine):
             match action:
                 case StopTask(task):
                     assert task in self.running, "only who runs can be stopped"
-                    assert task not in self.stopped, "nobody is stopped twice"
+                    assert task not in self.stopped, "no task is stopped twice"
                     self.stopped.add(task)
                 case Succeed() | Fail():
                     self.outcomes.append(action)

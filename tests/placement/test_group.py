@@ -190,10 +190,10 @@ def _group_of(members, i):
     return sorted(found)
 
 
-def _asked(members, i):
+def _requested(members, i):
     """What a member asks for: as the outermost of its targets that asks, else as it says."""
-    asked = [_asked(members, j) for j in members[i].targets]
-    return next((spec for spec in asked if not spec.is_empty), members[i].spec)
+    requested = [_requested(members, j) for j in members[i].targets]
+    return next((spec for spec in requested if not spec.is_empty), members[i].spec)
 
 
 def _fitting(specs, default):
@@ -220,8 +220,8 @@ def _expected(members, i):
     group = _group_of(members, i)
     specs = []
     for j in group:
-        if _agree([*specs, _asked(members, j)]):
-            specs.append(_asked(members, j))
+        if _agree([*specs, _requested(members, j)]):
+            specs.append(_requested(members, j))
         elif j == i:
             return None
     default = TASKS[0] if any(members[j].is_variable for j in group) else TASKS[1]

@@ -89,8 +89,8 @@ def test_a_variable_prefers_a_gpu_of_its_task_too():
         ("/job:ps/task:1", "/job:ps/task:1/device:CPU:0", "/job:ps/task:1/device:CPU:0"),
     ],
 )
-def test_what_a_partial_name_leaves_out_comes_from_the_default(asked, stateless, variable):
-    with tf.device(asked):
+def test_what_a_partial_name_leaves_out_comes_from_the_default(requested, stateless, variable):
+    with tf.device(requested):
         _source("x")
         tf.Variable(1.0, name="v")
     places = _places(_inventory(WORKER, ps=2, worker=[GPU, GPU]))
@@ -200,8 +200,8 @@ def test_only_tasks_that_the_step_needs_are_asked_for_their_devices():
         ("/job:ps/tpu:0", r"\['/job:ps/task:0/device:CPU:0'\]"),
     ],
 )
-def test_a_device_that_is_not_there_is_an_error_that_lists_what_is(asked, available):
-    with tf.device(asked):
+def test_a_device_that_is_not_there_is_an_error_that_lists_what_is(requested, available):
+    with tf.device(requested):
         op = _source("lonely").op
     inventory = _inventory(WORKER, ps=1, worker=2)
     with pytest.raises(tf.errors.InvalidArgumentError, match=available) as raised:

@@ -59,15 +59,15 @@ def test_a_step_that_cannot_be_placed_leaves_nothing_behind():
 
 
 @pytest.mark.parametrize("asked", ["/gpu:0", "/cpu:7", "/device:TPU:*", "/job:worker/gpu:1"])
-def test_soft_placement_drops_a_type_and_number_that_are_not_there(asked):
-    with tf.device(asked):
+def test_soft_placement_drops_a_type_and_number_that_are_not_there(requested):
+    with tf.device(requested):
         op = tf.no_op()
     assert _place(Placer(soft=True, log=False), [op]) == {op: DEVICES[0]}
 
 
 @pytest.mark.parametrize("asked", ["/job:ps", "/task:1", "/job:worker/task:3/gpu:0"])
-def test_soft_placement_drops_no_job_and_no_task(asked):
-    with tf.device(asked):
+def test_soft_placement_drops_no_job_and_no_task(requested):
+    with tf.device(requested):
         op = tf.no_op()
     with pytest.raises(tf.errors.InvalidArgumentError, match="available are"):
         _place(Placer(soft=True, log=False), [op])

@@ -1,4 +1,4 @@
-"""A graph that nobody placed, evaluated on somebody's server: `arithmetic.py TARGET`."""
+"""A graph without devices, evaluated on a server that runs already: `arithmetic.py TARGET`."""
 
 import sys
 

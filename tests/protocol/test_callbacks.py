@@ -15,7 +15,7 @@ from jflow.wire import connect
 from tests.protocol.hosts import PATIENCE_S, large, same
 
 
-async def _asked(client, number, *operands):
+async def _requested(client, number, *operands):
     answer = asyncio.get_running_loop().create_future()
     await client(number, operands, answer)
     return await answer
@@ -27,7 +27,7 @@ def _calling(*calls):
     async def run(_, __, feeds, client):
         results = []
         for number in calls:
-            results.extend(await _asked(client, number, *feeds))
+            results.extend(await _requested(client, number, *feeds))
         return results
 
     return run
@@ -65,7 +65,7 @@ def test_what_a_function_raises_is_raised_here_and_told_to_the_step(client, host
 
     async def run(_, __, feeds, client):
         try:
-            await _asked(client, 0)
+            await _requested(client, 0)
         except errors.UnknownError as error:
             told.append(error.message)
             raise
@@ -86,7 +86,7 @@ def test_what_a_function_raises_is_raised_here_and_told_to_the_step(client, host
 
 def test_no_function_is_called_when_one_has_failed(client, host):
     async def run(_, __, feeds, client):
-        return await asyncio.gather(*(_asked(client, number) for number in range(3)))
+        return await asyncio.gather(*(_requested(client, number) for number in range(3)))
 
     host.script["run"] = run
     called = []
@@ -113,7 +113,7 @@ def test_a_step_is_over_at_its_deadline_though_a_function_runs_on(client, host):
     async def run(_, deadline, feeds, client):
         try:
             async with asyncio.timeout(deadline.remaining()):
-                return await _asked(client, 0)
+                return await _requested(client, 0)
         except TimeoutError:
             raise errors.DeadlineExceededError("too late") from None
         finally:
@@ -135,7 +135,7 @@ def test_a_client_that_goes_ends_the_steps_that_wait_for_its_functions(server, h
 
     async def run(_, __, feeds, client):
         try:
-            return await _asked(client, 0)
+            return await _requested(client, 0)
         finally:
             ended.set()
 

@@ -205,7 +205,7 @@ def test_a_small_call_passes_between_the_chunks_of_a_large_one():
 
 
 def test_a_cancellation_does_not_overtake_its_call():
-    """Else the server would begin what nobody wants any more, and nobody would ever stop it."""
+    """Else the server would begin what is not wanted any more, and nothing would stop it."""
     with _gated_server() as (address, go_on, _, messages):
         client = connect(address, PATIENCE_S)
         try:
@@ -328,7 +328,7 @@ def test_closing_one_client_leaves_the_others_alone(client, host, server):
     assert not host.sessions[0].closed.is_set()
 
 
-def test_an_address_where_nobody_listens_is_unavailable_in_time():
+def test_an_address_where_nothing_listens_is_unavailable_in_time():
     (port,) = free_ports(1)
     begun = time.monotonic()
     with pytest.raises(errors.UnavailableError, match=rf"127\.0\.0\.1:{port}.*start it or check"):
@@ -337,13 +337,13 @@ def test_an_address_where_nobody_listens_is_unavailable_in_time():
 
 
 def test_a_server_that_comes_late_is_waited_for(host):
-    with socket.create_server(("127.0.0.1", 0)) as nobody:
-        port = nobody.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
         with ThreadPoolExecutor(1) as pool:
             connecting = pool.submit(connect, f"127.0.0.1:{port}", PATIENCE_S)
             # The client has found out that no server is there when it comes.
-            nobody.accept()[0].close()
-            nobody.close()
+            listener.accept()[0].close()
+            listener.close()
             with served(host, port):
                 client = connecting.result(PATIENCE_S)
                 assert client.run(1, [], FOREVER) == []
@@ -394,7 +394,7 @@ def test_a_server_of_no_task_is_an_error_of_jflow():
         connect(address, PATIENCE_S)
 
 
-def test_an_answer_that_nobody_waits_for_is_ignored():
+def test_an_answer_that_nothing_waits_for_is_ignored():
     async def chatty(context):
         stream = RawClient(context)
         await stream.receive()

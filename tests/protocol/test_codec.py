@@ -398,7 +398,7 @@ def test_a_plan_that_names_a_slot_or_variable_that_is_not_there_is_refused(step)
         plan_from_proto(message)
 
 
-def test_a_plan_cannot_make_a_worker_take_memory_for_slots_that_nobody_uses():
+def test_a_plan_cannot_make_a_worker_take_memory_for_slots_that_are_not_used():
     message = plan_to_proto(Plan(DEVICE, 2**32 - 1, (), ()))
     with pytest.raises(errors.InvalidArgumentError, match="4294967295 slots; the limit is 1048576"):
         plan_from_proto(message)

@@ -69,11 +69,11 @@ def test_a_cancellation_reaches_what_was_begun_where_it_waits():
 
 
 @pytest.mark.parametrize("waits", [False, True])
-def test_an_error_is_that_of_the_future(waits):
+def test_an_error_is_that_of_the_future(on_wait):
     async def check():
-        gate = asyncio.Event() if waits else None
+        gate = asyncio.Event() if on_wait else None
         future = begin(_bad(gate))
-        if waits:
+        if on_wait:
             gate.set()
         with pytest.raises(ValueError, match="bad"):
             await future

@@ -267,7 +267,7 @@ def test_cancelling_what_is_still_being_sent_leaves_the_connection_whole(what):
 
 
 def test_a_cancellation_does_not_overtake_its_call():
-    """Else the other end would begin what nobody wants any more, and nobody would ever stop it."""
+    """Else the other end would begin what is not wanted any more, and nothing would stop it."""
 
     async def check():
         async with _stuck_server() as (address, go_on, read), _peer(address) as peer:

@@ -516,7 +516,7 @@ def test_cancelling_a_call_whose_answer_is_under_way_leaves_the_stream_whole():
 
     async def check(client):
         await client.send(id=2, run_step=pb.RunStep(handle=1))
-        # Part of the answer is here and, as nobody reads on, the rest waits at the server.
+        # Part of the answer is here and, because nothing reads on, the rest waits at the server.
         assembler = client.stream._assembler
         assert assembler.feed(await client.call.read()) is None
         await client.send(cancel=pb.Cancel(id=2))

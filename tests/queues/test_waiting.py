@@ -50,13 +50,13 @@ class Program:
 
     Attributes:
       capacities, initial: of the queues; what is in one of `n` elements is 10, 20, ..., 10 * n.
-      homes: numbers of the queues' devices.
+      handles: numbers of the queues' devices.
       is_fed: whether the first result is fed, or else a constant.
     """
 
     capacities: tuple[int, ...]
     initial: tuple[int, ...]
-    homes: tuple[int, ...]
+    handles: tuple[int, ...]
     actions: tuple[Action, ...]
     is_fed: bool = False
 
@@ -87,8 +87,8 @@ def programs(draw: st.DrawFn) -> Program:
         n_more = kinds.count("enqueue") - kinds.count("dequeue")
         initial.append(max(0, -n_more) + draw(st.integers(0, 1)))
         capacities.append(max(1, initial[-1], initial[-1] + n_more) + draw(st.integers(0, 1)))
-    homes = draw(st.tuples(*[st.integers(0, 2)] * n_queues))
-    return Program(tuple(capacities), tuple(initial), homes, tuple(actions), draw(st.booleans()))
+    handles = draw(st.tuples(*[st.integers(0, 2)] * n_queues))
+    return Program(tuple(capacities), tuple(initial), handles, tuple(actions), draw(st.booleans()))
 
 
 _State = tuple[tuple[int | None, ...], tuple[tuple[int, ...], ...]]
@@ -138,8 +138,10 @@ def run(program: Program, backend: Backend) -> _State:
     devices = (backend.devices * 3)[:3]
     with tf.Graph().as_default() as graph:
         queues = []
-        for i, (capacity, home) in enumerate(zip(program.capacities, program.homes, strict=True)):
-            with tf.device(devices[home]):
+        for i, (capacity, device_of_state) in enumerate(
+            zip(program.capacities, program.handles, strict=True)
+        ):
+            with tf.device(devices[device_of_state]):
                 queues.append(tf.FIFOQueue(capacity, [tf.int32], [()], name=f"queue_{i}"))
         filling = [
             queue.enqueue_many(np.array(content, np.int32))

@@ -144,19 +144,19 @@ def test_a_state_is_where_reading_goes_on(
     state = tf.placeholder(tf.string, ())
     with session(backend) as sess:
         driver = Driver(sess, kind())
-        restore, serialize = driver.reader.restore_state(state), driver.reader.serialize_state()
+        restoring, serialize = driver.reader.restore_state(state), driver.reader.serialize_state()
         at_first = sess.run(serialize)
         driver.give(*work)
         first = driver.read(2)
         inside = sess.run(serialize)
         second = driver.read()
-        sess.run(restore, {state: inside})
+        sess.run(restoring, {state: inside})
         assert driver.counts == (2, 1)
         driver.give(work[2])
         assert driver.read() == second
         assert driver.counts == (3, 2)
         assert len({*first, *second}) == 3
-        sess.run(restore, {state: at_first})
+        sess.run(restoring, {state: at_first})
         assert driver.counts == (0, 0)
 
 

@@ -212,7 +212,7 @@ def _example_of(feature):
         (_field(0x1A, b"\x08\x01") + _field(0x1A, b"\x08\x02"), "int64", [1, 2]),
         # The last kind counts.
         (_field(0x0A, b"\x0a\x01x") + _field(0x1A, b"\x08\x05"), "int64", [5]),
-        # Fields that nobody knows: a varint, eight, four and no bytes.
+        # Unknown fields: a varint, eight, four and no bytes.
         (
             b"\x78\x96\x01" + _field(0x1A, b"\x71" + b"\0" * 8 + b"\x08\x05\x75abcd\x7a\0"),
             "int64",

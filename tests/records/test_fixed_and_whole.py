@@ -6,9 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jflow.errors import InvalidArgumentError, NotFoundError, ResourceExhaustedError
-from jflow.records import Roots, open_records
+from jflow.records import open_records
+from jflow.records.allowed_directories import AllowedDirectories
 
-ANYWHERE = Roots.anywhere()
+ANYWHERE = AllowedDirectories.anywhere()
 
 
 def _open(path, position=None, kind="FixedLengthRecordReader", **options):
@@ -145,9 +146,9 @@ def test_a_missing_file_is_not_found(tmp_path):
 
 
 def test_a_work_item_is_its_own_record_and_opens_no_file():
-    source = open_records("IdentityReader", b"item\0", {}, Roots([]))
+    source = open_records("IdentityReader", b"item\0", {}, AllowedDirectories([]))
     assert source.read_up_to(3) == ([b"item\0"], [b"item\0"])
     assert source.read() is None
     assert source.position == 1
     with pytest.raises(InvalidArgumentError, match="0 or 1"):
-        open_records("IdentityReader", b"item", {}, Roots([]), 2)
+        open_records("IdentityReader", b"item", {}, AllowedDirectories([]), 2)

@@ -16,21 +16,15 @@ from jflow.errors import (
     PermissionDeniedError,
     UnimplementedError,
 )
-from jflow.records import (
-    DECODERS,
-    FixedLenFeature,
-    Roots,
-    VarLenFeature,
-    as_columns,
-    open_records,
-)
+from jflow.records import DECODERS, FixedLenFeature, VarLenFeature, as_columns, open_records
+from jflow.records.allowed_directories import AllowedDirectories
 from tests.records.arrays import strings
 
 ARRAY, PARQUET = "ArrayRecordReader", "ParquetReader"
 
 
 def _open(kind, path, position=None, **options):
-    return open_records(kind, str(path).encode(), options, Roots.anywhere(), position)
+    return open_records(kind, str(path).encode(), options, AllowedDirectories.anywhere(), position)
 
 
 def _all(source):
@@ -96,8 +90,8 @@ def test_a_file_cut_off_is_refused(some):
 def test_roots_hold(some, tmp_path):
     kind, path = some
     with pytest.raises(PermissionDeniedError):
-        open_records(kind, str(path).encode(), {}, Roots([]))
-    assert len(_all(open_records(kind, b"file", {}, Roots([str(tmp_path)])))) == 10
+        open_records(kind, str(path).encode(), {}, AllowedDirectories([]))
+    assert len(_all(open_records(kind, b"file", {}, AllowedDirectories([str(tmp_path)])))) == 10
     with pytest.raises(NotFoundError):
         _open(kind, tmp_path / "missing")
 

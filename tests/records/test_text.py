@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jflow.errors import InvalidArgumentError, ResourceExhaustedError
-from jflow.records import Roots, open_records
+from jflow.records import open_records
+from jflow.records.allowed_directories import AllowedDirectories
 
-ANYWHERE = Roots.anywhere()
+ANYWHERE = AllowedDirectories.anywhere()
 
 
 def _open(path, position=None, **options):

@@ -14,10 +14,11 @@ from jflow.errors import (
     InvalidArgumentError,
     ResourceExhaustedError,
 )
-from jflow.records import Roots, TFRecordWriter, open_records
+from jflow.records import TFRecordWriter, open_records
+from jflow.records.allowed_directories import AllowedDirectories
 from jflow.records.crc32c import checksum, checksum_by_numpy, masked
 
-ANYWHERE = Roots.anywhere()
+ANYWHERE = AllowedDirectories.anywhere()
 COMPRESSIONS = ("", "GZIP", "ZLIB")
 
 # Written by TensorFlow 2.21: the records b"", b"x" and b"xx".
@@ -206,7 +207,7 @@ def test_a_length_that_the_file_cannot_have_takes_no_memory(tmp_path):
     path = tmp_path / "t"
     for length in (1 << 40, (1 << 64) - 1):
         data = _with_length(length)
-        # How much there is in a compressed file nobody knows, but it is more than is allowed.
+        # How much is in a compressed file is not known, but it is more than is allowed.
         for compression, content, error in (
             ("", data, DataLossError),
             ("ZLIB", zlib.compress(data), ResourceExhaustedError),

@@ -71,7 +71,7 @@ class Model:
         return sum(row.n_bytes for row in self.inside)
 
     def submit(self, op):
-        """Returns (operation, outcome) of all that settle, in order."""
+        """Returns (operation, outcome) of all that complete, in order."""
         if isinstance(op, Put) and any(self.is_too_large(row) for row in op.rows):
             return [(op, Failure(ResourceExhaustedError, "can never enter"))]
         (self.gets if isinstance(op, Get) else self.puts).append(op)

@@ -5,13 +5,13 @@ import pytest
 from jflow.cluster import Device, Task
 from jflow.errors import InvalidArgumentError
 from jflow.plan import ResourceSpec
-from jflow.records import Roots
+from jflow.records.allowed_directories import AllowedDirectories
 from jflow.resources import ResourceManager
 from jflow.resources.kinds import KINDS, make
 
 TASK = Task("ps", 0)
 CPU = Device(TASK, "CPU", 0)
-ROOTS = Roots(())
+ROOTS = AllowedDirectories(())
 
 
 def spec(kind, definition):

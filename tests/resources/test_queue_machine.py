@@ -23,7 +23,7 @@ SIZES = st.sampled_from([0, 1, 5])  # lengths of the second component, where the
 
 
 class QueueMachine(RuleBasedStateMachine):
-    """Every move does the same to the queue and to the model; what settles must agree."""
+    """Every move does the same to the queue and to the model; what completes must agree."""
 
     kind = "FIFOQueue"
     components = (NUMBER, TEXT)

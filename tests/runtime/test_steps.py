@@ -25,11 +25,11 @@ class _Backend:
     keeps_weak_types = False
 
     def __init__(self) -> None:
-        self.asked: list[set[Task]] = []
+        self.requested: list[set[Task]] = []
         self.registered: list[CompiledStep] = []
 
     def inventory(self, tasks: Collection[Task], deadline: Deadline) -> Inventory:
-        self.asked.append({*tasks})
+        self.requested.append({*tasks})
         devices = {task: [Device(task, "CPU", 0)] for task in tasks}
         platforms = {device: "cpu" for found in devices.values() for device in found}
         return Inventory(TASKS[1], TASKS, devices, platforms)
@@ -52,7 +52,7 @@ def test_only_tasks_that_a_step_needs_are_asked_all_at_once() -> None:
     placer = Placer(soft=False, log=False)
     places = place_step(*request, backend, placer, FOREVER)
     assert {device.task for device in places.values()} == {TASKS[0], TASKS[1]}
-    assert backend.asked == [set(), {TASKS[0], TASKS[1]}]
+    assert backend.requested == [set(), {TASKS[0], TASKS[1]}]
     assert not backend.registered
 
 
@@ -62,7 +62,7 @@ def test_a_task_that_does_not_exist_is_an_error_before_any_task_is_asked() -> No
     backend: Any = _Backend()
     with pytest.raises(tf.errors.InvalidArgumentError, match="available are"):
         place_step(*_request(lost), backend, Placer(soft=False, log=False), FOREVER)
-    assert backend.asked == [set()]
+    assert backend.requested == [set()]
 
 
 def test_a_registered_step_is_compiled_for_the_platforms_that_tasks_tell() -> None:
@@ -91,11 +91,11 @@ def test_state_stays_where_the_first_step_put_it() -> None:
 def test_a_session_on_a_cluster_asks_each_task_once(monkeypatch: pytest.MonkeyPatch) -> None:
     from jflow.wire import MasterClient  # noqa: PLC0415 - only with a cluster
 
-    asked: list[Any] = []
+    requested: list[Any] = []
     list_devices = MasterClient.list_devices
 
     def listing(self: Any, tasks: Any, *rest: Any, **options: Any) -> Any:
-        asked.extend(tasks)
+        requested.extend(tasks)
         return list_devices(self, tasks, *rest, **options)
 
     with BACKENDS["in_process"]() as cluster, tf.Graph().as_default():
@@ -106,7 +106,9 @@ def test_a_session_on_a_cluster_asks_each_task_once(monkeypatch: pytest.MonkeyPa
         with cluster.session() as session:
             monkeypatch.setattr(MasterClient, "list_devices", listing)
             session.run(steps[0])
-            assert len(asked) == 1
+            assert len(requested) == 1
             session.run(steps)
             session.placement(steps)
-    assert len(asked) == len({*asked}) == len({Device.parse(d).task for d in cluster.devices})
+    assert (
+        len(requested) == len({*requested}) == len({Device.parse(d).task for d in cluster.devices})
+    )

@@ -45,7 +45,7 @@ def test_an_unpinned_variable_lives_on_the_parameter_server(
     with tf.Session(servers[1].target) as session:
         session.run(x.initializer)
         where = session.placement(x + 1.0)
-    assert servers[0].worker.store.names() == {"": ["x"]}
+    assert servers[0].worker.containers.names() == {"": ["x"]}
     assert {op.name: str(device.task) for op, device in where.items()} == {
         "x/read": "/job:ps/task:0",
         "add": "/job:worker/task:0",
@@ -56,10 +56,10 @@ def test_an_update_leaves_the_buffer_where_it_is(servers: list[tf.train.Server])
     with tf.device("/job:ps/task:0"):
         table = tf.Variable(np.zeros((1000, 16), np.float32), name="table")
     step = tf.group(table.assign_add(np.ones((1000, 16), np.float32)))
-    store = servers[0].worker.store
+    containers = servers[0].worker.containers
 
     def address() -> int:
-        (variable,) = store._variables.values()
+        (variable,) = containers._variables.values()
         return variable.buffer.array.unsafe_buffer_pointer()
 
     with tf.Session(servers[1].target) as session:

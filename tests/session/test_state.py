@@ -20,7 +20,7 @@ def _address(session, variable):
     )
     (device,) = set(session.placement(variable).values())
     assert isinstance(device, Device)
-    array = get_variable(session._backend._store, device, spec).buffer.array
+    array = get_variable(session._backend._containers, device, spec).buffer.array
     array.block_until_ready()
     return array.unsafe_buffer_pointer()
 
@@ -87,7 +87,7 @@ def test_variables_are_kept_in_the_containers_they_ask_for():
     with tf.Session() as session:
         session.run(tf.global_variables_initializer())
         assert session.run([x, y, z]) == [1.0, 2.0, 3.0]
-        assert session._backend._store.names() == {"a": ["x"], "b": ["x_1"], "": ["z"]}
+        assert session._backend._containers.names() == {"a": ["x"], "b": ["x_1"], "": ["z"]}
 
 
 @pytest.mark.parametrize("use", ["read", "add", "fused"])

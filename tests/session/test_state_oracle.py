@@ -38,19 +38,19 @@ class Action:
 def steps(draw, devices=tuple(DEVICES)):
     """(homes of the variables, actions, numbers of the results to fetch)"""
     device = st.none() | st.sampled_from(list(devices))
-    homes = draw(st.lists(device, min_size=1, max_size=3))
+    handles = draw(st.lists(device, min_size=1, max_size=3))
     kinds = st.sampled_from(["read", "assign", "add", "subtract", "scale", "compute"])
     actions = [
         Action(
             draw(kinds),
-            draw(st.integers(0, len(homes) - 1)),
+            draw(st.integers(0, len(handles) - 1)),
             draw(st.integers(0, i)),
             draw(device),
         )
         for i in range(draw(st.integers(1, 7)))
     ]
     fetched = draw(st.lists(st.integers(0, len(actions)), max_size=4))
-    return homes, actions, fetched
+    return handles, actions, fetched
 
 
 def interpret(n_variables, actions, fed):
@@ -71,11 +71,11 @@ def interpret(n_variables, actions, fed):
     return results, state
 
 
-def build(homes, actions, fed):
+def build(handles, actions, fed):
     """Tensors of the results, and the variables, in the default graph."""
     variables = []
-    for i, home in enumerate(homes):
-        with tf.device(home):
+    for i, device_of_state in enumerate(handles):
+        with tf.device(device_of_state):
             variables.append(tf.Variable(np.full(SIZE, i, np.float32), name=f"oracle_{i}"))
     results = [fed]
     for action in actions:
@@ -99,15 +99,15 @@ def build(homes, actions, fed):
 
 def check(step, open_session):
     """Asserts that a session gives, step after step, what the interpreter gives."""
-    homes, actions, fetched = step
+    handles, actions, fetched = step
     given_value = np.arange(SIZE, dtype=np.float32)
     graph = tf.Graph()
     with graph.as_default():
         fed = tf.placeholder("float32", (SIZE,))
-        results, variables = build(homes, actions, fed)
+        results, variables = build(handles, actions, fed)
         initializer = tf.global_variables_initializer()
         everything = [tensor.op for tensor in results[1:]]
-    wanted, state = interpret(len(homes), actions, given_value)
+    wanted, state = interpret(len(handles), actions, given_value)
     with open_session(graph) as session:
         for _ in range(2):
             session.run(initializer)

@@ -125,7 +125,7 @@ def test_forgetting_the_local_variables_stops_the_runner() -> None:
         session.run(tf.global_variables_initializer())
         coord = tf.train.Coordinator()
         threads = tf.train.start_queue_runners(session, coord)
-        # The queue is closed, so that nobody waits for ever.
+        # The queue is closed, so that nothing waits for ever.
         with pytest.raises(tf.errors.OutOfRangeError):
             session.run(number)
         with pytest.raises(tf.errors.FailedPreconditionError, match="epochs"):

@@ -178,7 +178,7 @@ def test_workers_that_run_freely_do_as_one_would() -> None:
                 gate.wait(0.005)
             step, values = workers[0].session.run([workers[0].global_step, workers[0].variables])
             coord.request_stop()
-        # Their sessions are closed, so nobody waits for a token any more.
+        # Their sessions are closed, so nothing waits for a token any more.
         coord.join(stop_grace_period_secs=WAIT_S)
     # It may count an update a moment after it is done.
     wanted = [plain(optimizer, START, [gradient(1, 2)] * n) for n in (step, step + 1)]

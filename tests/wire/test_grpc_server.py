@@ -30,7 +30,7 @@ def _served(host, use):
     "method", [SESSION_METHOD, PEER_METHOD, "/jflow.v1.Master/Other", "/any/thing"]
 )
 @pytest.mark.parametrize("token", [None, "", "wrong", TOKEN.upper()])
-def test_nobody_gets_in_without_the_token(method, token):
+def test_no_caller_gets_in_without_the_token(method, token):
     host = Host()
 
     async def check(address):

@@ -33,8 +33,8 @@ UNINITIALIZED = plan_on(A0, Run(None, before=((0, 0),)), Fetch(0, 0))
 
 def test_the_first_error_of_a_plan_cancels_its_siblings():
     async def use(a, *_):
-        waits = plan_on(A1, Recv(1, B0, 0), Fetch(0, 1))
-        for plans in [(UNINITIALIZED, waits), (waits, UNINITIALIZED)]:
+        waiting_plan = plan_on(A1, Recv(1, B0, 0), Fetch(0, 1))
+        for plans in [(UNINITIALIZED, waiting_plan), (waiting_plan, UNINITIALIZED)]:
             handle = await registered(a, *plans)
             with pytest.raises(errors.FailedPreconditionError, match="'x'") as caught:
                 await a.run(1, handle, [])

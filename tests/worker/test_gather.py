@@ -8,8 +8,8 @@ from jflow.worker import all_of
 
 
 def test_all_results_come_in_order():
-    async def later(value, n_turns):
-        for _ in range(n_turns):
+    async def later(value, n_rounds):
+        for _ in range(n_rounds):
             await asyncio.sleep(0)
         return value
 

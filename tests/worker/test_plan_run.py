@@ -51,17 +51,17 @@ def test_a_value_stays_as_it_is_until_the_program_of_a_cancelled_step_has_ended(
             (Run(Program("long"), inputs=(0,), outputs=(1,)),),
         ),
     )
-    store = Containers(TASK)
-    set_variable(store, CPU, X, jnp.ones(3))
+    containers = Containers(TASK)
+    set_variable(containers, CPU, X, jnp.ones(3))
     linked = link(plan, HERE, lambda _: program, {}.__getitem__)
 
     def leases() -> int:
-        return len(get_variable(store, CPU, X).buffer.leases)
+        return len(get_variable(containers, CPU, X).buffer.leases)
 
     async def main() -> None:
         with ThreadPoolExecutor(1) as threads:
             devices = DevicePool([HERE])
-            context = WorkerContext(TASK, store, Rendezvous(), Nowhere(), threads, devices)
+            context = WorkerContext(TASK, containers, Rendezvous(), Nowhere(), threads, devices)
             step = asyncio.ensure_future(run_plan(linked, 1, {}, context))
             while not running.is_set():
                 await asyncio.sleep(0.001)

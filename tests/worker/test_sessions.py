@@ -42,5 +42,5 @@ def test_callers_share_the_state_of_the_task():
     with ThreadPoolExecutor(1) as threads:
         worker = Worker(TASK, local_devices(TASK), None, threads)
         session = worker.open_session()
-        assert session.store is worker.store
+        assert session.containers is worker.containers
         assert session.programs is worker.programs

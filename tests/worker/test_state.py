@@ -144,7 +144,7 @@ def test_a_cancellation_that_finds_an_element_put_comes_too_late_for_that(goes_o
         instructions = [*_enqueue(0, 0), *(_enqueue(1, 1) if goes_on else ())]
         plan = Plan(A0, 2, (), (tuple(instructions),), (QUEUE,))
         handle = await registered(a, plan)
-        queue = a.store.resources.get(A0, QUEUE)
+        queue = a.containers.resources.get(A0, QUEUE)
         assert queue.submit(Enqueue((vector(0),)), print)
         running = asyncio.create_task(a.run(1, handle, [vector(1), vector(2)][: 1 + goes_on]))
         await until(lambda: queue.query(lambda state: any(state.n_waiting)))
@@ -186,7 +186,7 @@ def test_a_reader_that_is_cancelled_again_while_it_reads_lets_others_read(monkey
     async def use(a, *_):
         handle = await registered(a, plan)
         for name in (b"one", b"two"):
-            held = a.store.resources.get(A0, queue)
+            held = a.containers.resources.get(A0, queue)
             assert held.submit(Enqueue((np.array(name, object),)), print)
         running = asyncio.create_task(a.run(1, handle, []))
         await until(lambda: reads)

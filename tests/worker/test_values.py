@@ -124,12 +124,12 @@ def test_a_program_does_not_take_strings():
 
 
 def test_a_bare_signal_makes_a_plan_wait():
-    waits = plan_on(B0, Recv(1, A0, None), Run(None, before=((0, 0),)), Fetch(0, 0))
+    waiting_plan = plan_on(B0, Recv(1, A0, None), Run(None, before=((0, 0),)), Fetch(0, 0))
     signals = plan_on(A0, Send(1, B0, None))
 
     async def use(a, b, _):
         set_up(b, B0)
-        waiting = asyncio.create_task(b.run(1, await registered(b, waits), []))
+        waiting = asyncio.create_task(b.run(1, await registered(b, waiting_plan), []))
         handle = await registered(a, signals)
         await until(lambda: len(b._context.rendezvous) == 1)
         set_up(b, B0, 5.0)

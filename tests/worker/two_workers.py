@@ -126,7 +126,7 @@ def plan_on(device, *steps, n_slots=4, variables=(X,)):
 
 def set_up(worker, device=A0, number=1.0):
     with jax.default_device(worker._devices[device]):
-        set_variable(worker.store, device, X, jnp.full(3, number, np.float32))
+        set_variable(worker.containers, device, X, jnp.full(3, number, np.float32))
 
 
 UPDATE = (double, 1, (0,))
@@ -138,7 +138,7 @@ def update_on(device=A0):
 
 
 def value_of(worker, device=A0):
-    return get_variable(worker.store, device, X).buffer.array
+    return get_variable(worker.containers, device, X).buffer.array
 
 
 async def until(condition):

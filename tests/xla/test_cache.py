@@ -20,11 +20,11 @@ class _Source:
         x = tf.placeholder("float32", ())
         program = lowering.export(lowered(x + number, inputs=(x,)).jaxpr, "cpu")
         self.digest = xla.digest_of(program)
-        self.n_asked = 0
+        self.n_requested = 0
         self._data = program.tobytes()
 
     def __call__(self):
-        self.n_asked += 1
+        self.n_requested += 1
         return self._data
 
 
@@ -39,7 +39,7 @@ def test_a_program_is_compiled_the_first_time_only():
     assert cache.has(source.digest, DEVICES[0], ())
     assert _get(cache, source) is first
     assert first(np.float32(2))[0] == 3.0
-    assert (source.n_asked, cache.n_compiled) == (1, 1)
+    assert (source.n_requested, cache.n_compiled) == (1, 1)
 
 
 def test_each_device_and_each_donation_has_an_executable_of_its_own():
@@ -61,15 +61,15 @@ def test_threads_that_want_one_program_wait_for_one_compilation():
     with ThreadPoolExecutor(8) as threads:
         found = set(threads.map(get, range(8)))
     assert len(found) == 1
-    assert (source.n_asked, cache.n_compiled) == (1, 1)
+    assert (source.n_requested, cache.n_compiled) == (1, 1)
 
 
 def test_threads_that_wait_for_a_failure_all_hear_of_it():
     cache = ProgramCache()
-    asked, fail = threading.Event(), threading.Event()
+    requested, fail = threading.Event(), threading.Event()
 
     def source():
-        asked.set()
+        requested.set()
         assert fail.wait(30)
         return b"rubbish"
 
@@ -80,7 +80,7 @@ def test_threads_that_wait_for_a_failure_all_hear_of_it():
 
     with ThreadPoolExecutor(4) as threads:
         first = threads.submit(get)
-        assert asked.wait(30)
+        assert requested.wait(30)
         others = [threads.submit(get) for _ in range(3)]
         fail.set()
         assert all(future.result() for future in [first, *others])
@@ -106,7 +106,7 @@ def test_the_least_recently_used_program_is_dropped_first():
     assert [cache.has(source.digest, DEVICES[0], ()) for source in sources] == [True, False, True]
     assert _get(cache, a) is kept
     _get(cache, b)
-    assert [source.n_asked for source in sources] == [1, 2, 1]
+    assert [source.n_requested for source in sources] == [1, 2, 1]
 
 
 def test_a_dropped_executable_works_for_who_holds_it():

@@ -48,7 +48,7 @@ def test_metadata_of_the_device_scope_is_carried_by_equations_through_a_gradient
 
     jaxpr = jax.make_jaxpr(jax.grad(fun))(1.0)
     assert jaxpr.eqns
-    assert {str(request.asked_for(eqn)) for eqn in jaxpr.eqns} == {"/job:ps/task:3"}
+    assert {str(request.requested_device(eqn)) for eqn in jaxpr.eqns} == {"/job:ps/task:3"}
 
 
 def test_files_of_libraries_that_jax_leaves_out_of_tracebacks_are_known():

@@ -1,6 +1,6 @@
 """Accumulators: gradients that many steps add to and one step takes the reduction of."""
 
-from jflow.records import Roots
+from jflow.records.allowed_directories import AllowedDirectories
 from jflow.resources.accumulator.kernels import KERNELS
 from jflow.resources.accumulator.spec import AccumulatorSpec as AccumulatorSpec
 from jflow.resources.accumulator.state import Accumulator as Accumulator
@@ -13,7 +13,7 @@ from jflow.resources.attempt import Resource
 from jflow.resources.kind import Kind
 
 
-def _make(spec: AccumulatorSpec, name: str, _: Roots) -> Resource:
+def _make(spec: AccumulatorSpec, name: str, _: AllowedDirectories) -> Resource:
     return SparseAccumulator(spec, name) if spec.is_sparse else Accumulator(spec, name)
 
 

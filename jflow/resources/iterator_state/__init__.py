@@ -1,6 +1,6 @@
 """Iterator states: the position of an iterator over a dataset, kept between programs."""
 
-from jflow.records import Roots
+from jflow.records.allowed_directories import AllowedDirectories
 from jflow.resources.attempt import Resource
 from jflow.resources.iterator_state.kernels import KERNELS
 from jflow.resources.iterator_state.spec import IteratorStateSpec as IteratorStateSpec
@@ -9,7 +9,7 @@ from jflow.resources.iterator_state.state import SaveIteratorState as SaveIterat
 from jflow.resources.kind import Kind
 
 
-def _make(spec: IteratorStateSpec, name: str, _: Roots) -> Resource:
+def _make(spec: IteratorStateSpec, name: str, _: AllowedDirectories) -> Resource:
     return IteratorState(spec, name)
 
 

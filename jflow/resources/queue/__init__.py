@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from jflow.records import Roots
+from jflow.records.allowed_directories import AllowedDirectories
 from jflow.resources.attempt import Resource
 from jflow.resources.kind import Kind
 from jflow.resources.queue.attempts import Close as Close
@@ -15,7 +15,7 @@ from jflow.resources.queue.spec import QueueSpec as QueueSpec
 from jflow.resources.queue.state import Queue as Queue
 
 
-def _make(spec: QueueSpec, name: str, _: Roots) -> Resource:
+def _make(spec: QueueSpec, name: str, _: AllowedDirectories) -> Resource:
     # A seed may be any integer, but NumPy takes no negative ones.
     seed = None if spec.seed is None else [abs(spec.seed), int(spec.seed < 0)]
     return Queue(spec, name, np.random.default_rng(seed))

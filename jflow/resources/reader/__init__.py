@@ -1,6 +1,7 @@
 """Readers: the position in a sequence of work items, kept between steps and sessions."""
 
-from jflow.records import Roots, open_records
+from jflow.records import open_records
+from jflow.records.allowed_directories import AllowedDirectories
 from jflow.resources.attempt import Resource
 from jflow.resources.kind import Kind
 from jflow.resources.reader.kernels import KERNELS
@@ -10,7 +11,7 @@ from jflow.resources.reader.state import Reader as Reader
 from jflow.resources.reader.state import ReleaseReader as ReleaseReader
 
 
-def _make(spec: ReaderSpec, name: str, roots: Roots) -> Resource:
+def _make(spec: ReaderSpec, name: str, roots: AllowedDirectories) -> Resource:
     return Reader(
         spec,
         name,

@@ -65,7 +65,7 @@ def _serialize(reader: Reader) -> KernelRun:
     return (_strings([reader.state()]).reshape(()),)
 
 
-def _restore(reader: Reader, state: Array) -> KernelRun:
+def _restore_state(reader: Reader, state: Array) -> KernelRun:
     yield from ()
     reader.resume(state.item())
     return ()
@@ -82,7 +82,7 @@ KERNELS: Mapping[str, Kernel] = {
     "reader.read_up_to": _exclusively(_read),
     "reader.reset": _exclusively(_reset),
     "reader.serialize": _exclusively(_serialize),
-    "reader.restore": _exclusively(_restore),
+    "reader.restore": _exclusively(_restore_state),
     "reader.n_records": query(lambda reader: np.int64(reader.n_records)),
     "reader.n_work_units": query(lambda reader: np.int64(reader.n_work_units)),
 }

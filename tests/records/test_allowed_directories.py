@@ -10,7 +10,7 @@ from jflow.errors import (
     OpError,
     PermissionDeniedError,
 )
-from jflow.records import Roots
+from jflow.records.allowed_directories import AllowedDirectories
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def _read(roots, name):
 
 
 def test_files_below_a_root_are_read_by_relative_and_absolute_names(tree):
-    roots = Roots([str(tree)])
+    roots = AllowedDirectories([str(tree)])
     assert _read(roots, "a.txt") == _read(roots, str(tree / "a.txt").encode()) == b"a"
     assert _read(roots, b"inner/b.txt") == _read(roots, "./inner//b.txt") == b"b"
     assert roots.path("inner/b.txt") == str(tree / "inner" / "b.txt")
@@ -43,9 +43,9 @@ def test_a_relative_name_is_looked_for_below_each_root_in_turn(tree, tmp_path):
     other.mkdir()
     (other / "a.txt").write_bytes(b"other")
     (other / "only.txt").write_bytes(b"only")
-    assert _read(Roots([str(tree), str(other)]), "a.txt") == b"a"
-    assert _read(Roots([str(other), str(tree)]), "a.txt") == b"other"
-    assert _read(Roots([str(tree), str(other)]), "only.txt") == b"only"
+    assert _read(AllowedDirectories([str(tree), str(other)]), "a.txt") == b"a"
+    assert _read(AllowedDirectories([str(other), str(tree)]), "a.txt") == b"other"
+    assert _read(AllowedDirectories([str(tree), str(other)]), "only.txt") == b"only"
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_a_relative_name_is_looked_for_below_each_root_in_turn(tree, tmp_path):
     ],
 )
 def test_what_lies_outside_is_refused_with_how_to_declare_a_root(tree, tmp_path, name):
-    roots = Roots([str(tree)])
+    roots = AllowedDirectories([str(tree)])
     name = name.format(tmp=tmp_path)
     for use in (roots.open, roots.path):
         with pytest.raises(PermissionDeniedError) as raised:
@@ -77,7 +77,7 @@ def test_what_lies_outside_is_refused_with_how_to_declare_a_root(tree, tmp_path,
 
 def test_without_roots_nothing_is_read(tree):
     with pytest.raises(PermissionDeniedError, match="no data roots"):
-        Roots([]).open(str(tree / "a.txt"))
+        AllowedDirectories([]).open(str(tree / "a.txt"))
 
 
 def test_links_that_leave_a_root_are_refused_at_the_end_and_in_the_middle(tree, tmp_path):
@@ -85,7 +85,7 @@ def test_links_that_leave_a_root_are_refused_at_the_end_and_in_the_middle(tree, 
     (tree / "relative").symlink_to("../secret")
     (tree / "middle").symlink_to(tmp_path / "rooted")
     (tree / "twice").symlink_to("middle")
-    roots = Roots([str(tree)])
+    roots = AllowedDirectories([str(tree)])
     for name in ("out", "relative", "middle/c.txt", "twice/c.txt", "middle/missing"):
         with pytest.raises(PermissionDeniedError):
             roots.open(name)
@@ -95,19 +95,19 @@ def test_links_within_the_roots_are_followed(tree, tmp_path):
     (tree / "link").symlink_to("inner/b.txt")
     (tree / "directory").symlink_to(tree / "inner")
     (tree / "across").symlink_to(tmp_path / "rooted" / "c.txt")
-    assert _read(Roots([str(tree)]), "link") == b"b"
-    assert _read(Roots([str(tree)]), "directory/b.txt") == b"b"
-    assert _read(Roots([str(tree), str(tmp_path / "rooted")]), "across") == b"secret"
+    assert _read(AllowedDirectories([str(tree)]), "link") == b"b"
+    assert _read(AllowedDirectories([str(tree)]), "directory/b.txt") == b"b"
+    assert _read(AllowedDirectories([str(tree), str(tmp_path / "rooted")]), "across") == b"secret"
 
 
 def test_a_root_may_itself_be_a_link(tree, tmp_path):
     (tmp_path / "alias").symlink_to(tree)
-    roots = Roots([str(tmp_path / "alias")])
+    roots = AllowedDirectories([str(tmp_path / "alias")])
     assert _read(roots, "a.txt") == _read(roots, str(tmp_path / "alias" / "a.txt")) == b"a"
 
 
 def test_a_link_that_is_put_in_between_is_refused(tree, tmp_path, monkeypatch):
-    roots = Roots([str(tree)])
+    roots = AllowedDirectories([str(tree)])
     resolve = os.path.realpath
 
     def swap(path):
@@ -137,28 +137,28 @@ def test_only_regular_files_are_opened_and_nothing_waits(tree, kind, monkeypatch
             server.bind("socket")
         else:
             path = tree
-        for roots in (Roots([str(tree)]), Roots.anywhere()):
+        for roots in (AllowedDirectories([str(tree)]), AllowedDirectories.anywhere()):
             with pytest.raises(FailedPreconditionError, match="regular files"):
                 roots.open(str(path))
 
 
 def test_a_device_is_not_read_even_where_everything_may_be():
     with pytest.raises(FailedPreconditionError, match="/dev/zero"):
-        Roots.anywhere().open("/dev/zero")
+        AllowedDirectories.anywhere().open("/dev/zero")
     with pytest.raises(FailedPreconditionError, match="zero"):
-        Roots(["/dev"]).open("zero")
+        AllowedDirectories(["/dev"]).open("zero")
 
 
 def test_a_missing_file_is_not_found(tree):
     for name in ("missing", "inner/missing", "a.txt/below", str(tree / "missing"), "x" * 5000):
         with pytest.raises(NotFoundError, match=name[:50]):
-            Roots([str(tree)]).open(name)
+            AllowedDirectories([str(tree)]).open(name)
     with pytest.raises(NotFoundError, match="missing"):
-        Roots.anywhere().open(str(tree / "missing"))
+        AllowedDirectories.anywhere().open(str(tree / "missing"))
 
 
 def test_names_that_are_no_names_are_refused(tree):
-    for roots in (Roots([str(tree)]), Roots.anywhere()):
+    for roots in (AllowedDirectories([str(tree)]), AllowedDirectories.anywhere()):
         for name in (b"a\0.txt", "", b""):
             with pytest.raises(InvalidArgumentError, match="no name of a file"):
                 roots.open(name)
@@ -167,9 +167,9 @@ def test_names_that_are_no_names_are_refused(tree):
 def test_a_name_that_is_not_utf8_works_and_can_be_shown(tree):
     name = b"caf\xe9"
     (tree / os.fsdecode(name)).write_bytes(b"coffee")
-    assert _read(Roots([str(tree)]), name) == b"coffee"
+    assert _read(AllowedDirectories([str(tree)]), name) == b"coffee"
     with pytest.raises(NotFoundError) as raised:
-        Roots([str(tree)]).open(name + b"!")
+        AllowedDirectories([str(tree)]).open(name + b"!")
     str(raised.value).encode()
     assert "xe9" in str(raised.value)
 
@@ -177,18 +177,18 @@ def test_a_name_that_is_not_utf8_works_and_can_be_shown(tree):
 def test_a_root_that_is_no_directory_is_not_found(tree):
     for path in (tree / "a.txt", tree / "nowhere"):
         with pytest.raises(NotFoundError, match=path.name):
-            Roots([str(path)])
+            AllowedDirectories([str(path)])
 
 
 def test_anywhere_goes_by_the_current_directory(tree, monkeypatch):
     monkeypatch.chdir(tree / "inner")
-    assert _read(Roots.anywhere(), "b.txt") == b"b"
-    assert _read(Roots.anywhere(), "../a.txt") == b"a"
-    assert Roots.anywhere().path("../a.txt") == str(tree / "a.txt")
+    assert _read(AllowedDirectories.anywhere(), "b.txt") == b"b"
+    assert _read(AllowedDirectories.anywhere(), "../a.txt") == b"a"
+    assert AllowedDirectories.anywhere().path("../a.txt") == str(tree / "a.txt")
 
 
 def test_refusals_leave_no_file_open(tree):
-    roots, before = Roots([str(tree)]), len(os.listdir("/dev/fd"))
+    roots, before = AllowedDirectories([str(tree)]), len(os.listdir("/dev/fd"))
     for name in ("inner", "missing", "inner/missing", "a.txt/b", "/etc/passwd") * 5:
         with pytest.raises(OpError):
             roots.open(name)

@@ -35,7 +35,7 @@ _MISSING = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
 _FULL = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
-class Roots:
+class AllowedDirectories:
     """Opens regular files below declared directories, for reading only.
 
     A relative name is looked for below each directory in turn; an absolute one has to lead below
@@ -55,7 +55,7 @@ class Roots:
                 raise NotFoundError(f"the data root {path!r} is not a directory")
 
     @classmethod
-    def anywhere(cls) -> Roots:
+    def anywhere(cls) -> AllowedDirectories:
         """Every file that this process may read; relative names are below its directory.
 
         For local sessions, where the user's own process reads the user's own files.

@@ -161,8 +161,8 @@ def test_of_many_that_create_one_name_one_gives_the_value(
 
     try:
         with ThreadPoolExecutor(n_threads) as threads:
-            for turn in range(n_rounds):
-                name = f"raced_{turn}"
+            for round_number in range(n_rounds):
+                name = f"raced_{round_number}"
                 seen = list(threads.map(create, range(n_threads), [name] * n_threads))
                 assert len(set(seen)) == 1
                 assert seen[0] in range(n_threads)

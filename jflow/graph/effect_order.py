@@ -23,7 +23,7 @@ class HasEquation(Protocol):
 O = TypeVar("O", bound=HasEquation)  # noqa: E741 - an operation
 
 
-class StateOrder(Generic[O]):
+class EffectOrder(Generic[O]):
     """Keeps uses of one variable or resource in their order; reads of a variable may change places.
 
     Operations with effects in JAX's sense (callbacks, and loops with callbacks in them) all keep

@@ -46,7 +46,7 @@ WRITE_REFUSED = (
 )
 
 
-def flatten(closed: jex.ClosedJaxpr, *, keep_rules: bool = False) -> jex.ClosedJaxpr:
+def hoist_state(closed: jex.ClosedJaxpr, *, keep_rules: bool = False) -> jex.ClosedJaxpr:
     """The same program with every access to a variable, and every callback, at its top level.
 
     Args:
@@ -72,7 +72,7 @@ def _run(flat: _Flattener, closed: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
 def _is_nested(eqn: jex.JaxprEqn) -> bool:
     if state_of(eqn):
         return False  # the body of an update is part of the update
-    return bool(_bodies(eqn)) and bool(_uses_state(eqn) or _asked_inside(eqn))
+    return bool(_bodies(eqn)) and bool(_uses_state(eqn) or _requested_inside(eqn))
 
 
 def _bodies(eqn: jex.JaxprEqn) -> list[jex.Jaxpr]:
@@ -85,39 +85,39 @@ def _uses_state(eqn: jex.JaxprEqn) -> bool:
     )
 
 
-def _asked_inside(eqn: jex.JaxprEqn) -> set[Request]:
+def _requested_inside(eqn: jex.JaxprEqn) -> set[Request]:
     """What the equations inside ask for that `eqn` itself does not."""
     inside = {
-        asked
+        requested
         for body in _bodies(eqn)
         for inner in body.eqns
-        for asked in (request.asked(inner), *_asked_inside(inner))
+        for requested in (request.requested(inner), *_requested_inside(inner))
     }
-    return inside - {request.asked(eqn)}
+    return inside - {request.requested(eqn)}
 
 
-def _asked(eqn: jex.JaxprEqn) -> list[Request]:
+def _requested(eqn: jex.JaxprEqn) -> list[Request]:
     """What the equation and those inside ask for, where they ask."""
-    found = {asked.alone for asked in (*_asked_inside(eqn), request.asked(eqn))}
-    return sorted((asked for asked in found if not asked.is_empty), key=str)
+    found = {requested.alone for requested in (*_requested_inside(eqn), request.requested(eqn))}
+    return sorted((requested for requested in found if not requested.is_empty), key=str)
 
 
-def _asked_by_bodies(eqn: jex.JaxprEqn) -> list[Request]:
+def _requested_by_bodies(eqn: jex.JaxprEqn) -> list[Request]:
     """What the equations inside ask for, where they ask."""
     found = {
-        asked
+        requested
         for body in _bodies(eqn)
         for inner in body.eqns
-        for asked in (request.asked(inner).alone, *_asked_by_bodies(inner))
+        for requested in (request.requested(inner).alone, *_requested_by_bodies(inner))
     }
-    return sorted((asked for asked in found if not asked.is_empty), key=str)
+    return sorted((requested for requested in found if not requested.is_empty), key=str)
 
 
 class _Flattener:
     """The equations of the flat program, as they are made.
 
     Args:
-      keep_rules: see `flatten`.
+      keep_rules: see `hoist_state`.
       in_loop: whether it is the body of a loop, in which callbacks stay where they are.
       outer: the equation that it is a body of.
 
@@ -217,7 +217,7 @@ class _Flattener:
             )
 
     def _checkpoint(self, eqn: jex.JaxprEqn, args: list[Atom], is_cut: bool) -> Sequence[Atom]:
-        if is_cut or len(_asked(eqn)) > 1:
+        if is_cut or len(_requested(eqn)) > 1:
             # What to recompute is a matter of one device; the memory saved is not worth an error.
             return self._open(eqn, jex.ClosedJaxpr(eqn.params["jaxpr"], []), args)
         return self._control_flow(eqn, args)
@@ -311,14 +311,14 @@ def _on_one_device(eqn: jex.JaxprEqn) -> jex.JaxprEqn:
     """The equation asking for the one device that it and its body ask for."""
     # A body that agrees counts more than its equation: under jax.checkpoint, JAX gives a forward
     # loop what the code around the checkpoint asked for.
-    asked = _asked_by_bodies(eqn) or _asked(eqn)
-    if len(asked) > 1:
+    requested = _requested_by_bodies(eqn) or _requested(eqn)
+    if len(requested) > 1:
         raise NotImplementedError(
             f"{eqn.primitive.name!r} (at {origin.line_of(eqn)}) runs on one "
-            f"device as a whole, what is inside asks for {' and '.join(map(str, asked))}; put one "
-            "jflow.device block around it, or take what belongs elsewhere out of it"
+            f"device as a whole, what is inside asks for {' and '.join(map(str, requested))}; put "
+            "one jflow.device block around it, or take what belongs elsewhere out of it"
         )
-    return request.replaced(eqn, asked[0]) if asked else eqn
+    return request.replaced(eqn, requested[0]) if requested else eqn
 
 
 # Passing the values of variables into loops and branches ------------------------------------------

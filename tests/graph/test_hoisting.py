@@ -16,7 +16,7 @@ from jax import lax
 import jflow as tf
 from jflow.cluster import DeviceSpec
 from jflow.graph import request
-from jflow.graph.flatten import flatten
+from jflow.graph.hoisting import hoist_state
 from jflow.graph.primitives import ACCESSES, VariableRef, assign_p, read_p
 
 
@@ -54,7 +54,7 @@ def _reference(x: Any) -> Any:
 
 
 def _flat(fun: Callable[..., Any], *args: Any, **options: Any) -> jex.ClosedJaxpr:
-    return flatten(jax.make_jaxpr(fun)(*args), **options)
+    return hoist_state(jax.make_jaxpr(fun)(*args), **options)
 
 
 def _names(jaxpr: jex.ClosedJaxpr) -> Counter[str]:
@@ -133,7 +133,7 @@ def test_a_program_without_state_inside_stays_the_same_object() -> None:
     closed = jax.make_jaxpr(lambda x: lax.map(jnp.sin, _write(jax.jit(jnp.cos)(x[0])) + x))(
         ARGUMENT
     )
-    assert flatten(closed) is closed
+    assert hoist_state(closed) is closed
 
 
 def test_writes_keep_their_number_and_order() -> None:
@@ -166,7 +166,7 @@ def _on(device: str, fun: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _devices(flat: jex.ClosedJaxpr) -> dict[str, DeviceSpec]:
-    return {eqn.primitive.name: request.asked_for(eqn) for eqn in flat.eqns}
+    return {eqn.primitive.name: request.requested_device(eqn) for eqn in flat.eqns}
 
 
 def test_a_call_that_asks_for_another_device_is_opened() -> None:
@@ -178,12 +178,12 @@ def test_a_call_that_asks_for_another_device_is_opened() -> None:
 def test_a_loop_or_branch_goes_where_its_body_asks_for(name: str) -> None:
     flat = _flat(lambda x: LOOPS[name](_on("/job:ps/cpu:1", _reading), x), ARGUMENT)
     (loop,) = [eqn for eqn in flat.eqns if _inside(eqn)]
-    assert request.asked_for(loop) == DeviceSpec(job="ps", type="CPU", index=1)
+    assert request.requested_device(loop) == DeviceSpec(job="ps", type="CPU", index=1)
 
 
 def test_a_loop_with_two_devices_is_refused_with_both() -> None:
     body = _on("/cpu:1", lambda y: _on("/cpu:2", jnp.sin)(y) + 1)
-    with pytest.raises(NotImplementedError, match=r"scan.*test_flatten\.py.*CPU:1 and .*CPU:2"):
+    with pytest.raises(NotImplementedError, match=r"scan.*test_hoisting\.py.*CPU:1 and .*CPU:2"):
         _flat(lambda x: lax.map(body, x), ARGUMENT)
 
 
@@ -208,7 +208,7 @@ def test_a_read_where_it_cannot_be_passed_in_is_refused() -> None:
             lambda y: y * _read(X), x, lambda f, b: b / 2, symmetric=True
         )
 
-    with pytest.raises(NotImplementedError, match=r"cannot read variable 'x'.*test_flatten\.py"):
+    with pytest.raises(NotImplementedError, match=r"cannot read variable 'x'.*test_hoisting\.py"):
         _flat(fun, ARGUMENT)
 
 

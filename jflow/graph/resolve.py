@@ -17,7 +17,7 @@ from jflow.graph import request
 from jflow.graph.request import DeviceFunction, Request
 
 
-class Asking(Protocol):
+class Requesting(Protocol):
     """An operation, as far as it matters here."""
 
     eqn: jex.JaxprEqn
@@ -28,7 +28,7 @@ class Asking(Protocol):
         """The user's line that made it."""
 
 
-def settle(op: Asking, others: Mapping[str, Asking]) -> None:
+def resolve(op: Requesting, others: Mapping[str, Requesting]) -> None:
     """Makes the equation of a new operation ask for one device, calling the device functions.
 
     Args:
@@ -40,42 +40,42 @@ def settle(op: Asking, others: Mapping[str, Asking]) -> None:
         is to be colocated with one of another graph.
       TypeError: if a device function gives something else; and whatever it raises itself.
     """
-    asked = request.asked(op.eqn)
-    if asked.is_settled:
+    requested = request.requested(op.eqn)
+    if requested.is_resolved:
         return
-    spec = _device(op, asked)
+    spec = _device(op, requested)
     roots: set[str] = set()
-    for name in reversed(asked.names):
+    for name in reversed(requested.names):
         if name not in others:
             raise ValueError(
                 f"operation {op.name!r} (made at {op.origin}) is in a block that colocates with "
                 f"{name!r} of another graph"
             )
-        target = request.asked(others[name].eqn)
+        target = request.requested(others[name].eqn)
         roots.update(target.names or (name,))
         spec = spec if target.spec.is_empty else target.spec
-    _set(op, request.settled(spec, sorted(roots)))
+    _set(op, request.resolved(spec, sorted(roots)))
 
 
-def _device(op: Asking, asked: Request) -> DeviceSpec:
+def _device(op: Requesting, requested: Request) -> DeviceSpec:
     spec = DeviceSpec()
-    for block in reversed(asked.devices):
+    for block in reversed(requested.devices):
         if block is None:
             break
         if isinstance(block, DeviceFunction):
             # The function sees, as `op.device`, what the blocks inside its own ask for.
-            _set(op, request.settled(spec, ()))
+            _set(op, request.resolved(spec, ()))
             spec = _answer(block, op)
         else:
             spec = block.merge(spec)
     return spec
 
 
-def _set(op: Asking, settled: Request) -> None:
-    op.eqn = request.replaced(op.eqn, settled)
+def _set(op: Requesting, resolved: Request) -> None:
+    op.eqn = request.replaced(op.eqn, resolved)
 
 
-def _answer(function: DeviceFunction, op: Asking) -> DeviceSpec:
+def _answer(function: DeviceFunction, op: Requesting) -> DeviceSpec:
     where = f"device function {str(function)!r} for operation {op.name!r} (made at {op.origin})"
     try:
         device = function.call(op)
