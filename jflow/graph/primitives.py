@@ -198,7 +198,7 @@ def state_of(eqn: jex.JaxprEqn) -> tuple[VariableRef | ResourceRef, ...]:
 
 def is_blocking(eqn: jex.JaxprEqn) -> bool:
     """Whether an equation can take as long as others let it wait."""
-    return calls_client(eqn) or (eqn.primitive is host_p and bool(eqn.params["may_wait"]))
+    return calls_client(eqn) or (eqn.primitive is host_p and bool(eqn.params["is_blocking"]))
 
 
 def _read_aval(*, variable: VariableRef) -> jax.core.ShapedArray:

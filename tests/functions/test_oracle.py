@@ -123,7 +123,7 @@ def _slopes(fun: Callable[..., Any]) -> Callable[..., Any]:
     return lambda tree, *values: jax.value_and_grad(total)(tree["params"], tree["rest"], *values)
 
 
-@pytest.mark.parametrize("place", ["local", "processes"], indirect=True)
+@pytest.mark.parametrize("surrounding", ["local", "processes"], indirect=True)
 @given(st.data())
 @settings(max_examples=10, suppress_health_check=_LIMITS)
 def test_the_gradient_of_a_function_is_that_of_jax(
@@ -146,7 +146,7 @@ def test_cuts_do_not_change_what_a_function_gives(
         _check(program, surrounding)
 
 
-@pytest.mark.parametrize("place", ["local", "processes"], indirect=True)
+@pytest.mark.parametrize("surrounding", ["local", "processes"], indirect=True)
 @given(st.data())
 @settings(max_examples=8, suppress_health_check=_LIMITS)
 def test_one_segment_gives_the_same_but_for_the_last_bits(

@@ -77,7 +77,7 @@ def test_a_variable_prefers_a_gpu_of_its_task_too():
 
 
 @pytest.mark.parametrize(
-    ("asked", "stateless", "variable"),
+    ("requested", "stateless", "variable"),
     [
         ("/job:worker", "/job:worker/task:1/device:GPU:0", "/job:worker/task:0/device:GPU:0"),
         ("/job:ps", "/job:ps/task:0/device:CPU:0", "/job:ps/task:0/device:CPU:0"),
@@ -190,7 +190,7 @@ def test_only_tasks_that_the_step_needs_are_asked_for_their_devices():
 
 
 @pytest.mark.parametrize(
-    ("asked", "available"),
+    ("requested", "available"),
     [
         ("/job:chief", r"'/job:ps/task:0', '/job:worker/task:0', '/job:worker/task:1'"),
         ("/job:worker/task:2", r"'/job:ps/task:0', '/job:worker/task:0', '/job:worker/task:1'"),

@@ -58,14 +58,14 @@ def test_a_step_that_cannot_be_placed_leaves_nothing_behind():
     assert _place(placer, [v.op]) == {v.op: DEVICES[2]}
 
 
-@pytest.mark.parametrize("asked", ["/gpu:0", "/cpu:7", "/device:TPU:*", "/job:worker/gpu:1"])
+@pytest.mark.parametrize("requested", ["/gpu:0", "/cpu:7", "/device:TPU:*", "/job:worker/gpu:1"])
 def test_soft_placement_drops_a_type_and_number_that_are_not_there(requested):
     with tf.device(requested):
         op = tf.no_op()
     assert _place(Placer(soft=True, log=False), [op]) == {op: DEVICES[0]}
 
 
-@pytest.mark.parametrize("asked", ["/job:ps", "/task:1", "/job:worker/task:3/gpu:0"])
+@pytest.mark.parametrize("requested", ["/job:ps", "/task:1", "/job:worker/task:3/gpu:0"])
 def test_soft_placement_drops_no_job_and_no_task(requested):
     with tf.device(requested):
         op = tf.no_op()

@@ -77,7 +77,7 @@ def test_soft_placement_runs_what_asks_for_a_device_that_is_not_there(backend: B
         assert session.run(y) == 6.0
 
 
-@pytest.mark.parametrize("asked", ["/job:nowhere", "/task:99", "/job:nowhere/task:0/cpu:0"])
+@pytest.mark.parametrize("requested", ["/job:nowhere", "/task:99", "/job:nowhere/task:0/cpu:0"])
 def test_soft_placement_does_not_invent_jobs_and_tasks(backend: Backend, requested: str) -> None:
     with tf.device(requested):
         y = tf.constant(2.0) * 3
