@@ -221,20 +221,10 @@ def _retired_in(name: str) -> tuple[tuple[str, str], ...]:
     return tuple((word, WORDS[word]) for word in words if word in WORDS)
 
 
-def table(found: list[Found]) -> dict[str, tuple[int, int]]:
-    """How many names and lines of prose each room has."""
-    counts = Counter((each.room, each.kind) for each in found)
-    rooms = sorted({each.room for each in found})
-    return {room: (counts[room, "names"], counts[room, "prose"]) for room in rooms}
-
-
 def main(arguments: list[str]) -> None:
     """Prints what the head of this file says."""
     found = find()
-    if "--table" in arguments:
-        for room, (names, prose) in table(found).items():
-            print(f'    "{room}": ({names}, {prose}),')
-    elif "--counts" in arguments:
+    if "--counts" in arguments:
         for (kind, word), n in sorted(Counter((f.kind, f.word) for f in found).items()):
             rooms = Counter(f.room for f in found if (f.kind, f.word) == (kind, word))
             print(f"{kind} {word} {n}:", ", ".join(f"{r} {k}" for r, k in rooms.most_common()))

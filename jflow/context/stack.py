@@ -20,7 +20,7 @@ class _Blocks(threading.local, Generic[T]):
         self.entries: list[T] = []
 
 
-class Block(ContextDecorator, Generic[T]):
+class StackBlock(ContextDecorator, Generic[T]):
     """A `with` block in which a value is current."""
 
     def __init__(self, stack: Stack[T], entry: T) -> None:
@@ -66,12 +66,12 @@ class Stack(Generic[T]):
         """How many blocks are open on this thread."""
         return len(self._blocks.entries)
 
-    def pushed(self, entry: T) -> Block[T]:
+    def pushed(self, entry: T) -> StackBlock[T]:
         """A block that makes `entry` the current value of this thread.
 
         Leaving it raises AssertionError if the stack is strict and another block is the innermost.
         """
-        return Block(self, entry)
+        return StackBlock(self, entry)
 
     def push(self, entry: T) -> None:
         """Makes `entry` the current value of this thread, until `remove`."""

@@ -16,7 +16,7 @@ from jflow.data import stage as stages
 from jflow.data.element import TensorSpec, as_element
 from jflow.data.engine import grain
 from jflow.data.files import Path
-from jflow.data.function import Call, name_of
+from jflow.data.function import UserCall, name_of
 from jflow.data.interleave import Interleaved
 from jflow.data.iterator import DatasetIterator
 from jflow.data.position import PositionStore
@@ -211,7 +211,7 @@ class Dataset:
         threads = (
             0 if num_parallel_calls is None else _count("num_parallel_calls", num_parallel_calls, 1)
         )
-        call = Call(f"map({name_of(function)})", function, as_element)
+        call = UserCall(f"map({name_of(function)})", function, as_element)
 
         def build(epochs: Epochs) -> Stage:
             return stages.mapped(self._build(epochs), call, threads)
@@ -225,7 +225,7 @@ class Dataset:
 
     def filter(self, predicate: Callable[..., Any]) -> Dataset:
         """The elements for which a function, called as by `map`, is true."""
-        call = Call(f"filter({name_of(predicate)})", predicate, bool)
+        call = UserCall(f"filter({name_of(predicate)})", predicate, bool)
         return self._then(call.transform, lambda stage: stages.filtered(stage, call))
 
     def enumerate(self) -> Dataset:
@@ -377,7 +377,7 @@ class Dataset:
         """
         lanes = _count("cycle_length", cycle_length, 1)
         block = _count("block_length", block_length, 1)
-        call = Call(f"interleave({name_of(function)})", function, _as_dataset)
+        call = UserCall(f"interleave({name_of(function)})", function, _as_dataset)
 
         def build(epochs: Epochs) -> Stage:
             def open_lane(number: int, element: Any) -> Cursor:

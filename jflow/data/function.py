@@ -40,7 +40,7 @@ class AtElement:
 
 
 @dataclass(frozen=True)
-class Call:
+class UserCall:
     """A user's function as a transform: tuples are spread over its arguments, as tf.data does.
 
     Attributes:

@@ -22,7 +22,7 @@ _WHOLE_ORDERS = 2**16
 """Up to this length an order is made as a whole: number by number is quick only above it."""
 
 
-class Slices:
+class RowSlices:
     """The rows of a pytree of arrays."""
 
     def __init__(self, arrays: Any, length: int) -> None:

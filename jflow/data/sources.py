@@ -18,7 +18,7 @@ from jflow.data.engine import grain
 from jflow.data.files import Path
 from jflow.data.function import name_of
 from jflow.data.generators import find_generator
-from jflow.data.rows import Slices
+from jflow.data.rows import RowSlices
 from jflow.data.stage import Build, Epochs, Stage, first_element, streamed
 from jflow.data.stream import Stream, Unbatched
 from jflow.ops import default_of_column
@@ -38,7 +38,7 @@ def tensor_slices(tensors: Any) -> Source:
             f"{elements.spec_of(arrays)}"
         )
     spec = elements.unbatched_spec(elements.spec_of(arrays))
-    rows = Slices(arrays, lengths.pop() or 0)
+    rows = RowSlices(arrays, lengths.pop() or 0)
     transform = f"from_tensor_slices({len(rows)} x {spec})"
     return [transform], lambda _: grain.MapDataset.source(rows), lambda: spec
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from jflow.values import Array
 
 N_PIXELS, N_CLASSES = 64, 10
 _N_TRAINING = 1_437

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import jflow as tf
-from jflow.demo.digits import N_CLASSES, N_PIXELS, Array, Split
+from jflow.demo.digits import N_CLASSES, N_PIXELS, Split
+from jflow.values import Array
 
 BATCH = 64
 RATE = 0.5

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import weakref
-from typing import Any
 
 import numpy as np
 
 from jflow.resources import Lease
-
-Array = np.ndarray[Any, Any]
+from jflow.values import Array
 
 
 class _Memory:

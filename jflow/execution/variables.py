@@ -22,8 +22,8 @@ from jflow.resources import (
     Containers,
     Lease,
     Resource,
-    Variable,
     VariableId,
+    VariableState,
     Write,
 )
 
@@ -82,8 +82,8 @@ class VariableAccess(Access):
         self.queued_s = queued_s
         self.since = 0.0
         self.is_done = False
-        self.used: Mapping[int, Variable] = _NONE
-        self.kept: Mapping[int, Variable] = _NONE
+        self.used: Mapping[int, VariableState] = _NONE
+        self.kept: Mapping[int, VariableState] = _NONE
         self.leases: Mapping[int, Lease] = _NONE
         self.held: Sequence[tuple[Slot, Lease]] = ()
         self.late: list[tuple[VariableId, Buffer]] = []

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 from weakref import WeakKeyDictionary
 
 import jax
@@ -23,12 +23,10 @@ from jax.interpreters import ad
 from jflow.cluster import DeviceSpec
 from jflow.graph import origin, request
 from jflow.graph.libraries import program_of
-from jflow.graph.primitives import CALLBACKS, WriteEffect, calls_client
+from jflow.graph.primitives import CALLBACKS, HasEquation, WriteEffect, calls_client
 from jflow.graph.request import Request
-from jflow.values import is_key, physical_form, to_physical
+from jflow.values import Array, is_key, physical_form, to_physical
 from jflow.xla import internals
-
-Array = np.ndarray[Any, Any]
 
 # The blocks around it are forgotten, so that it goes to the task that the client is connected to.
 _ON_CPU = Request((None, DeviceSpec(type="CPU")), (None,))
@@ -192,14 +190,6 @@ def _name_of(eqn: jex.JaxprEqn) -> str:
     function = getattr(eqn.params.get("callback"), "callback_func", None)
     name = getattr(function, "__name__", "")
     return f"{eqn.primitive.name} of {name}" if name.isidentifier() else eqn.primitive.name
-
-
-class HasEquation(Protocol):
-    """An operation, as far as its callback is concerned."""
-
-    @property
-    def eqn(self) -> jex.JaxprEqn:
-        """The equation that it is."""
 
 
 def callbacks_of(ops: Iterable[HasEquation]) -> list[Callback]:

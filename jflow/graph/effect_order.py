@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 import jax.extend.core as jex
 
 from jflow.graph.callbacks import has_effects
-from jflow.graph.primitives import EFFECTS, WRITES, ResourceRef, VariableRef, host_p, state_of
+from jflow.graph.primitives import (
+    EFFECTS,
+    WRITES,
+    HasEquation,
+    ResourceRef,
+    VariableRef,
+    host_p,
+    state_of,
+)
 
 _Ref = VariableRef | ResourceRef
-
-
-class HasEquation(Protocol):
-    """An operation, as far as its order is concerned."""
-
-    @property
-    def eqn(self) -> jex.JaxprEqn:
-        """The equation that it is."""
 
 
 O = TypeVar("O", bound=HasEquation)  # noqa: E741 - an operation

@@ -423,8 +423,6 @@ class Graph:
             "the variable inside `with jflow.connect():`, where it is eager"
         )
 
-    # Names ------------------------------------------------------------------------------------
-
     def unique_name(self, name: str) -> str:
         """Reserves `name` under the current name scope, with `_1`, `_2`, … when it is taken.
 

@@ -29,6 +29,14 @@ class Owner(Protocol):
         """Reads or writes at once, or raises an error that says why that is impossible."""
 
 
+class HasEquation(Protocol):
+    """An operation, as far as its equation is concerned."""
+
+    @property
+    def eqn(self) -> jex.JaxprEqn:
+        """The equation that it is."""
+
+
 @dataclass(frozen=True)
 class VariableRef:
     """A variable as equations name it.

@@ -35,7 +35,7 @@ def reset_default_graph() -> None:
     _GLOBAL.discard()
 
 
-def get_default_session() -> stack.Runner | None:
+def get_default_session() -> stack.DefaultSession | None:
     """The innermost session that is the default of this thread, or None."""
     return stack.sessions.top
 

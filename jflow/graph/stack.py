@@ -9,24 +9,24 @@ from typing import Any, NamedTuple, Protocol
 from jflow.context import Stack
 
 
-class Runner(Protocol):
+class DefaultSession(Protocol):
     """What a default session can do for `tensor.eval()` and `op.run()`."""
 
     def run(self, fetches: Any, feed_dict: Any = None) -> Any:
         """Runs what `fetches` needs and returns values in its structure."""
 
 
-sessions: Stack[Runner] = Stack()
+sessions: Stack[DefaultSession] = Stack()
 """Default sessions."""
 
 
-def runner(session: Any) -> Runner:
+def runner(session: Any) -> DefaultSession:
     """The session itself, or the default one.
 
     Raises:
       ValueError: if there is neither.
     """
-    found: Runner | None = session or sessions.top
+    found: DefaultSession | None = session or sessions.top
     if found is None:
         raise ValueError(
             "no default session: use `with jflow.Session():` around the call or pass session="

@@ -11,7 +11,7 @@ from jflow.graph import Operation, ResourceRef, Tensor, VariableRef
 from jflow.graph.primitives import HANDLES, host_p, read_p, state_of
 
 
-class Kind(Enum):
+class BoxKind(Enum):
     """What a box stands for."""
 
     OPERATION = "operation"
@@ -42,7 +42,7 @@ class Box:
       folded: the boxes that it replaces.
     """
 
-    kind: Kind
+    kind: BoxKind
     name: str
     device: Device
     ops: list[Operation] = field(default_factory=list)
@@ -144,7 +144,7 @@ class _DiagramBuilder:
         """State and fed values first: where they are on a cycle, they are its beginning."""
         yield from self._variables.values()
         yield from self._feeds.values()
-        yield from (box for box in self._box_of.values() if box.kind is not Kind.VARIABLE)
+        yield from (box for box in self._box_of.values() if box.kind is not BoxKind.VARIABLE)
 
     def add(self, op: Operation) -> None:
         device = self._placement[op]
@@ -155,7 +155,7 @@ class _DiagramBuilder:
             self._box_of[op] = box = self._used(op, op.eqn.params["variable"], device)
             box.ops.append(op)
         else:
-            kind = Kind.ACCESS if state_of(op.eqn) else Kind.OPERATION
+            kind = BoxKind.ACCESS if state_of(op.eqn) else BoxKind.OPERATION
             self._box_of[op] = Box(kind, op.name, device, [op], made_at=op.origin)
 
     def _used(self, op: Operation, ref: VariableRef | ResourceRef, device: Device) -> Box:
@@ -165,7 +165,7 @@ class _DiagramBuilder:
         return box
 
     def _variable(self, owner: Operation, device: Device) -> Box:
-        new = Box(Kind.VARIABLE, owner.name, device, made_at=owner.origin)
+        new = Box(BoxKind.VARIABLE, owner.name, device, made_at=owner.origin)
         return self._variables.setdefault((owner.name, device), new)
 
     def connect(self, op: Operation) -> None:
@@ -176,13 +176,13 @@ class _DiagramBuilder:
         for before in op.control_inputs:
             if before in self._box_of:
                 self._arrow(self._box_of[before], box, Flow.CONTROL)
-        for ref in state_of(op.eqn) if box.kind is Kind.ACCESS else ():
+        for ref in state_of(op.eqn) if box.kind is BoxKind.ACCESS else ():
             state = self._used(op, ref, box.device)
             takes = op.eqn.primitive is read_p or (op.eqn.primitive is host_p and op.outputs)
             self._arrow(*((state, box) if takes else (box, state)), Flow.STATE)
 
     def _feed(self, tensor: Tensor, device: Device) -> Box:
-        new = Box(Kind.FEED, tensor.name, device, subject=tensor, made_at=tensor.op.origin)
+        new = Box(BoxKind.FEED, tensor.name, device, subject=tensor, made_at=tensor.op.origin)
         return self._feeds.setdefault((tensor, device), new)
 
     def _arrow(self, source: Box, target: Box, flow: Flow) -> Arrow:

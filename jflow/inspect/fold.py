@@ -14,7 +14,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from jflow.cluster import Device
-from jflow.inspect.diagram import Box, Diagram, Kind, joined
+from jflow.inspect.diagram import Box, BoxKind, Diagram, joined
 
 RANGE = " … "
 """Stands between the first and the last name of a run."""
@@ -48,8 +48,8 @@ def _replaced(name: str, boxes: list[Box]) -> Iterator[tuple[Box, Box]]:
     yield from ((box, first) for box in boxes)
 
 
-def _category(box: Box) -> Kind:
-    return Kind.OPERATION if box.kind is Kind.ACCESS else box.kind
+def _category(box: Box) -> BoxKind:
+    return BoxKind.OPERATION if box.kind is BoxKind.ACCESS else box.kind
 
 
 def _by_scope(boxes: Sequence[Box], max_boxes: int) -> list[_Group]:
@@ -66,7 +66,7 @@ def _scopes(boxes: Sequence[Box], excess: int) -> list[_Group]:
     """The boxes of each scope, at the deepest level of scopes that saves enough boxes."""
     groups: list[_Group] = []
     for depth in range(max(len(box.scope) for box in boxes), 0, -1):
-        found: dict[tuple[str, Device, Kind], list[Box]] = {}
+        found: dict[tuple[str, Device, BoxKind], list[Box]] = {}
         for box in boxes:
             if box.scope:
                 name = "/".join(box.scope[:depth])
@@ -88,7 +88,7 @@ def _largest(groups: Iterable[_Group], excess: int) -> Iterator[_Group]:
 
 def _in_runs(groups: Sequence[_Group], max_boxes: int) -> list[_Group]:
     """The groups, with neighbours of one device and category joined to about `max_boxes`."""
-    parts: dict[tuple[Device, Kind], list[_Group]] = {}
+    parts: dict[tuple[Device, BoxKind], list[_Group]] = {}
     length = math.ceil(len(groups) / max_boxes)
     for name, members in groups:
         key = (members[0].device, _category(members[0]))

@@ -8,7 +8,7 @@ from functools import partial
 
 from jflow.inspect.arrow import add_line, style_of
 from jflow.inspect.colour import FAINT, PAPER, device_colour, mixed
-from jflow.inspect.diagram import Diagram, Flow, Kind
+from jflow.inspect.diagram import BoxKind, Diagram, Flow
 from jflow.inspect.labels import byte_text, counted, size_bytes, text_width
 from jflow.inspect.layout import Rect, Stop
 from jflow.inspect.markup import Element, group, number, rect, text
@@ -20,9 +20,9 @@ _GAP = 22.0
 _SYMBOL_GAP = 7.0
 _SYMBOL = Rect(0, 0, 24, 15)
 _SHAPES = {
-    Kind.VARIABLE: "variable and its reads, queue, reader",
-    Kind.ACCESS: "operation on one of these",
-    Kind.FEED: "fed with each step",
+    BoxKind.VARIABLE: "variable and its reads, queue, reader",
+    BoxKind.ACCESS: "operation on one of these",
+    BoxKind.FEED: "fed with each step",
 }
 
 
@@ -94,7 +94,7 @@ def _shapes(diagram: Diagram) -> Iterator[Entry]:
             yield Entry("shape", label, partial(_shape, kind))
 
 
-def _shape(kind: Kind, parent: Element, bounds: Rect) -> None:
+def _shape(kind: BoxKind, parent: Element, bounds: Rect) -> None:
     add_outline(parent, kind, bounds, fill=PAPER, stroke=FAINT)
 
 

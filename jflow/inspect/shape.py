@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from jflow.graph import Operation, ResourceRef, Tensor, VariableRef
 from jflow.graph.primitives import state_of
 from jflow.inspect.colour import PAPER, mixed
-from jflow.inspect.diagram import Box, Kind
+from jflow.inspect.diagram import Box, BoxKind
 from jflow.inspect.fold import RANGE
 from jflow.inspect.labels import (
     byte_text,
@@ -28,13 +28,13 @@ _DETAIL_LIMIT = 32
 _TITLE_LIMIT = 40
 _LID = 6.0
 _SHEET = 4.0
-_NOUNS = {Kind.VARIABLE: "variable", Kind.FEED: "fed value"}
+_NOUNS = {BoxKind.VARIABLE: "variable", BoxKind.FEED: "fed value"}
 
 
 def box_size(box: Box) -> tuple[float, float]:
     """Width and height in pixels."""
     inner = max(text_width(_label(box), 12, bold=True), text_width(_detail(box), 10), 60.0)
-    return inner + 22, {Kind.VARIABLE: 50.0, Kind.FEED: 36.0}.get(box.kind, 40.0)
+    return inner + 22, {BoxKind.VARIABLE: 50.0, BoxKind.FEED: 36.0}.get(box.kind, 40.0)
 
 
 def add_box(parent: Element, box: Box, bounds: Rect, colour: str) -> None:
@@ -45,22 +45,22 @@ def add_box(parent: Element, box: Box, bounds: Rect, colour: str) -> None:
         sheet = Rect(bounds.x + _SHEET, bounds.y + _SHEET, bounds.width, bounds.height)
         add_outline(element, box.kind, sheet, kind="sheet", **look)
     add_outline(element, box.kind, bounds, kind="box", **look)
-    drop = _LID if box.kind is Kind.VARIABLE else 0.0
+    drop = _LID if box.kind is BoxKind.VARIABLE else 0.0
     y = bounds.y + (bounds.height + drop) / 2
     text(element, bounds.middle, y - 2, _label(box), kind="name")
     text(element, bounds.middle, y + 12, _detail(box), kind="detail")
 
 
-def add_outline(parent: Element, shape: Kind, bounds: Rect, **look: str) -> None:
+def add_outline(parent: Element, shape: BoxKind, bounds: Rect, **look: str) -> None:
     """The outline alone: a rounded box, a double one, a cylinder or a pill."""
-    if shape is Kind.VARIABLE:
+    if shape is BoxKind.VARIABLE:
         _add_cylinder(parent, bounds, **look)
-    elif shape is Kind.FEED:
+    elif shape is BoxKind.FEED:
         pill = look | {"fill": PAPER, "stroke_dasharray": "4 2.5"}
         rect(parent, bounds, rx=number(bounds.height / 2), **pill)
     else:
         rect(parent, bounds, rx="7", stroke_width="1.4", **look)
-        if shape is Kind.ACCESS:
+        if shape is BoxKind.ACCESS:
             inside = Rect(bounds.x + 3, bounds.y + 3, bounds.width - 6, bounds.height - 6)
             rect(parent, inside, rx="5", fill="none", stroke=look["stroke"])
 
@@ -87,9 +87,9 @@ def _facts(box: Box) -> Iterator[str]:
             yield f"… and {len(names) - _TITLE_LIMIT} more"
         return
     yield box.name
-    if box.kind is Kind.FEED:
+    if box.kind is BoxKind.FEED:
         yield f"fed with each step: {_subject(box)}"
-    elif box.kind is Kind.VARIABLE:
+    elif box.kind is BoxKind.VARIABLE:
         refs = VariableRef | ResourceRef
         container = box.subject.container if isinstance(box.subject, refs) else ""
         kind = box.subject.kind if isinstance(box.subject, ResourceRef) else "variable"
@@ -102,7 +102,7 @@ def _facts(box: Box) -> Iterator[str]:
 
 
 def _member(part: Box) -> str:
-    is_op = part.kind in (Kind.OPERATION, Kind.ACCESS)
+    is_op = part.kind in (BoxKind.OPERATION, BoxKind.ACCESS)
     return f"{part.name}  {part.ops[0].type if is_op else _subject(part)}".rstrip()
 
 
@@ -118,17 +118,17 @@ def _count(box: Box) -> str:
 
 def _detail(box: Box) -> str:
     """The second line of a box."""
-    if box.folded and box.kind is Kind.OPERATION:
+    if box.folded and box.kind is BoxKind.OPERATION:
         types = Counter(op.type for op in box.ops).most_common()
         return listed((f"{count} {kind}" for kind, count in types), _DETAIL_LIMIT)
     if box.folded:
         kinds = Tensor | VariableRef
         subjects = [part.subject for part in box.folded if isinstance(part.subject, kinds)]
         return f"{byte_text(size_bytes(subjects))} in all"
-    if box.kind in (Kind.VARIABLE, Kind.FEED):
+    if box.kind in (BoxKind.VARIABLE, BoxKind.FEED):
         return _subject(box)
     (op,) = box.ops
-    if box.kind is Kind.ACCESS:
+    if box.kind is BoxKind.ACCESS:
         return f"{op.type} {short_name(state_of(op.eqn)[0].name, _NAME_LIMIT)}"
     return f"{cut(op.type, _NAME_LIMIT)} {_outputs(op, 1)}".strip()
 

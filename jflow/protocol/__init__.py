@@ -3,7 +3,6 @@
 from jflow.protocol.client import MasterClient as MasterClient
 from jflow.protocol.coroutines import begin as begin
 from jflow.protocol.endpoint import Endpoint as Endpoint
-from jflow.protocol.frame import Array as Array
 from jflow.protocol.peer import Peer as Peer
 from jflow.protocol.peers import Peers as Peers
 from jflow.protocol.records import Artifacts as Artifacts
@@ -18,3 +17,4 @@ from jflow.protocol.rpcs import WorkerSession as WorkerSession
 from jflow.protocol.settings import RECONNECT_TIMEOUT_S as RECONNECT_TIMEOUT_S
 from jflow.protocol.tasks import TaskSet as TaskSet
 from jflow.protocol.transport import Transport as Transport
+from jflow.values import Array as Array

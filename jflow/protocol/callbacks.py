@@ -7,11 +7,11 @@ from typing import Any
 
 from jflow.errors import InvalidArgumentError, OpError, UnknownError
 from jflow.protocol.codec import error_to_status
-from jflow.protocol.frame import Array
 from jflow.protocol.rpcs import CALLED_BACK
 from jflow.protocol.v1 import service_pb2 as pb
+from jflow.values import Array
 
-Function = Callable[[Sequence[Array]], Sequence[Array]]
+CallbackFunction = Callable[[Sequence[Array]], Sequence[Array]]
 """A function of the client that a step calls."""
 
 
@@ -28,7 +28,7 @@ class Callbacks:
 
     def __init__(
         self,
-        functions: Sequence[Function],
+        functions: Sequence[CallbackFunction],
         send: Callable[[int, pb.Envelope, Sequence[Array]], None],
     ) -> None:
         self._functions = functions

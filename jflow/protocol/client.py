@@ -18,9 +18,9 @@ from jflow.deadline import FOREVER, Deadline
 from jflow.errors import CancelledError, InternalError, OpError, UnavailableError
 from jflow.plan import Plan
 from jflow.protocol import settings
-from jflow.protocol.callbacks import Callbacks, Function
+from jflow.protocol.callbacks import CallbackFunction, Callbacks
 from jflow.protocol.codec import error_of, frames, open_message
-from jflow.protocol.frame import Array, Assembler
+from jflow.protocol.frame import Assembler
 from jflow.protocol.outbox import Outbox
 from jflow.protocol.records import (
     Artifacts,
@@ -41,6 +41,7 @@ from jflow.protocol.rpcs import (
 )
 from jflow.protocol.transport import BrokenStreamError, ClientStream, Transport, stream_error
 from jflow.protocol.v1 import service_pb2 as pb
+from jflow.values import Array
 
 _LOG = logging.getLogger(__name__)
 _LEAST_S = 0.001
@@ -145,7 +146,7 @@ class MasterClient:
         handle: int,
         feeds: Sequence[Array],
         deadline: Deadline,
-        functions: Sequence[Function] = (),
+        functions: Sequence[CallbackFunction] = (),
     ) -> list[Array]:
         """See `MasterSession.run`.
 

@@ -10,11 +10,11 @@ from functools import partial
 from jflow.errors import InvalidArgumentError
 from jflow.protocol.codec import error_of
 from jflow.protocol.coroutines import begin
-from jflow.protocol.frame import Array
 from jflow.protocol.records import Client
 from jflow.protocol.stream import MessageStream
 from jflow.protocol.transport import BrokenStreamError
 from jflow.protocol.v1 import service_pb2 as pb
+from jflow.values import Array
 
 
 class ClientFunctions:

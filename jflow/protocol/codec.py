@@ -30,11 +30,11 @@ from jflow.plan import (
     VariableKey,
     VariableSpec,
 )
-from jflow.protocol.frame import SMALL_BYTES, Array, Buffer, Message, aligned, encode
+from jflow.protocol.frame import SMALL_BYTES, ByteBuffer, Message, aligned, encode
 from jflow.protocol.v1 import plan_pb2 as pb_plan
 from jflow.protocol.v1 import service_pb2 as pb
 from jflow.protocol.v1 import tensor_pb2 as pb_tensor
-from jflow.values import NUMBERS, is_host, raw_bytes, read_strings, string, type_name
+from jflow.values import NUMBERS, Array, is_host, raw_bytes, read_strings, string, type_name
 
 _MAX_RANK = 32
 _MAX_SIZE = 1 << 48
@@ -60,7 +60,7 @@ def frames(frame_id: int, envelope: pb.Envelope, tensors: Sequence[Array]) -> It
     return encode(frame_id, envelope.SerializeToString(), [_bytes_of(t) for t in tensors])
 
 
-def _bytes_of(tensor: Array) -> Buffer:
+def _bytes_of(tensor: Array) -> ByteBuffer:
     """A tensor's bytes in row-major order: a view unless it is small."""
     if tensor.nbytes <= SMALL_BYTES and (tensor.dtype in _NAMES or not is_host(tensor)):
         return tensor.tobytes()

@@ -18,12 +18,13 @@ from jflow.errors import (
 from jflow.protocol.client_functions import ClientFunctions
 from jflow.protocol.codec import error_to_status
 from jflow.protocol.coroutines import noticing
-from jflow.protocol.frame import CHUNK_BYTES, Array
+from jflow.protocol.frame import CHUNK_BYTES
 from jflow.protocol.records import ServerInfo
 from jflow.protocol.rpc import Incoming, Service
 from jflow.protocol.stream import MessageStream
 from jflow.protocol.transport import BrokenStreamError
 from jflow.protocol.v1 import service_pb2 as pb
+from jflow.values import Array
 
 _LOG = logging.getLogger(__name__)
 

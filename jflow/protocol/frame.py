@@ -17,14 +17,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from jflow.errors import InvalidArgumentError, ResourceExhaustedError
+from jflow.values import Array
 
-Array = np.ndarray[Any, Any]
-Buffer = bytes | memoryview
+ByteBuffer = bytes | memoryview
 
 CHUNK_BYTES = 1 << 20
 ALIGNMENT = 64
@@ -63,7 +63,7 @@ def aligned_buffer(n_bytes: int) -> Array:
     return buffer[start : start + n_bytes]
 
 
-def encode(message_id: int, control: bytes, tensors: Sequence[Buffer]) -> Iterator[bytes]:
+def encode(message_id: int, control: bytes, tensors: Sequence[ByteBuffer]) -> Iterator[bytes]:
     """The frames of a message.
 
     Args:
@@ -86,9 +86,9 @@ def encode(message_id: int, control: bytes, tensors: Sequence[Buffer]) -> Iterat
         yield b"".join((header, *parts))
 
 
-def _chunks(tensors: Sequence[Buffer]) -> Iterator[list[Buffer]]:
+def _chunks(tensors: Sequence[ByteBuffer]) -> Iterator[list[ByteBuffer]]:
     """The padded payload in pieces of at most CHUNK_BYTES, each as parts to be joined."""
-    parts: list[Buffer] = []
+    parts: list[ByteBuffer] = []
     room = CHUNK_BYTES
     for tensor in tensors:
         position, size = 0, len(tensor)

@@ -17,7 +17,6 @@ from jflow.plan import Plan
 from jflow.protocol import settings
 from jflow.protocol.codec import error_of
 from jflow.protocol.coroutines import begin
-from jflow.protocol.frame import Array
 from jflow.protocol.records import Artifacts, Registered, ServerInfo, info_from_proto
 from jflow.protocol.rpc import Rpc
 from jflow.protocol.rpcs import (
@@ -39,6 +38,7 @@ from jflow.protocol.transport import (
     stream_error,
 )
 from jflow.protocol.v1 import service_pb2 as pb
+from jflow.values import Array
 
 _LOG = logging.getLogger(__name__)
 _ADVICE = "start it or check the address in the cluster"

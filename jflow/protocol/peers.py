@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from jflow.cluster import ClusterSpec, Task
 from jflow.errors import InvalidArgumentError
-from jflow.protocol.frame import Array
 from jflow.protocol.peer import Peer
 from jflow.protocol.tasks import TaskSet
 from jflow.protocol.transport import Transport
+from jflow.values import Array
 
 
 class Peers:

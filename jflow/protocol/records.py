@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from jflow.cluster import ClusterSpec, Device, Task
 from jflow.errors import InternalError
-from jflow.protocol.frame import Array
 from jflow.protocol.v1 import service_pb2 as pb
+from jflow.values import Array
 
 Artifacts = Mapping[str, Array]
 """Programs (as u8 arrays) and constants by digest."""

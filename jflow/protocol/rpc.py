@@ -9,8 +9,8 @@ from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
 from jflow.deadline import FOREVER, Deadline
 from jflow.errors import InternalError
 from jflow.protocol.client_functions import ClientFunctions
-from jflow.protocol.frame import Array
 from jflow.protocol.v1 import service_pb2 as pb
+from jflow.values import Array
 
 P = ParamSpec("P")
 S_contra = TypeVar("S_contra", contravariant=True)

@@ -14,7 +14,6 @@ from jflow.deadline import Deadline
 from jflow.errors import InvalidArgumentError
 from jflow.plan import Plan
 from jflow.protocol.codec import plan_from_proto, plan_to_proto
-from jflow.protocol.frame import Array
 from jflow.protocol.records import (
     Artifacts,
     Client,
@@ -26,6 +25,7 @@ from jflow.protocol.records import (
 )
 from jflow.protocol.rpc import Incoming, Outgoing, Rpc, Service
 from jflow.protocol.v1 import service_pb2 as pb
+from jflow.values import Array
 
 S_contra = TypeVar("S_contra", contravariant=True)
 

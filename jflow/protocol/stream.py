@@ -7,9 +7,10 @@ import itertools
 from collections.abc import Sequence
 
 from jflow.protocol.codec import frames, open_message
-from jflow.protocol.frame import Array, Assembler
+from jflow.protocol.frame import Assembler
 from jflow.protocol.transport import EndedStreamError, FrameStream
 from jflow.protocol.v1 import service_pb2 as pb
+from jflow.values import Array
 
 Received = tuple[pb.Envelope, list[Array]]
 

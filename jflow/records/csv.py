@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from jflow.errors import InvalidArgumentError
-from jflow.records.numbers import NotANumberError, parse_numbers
+from jflow.records.numbers import MalformedNumberError, parse_numbers
 from jflow.values import Array, is_host, type_name
 
 _QUOTE = b'"'
@@ -46,7 +46,7 @@ def decode_csv(
         field is no value of its dtype; the message says which.
     """
     columns = _checked_columns(record_defaults, select_cols)
-    layout = Layout(columns, field_delim, use_quote_delim, na_value, exact=select_cols is None)
+    layout = CsvLayout(columns, field_delim, use_quote_delim, na_value, exact=select_cols is None)
     try:
         arrays = columns_of(records.reshape(-1).tolist(), record_defaults, layout)
     except BadRecordError as error:
@@ -71,7 +71,7 @@ class BadRecordError(Exception):
         self.index, self.column, self.worded = index, column, worded
 
 
-class Layout:
+class CsvLayout:
     """How records are divided into fields, and which of the fields are columns.
 
     Args:
@@ -147,7 +147,7 @@ class Layout:
 
 
 def columns_of(
-    records: Sequence[bytes], defaults: Sequence[Array], layout: Layout
+    records: Sequence[bytes], defaults: Sequence[Array], layout: CsvLayout
 ) -> Sequence[Array]:
     """An array [n] for each column of n records.
 
@@ -249,7 +249,7 @@ def _column(
         present = texts
     try:
         result[here] = present if is_host(default) else parse_numbers(present, default.dtype)
-    except NotANumberError as error:
+    except MalformedNumberError as error:
         i = int(here[error.index])
         text = texts[i][:80].decode(errors="backslashreplace")
         raise BadRecordError(

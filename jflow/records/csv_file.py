@@ -9,7 +9,7 @@ import numpy as np
 
 from jflow.errors import InvalidArgumentError
 from jflow.records.allowed_directories import AllowedDirectories
-from jflow.records.csv import BadRecordError, Layout, columns_of
+from jflow.records.csv import BadRecordError, CsvLayout, columns_of
 from jflow.records.reader import count_of, text_of
 from jflow.records.text import TextLineRecords
 from jflow.values import Array
@@ -62,7 +62,7 @@ class CsvBlocks:
     ) -> None:
         self._name, self._roots, self._header_lines = name, roots, skip_header_lines
         self._block_rows = count_of(block_rows, name, "block_rows", 1)
-        self._layout = Layout((), **fields, exact=False)
+        self._layout = CsvLayout((), **fields, exact=False)
         self._lines = self._open(None)
         try:
             names = self._header() if column_names is None else [*column_names]
@@ -74,7 +74,7 @@ class CsvBlocks:
         wanted = range(len(names)) if columns is None else sorted(indices[each] for each in columns)
         self.columns = [names[index] for index in wanted]
         self._defaults = [defaults.get(each, _TEXT) for each in self.columns]
-        self._layout = Layout(wanted, **fields, n_fields=len(names))
+        self._layout = CsvLayout(wanted, **fields, n_fields=len(names))
         if position is not None:
             self.close()
             self._lines = self._open(position)

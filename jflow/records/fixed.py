@@ -7,7 +7,7 @@ from typing import Any
 from jflow.errors import InvalidArgumentError
 from jflow.records.allowed_directories import AllowedDirectories
 from jflow.records.reader import Records, count_of, text_of
-from jflow.records.stream import Stream
+from jflow.records.stream import ByteStream
 
 
 class FixedLengthRecords(Records):
@@ -53,7 +53,7 @@ class FixedLengthRecords(Records):
             raise InvalidArgumentError(
                 f"{text_of(name)}: there is no encoding {encoding!r}; there are '' and 'ZLIB'"
             )
-        self._stream = Stream(name, roots, encoding)
+        self._stream = ByteStream(name, roots, encoding)
         if (size := self._stream.left()) is not None:
             try:
                 self._check(size)

@@ -24,7 +24,7 @@ ValueSpans = tuple[int, Sequence[Span]]
 
 
 @dataclass(frozen=True)
-class Layout:
+class ExampleLayout:
     """Where values lie in an Example.
 
     Attributes:
@@ -36,7 +36,7 @@ class Layout:
     free: Sequence[Span]
 
 
-def layout_of(data: bytes, wanted: Collection[bytes]) -> Layout | None:
+def layout_of(data: bytes, wanted: Collection[bytes]) -> ExampleLayout | None:
     """Where the values of an Example lie; None if it is written in another way, or damaged."""
     value_spans: dict[bytes, ValueSpans] = {}
     free: list[Span] = []
@@ -57,10 +57,10 @@ def layout_of(data: bytes, wanted: Collection[bytes]) -> Layout | None:
                 free.append((start, stop))
     except (IndexError, MalformedError):
         return None
-    return Layout(value_spans, free) if at == end == size else None
+    return ExampleLayout(value_spans, free) if at == end == size else None
 
 
-def alike(examples: Sequence[bytes], layout: Layout) -> Array:
+def alike(examples: Sequence[bytes], layout: ExampleLayout) -> Array:
     """bool[n], which Examples have this layout, that of the first; all have the same length."""
     length = len(examples[0])
     bytes_ = np.frombuffer(b"".join(examples), np.uint8).reshape(-1, length)

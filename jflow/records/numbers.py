@@ -10,7 +10,7 @@ import numpy as np
 from jflow.values import Array
 
 
-class NotANumberError(Exception):
+class MalformedNumberError(Exception):
     """A text is no number of the dtype.
 
     Attributes:
@@ -28,7 +28,7 @@ def parse_numbers(texts: Sequence[bytes], dtype: np.dtype[Any]) -> Array:
     A float beyond the range of its dtype is infinite; an integer may not be beyond it.
 
     Raises:
-      NotANumberError: at the first text that is no such number.
+      MalformedNumberError: at the first text that is no such number.
     """
     parse = _parser(dtype)
     try:
@@ -38,7 +38,9 @@ def parse_numbers(texts: Sequence[bytes], dtype: np.dtype[Any]) -> Array:
                 return np.array([*map(parse, texts)], dtype)
     except (ValueError, OverflowError):
         pass
-    raise NotANumberError(next(i for i, text in enumerate(texts) if not _is_number(text, dtype)))
+    raise MalformedNumberError(
+        next(i for i, text in enumerate(texts) if not _is_number(text, dtype))
+    )
 
 
 def _parser(dtype: np.dtype[Any]) -> Callable[[bytes], float]:

@@ -20,7 +20,7 @@ WINDOW_BITS = {"GZIP": 31, "ZLIB": 15}
 COMPRESSIONS = ("", *WINDOW_BITS)
 
 
-class Stream:
+class ByteStream:
     """Bytes of a file, some of them at hand.
 
     Args:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from jflow.errors import InvalidArgumentError
-from jflow.records.numbers import NotANumberError, parse_numbers
+from jflow.records.numbers import MalformedNumberError, parse_numbers
 from jflow.values import Array, is_host
 
 _UNITS = ("BYTE", "UTF8_CHAR")
@@ -53,7 +53,7 @@ def string_to_number(strings: Array, *, out_type: str = "float32") -> tuple[Arra
     texts = strings.reshape(-1).tolist()
     try:
         return (parse_numbers(texts, dtype).reshape(strings.shape),)
-    except NotANumberError as error:
+    except MalformedNumberError as error:
         raise InvalidArgumentError(
             f"element {error.index} is not a valid {out_type}: {texts[error.index][:80]!r}"
         ) from None

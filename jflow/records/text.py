@@ -7,7 +7,7 @@ from typing import Any
 from jflow.errors import InvalidArgumentError, OpError, ResourceExhaustedError
 from jflow.records.allowed_directories import AllowedDirectories
 from jflow.records.reader import Records, count_of, text_of
-from jflow.records.stream import Stream
+from jflow.records.stream import ByteStream
 
 _FIRST_FILL_BYTES = 4096
 
@@ -38,7 +38,7 @@ class TextLineRecords(Records):
         self._max = count_of(max_line_bytes, name, "max_line_bytes", 1)
         header = count_of(skip_header_lines, name, "skip_header_lines")
         start, self._lines = (0, 0) if position is None else _checked(position, name)
-        self._stream = Stream(name, roots, start=start)
+        self._stream = ByteStream(name, roots, start=start)
         if position is None and header:
             try:
                 self._append_to([], [], header)

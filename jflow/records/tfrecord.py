@@ -23,7 +23,7 @@ from jflow.errors import (
 from jflow.records.allowed_directories import AllowedDirectories
 from jflow.records.crc32c import checksum, masked
 from jflow.records.reader import MAX_RECORD_BYTES, Records, count_of, text_of
-from jflow.records.stream import COMPRESSIONS, WINDOW_BITS, Stream
+from jflow.records.stream import COMPRESSIONS, WINDOW_BITS, ByteStream
 
 _LENGTH = struct.Struct("<Q")
 _HEADER = struct.Struct("<QI")
@@ -56,7 +56,7 @@ class TFRecords(Records):
         self._name = name
         self._max = count_of(max_record_bytes, name, "max_record_bytes", 1)
         start = count_of(0 if position is None else position, name, "position")
-        self._stream = Stream(name, roots, compression, start)
+        self._stream = ByteStream(name, roots, compression, start)
 
     @property
     def position(self) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 from jflow.errors import InvalidArgumentError, ResourceExhaustedError
 from jflow.records.allowed_directories import AllowedDirectories
 from jflow.records.reader import MAX_RECORD_BYTES, Records, count_of, text_of
-from jflow.records.stream import Stream
+from jflow.records.stream import ByteStream
 
 
 class _OneRecord(Records):
@@ -75,7 +75,7 @@ class WholeFileRecords(_OneRecord):
     ) -> None:
         super().__init__(name, position)
         self._max = count_of(max_record_bytes, name, "max_record_bytes", 1)
-        self._stream = Stream(name, roots)
+        self._stream = ByteStream(name, roots)
 
     def close(self) -> None:
         """Closes the file."""

@@ -19,6 +19,6 @@ from jflow.resources.variable import Access as Access
 from jflow.resources.variable import AccessQueue as AccessQueue
 from jflow.resources.variable import Buffer as Buffer
 from jflow.resources.variable import Lease as Lease
-from jflow.resources.variable import Variable as Variable
+from jflow.resources.variable import VariableState as VariableState
 from jflow.resources.variable import Write as Write
 from jflow.resources.variable import is_computed as is_computed

@@ -11,9 +11,8 @@ import numpy as np
 
 from jflow.errors import InvalidArgumentError
 from jflow.resources.attributes import Attributes
-from jflow.values import NUMBERS, string
+from jflow.values import NUMBERS, Array, string
 
-Array = np.ndarray[Any, Any]
 Shape = tuple[int | None, ...] | None
 """The sizes of an array, None where any will do; None if the rank may be any as well."""
 

@@ -15,7 +15,7 @@ from jflow.records.allowed_directories import AllowedDirectories
 from jflow.resources.attempt import Attempt
 from jflow.resources.cell import Cell
 from jflow.resources.manager import ResourceManager
-from jflow.resources.variable import Access, AccessQueue, Buffer, Variable, Write
+from jflow.resources.variable import Access, AccessQueue, Buffer, VariableState, Write
 
 
 class VariableId(NamedTuple):
@@ -52,13 +52,13 @@ class Containers:
 
     def __init__(self, task: Task, roots: AllowedDirectories | None = None) -> None:
         self._task = task
-        self._variables: dict[VariableId, Variable] = {}
+        self._variables: dict[VariableId, VariableState] = {}
         self.lock = threading.Lock()
         self._queue = AccessQueue()
         self.accesses = Cell(self._queue, "", self.lock)
         self.resources = ResourceManager(task, roots or AllowedDirectories(()))
 
-    def get(self, variable_id: VariableId, spec: VariableSpec) -> Variable:
+    def get(self, variable_id: VariableId, spec: VariableSpec) -> VariableState:
         """The variable, which must be initialized.
 
         Raises:
@@ -77,7 +77,7 @@ class Containers:
 
     def get_all(
         self, numbers: Iterable[int], ids: Sequence[VariableId], specs: Sequence[VariableSpec]
-    ) -> dict[int, Variable]:
+    ) -> dict[int, VariableState]:
         """The variables of these numbers by number, as `get`; `lock` must be held."""
         found = {}
         for i in numbers:
@@ -87,7 +87,7 @@ class Containers:
             found[i] = variable
         return found
 
-    def find(self, variable_id: VariableId, spec: VariableSpec) -> Variable | None:
+    def find(self, variable_id: VariableId, spec: VariableSpec) -> VariableState | None:
         """The variable, None if it is not initialized. Raises InvalidArgumentError as `get`."""
         variable = self._variables.get(variable_id)
         if variable is not None:
@@ -111,7 +111,7 @@ class Containers:
         spec: VariableSpec,
         array: jax.Array,
         write: Write | None,
-    ) -> Variable:
+    ) -> VariableState:
         """Sets a variable that a granted access writes; `lock` must be held.
 
         Returns:
@@ -119,10 +119,10 @@ class Containers:
           variable that only the caller has.
         """
         if access.lost and variable_id in access.lost:
-            return Variable(spec, Buffer(array, write))
+            return VariableState(spec, Buffer(array, write))
         variable = self._variables.get(variable_id)
         if variable is None:
-            variable = self._variables[variable_id] = Variable(spec, Buffer(array, write))
+            variable = self._variables[variable_id] = VariableState(spec, Buffer(array, write))
         else:
             variable.buffer = Buffer(array, write)
         return variable
@@ -168,7 +168,7 @@ class Containers:
             completed = self._queue.free(is_freed)
         _notify(completed)
 
-    def _check(self, variable: Variable, spec: VariableSpec, variable_id: VariableId) -> None:
+    def _check(self, variable: VariableState, spec: VariableSpec, variable_id: VariableId) -> None:
         found = variable.spec
         if found is spec:
             return

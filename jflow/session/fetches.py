@@ -9,9 +9,15 @@ import numpy as np
 
 from jflow.graph import Graph, Operation, Symbolic, Tensor
 from jflow.session.structures import Build, take_apart
-from jflow.values import HostArray, as_array, from_physical, may_be, physical_form, to_physical
-
-Array = np.ndarray[Any, Any]
+from jflow.values import (
+    Array,
+    HostArray,
+    as_array,
+    from_physical,
+    may_be,
+    physical_form,
+    to_physical,
+)
 
 
 class Fetches:

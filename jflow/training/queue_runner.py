@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 
 from jflow.errors import OpError, OutOfRangeError
 from jflow.graph import Operation, get_default_graph, get_default_session
-from jflow.graph.stack import Runner
+from jflow.graph.stack import DefaultSession
 from jflow.session import Session
 from jflow.training.coordinator import Coordinator
 
@@ -68,7 +68,7 @@ class QueueRunner:
         )
         self.queue_closed_exception_types = queue_closed_exception_types or (OutOfRangeError,)
         self._lock = threading.Lock()
-        self._running: WeakKeyDictionary[Runner, int] = WeakKeyDictionary()
+        self._running: WeakKeyDictionary[DefaultSession, int] = WeakKeyDictionary()
         self._exceptions: list[Exception] = []
 
     def __repr__(self) -> str:
@@ -88,7 +88,7 @@ class QueueRunner:
 
     def create_threads(
         self,
-        sess: Runner,
+        sess: DefaultSession,
         coord: Coordinator | None = None,
         daemon: bool = False,
         start: bool = False,
@@ -133,7 +133,7 @@ class QueueRunner:
                 thread.start()
         return threads
 
-    def _run(self, sess: Runner, op: Operation, coord: Coordinator | None) -> None:
+    def _run(self, sess: DefaultSession, op: Operation, coord: Coordinator | None) -> None:
         """What a thread does."""
         is_at_end = False
         try:
@@ -155,7 +155,7 @@ class QueueRunner:
             if is_at_end and is_last:
                 _run_quietly(sess, self.close_op)
 
-    def _cancel_on_stop(self, sess: Runner, coord: Coordinator) -> None:
+    def _cancel_on_stop(self, sess: DefaultSession, coord: Coordinator) -> None:
         coord.wait_for_stop()
         _run_quietly(sess, self.cancel_op)
 
@@ -173,7 +173,7 @@ def _check(queue: Any, ops: Any, kinds: Any) -> None:
         )
 
 
-def _run_quietly(sess: Runner, op: Operation) -> None:
+def _run_quietly(sess: DefaultSession, op: Operation) -> None:
     """Runs an operation that closes; the queue may be closed already, or the session."""
     with suppress(OpError, RuntimeError):
         sess.run(op)

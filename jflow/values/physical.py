@@ -19,7 +19,7 @@ import jax.extend.core as jex
 import jax.numpy as jnp
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from jflow.values.host import Array
 
 _WIDER = {
     np.dtype(jnp.int2): np.dtype(np.int8),

@@ -1,5 +1,5 @@
 """A task's share of steps: its registered parts, transfers between them, what it has compiled."""
 
-from jflow.worker.context import Transport as Transport
+from jflow.worker.context import TensorTransport as TensorTransport
 from jflow.worker.gather import all_of as all_of
 from jflow.worker.worker import Worker as Worker

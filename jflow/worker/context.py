@@ -14,7 +14,7 @@ from jflow.worker.device_pool import DevicePool
 from jflow.worker.rendezvous import Rendezvous
 
 
-class Transport(Protocol):
+class TensorTransport(Protocol):
     """How plans reach other tasks."""
 
     async def deliver(self, target: Task, step: int, edge: int, tensor: Array | None) -> None:
@@ -38,7 +38,7 @@ class WorkerContext:
     task: Task
     containers: Containers
     rendezvous: Rendezvous[asyncio.Future[Any]]
-    transport: Transport
+    transport: TensorTransport
     threads: ThreadPoolExecutor
     devices: DevicePool
     blocked: dict[int, str] = field(default_factory=dict)

@@ -23,7 +23,7 @@ from jflow.protocol import Array, Artifacts, Client, Registered
 from jflow.records.allowed_directories import AllowedDirectories
 from jflow.resources import Containers
 from jflow.worker.constants import ConstantCache
-from jflow.worker.context import Transport, WorkerContext
+from jflow.worker.context import TensorTransport, WorkerContext
 from jflow.worker.device_pool import DevicePool
 from jflow.worker.gather import all_of
 from jflow.worker.plan_run import run_plan
@@ -62,7 +62,7 @@ class Worker:
         self,
         task: Task,
         devices: Mapping[Device, jax.Device],
-        transport: Transport,
+        transport: TensorTransport,
         threads: ThreadPoolExecutor,
         roots: AllowedDirectories | None = None,
         thread_started: Callable[[], object] | None = None,

@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from jflow.errors import InvalidArgumentError
-from jflow.xla.internals import UNKNOWN, Buffer, CustomCall
+from jflow.xla.internals import UNKNOWN, CallBuffer, CustomCall
 
 _SIGNATURES = {
     # LAPACK on a CPU, behind "lapack_" and the letter of the type.
@@ -260,6 +260,10 @@ def _check_top_k(call: CustomCall) -> None:
     size = results[0].shape[at] if len(results[0].shape) == len(shape) else UNKNOWN
     given = (*shape[:at], size, *shape[at + 1 :])
     for array, first, result in zip(arrays, initial, results, strict=True):
-        wanted = Buffer(shape, array.dtype), Buffer((), array.dtype), Buffer(given, array.dtype)
+        wanted = (
+            CallBuffer(shape, array.dtype),
+            CallBuffer((), array.dtype),
+            CallBuffer(given, array.dtype),
+        )
         if (array, first, result) != wanted or not k <= size <= shape[at]:
             raise _MisfitError("results are like the arrays, but in one dimension")

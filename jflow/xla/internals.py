@@ -49,7 +49,7 @@ UNKNOWN = -1
 
 
 @dataclass(frozen=True)
-class Buffer:
+class CallBuffer:
     """An operand or result in a program: its sizes, and MLIR's name of its type."""
 
     shape: tuple[int, ...]
@@ -64,8 +64,8 @@ class CustomCall:
     """A call of a native function in a program."""
 
     target: str
-    operands: tuple[Buffer, ...]
-    results: tuple[Buffer, ...]
+    operands: tuple[CallBuffer, ...]
+    results: tuple[CallBuffer, ...]
     attributes: dict[str, Any]
 
     def __str__(self) -> str:
@@ -120,12 +120,12 @@ def _custom_call(op: Any) -> CustomCall:
     )
 
 
-def _buffer(kind: Any) -> Buffer:
+def _buffer(kind: Any) -> CallBuffer:
     if not isinstance(kind, ir.RankedTensorType):
-        return Buffer((), str(kind))  # a token
+        return CallBuffer((), str(kind))  # a token
     sizes = range(kind.rank)
     shape = tuple(UNKNOWN if kind.is_dynamic_dim(i) else kind.get_dim_size(i) for i in sizes)
-    return Buffer(shape, str(kind.element_type))
+    return CallBuffer(shape, str(kind.element_type))
 
 
 trace_context: Callable[[], Hashable] = config.trace_context

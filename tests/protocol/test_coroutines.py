@@ -68,7 +68,7 @@ def test_a_cancellation_reaches_what_was_begun_where_it_waits():
     asyncio.run(check())
 
 
-@pytest.mark.parametrize("waits", [False, True])
+@pytest.mark.parametrize("on_wait", [False, True])
 def test_an_error_is_that_of_the_future(on_wait):
     async def check():
         gate = asyncio.Event() if on_wait else None

@@ -4,13 +4,13 @@ import jax
 import numpy as np
 
 from jflow.plan import VariableKey, VariableSpec
-from jflow.resources import Buffer, Variable
+from jflow.resources import Buffer, VariableState
 
 SPEC = VariableSpec(VariableKey("", "x"), "float32", (3,))
 
 
 def _variable():
-    return Variable(SPEC, Buffer(jax.numpy.zeros(3)))
+    return VariableState(SPEC, Buffer(jax.numpy.zeros(3)))
 
 
 def test_a_value_without_a_lease_is_donated_itself():

@@ -19,7 +19,7 @@ from jflow.plan import (
 )
 from jflow.resources import Component
 from jflow.resources.queue import Dequeue, Enqueue, QueueSpec
-from jflow.resources.reader import Reader
+from jflow.resources.reader import ReaderState
 from tests.worker.two_workers import (
     A0,
     A1,
@@ -174,8 +174,8 @@ def test_a_reader_that_is_cancelled_again_while_it_reads_lets_others_read(monkey
         assert may_go_on.wait(PATIENCE_S)
         return original(*args)
 
-    original = Reader.read
-    monkeypatch.setattr(Reader, "read", read)
+    original = ReaderState.read
+    monkeypatch.setattr(ReaderState, "read", read)
     work = QueueSpec("FIFOQueue", 2, components=(Component("string", ()),))
     queue = ResourceSpec("queue", "", "work", "", json.dumps(work.to_attributes()))
     definition = json.dumps({"kind": "IdentityReader", "options": {}})

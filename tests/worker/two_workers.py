@@ -66,7 +66,7 @@ def vector(number):
     return np.full(3, number, np.float32)
 
 
-class Transport:
+class TensorTransport:
     """Hands values over in memory; what it does with one may be replaced by a test."""
 
     def __init__(self):
@@ -81,7 +81,7 @@ class Transport:
 
 @contextmanager
 def workers():
-    transport = Transport()
+    transport = TensorTransport()
     with ThreadPoolExecutor(4) as threads:
         for task in (A, B):
             transport.workers[task] = Worker(task, local_devices(task), transport, threads)

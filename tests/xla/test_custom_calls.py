@@ -16,7 +16,7 @@ from jax.lax import linalg
 from jflow import xla
 from jflow.errors import InvalidArgumentError
 from jflow.xla.custom_calls import check_custom_calls
-from jflow.xla.internals import Buffer, CustomCall, custom_calls
+from jflow.xla.internals import CallBuffer, CustomCall, custom_calls
 
 CPU = jax.local_devices(backend="cpu")[0]
 SQUARE, TALL, WIDE, ROWS = (5, 3, 3), (5, 4, 3), (5, 3, 4), (5, 3)
@@ -131,7 +131,7 @@ def test_a_call_with_one_buffer_changed_is_refused(
 
 
 def test_more_pivots_than_rows_are_refused() -> None:
-    pivots, rows = Buffer((5,), "i32"), Buffer((4,), "i32")
+    pivots, rows = CallBuffer((5,), "i32"), CallBuffer((4,), "i32")
     check_custom_calls([CustomCall("cu_lu_pivots_to_permutation", (rows,), (pivots,), {})])
     with pytest.raises(InvalidArgumentError, match="5 pivots"):
         check_custom_calls([CustomCall("cu_lu_pivots_to_permutation", (pivots,), (rows,), {})])

@@ -11,8 +11,8 @@ from typing import Any, Generic, TypeVar
 from jflow.errors import InvalidArgumentError
 from jflow.resources.accumulator.spec import AccumulatorSpec
 from jflow.resources.accumulator.sums import DenseSum, GradientSum, Slices, SparseSum
-from jflow.resources.component import Array
 from jflow.resources.wait_queue import QueuedAttempt, QueuedResource
+from jflow.values import Array
 
 _UPDATES, _TAKES = range(2)
 

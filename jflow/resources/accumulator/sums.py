@@ -9,7 +9,8 @@ import numpy as np
 
 from jflow.errors import InvalidArgumentError
 from jflow.resources.accumulator.spec import MEAN, AccumulatorSpec
-from jflow.resources.component import Array, Component, is_compatible, shape_text
+from jflow.resources.component import Component, is_compatible, shape_text
+from jflow.values import Array
 
 _VECTOR = Component("int64", (None,))
 

@@ -4,13 +4,13 @@ from jflow.records.allowed_directories import AllowedDirectories
 from jflow.resources.attempt import Resource
 from jflow.resources.iterator_state.kernels import KERNELS
 from jflow.resources.iterator_state.spec import IteratorStateSpec as IteratorStateSpec
-from jflow.resources.iterator_state.state import IteratorState as IteratorState
+from jflow.resources.iterator_state.state import SavedIteratorState as SavedIteratorState
 from jflow.resources.iterator_state.state import SaveIteratorState as SaveIteratorState
 from jflow.resources.kind import Kind
 
 
 def _make(spec: IteratorStateSpec, name: str, _: AllowedDirectories) -> Resource:
-    return IteratorState(spec, name)
+    return SavedIteratorState(spec, name)
 
 
 ITERATOR_STATE = Kind("iterator_state", IteratorStateSpec, _make, KERNELS)

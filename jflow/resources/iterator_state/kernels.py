@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from jflow.resources.attempt import Attempt
-from jflow.resources.iterator_state.state import IteratorState, SaveIteratorState
+from jflow.resources.iterator_state.state import SavedIteratorState, SaveIteratorState
 from jflow.resources.kernel import Kernel, query, single_attempt
 from jflow.values import Array
 
@@ -16,7 +16,7 @@ def _save(text: Array) -> Attempt:
     return SaveIteratorState(text.item())
 
 
-def _load(state: IteratorState) -> Array:
+def _load(state: SavedIteratorState) -> Array:
     """The text, if there is one: string[0] or string[1]."""
     found = np.empty(0 if state.text is None else 1, object)
     found[:] = state.text

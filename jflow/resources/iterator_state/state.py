@@ -6,7 +6,7 @@ from jflow.resources.iterator_state.spec import IteratorStateSpec
 from jflow.resources.wait_queue import QueuedAttempt, QueuedResource
 
 
-class IteratorState(QueuedResource):
+class SavedIteratorState(QueuedResource):
     """The text that was saved last.
 
     Args:
@@ -30,7 +30,7 @@ class IteratorState(QueuedResource):
         self.text = None
 
 
-class SaveIteratorState(QueuedAttempt[IteratorState]):
+class SaveIteratorState(QueuedAttempt[SavedIteratorState]):
     """Replaces the text.
 
     Args:
@@ -43,7 +43,7 @@ class SaveIteratorState(QueuedAttempt[IteratorState]):
         super().__init__()
         self._text = text
 
-    def advance(self, state: IteratorState) -> bool:
+    def advance(self, state: SavedIteratorState) -> bool:
         state.text = self._text
         self.succeed()
         return True

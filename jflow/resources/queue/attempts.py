@@ -14,11 +14,11 @@ from jflow.errors import (
     OutOfRangeError,
     ResourceExhaustedError,
 )
-from jflow.resources.component import Array
 from jflow.resources.queue.batch import ends_in_bytes
 from jflow.resources.queue.spec import PRIORITY
 from jflow.resources.queue.state import Queue, QueueAttempt
 from jflow.resources.queue.table import Block
+from jflow.values import Array
 
 _ENQUEUES, _DEQUEUES = range(2)
 

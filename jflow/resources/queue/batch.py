@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from jflow.resources.component import Array, Component
+from jflow.resources.component import Component
+from jflow.values import Array
 
 
 def row_of(batch: Array, index: int) -> Array:

@@ -9,8 +9,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from jflow.resources.component import Array, Component, n_bytes_of
+from jflow.resources.component import Component, n_bytes_of
 from jflow.resources.queue.batch import row_of, stack
+from jflow.values import Array
 
 _COPIED_BYTES = 1 << 18
 """How much is copied at once: about the size of a cache, because little memory may be free."""
@@ -19,7 +20,7 @@ Index = int | Array
 """The number of a row, or of several."""
 
 
-class Column(ABC):
+class ColumnStorage(ABC):
     """One component of elements in numbered rows.
 
     Several rows are handed over in one array, along its first dimension.
@@ -98,7 +99,7 @@ class Column(ABC):
         return column
 
 
-class DenseColumn(Column):
+class DenseColumn(ColumnStorage):
     """A column of a component with a static shape: numbers or strings, all in one array."""
 
     def __init__(self, component: Component, n_rows: int = 0) -> None:
@@ -130,7 +131,7 @@ class DenseColumn(Column):
         return np.empty((n_rows, *shape), self._component.numpy_dtype)
 
 
-class RaggedColumn(Column):
+class RaggedColumn(ColumnStorage):
     """A column of a component whose shape varies: each row is an array of its own."""
 
     def put(self, index: int, array: Array) -> None:

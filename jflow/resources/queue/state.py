@@ -8,11 +8,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from jflow.errors import ResourceExhaustedError
-from jflow.resources.component import Array
 from jflow.resources.queue.spec import PRIORITY, SHUFFLE, QueueSpec
 from jflow.resources.queue.storage import FifoStorage, PriorityStorage, ShuffleStorage, Storage
 from jflow.resources.queue.table import Block, Table
 from jflow.resources.wait_queue import QueuedAttempt, QueuedResource
+from jflow.values import Array
 
 
 class QueueAttempt(QueuedAttempt["Queue"], ABC):

@@ -9,8 +9,8 @@ from contextlib import suppress
 
 import numpy as np
 
-from jflow.resources.component import Array
 from jflow.resources.queue.table import Block, Table
+from jflow.values import Array
 
 
 class Storage(ABC):

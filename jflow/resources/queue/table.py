@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jflow.resources.component import Array, Component, n_bytes_of
-from jflow.resources.queue.column import Column, DenseColumn, RaggedColumn
+from jflow.resources.component import Component, n_bytes_of
+from jflow.resources.queue.column import ColumnStorage, DenseColumn, RaggedColumn
+from jflow.values import Array
 
 Block = tuple[Array, ...]
 """Several elements: an array of rows for each column."""
@@ -39,11 +40,11 @@ class Table:
         capacity_bytes: int | None,
         kept_bytes: int = KEPT_BYTES,
     ) -> None:
-        self._columns: tuple[Column, ...] = tuple(
+        self._columns: tuple[ColumnStorage, ...] = tuple(
             (DenseColumn if component.is_static else RaggedColumn)(component)
             for component in components
         )
-        self._with_objects: tuple[Column, ...] = ()
+        self._with_objects: tuple[ColumnStorage, ...] = ()
         self.n_rows = self._n_least = 0
         row_bytes = sum([column.row_bytes for column in self._columns])
         varies = any(column.holds_objects for column in self._columns)

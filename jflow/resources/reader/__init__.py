@@ -7,12 +7,12 @@ from jflow.resources.kind import Kind
 from jflow.resources.reader.kernels import KERNELS
 from jflow.resources.reader.spec import ReaderSpec as ReaderSpec
 from jflow.resources.reader.state import AcquireReader as AcquireReader
-from jflow.resources.reader.state import Reader as Reader
+from jflow.resources.reader.state import ReaderState as ReaderState
 from jflow.resources.reader.state import ReleaseReader as ReleaseReader
 
 
 def _make(spec: ReaderSpec, name: str, roots: AllowedDirectories) -> Resource:
-    return Reader(
+    return ReaderState(
         spec,
         name,
         lambda work, position: open_records(spec.kind, work, spec.options, roots, position),

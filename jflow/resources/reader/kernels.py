@@ -12,7 +12,7 @@ from jflow.errors import InvalidArgumentError
 from jflow.resources.cell import Cell
 from jflow.resources.kernel import Kernel, KernelRun, query, wait_for
 from jflow.resources.queue.attempts import Dequeue
-from jflow.resources.reader.state import AcquireReader, Reader, ReleaseReader
+from jflow.resources.reader.state import AcquireReader, ReaderState, ReleaseReader
 from jflow.values import Array
 
 
@@ -31,7 +31,7 @@ def _exclusively(work: Callable[..., KernelRun]) -> Kernel:
     return kernel
 
 
-def _read(reader: Reader, queue: Cell, *counts: Array, count: int = 1) -> KernelRun:
+def _read(reader: ReaderState, queue: Cell, *counts: Array, count: int = 1) -> KernelRun:
     """Reads records of the work item, or of the next one in the queue if there is none."""
     n_wanted = int(counts[0]) if counts else count
     if n_wanted <= 0:
@@ -49,23 +49,23 @@ def _read(reader: Reader, queue: Cell, *counts: Array, count: int = 1) -> Kernel
             return _strings(keys), _strings(values)
 
 
-def _read_one(reader: Reader, queue: Cell) -> KernelRun:
+def _read_one(reader: ReaderState, queue: Cell) -> KernelRun:
     keys, values = yield from _read(reader, queue)
     return keys.reshape(()), values.reshape(())
 
 
-def _reset(reader: Reader) -> KernelRun:
+def _reset(reader: ReaderState) -> KernelRun:
     yield from ()
     reader.reset()
     return ()
 
 
-def _serialize(reader: Reader) -> KernelRun:
+def _serialize(reader: ReaderState) -> KernelRun:
     yield from ()
     return (_strings([reader.state()]).reshape(()),)
 
 
-def _restore_state(reader: Reader, state: Array) -> KernelRun:
+def _restore_state(reader: ReaderState, state: Array) -> KernelRun:
     yield from ()
     reader.resume(state.item())
     return ()

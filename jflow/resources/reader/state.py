@@ -22,7 +22,7 @@ Open = Callable[[bytes, Any], Records]
 """Opens a work item, at a position or, with None, at its beginning."""
 
 
-class Reader(QueuedResource):
+class ReaderState(QueuedResource):
     """Reads the records of one work item after the other.
 
     Args:
@@ -140,20 +140,20 @@ def _is_count(value: object) -> bool:
     return type(value) is int and 0 <= value < 1 << 63
 
 
-class AcquireReader(QueuedAttempt[Reader]):
+class AcquireReader(QueuedAttempt[ReaderState]):
     """Enters the critical section; its value is the reader. `ReleaseReader` must follow."""
 
     __slots__ = ()
     wait_queue = _ACQUIRES
 
-    def advance(self, state: Reader) -> bool:
+    def advance(self, state: ReaderState) -> bool:
         if state.acquired_by is None:
             state.acquired_by = self
             self.succeed((state,))
         return self.is_complete
 
 
-class ReleaseReader(QueuedAttempt[Reader]):
+class ReleaseReader(QueuedAttempt[ReaderState]):
     """Leaves the critical section; does nothing if it was never entered.
 
     Args:
@@ -167,7 +167,7 @@ class ReleaseReader(QueuedAttempt[Reader]):
         super().__init__()
         self._acquired = acquired
 
-    def advance(self, state: Reader) -> bool:
+    def advance(self, state: ReaderState) -> bool:
         if state.acquired_by is self._acquired:
             state.acquired_by = None
         self.succeed()

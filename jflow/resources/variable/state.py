@@ -73,7 +73,7 @@ class Lease:
 
 
 @dataclass(eq=False, slots=True)
-class Variable:
+class VariableState:
     """An initialized variable; the lock of its container guards every use."""
 
     spec: VariableSpec
