@@ -11,6 +11,7 @@ import pytest
 from hypothesis import settings
 
 import jflow as tf
+from jflow.graph import owners
 
 jax.config.update("jax_num_cpu_devices", 3)
 # A test that fails should show jflow's own frames; those that are about tracebacks filter them.
@@ -24,6 +25,10 @@ settings.load_profile("ci" if os.environ.get("CI") == "true" else "local")
 @pytest.fixture(autouse=True)
 def _fresh_default_graph():
     tf.reset_default_graph()
+    before = owners.innermost()
+    yield
+    # It would make variables of other tests eager.
+    assert owners.innermost() is before, "the test left a connection open"
 
 
 @pytest.fixture(scope="session")

@@ -161,6 +161,7 @@ def _drain(target: str, history: Path) -> None:
             recorder.end_get(OK, client.get(1, DRAINED_S))
         except DeadlineExceededError:
             break
+    client.close()
     recorder.close()
 
 

@@ -50,7 +50,7 @@ class PlainClient:
     """Uses it from plain Python, on a connection."""
 
     def __init__(self, target: str) -> None:
-        tf.connect(target)
+        self._connection = tf.connect(target)
         self._queue = make_queue()
 
     def put(self, element: Element, timeout: float | None) -> None:
@@ -64,6 +64,10 @@ class PlainClient:
     def get_up_to(self, n: int, timeout: float | None) -> list[Element]:
         """Takes what is there, one element at least."""
         return _elements_in(self._queue.get_up_to(n, timeout=timeout))
+
+    def close(self) -> None:
+        """Ends the connection, which is current in the whole process until then."""
+        self._connection.close()
 
 
 class GraphClient:
