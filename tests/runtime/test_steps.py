@@ -89,7 +89,7 @@ def test_state_stays_where_the_first_step_put_it() -> None:
 
 
 def test_a_session_on_a_cluster_asks_each_task_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    from jflow.wire import MasterClient  # noqa: PLC0415 - only with a cluster
+    from jflow.protocol import MasterClient  # noqa: PLC0415 - only with a cluster
 
     requested: list[Any] = []
     list_devices = MasterClient.list_devices
