@@ -1,4 +1,4 @@
-"""Where functions run and live variables are kept: this process, or a cluster."""
+"""Where functions run and eager variables are kept: this process, or a cluster."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _MAX_ACCESSES = 512
 
 @_forks.guarded("list_devices", "register", "place", "step", "access", "create", ignored=("close",))
 class Connection:
-    """Runs functions and keeps live variables, in this process or on a cluster.
+    """Runs functions and keeps eager variables, in this process or on a cluster.
 
     On a cluster the variables stay when the connection ends, and every connection to the cluster
     shares them by name, container and device. In this process they go with the connection.
@@ -176,7 +176,7 @@ class Connection:
         return self._calls.setdefault(function, {}) if calls is None else calls
 
     def access(self, primitive: jex.Primitive, args: tuple[Any, ...], params: Any) -> Any:
-        """Reads or writes a live variable at once. Of a write nothing is sent back.
+        """Reads or writes an eager variable at once. Of a write nothing is sent back.
 
         Raises:
           RuntimeError: if the connection was closed and there is no other one to the same cluster.
@@ -210,7 +210,7 @@ class Connection:
         raise RuntimeError(f"{variable} belongs to {self!r}; connect again and make it again")
 
     def create(self, ref: VariableRef, initial: Any) -> VariableRef:
-        """Gives a live variable its first value, unless it has one."""
+        """Gives an eager variable its first value, unless it has one."""
         deadline = Deadline(self.timeout)
         made_here = not callable(initial)
 

@@ -322,7 +322,7 @@ def function(
 
     It is traced once for each kind of arguments (structure, shapes, dtypes, static values), placed
     by the `jflow.device` blocks in it and around its call, compiled, and run there from then on. It
-    may read and write live variables; they are used in the order of its lines. Called with
+    may read and write eager variables; they are used in the order of its lines. Called with
     graph tensors, or using a graph's variables, it becomes part of that graph.
 
     Args:
