@@ -27,4 +27,5 @@ else:
             *("contrib", "data", "errors", "estimator", "inspect"),
             *("lax", "nn", "numpy", "random", "train"),
         ),
+        starred=("errors", "lax", "nn", "numpy", "random"),
     )

@@ -23,7 +23,10 @@ _IMPORTING = threading.RLock()
 
 
 def on_first_use(
-    namespace: dict[str, Any], source: str, modules: Iterable[str] = ()
+    namespace: dict[str, Any],
+    source: str,
+    modules: Iterable[str] = (),
+    starred: Iterable[str] = (),
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Returns `__getattr__` and `__dir__` of a module that offers the names of another one.
 
@@ -34,6 +37,7 @@ def on_first_use(
       namespace: globals of the offering module.
       source: the module that has the names.
       modules: the public submodules, for `dir`; it leaves out the others.
+      starred: those of them that `import *` takes.
     """
     module: str = namespace["__name__"]
 
@@ -55,7 +59,7 @@ def on_first_use(
 
     def get(name: str) -> Any:
         if name == "__all__":  # of `from jflow import *`
-            return [*names(), *modules]
+            return [*own_names(), *names(), *starred]
         if name.startswith("_"):
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         try:
@@ -64,8 +68,13 @@ def on_first_use(
             hide_frames(error)
             raise
 
+    def own_names() -> list[str]:
+        public = (name for name in namespace if name[0] != "_" and name != "TYPE_CHECKING")
+        return [name for name in public if not isinstance(namespace[name], ModuleType)]
+
     def list_names() -> list[str]:
-        own = (name for name, value in namespace.items() if not isinstance(value, ModuleType))
-        return [*{**dict.fromkeys(own), **names(), **dict.fromkeys(modules)}]
+        special = (name for name in namespace if name.startswith("__"))
+        found = (*special, *own_names(), *names(), *modules)
+        return [*dict.fromkeys(found)]
 
     return get, list_names

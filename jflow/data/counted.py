@@ -6,11 +6,11 @@ import collections.abc
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from jflow import errors
 from jflow.data.element import as_element
 from jflow.data.engine import grain
 from jflow.data.function import AtElement
 from jflow.data.stream import State
+from jflow.errors import DataLossError
 from jflow.graph.stack import EagerDecoding
 
 _END = object()
@@ -42,7 +42,7 @@ class Counted(grain.DatasetIterator[Any]):
         values = iter(self._start())
         for skipped in range(self._given):
             if next(values, _END) is _END:
-                raise errors.DataLossError(
+                raise DataLossError(
                     f"{self._transform} has {skipped} elements now, but the position to continue "
                     f"from is after element {self._given}; give it the data it had, or start anew"
                 )

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from jflow import errors
 from jflow.data import element as elements
 from jflow.data import sources
 from jflow.data import stage as stages
@@ -23,6 +22,7 @@ from jflow.data.position import PositionStore
 from jflow.data.rows import Numbers
 from jflow.data.stage import Build, Epochs, Stage
 from jflow.data.stream import Cursor, Stream
+from jflow.errors import InvalidArgumentError
 
 
 class Dataset:
@@ -256,7 +256,7 @@ class Dataset:
         """
         _count("num_shards", num_shards, 1)
         if _count("index", index, 0) >= num_shards:
-            raise errors.InvalidArgumentError(
+            raise InvalidArgumentError(
                 f"shard expects an index below num_shards={num_shards}, got {index}"
             )
         wanted = slice(index, None, num_shards)
@@ -349,7 +349,7 @@ class Dataset:
           InvalidArgumentError: no dataset is given.
         """
         if not datasets:
-            raise errors.InvalidArgumentError("zip expects one dataset or more, got none")
+            raise InvalidArgumentError("zip expects one dataset or more, got none")
         return cls(
             _joined("zip", datasets),
             lambda epochs: stages.zipped([dataset._build(epochs) for dataset in datasets]),
@@ -469,7 +469,7 @@ def _joined(transform: str, datasets: Sequence[Dataset]) -> list[str]:
 
 def _as_dataset(value: Any) -> Dataset:
     if not isinstance(value, Dataset):
-        raise errors.InvalidArgumentError(
+        raise InvalidArgumentError(
             f"the function of interleave must return a Dataset, got {type(value).__name__}"
         )
     return value
@@ -481,7 +481,5 @@ def _count(name: str, value: Any, least: int) -> int:
     except TypeError:
         number = -1
     if number < least:
-        raise errors.InvalidArgumentError(
-            f"{name} must be an integer of {least} or more, got {value!r}"
-        )
+        raise InvalidArgumentError(f"{name} must be an integer of {least} or more, got {value!r}")
     return number

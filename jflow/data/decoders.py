@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, ParamSpec
 
-from jflow import ops
+import jflow.ops as ops  # noqa: PLR0402 - `from jflow` would ask for all public names
 from jflow.graph.stack import EagerDecoding
 
 P = ParamSpec("P")

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jflow import errors
+from jflow.errors import InvalidArgumentError
 from jflow.graph import Tensor
 
 
@@ -37,7 +37,7 @@ class TensorSpec:
 def as_element(value: Any) -> Any:
     """Makes NumPy arrays and scalars of the leaves of what a user's code returned."""
     if value is None:
-        raise errors.InvalidArgumentError(
+        raise InvalidArgumentError(
             "an element of a dataset must be a pytree of arrays, got None; "
             "return an element, and drop those not wanted with filter"
         )
@@ -48,14 +48,14 @@ def _as_leaf(leaf: Any) -> Any:
     if isinstance(leaf, np.ndarray | np.generic | str | bytes):
         return leaf
     if isinstance(leaf, Tensor):
-        raise errors.InvalidArgumentError(
+        raise InvalidArgumentError(
             f"the leaves of an element must be arrays, got {leaf!r}, an operation of a graph; "
             "a function of a dataset computes with NumPy or jax.numpy, and the decoders of jflow "
             "give arrays there where they are given arrays"
         )
     array = np.asarray(leaf)
     if array.dtype == object:
-        raise errors.InvalidArgumentError(
+        raise InvalidArgumentError(
             "the leaves of an element must be arrays, numbers, str or bytes, "
             f"got {type(leaf).__name__}: {leaf!r}"
         )
@@ -90,7 +90,7 @@ def _check_structures(elements: Sequence[Any]) -> None:
     for number, element in enumerate(elements):
         found = jax.tree.structure(element)
         if found != expected:
-            raise errors.InvalidArgumentError(
+            raise InvalidArgumentError(
                 f"a batch needs elements of one structure: element 0 of the batch is {expected}, "
                 f"element {number} is {found}; bring them to one structure with map"
             )
@@ -101,7 +101,7 @@ def _stack_leaves(leaves: Sequence[Any]) -> Any:
     for number, leaf in enumerate(leaves):
         spec = _leaf_spec(leaf)
         if spec.shape != first.shape or spec.dtype.kind != first.dtype.kind:
-            raise errors.InvalidArgumentError(
+            raise InvalidArgumentError(
                 "a batch needs elements of one shape and kind: element 0 of the batch is "
                 f"{first}, element {number} is {spec}; "
                 "bring them to one shape with map, or use padded_batch"
@@ -129,7 +129,7 @@ def unstack(batch: Any) -> list[Any]:
     leaves, structure = jax.tree.flatten(batch)
     lengths = {len(leaf) if np.ndim(leaf) else None for leaf in leaves}
     if len(lengths) != 1 or None in lengths:
-        raise errors.InvalidArgumentError(
+        raise InvalidArgumentError(
             f"unbatch needs leaves with a first axis of one length, got {spec_of(batch)}"
         )
     return [structure.unflatten(leaf) for leaf in zip(*leaves, strict=True)]
@@ -163,7 +163,7 @@ def unknown_axes(spec: Any) -> set[int]:
 def common_spec(specs: Sequence[Any]) -> Any:
     """What holds for the elements of several datasets, whose structures must be equal."""
     if len({jax.tree.structure(spec) for spec in specs}) > 1:
-        raise errors.InvalidArgumentError(
+        raise InvalidArgumentError(
             "datasets of one structure have one spec, got "
             + " and ".join(repr(spec) for spec in specs)
         )
@@ -174,7 +174,7 @@ def _common_leaf(leaves: Sequence[TensorSpec]) -> TensorSpec:
     dtypes = {leaf.dtype for leaf in leaves}
     ranks = {len(leaf.shape) for leaf in leaves}
     if len(dtypes) > 1 or len(ranks) > 1:
-        raise errors.InvalidArgumentError(
+        raise InvalidArgumentError(
             "datasets with elements of one dtype and rank have one spec, got "
             + " and ".join(repr(leaf) for leaf in leaves)
         )

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, Generic, Protocol, TypeVar
 
-from jflow import errors
 from jflow.data.engine import grain
 from jflow.data.stream import State
+from jflow.errors import InvalidArgumentError, NotFoundError
 from jflow.records import CsvBlocks, ParquetBlocks, Records, open_records
 from jflow.records.allowed_directories import AllowedDirectories
 
@@ -47,16 +47,14 @@ def named(files: Path | Sequence[Path]) -> list[str]:
     pattern = os.fspath(files)
     found = [pattern] if os.path.exists(pattern) else sorted(glob.glob(pattern, recursive=True))
     if not found:
-        raise errors.NotFoundError(
-            f"no file matches {pattern!r} (working directory {os.getcwd()!r})"
-        )
+        raise NotFoundError(f"no file matches {pattern!r} (working directory {os.getcwd()!r})")
     return found
 
 
 def check_kind(kind: str) -> None:
     """Refuses what is no kind of file."""
     if kind not in KINDS:
-        raise errors.InvalidArgumentError(
+        raise InvalidArgumentError(
             f"files are of a kind in {KINDS}, got {kind!r}; "
             "for rows as dictionaries use Dataset.from_csv or Dataset.from_parquet"
         )
@@ -169,7 +167,7 @@ def blocks_of(kind: str, files: Sequence[str], options: Mapping[str, Any]) -> Fi
         opened = BLOCKS[kind](name, _ROOTS, position, **options)
         if name != os.fsencode(files[0]) and {*opened.columns} != {*columns_of_first()}:
             opened.close()
-            raise errors.InvalidArgumentError(
+            raise InvalidArgumentError(
                 f"{os.fsdecode(name)} has the columns {opened.columns}, and the first file, "
                 f"{files[0]}, has {columns_of_first()}; choose those in common by columns="
             )

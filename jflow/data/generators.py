@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from jflow import errors
+from jflow.errors import AlreadyExistsError, NotFoundError
 
 Generator = TypeVar("Generator", bound=Callable[..., Iterable[Any]])
 
@@ -30,7 +30,7 @@ def register_generator(name: str) -> Callable[[Generator], Generator]:
     def register(function: Generator) -> Generator:
         before = _generators.get(name)
         if before is not None and _origin(before) != _origin(function):
-            raise errors.AlreadyExistsError(
+            raise AlreadyExistsError(
                 f"the generator {name!r} is {_origin(before)} already, got {_origin(function)}; "
                 "choose another name"
             )
@@ -47,7 +47,7 @@ def _origin(function: Callable[..., Any]) -> str:
 def find_generator(name: str) -> Callable[..., Iterable[Any]]:
     """The generator function that was registered under a name."""
     if name not in _generators:
-        raise errors.NotFoundError(
+        raise NotFoundError(
             f"no generator is registered as {name!r} in this process, known are "
             f"{sorted(_generators)}; decorate its function with "
             f"@jflow.data.register_generator({name!r}) before the dataset is made"

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from jflow import errors
 from jflow.data.position import PositionStore, packed, parsed, unpacked
 from jflow.data.stream import Cursor, State
+from jflow.errors import FailedPreconditionError
 from jflow.tracebacks import handled, hide_frames
 
 
@@ -129,7 +129,7 @@ class DatasetIterator:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise errors.FailedPreconditionError(
+            raise FailedPreconditionError(
                 "the dataset's iterator is closed; make another with dataset.iterator()"
             )
 

@@ -9,7 +9,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Protocol
 
-from jflow import errors
+from jflow.errors import DataLossError, FailedPreconditionError, InvalidArgumentError
 
 FORMAT = 1
 
@@ -57,17 +57,17 @@ def unpacked(transforms: Sequence[str], state: Any) -> dict[str, Any]:
       FailedPreconditionError: it is one of another pipeline.
     """
     if not isinstance(state, dict) or state.keys() != {"format", "pipeline", "position"}:
-        raise errors.InvalidArgumentError(
+        raise InvalidArgumentError(
             f"a position is what get_state of a dataset's iterator returned, got {state!r:.200}"
         )
     if state["format"] != FORMAT:
-        raise errors.FailedPreconditionError(
+        raise FailedPreconditionError(
             f"the position has the format {state['format']}, this jflow reads {FORMAT}; "
             "restore it with the jflow that saved it, or start without a position"
         )
     for number, (there, here) in enumerate(zip_longest(state["pipeline"], transforms)):
         if there != here:
-            raise errors.FailedPreconditionError(
+            raise FailedPreconditionError(
                 f"the position belongs to another pipeline: its transform {number} is "
                 f"{there or 'missing'}, and here it is {here or 'missing'}; restore it into the "
                 "pipeline it was taken from, or start without a position"
@@ -81,6 +81,6 @@ def parsed(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise errors.DataLossError(
+        raise DataLossError(
             f"the kept position is not JSON: {text[:200]!r}; remove it to start from the beginning"
         ) from error

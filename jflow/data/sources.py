@@ -10,7 +10,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from jflow import errors
 from jflow.data import element as elements
 from jflow.data import files as record_files
 from jflow.data.counted import Counted
@@ -21,6 +20,7 @@ from jflow.data.generators import find_generator
 from jflow.data.rows import RowSlices
 from jflow.data.stage import Build, Epochs, Stage, first_element, streamed
 from jflow.data.stream import Stream, Unbatched
+from jflow.errors import InvalidArgumentError
 from jflow.ops import default_of_column
 from jflow.records import needed
 from jflow.values import type_name
@@ -33,7 +33,7 @@ def tensor_slices(tensors: Any) -> Source:
     arrays = jax.tree.map(_as_rows, tensors, is_leaf=lambda leaf: isinstance(leaf, list))
     lengths = {array.shape[0] if array.ndim else None for array in jax.tree.leaves(arrays)}
     if len(lengths) != 1 or None in lengths:
-        raise errors.InvalidArgumentError(
+        raise InvalidArgumentError(
             "from_tensor_slices expects arrays with first axes of one length, got "
             f"{elements.spec_of(arrays)}"
         )
@@ -59,7 +59,7 @@ def generator(generator: str | Callable[..., Iterable[Any]], args: Sequence[Any]
     try:
         shown = json.dumps(list(args))
     except (TypeError, ValueError) as error:
-        raise errors.InvalidArgumentError(
+        raise InvalidArgumentError(
             f"the arguments of the generator {name} must be fit for JSON, got {args!r:.200}"
         ) from error
     return _counted(f"from_generator({name}, {shown})", lambda: function(*args))
@@ -68,7 +68,7 @@ def generator(generator: str | Callable[..., Iterable[Any]], args: Sequence[Any]
 def iterable(iterable: Iterable[Any]) -> Source:
     """The values of an iterable; see `Dataset.from_iterable`."""
     if isinstance(iterable, Iterator):
-        raise errors.InvalidArgumentError(
+        raise InvalidArgumentError(
             f"from_iterable needs what can be iterated again, got {type(iterable).__name__}, "
             "which ends after one pass; give the function that makes it to from_generator"
         )

@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from jflow import errors
 from jflow.data.element import unstack
 from jflow.data.engine import experimental, grain
 from jflow.data.parallel import Parallel
 from jflow.data.rows import ENDLESS, Endless, Mapped, Permuted, folded, most_threads, order
 from jflow.data.stream import Concatenated, Filtered, Repeated, Sliced, Stream, Unbatched
+from jflow.errors import InvalidArgumentError, OutOfRangeError
 
 Rows = grain.MapDataset[Any]
 Elements = grain.IterDataset[Any]
@@ -49,7 +49,7 @@ def first_element(build: Build, transform: str) -> Any:
     try:
         return next(iterator)
     except StopIteration:
-        raise errors.OutOfRangeError(
+        raise OutOfRangeError(
             f"{transform} has no element, so that their shapes and dtypes are not known"
         ) from None
     finally:
@@ -97,7 +97,7 @@ def shuffled(
     if isinstance(stage, grain.MapDataset) and len(stage) < 2**32:
         return Permuted(stage, seed, epochs, fixed)
     if buffer_size is None:
-        raise errors.InvalidArgumentError(
+        raise InvalidArgumentError(
             "shuffle() in full needs a finite dataset whose elements can be had by number, and "
             "here they come as a stream; give shuffle a buffer_size, or shuffle before "
             "filter, interleave, unbatch, prefetch and repeat()"

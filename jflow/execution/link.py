@@ -103,7 +103,7 @@ class LinkedRun:
 
 @dataclass(frozen=True)
 class LinkedCall:
-    """A `Call` of a function: with it, its last constants, its attributes and last latency."""
+    """A `Call` of a function, with the constants that it takes last, attributes and latency."""
 
     instruction: Call
     function: HostFunction

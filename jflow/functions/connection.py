@@ -166,8 +166,8 @@ class Connection:
         """
         if self._is_closed:
             raise RuntimeError(f"{self!r} is closed; connect again")
-        looks_for_nans = internals.debug_nans.value
-        request = StepRequest((target,), tuple(fetches), tuple(fed), looks_for_nans)
+        checks_nans = internals.debug_nans.value
+        request = StepRequest((target,), tuple(fetches), tuple(fed), checks_nans)
         return self.register(graph, request, deadline)
 
     def calls_of(self, function: Any) -> dict[Any, Any]:
@@ -185,8 +185,8 @@ class Connection:
             return self._successor(params["variable"]).access(primitive, args, params)
         fetch = primitive not in EFFECTS
         avals = tuple(map(shaped_abstractify, args))
-        looks_for_nans = internals.debug_nans.value
-        key = (primitive, params["variable"], _identity(params.get("body")), avals, looks_for_nans)
+        checks_nans = internals.debug_nans.value
+        key = (primitive, params["variable"], _identity(params.get("body")), avals, checks_nans)
         concrete = self._accesses.get(key)
         deadline = None
         if concrete is None:

@@ -121,7 +121,7 @@ class Tensor(Symbolic):
 class Operation:
     """A node of the graph: a JAX equation, a name, and operations that must run before it."""
 
-    __slots__ = ("_place", "control_inputs", "eqn", "graph", "inputs", "name", "outputs")
+    __slots__ = ("_location", "control_inputs", "eqn", "graph", "inputs", "name", "outputs")
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ class Operation:
         self.eqn = eqn
         self.inputs = inputs
         self.control_inputs = control_inputs
-        self._place = location
+        self._location = location
         self.outputs = tuple(Tensor(self, i, var) for i, var in enumerate(eqn.outvars))
 
     @property
@@ -171,7 +171,7 @@ class Operation:
     @property
     def origin(self) -> str:
         """The user's line that made this operation, "file:line in function"."""
-        return origin.describe(self._place)
+        return origin.describe(self._location)
 
     def run(self, feed_dict: dict[Any, Any] | None = None, session: Any = None) -> None:
         """Runs the operation in `session` or the default session.
@@ -287,7 +287,7 @@ class Graph:
     ) -> list[Tensor]:
         """Adds the equations of a traced function; each keeps the device it was traced under.
 
-        Operations on one variable run in the order of their jaxprs.
+        Operations on one variable run in the order of their equations.
 
         Args:
           jaxpr: what to add.

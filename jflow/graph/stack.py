@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from contextlib import AbstractContextManager, ContextDecorator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
 from jflow.context import Stack
@@ -79,19 +80,8 @@ class Scopes:
         """The scope of this thread."""
         return self._blocks.top or _ROOT
 
-    def replaced(self, **values: Any) -> AbstractContextManager[None]:
+    @contextmanager
+    def replaced(self, **values: Any) -> Iterator[None]:
         """A block with other values of some fields than there are when it is entered."""
-        return _Replaced(self._blocks, values)
-
-
-class _Replaced(ContextDecorator):
-    def __init__(self, blocks: Stack[Scope], values: dict[str, Any]) -> None:
-        self._blocks = blocks
-        self._values = values
-
-    def __enter__(self) -> None:
-        self._scope = (self._blocks.top or _ROOT)._replace(**self._values)
-        self._blocks.push(self._scope)
-
-    def __exit__(self, *_: object) -> None:
-        self._blocks.remove(self._scope)
+        with self._blocks.pushed(self.here._replace(**values)):
+            yield

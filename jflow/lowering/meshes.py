@@ -1,6 +1,6 @@
 """Makes meshes and shardings inside of equations abstract: an operation runs on one device.
 
-JAX puts concrete devices into the parameters of jaxprs. Where an operation runs is a matter of
+JAX puts concrete devices into the parameters of equations. Where an operation runs is a matter of
 placement, so a mesh of one device becomes an abstract one, which JAX takes on every device. A mesh
 of several devices is refused: an operation of a graph runs on one.
 """

@@ -17,6 +17,7 @@ from jflow.ops.sparse import refuse_sparse
 from jflow.resources.queue import QueueSpec
 from jflow.stateful import GraphCalls, Handle, QueueOperations, Structure
 from jflow.stateful.queue import QueueElements, as_integer, checked_count
+from jflow.xla.internals import is_tracing
 
 _INT32 = np.dtype(np.int32)
 
@@ -51,7 +52,7 @@ class QueueBase(Handle):
         super().__init__("queue", self._spec.to_attributes(), shared_name, name)
         self._elements = QueueElements(
             structure.components,
-            self.__repr__,
+            self._describe(),
             by_priority,
             self._spec.is_batchable,
         )
@@ -61,7 +62,7 @@ class QueueBase(Handle):
             self._operations = QueueOperations(self._elements, self._calls, self._title)
         else:
             self._eager = EagerQueue(self._owner, self._calls, self._elements, self._title)
-            calls = TracedCalls(self._ref, self.__repr__)
+            calls = TracedCalls(self._ref, self._describe())
             traced = QueueOperations(self._elements, calls, self._title)
             self._operations = EagerOperations(self._eager, traced)
 
@@ -260,7 +261,12 @@ class QueueBase(Handle):
 
     @property
     def _plain(self) -> EagerQueue:
-        """The queue as plain Python uses it. Raises RuntimeError in graph code."""
+        """The queue as plain Python uses it. Raises RuntimeError in code that builds or traces."""
+        if is_tracing():
+            raise RuntimeError(
+                "JAX traces the function around this: use enqueue() and dequeue() there, because "
+                "what plain Python takes now would be a constant of the function"
+            )
         if self._eager is None:
             raise RuntimeError(
                 "this is graph code: run the operation in a session, or make the queue inside "
@@ -325,9 +331,9 @@ class _SelectedQueue(QueueBase):
             else self._graph.constant(as_integer(index, "which queue"), _INT32, on_host=True)
         )
         self._n_queues = len(queues)
-        calls = GraphCalls(self._graph, self._ref, self.__repr__)
+        calls = GraphCalls(self._graph, self._ref, self._describe())
         selected = _SelectedCalls(calls, chosen, [queue.ref for queue in others])
-        elements = replace(self._elements, describe=self.__repr__)
+        elements = replace(self._elements, describe=self._describe())
         self._operations = QueueOperations(elements, selected, self._title)
 
     def _details(self) -> dict[str, Any]:

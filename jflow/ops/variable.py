@@ -177,13 +177,11 @@ class Variable(Symbolic):
 
     def assign_add(self, delta: Any, name: str = "AssignAdd") -> Any:
         """Adds to the value atomically; returns and raises as `assign`."""
-        written = self._operations.add(jnp.add, read(delta), name)
-        return self if written is None else written
+        return self.update(jnp.add, self._operations.fitting(read(delta)), name=name)
 
     def assign_sub(self, delta: Any, name: str = "AssignSub") -> Any:
         """Subtracts from the value atomically; returns and raises as `assign`."""
-        written = self._operations.add(jnp.subtract, read(delta), name)
-        return self if written is None else written
+        return self.update(jnp.subtract, self._operations.fitting(read(delta)), name=name)
 
     def load(self, value: Any, session: Any = None) -> None:
         """Sets the value to an array, for a graph variable in `session` or the default session."""

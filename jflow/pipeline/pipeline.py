@@ -1,11 +1,11 @@
-"""Compiles a step: prune → place → partition → lower → link.
+"""Compiles a step: prune → place → partition → lower → name.
 
 Everything here is a pure function of its arguments: equal requests give equal plans, and nothing is
 remembered between two calls. No state, device or connection is needed, so that a session, a
 placement lab and a simulator compile in the same way.
 
 In a plan that leaves `partition`, programs and constants have names that are unique in the step.
-Linking replaces them with the names under which an executor finds them. For a cluster, programs are
+Naming replaces them by the names under which an executor finds them. For a cluster, programs are
 exported to bytes, and all artifacts are named by their digests, so that a task keeps one copy of
 what several steps share. For this process, programs stay jaxprs and the names stay as they are.
 """
@@ -136,7 +136,7 @@ def compile_placed(
         names = {name: digest_of(artifact) for name, artifact in artifacts.items()}
     return CompiledStep(
         placement,
-        _linked(cut, programs, names),
+        _named(cut, programs, names),
         programs if platforms is None else {},
         {names[name]: artifact for name, artifact in artifacts.items()},
         tuple(callbacks_of(cut.callbacks)),
@@ -168,11 +168,11 @@ def _constant_names(name: str, program: Lowered) -> list[str]:
     return [f"{name} constant {number}" for number in range(len(program.constants))]
 
 
-def _linked(
+def _named(
     cut: Partition, programs: Mapping[str, Lowered], names: Mapping[str, str]
 ) -> tuple[Plan, ...]:
     """The plans, with the names that programs and constants have from now on."""
-    linked = {
+    named = {
         name: Program(
             names[name],
             tuple(names[constant] for constant in _constant_names(name, program)),
@@ -181,15 +181,15 @@ def _linked(
         for name, program in programs.items()
     }
 
-    def link(instruction: Any) -> Any:
+    def renamed(instruction: Any) -> Any:
         match instruction:
             case Run(program=Program(digest=segment)):
-                return replace(instruction, program=linked[segment])
+                return replace(instruction, program=named[segment])
             case Call(constants=(_, *_) as constants):
                 return replace(instruction, constants=tuple(names[name] for name in constants))
         return instruction
 
     return tuple(
-        replace(plan, stages=tuple(tuple(map(link, stage)) for stage in plan.stages))
+        replace(plan, stages=tuple(tuple(map(renamed, stage)) for stage in plan.stages))
         for plan in cut.plans
     )

@@ -43,6 +43,7 @@ class Callbacks:
         """
         call, number = message.id, message.call_back.number
         results: Sequence[Array] = ()
+        failed: Exception | None = None
         if self.error is not None:
             return
         try:
@@ -50,10 +51,10 @@ class Callbacks:
                 raise InvalidArgumentError(f"the step has no callback {number}")
             results = self._functions[number](operands)
         except Exception as error:
-            self.error = error
+            failed = self.error = error
         reply, results = CALLED_BACK.envelope(call, number, results)
-        if self.error is not None:
-            reply.status.CopyFrom(error_to_status(_described(self.error), ""))
+        if failed is not None:
+            reply.status.CopyFrom(error_to_status(_described(failed), ""))
         self._send(call, reply, results)
 
 

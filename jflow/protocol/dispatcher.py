@@ -155,7 +155,7 @@ class Dispatcher(Generic[S]):
         except asyncio.CancelledError as error:
             said = f"{CALL_CANCELLED}; {error}" if str(error) else CALL_CANCELLED
             reply, values = self._failed(CancelledError(said)), ()
-        except Exception as error:  # the process ends here: any error goes to the caller
+        except Exception as error:  # the boundary of this process: any error is the caller's
             if not isinstance(error, OpError):
                 _LOG.exception("a call failed with an error that is not jflow's own")
             reply, values = self._failed(error), ()

@@ -90,4 +90,5 @@ class ResourceManager:
                 cell.close(self._gone(kind, name, why))
 
     def _gone(self, kind: str, name: str, why: str) -> CancelledError:
-        return CancelledError(f"{kind} {name!r} is gone: {why}", task=str(self._task))
+        said = kind.replace("_", " ")
+        return CancelledError(f"{said} {name!r} is gone: {why}", task=str(self._task))

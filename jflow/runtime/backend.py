@@ -27,7 +27,11 @@ class Executable(Protocol):
         """Gives the fetched values as NumPy arrays, which are the caller's own."""
 
     def start(self, feeds: Sequence[Array], deadline: Deadline) -> Future[list[Array]]:
-        """As `run`, and waits for nothing; if the future is cancelled, the step is too."""
+        """As `run`, and waits for nothing; if the future is cancelled, the step is too.
+
+        Raises:
+          UnimplementedError: if the step calls Python of a client that is not on its own task.
+        """
 
     def compute(self, feeds: Sequence[Any], deadline: Deadline) -> list[jax.Array]:
         """Takes JAX arrays too, and gives JAX arrays."""

@@ -15,7 +15,7 @@ import numpy as np
 from jflow import _forks
 from jflow.cluster import Device, Task, join_address, split_address
 from jflow.deadline import Deadline
-from jflow.errors import AbortedError, CancelledError, InternalError
+from jflow.errors import AbortedError, CancelledError, InternalError, UnimplementedError
 from jflow.graph import VariableRef
 from jflow.pipeline import CompiledStep
 from jflow.placement import Inventory
@@ -171,6 +171,8 @@ class _RemoteExecutable:
         return client.run(handle, feeds, deadline, self._callbacks)
 
     def start(self, feeds: Sequence[Array], deadline: Deadline) -> Future[list[Array]]:
+        if self._callbacks:
+            raise UnimplementedError("a step that calls Python can be run, but not started")
         client, handle = self._register(deadline)
         return client.start(handle, feeds, deadline)
 

@@ -18,8 +18,8 @@ _LOG = logging.getLogger(__name__)
 def listening_host(host: str, task: Task) -> str:
     """The host to bind for a name in a cluster: what the cluster says, and only on this machine.
 
-    Other users who can reach a port beyond the loopback can read what passes, the token included:
-    that needs JFLOW_INSECURE=1.
+    Other users who can reach a port beyond the loopback can read what passes, the token included,
+    so that listening there needs JFLOW_INSECURE=1.
 
     Args:
       host: as in the cluster.

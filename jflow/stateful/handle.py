@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import weakref
+from collections.abc import Callable
 from typing import Any
 
 from jflow.errors import InvalidArgumentError
@@ -56,7 +58,7 @@ class Handle:
             self._graph if self._owner is None else self._owner,
         )
         self._graph.declare(self._ref, self._op)
-        self._calls = GraphCalls(self._graph, self._ref, self.__repr__)
+        self._calls = GraphCalls(self._graph, self._ref, self._describe())
 
     @property
     def name(self) -> str:
@@ -92,6 +94,16 @@ class Handle:
         mode = "eager " if self.is_eager else ""
         details = "".join(f" {key}={value}" for key, value in self._details().items())
         return f"<jflow.{type(self).__name__.lstrip('_')} {mode}{self.name!r}{details}>"
+
+    def _describe(self) -> Callable[[], str]:
+        """What gives its repr without keeping it alive: what works for it may live on."""
+        handle, name = weakref.ref(self), f"<jflow.{type(self).__name__} {self.name!r}>"
+
+        def describe() -> str:
+            found = handle()
+            return name if found is None else repr(found)
+
+        return describe
 
     def _details(self) -> dict[str, Any]:
         """What its repr says about it, besides its kind and name."""

@@ -115,10 +115,6 @@ class VariableOperations(ABC):
             )
         return self.write(update_p, given, name, body=body)
 
-    def add(self, fun: Callable[..., Any], delta: Any, name: str) -> Any:
-        """As `update`, with an operand that broadcasts to the variable's shape and dtype."""
-        return self.update(fun, (self._fitting(delta),), name)
-
     # Operands ---------------------------------------------------------------------------------
 
     def operand(self, value: Any, dtype: Any = None) -> Any:
@@ -159,7 +155,7 @@ class VariableOperations(ABC):
         dtype = self.ref.dtype
         return bool(weak and jnp.promote_types(value.dtype, dtype) == dtype)
 
-    def _fitting(self, value: Any) -> Any:
+    def fitting(self, value: Any) -> Any:
         """An operand that broadcasts to the variable's shape; has it if its own is not known."""
         self._check_fixed()
         operand = self._converted(value)

@@ -32,11 +32,15 @@ class GrpcClientStream:
         self._channel = client_channel(address)
         # Frames are taken where gRPC deserializes them, on a thread of gRPC's own: a caller that is
         # woken from there need not wait until the thread that reads the stream has its turn.
-        method: Any = self._channel.stream_stream(
-            method_of(service), response_deserializer=received
-        )
-        self._stream = method(outgoing, metadata=credentials(token), wait_for_ready=True)
-        threading.Thread(target=self._read, name=f"jflow {address}", daemon=True).start()
+        try:
+            method: Any = self._channel.stream_stream(
+                method_of(service), response_deserializer=received
+            )
+            self._stream = method(outgoing, metadata=credentials(token), wait_for_ready=True)
+            threading.Thread(target=self._read, name=f"jflow {address}", daemon=True).start()
+        except BaseException:  # such as that no thread can be started
+            self.close()
+            raise
 
     def close(self) -> None:
         self._channel.close()

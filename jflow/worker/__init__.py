@@ -1,4 +1,4 @@
-"""A task's share of steps: its registered parts, transfers between them, what it has compiled."""
+"""The worker of a task: the plans registered there, transfers between them, and programs."""
 
 from jflow.worker.context import TensorTransport as TensorTransport
 from jflow.worker.gather import all_of as all_of

@@ -14,7 +14,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from jflow import xla
 from jflow.cluster import Device, Task
 from jflow.errors import AbortedError, InvalidArgumentError
 from jflow.execution.link import LinkedPlan, link
@@ -30,6 +29,7 @@ from jflow.worker.plan_run import run_plan
 from jflow.worker.rendezvous import Rendezvous
 from jflow.xla.cache import ProgramCache
 from jflow.xla.compile import CompiledProgram
+from jflow.xla.export import digest_of
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,7 @@ class Worker:
 
     def open_session(self) -> Worker:
         """The worker for one more caller: shares everything but what that caller registered."""
+        # Nothing is bound anew after `__init__`, so all sessions share what there is.
         session = copy.copy(self)
         session._of_caller = set()
         return session
@@ -106,7 +107,7 @@ class Worker:
                     task=str(task),
                 )
         for digest, artifact in artifacts.items():
-            if xla.digest_of(artifact) != digest:
+            if digest_of(artifact) != digest:
                 raise InvalidArgumentError(f"an artifact's bytes do not have the digest {digest}")
         missing = self._missing(plans, artifacts)
         if missing:

@@ -41,6 +41,22 @@ threads = [threading.Thread(target=use, args=(name,)) for name in names]
 print(len(found), all(value is getattr(tf, name) for name, value in found))
 """
 
+ROOM = """
+import threading, jflow as tf
+barrier, done = threading.Barrier(2), []
+def attribute():
+    barrier.wait()
+    done.append(tf.data.__name__)
+def statement():
+    barrier.wait()
+    import jflow.data
+    done.append(jflow.data.__name__)
+threads = [threading.Thread(target=each, daemon=True) for each in (attribute, statement)]
+[thread.start() for thread in threads]
+[thread.join(60) for thread in threads]
+print(done)
+"""
+
 FRAMES = """
 import traceback
 try:
@@ -57,8 +73,12 @@ PROGRAMS = {
     "a name as an attribute": ("import jflow as tf; print(tf.Session.__name__)", "Session"),
     "a name by itself": ("from jflow import Session; print(Session.__name__)", "Session"),
     "all names": (
-        "from jflow import *; print(Session.__name__, train.__name__)",
-        "Session jflow.train",
+        "from jflow import *; print(Session.__name__, nn.__name__, 'data' in globals())",
+        "Session jflow.nn False",
+    ),
+    "all names of a module, its own too": (
+        "from jflow.train import *; print(ClusterSpec.__name__, Server.__name__, batch.__name__)",
+        "ClusterSpec Server batch",
     ),
     "names are listed": ("import jflow; print('Session' in dir(jflow))", "True"),
     "submodules come when they are used": (
@@ -78,6 +98,7 @@ PROGRAMS = {
         "True False",
     ),
     "threads that use first names at once get the same": (THREADS, "32 True"),
+    "a module is imported and used at once": (ROOM, "['jflow.data', 'jflow.data']"),
     "tracebacks end at tensors of JAX's functions": (
         "import jflow.numpy as np; x = np.ones(3)" + FRAMES,
         "['<string>']",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
+import weakref
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -108,3 +110,38 @@ def test_a_connection_that_is_left_first_is_not_current_any_more() -> None:
     assert float(variable) == 1.0
     inner.close()
     assert not tf.Variable(1.0).is_eager
+
+
+def test_an_eager_queue_goes_with_its_last_reference(connection: tf.Connection) -> None:
+    queue = tf.FIFOQueue(4, tf.float32, ())
+    queue.put(1.0)
+    seen = weakref.ref(queue)
+    gc.disable()
+    try:
+        del queue
+        assert seen() is None  # what it had registered is released then, not at some collection
+    finally:
+        gc.enable()
+
+
+class Logged(tf.Variable):
+    def update(self, fun: object, *operands: object, name: str = "Update") -> object:
+        self.n_updates = getattr(self, "n_updates", 0) + 1
+        return super().update(fun, *operands, name=name)  # type: ignore[arg-type]
+
+
+def test_an_addition_is_an_update_also_of_a_subclass(connection: tf.Connection) -> None:
+    v = Logged(1.0)
+    v.assign_add(1.0)
+    v.assign_sub(0.5)
+    assert (v.n_updates, float(v)) == (2, 1.5)
+
+
+def test_plain_python_does_not_take_from_a_queue_while_jax_traces(
+    connection: tf.Connection,
+) -> None:
+    queue = tf.FIFOQueue(4, tf.float32, ())
+    queue.put(1.0)
+    with pytest.raises(RuntimeError, match=r"use enqueue\(\) and dequeue\(\)"):
+        tf.function(lambda x: x + queue.get())(1.0)
+    assert queue.size() == 1

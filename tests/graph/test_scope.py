@@ -297,3 +297,13 @@ def test_a_variable_and_its_plain_read_do_not_wait_for_the_block_they_are_made_i
 def test_a_control_input_of_another_type_is_a_type_error(value):
     with pytest.raises(TypeError, match="a control input is an operation or a tensor"):
         tf.control_dependencies([value])
+
+
+def test_a_block_that_decorates_a_recursive_function_ends_each_time() -> None:
+    @tf.container("inside")
+    def depth(n: int) -> int:
+        assert tf.get_default_graph().scopes.here.container == "inside"
+        return n if n == 0 else 1 + depth(n - 1)
+
+    assert depth(3) == 3
+    assert tf.get_default_graph().scopes.here.container == ""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
+import jax
+import numpy as np
 import pytest
 
 import jflow as tf
@@ -112,3 +114,14 @@ def test_a_session_on_a_cluster_asks_each_task_once(monkeypatch: pytest.MonkeyPa
     assert (
         len(requested) == len({*requested}) == len({Device.parse(d).task for d in cluster.devices})
     )
+
+
+def test_a_step_that_calls_python_is_not_started_on_a_cluster() -> None:
+    """What is started waits for nothing, so that no thread of the client could call it."""
+    with BACKENDS["in_process"]() as cluster, tf.Graph().as_default(), cluster.session() as session:
+        x = tf.constant(1.0)
+        y = tf.function(lambda x: jax.pure_callback(np.sin, x, x, vmap_method="sequential"))(x)
+        assert session.run(y) == np.sin(np.float32(1))
+        (executable,) = session._executables.values()
+        with pytest.raises(tf.errors.UnimplementedError, match="calls Python"):
+            executable.start([], FOREVER)

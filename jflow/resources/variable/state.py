@@ -74,7 +74,7 @@ class Lease:
 
 @dataclass(eq=False, slots=True)
 class VariableState:
-    """An initialized variable; the lock of its container guards every use."""
+    """An initialized variable; `Containers.lock` guards every use."""
 
     spec: VariableSpec
     buffer: Buffer
