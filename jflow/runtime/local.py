@@ -33,12 +33,10 @@ class LocalBackend:
         _forks.mark_used()
         self._devices = local_devices(LOCAL_TASK)
         self._containers = Containers(LOCAL_TASK, AllowedDirectories.anywhere())
-        self._inventory = Inventory(
-            LOCAL_TASK, (LOCAL_TASK,), {LOCAL_TASK: tuple(self._devices)}, platforms=None
-        )
 
     def inventory(self, tasks: Collection[Task], deadline: Deadline) -> Inventory:
-        return self._inventory
+        devices = {LOCAL_TASK: tuple(self._devices)}
+        return Inventory(LOCAL_TASK, (LOCAL_TASK,), devices, platforms=None)
 
     def register(self, compiled: CompiledStep) -> Executable:
         used = {

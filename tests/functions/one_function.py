@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 import jflow as tf
-from jflow import xla
+from jflow.pipeline import pipeline
 from tests.clusters import in_process
 
 
@@ -48,7 +48,7 @@ def whole(x: Any, factor: float = 2.0) -> Any:
 def digests(fun: Callable[..., Any] = whole, device: str = "", factor: float = 2.0) -> list[str]:
     """The digests of the programs that a function is shipped as."""
     found: list[str] = []
-    original = xla.digest_of
+    original = pipeline.digest_of
 
     def digest_of(array: Any) -> str:
         found.append(original(array))
@@ -58,7 +58,7 @@ def digests(fun: Callable[..., Any] = whole, device: str = "", factor: float = 2
         with tf.device(device) if device else nullcontext():
             return fun(x, factor)
 
-    patch = mock.patch.object(xla, "digest_of", digest_of)
+    patch = mock.patch.object(pipeline, "digest_of", digest_of)
     with in_process() as backend, tf.connect(backend.targets[0]), patch:
         tf.function(call)(jnp.ones((2, 3)))
     # The server takes them too, of what it got.
