@@ -153,7 +153,7 @@ def _lowered(segment: Segment, platforms: Mapping[Device, str] | None) -> Lowere
 def _artifacts(
     cut: Partition, programs: Mapping[str, Lowered], platforms: Mapping[Device, str] | None
 ) -> dict[str, Array]:
-    """What the plans need besides the programs of this process, each by a name of its own."""
+    """What the plans need in addition to the programs of this process, by names of their own."""
     found = dict(cut.constants)
     for name, program in programs.items():
         found |= zip(_constant_names(name, program), program.constants, strict=True)

@@ -106,7 +106,7 @@ class Handle:
         return describe
 
     def _details(self) -> dict[str, Any]:
-        """What its repr says about it, besides its kind and name."""
+        """What its repr says about it, in addition to its kind and name."""
         return {}
 
     def __dir__(self) -> list[str]:

@@ -108,7 +108,7 @@ class Coordinator:
         """Waits until all threads have ended; once a stop is requested, not for ever.
 
         Args:
-          threads: threads to wait for besides the registered ones.
+          threads: threads to wait for in addition to the registered ones.
           stop_grace_period_secs: how long threads may take to end after the stop.
           ignore_live_threads: whether to return although some have not ended by then.
 

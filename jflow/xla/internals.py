@@ -1,6 +1,6 @@
 """The only file that touches names which JAX does not make public, each with its reason.
 
-`tests/graph/test_internals.py` checks every one of them against the JAX that is installed.
+`tests/xla/test_internals.py` checks every one of them against the JAX that is installed.
 """
 
 from __future__ import annotations
