@@ -11,13 +11,13 @@ from jflow.data.decoders import encode_jpeg as encode_jpeg
 from jflow.data.decoders import encode_png as encode_png
 from jflow.data.decoders import parse_example as parse_example
 from jflow.data.decoders import parse_single_example as parse_single_example
-from jflow.data.element import TensorSpec as TensorSpec
 from jflow.data.generators import register_generator as register_generator
 from jflow.data.iterator import DatasetIterator as DatasetIterator
 from jflow.data.position import FilePosition as FilePosition
 from jflow.data.position import PositionStore as PositionStore
 from jflow.records import TFRecordWriter as TFRecordWriter
 from jflow.records import encode_example as encode_example
+from jflow.values import TensorSpec as TensorSpec
 
 _tracebacks.end_here(globals())
 

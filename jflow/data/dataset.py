@@ -12,7 +12,7 @@ import numpy as np
 from jflow.data import element as elements
 from jflow.data import sources
 from jflow.data import stage as stages
-from jflow.data.element import TensorSpec, as_element
+from jflow.data.element import as_element
 from jflow.data.engine import grain
 from jflow.data.files import Path
 from jflow.data.function import UserCall, name_of
@@ -23,6 +23,7 @@ from jflow.data.rows import Numbers
 from jflow.data.stage import Build, Epochs, Stage
 from jflow.data.stream import Cursor, Stream
 from jflow.errors import InvalidArgumentError
+from jflow.values import TensorSpec
 
 
 class Dataset:
@@ -69,7 +70,7 @@ class Dataset:
         """The numbers of Python's `range` with the same arguments, as int64."""
         numbers = range(*bounds)
         rows = Numbers(numbers)
-        spec = TensorSpec((), np.dtype(np.int64))
+        spec = TensorSpec((), "int64")
         return cls([repr(numbers)], lambda _: grain.MapDataset.source(rows), lambda: spec)
 
     @classmethod
@@ -233,7 +234,7 @@ class Dataset:
         return self._then(
             "enumerate()",
             lambda stage: stages.mapped(stage, lambda n, element: (np.int64(n), element)),
-            lambda spec: (TensorSpec((), np.dtype(np.int64)), spec),
+            lambda spec: (TensorSpec((), "int64"), spec),
         )
 
     # Which elements, and in which order.

@@ -7,7 +7,6 @@ arrays would cut the zero bytes at a string's end.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -15,23 +14,7 @@ import numpy as np
 
 from jflow.errors import InvalidArgumentError
 from jflow.graph import Tensor
-
-
-@dataclass(frozen=True, repr=False)
-class TensorSpec:
-    """What one leaf of a dataset's elements looks like.
-
-    Attributes:
-      shape: the lengths of the axes, None for one that may differ between elements.
-      dtype: NumPy's dtype, object for strings.
-    """
-
-    shape: tuple[int | None, ...]
-    dtype: np.dtype[Any]
-
-    def __repr__(self) -> str:
-        lengths = ",".join("?" if length is None else str(length) for length in self.shape)
-        return f"{self.dtype}[{lengths}]"
+from jflow.values import TensorSpec, string
 
 
 def as_element(value: Any) -> Any:
@@ -63,13 +46,13 @@ def _as_leaf(leaf: Any) -> Any:
 
 
 def spec_of(element: Any) -> Any:
-    """Shapes and dtypes of one element; strings have the shape () and the dtype object."""
+    """Shapes and dtypes of one element; str and bytes have the shape ()."""
     return jax.tree.map(_leaf_spec, element)
 
 
 def _leaf_spec(leaf: Any) -> TensorSpec:
     if isinstance(leaf, str | bytes):
-        return TensorSpec((), np.dtype(object))
+        return TensorSpec((), string)
     return TensorSpec(np.shape(leaf), leaf.dtype)
 
 
@@ -97,18 +80,22 @@ def _check_structures(elements: Sequence[Any]) -> None:
 
 
 def _stack_leaves(leaves: Sequence[Any]) -> Any:
-    first = _leaf_spec(leaves[0])
+    first = _shape_and_kind(leaves[0])
     for number, leaf in enumerate(leaves):
-        spec = _leaf_spec(leaf)
-        if spec.shape != first.shape or spec.dtype.kind != first.dtype.kind:
+        if _shape_and_kind(leaf) != first:
             raise InvalidArgumentError(
                 "a batch needs elements of one shape and kind: element 0 of the batch is "
-                f"{first}, element {number} is {spec}; "
+                f"{_leaf_spec(leaves[0])}, element {number} is {_leaf_spec(leaf)}; "
                 "bring them to one shape with map, or use padded_batch"
             )
     if isinstance(leaves[0], str | bytes):
         return np.array(leaves, dtype=object)
     return np.stack(leaves)
+
+
+def _shape_and_kind(leaf: Any) -> tuple[tuple[int, ...], str]:
+    # Specs of every leaf of every element would take longer than stacking them.
+    return ((), "O") if isinstance(leaf, str | bytes) else (np.shape(leaf), leaf.dtype.kind)
 
 
 def _padded(leaves: Sequence[Any], value: Any) -> Sequence[Any]:
@@ -139,7 +126,7 @@ def batched_spec(spec: Any, size: int | None, padded: bool = False) -> Any:
     """The spec of batches; the size is None where the last batch may be smaller."""
 
     def batched(leaf: TensorSpec) -> TensorSpec:
-        inner = (None,) * len(leaf.shape) if padded else leaf.shape
+        inner = (None,) * len(_sizes(leaf)) if padded else _sizes(leaf)
         return TensorSpec((size, *inner), leaf.dtype)
 
     return jax.tree.map(batched, spec)
@@ -147,7 +134,7 @@ def batched_spec(spec: Any, size: int | None, padded: bool = False) -> Any:
 
 def unbatched_spec(spec: Any) -> Any:
     """The spec of the elements of batches."""
-    return jax.tree.map(lambda leaf: TensorSpec(leaf.shape[1:], leaf.dtype), spec)
+    return jax.tree.map(lambda leaf: TensorSpec(_sizes(leaf)[1:], leaf.dtype), spec)
 
 
 def unknown_axes(spec: Any) -> set[int]:
@@ -155,7 +142,7 @@ def unknown_axes(spec: Any) -> set[int]:
     return {
         axis
         for leaf in jax.tree.leaves(spec)
-        for axis, length in enumerate(leaf.shape)
+        for axis, length in enumerate(_sizes(leaf))
         if length is None
     }
 
@@ -172,13 +159,13 @@ def common_spec(specs: Sequence[Any]) -> Any:
 
 def _common_leaf(leaves: Sequence[TensorSpec]) -> TensorSpec:
     dtypes = {leaf.dtype for leaf in leaves}
-    ranks = {len(leaf.shape) for leaf in leaves}
+    ranks = {len(_sizes(leaf)) for leaf in leaves}
     if len(dtypes) > 1 or len(ranks) > 1:
         raise InvalidArgumentError(
             "datasets with elements of one dtype and rank have one spec, got "
             + " and ".join(repr(leaf) for leaf in leaves)
         )
-    lengths = zip(*(leaf.shape for leaf in leaves), strict=True)
+    lengths = zip(*map(_sizes, leaves), strict=True)
     return TensorSpec(tuple(n[0] if len(set(n)) == 1 else None for n in lengths), dtypes.pop())
 
 
@@ -186,7 +173,13 @@ def loosened(spec: Any, axes: Iterable[int]) -> Any:
     """The spec with no fixed length along the axes."""
 
     def loosen(leaf: TensorSpec) -> TensorSpec:
-        shape = tuple(None if axis in axes else n for axis, n in enumerate(leaf.shape))
+        shape = tuple(None if axis in axes else n for axis, n in enumerate(_sizes(leaf)))
         return TensorSpec(shape, leaf.dtype)
 
     return jax.tree.map(loosen, spec)
+
+
+def _sizes(leaf: TensorSpec) -> tuple[int | None, ...]:
+    """The sizes of a leaf, whose rank is known as some element was there."""
+    assert leaf.shape is not None
+    return leaf.shape

@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 
 from jflow.errors import OpError, OutOfRangeError
-from jflow.resources.component import n_bytes_of
+from jflow.resources.tensors import n_bytes_of
 
 Row = list[np.ndarray[Any, Any]]
 """The arrays of one element."""

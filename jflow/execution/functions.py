@@ -15,7 +15,7 @@ from jflow.execution.rows import ROW_FUNCTIONS
 from jflow.plan import NAN_CHECK
 from jflow.records import DECODERS
 from jflow.resources import KERNELS, Kernel
-from jflow.values import NUMBERS, Array, may_be
+from jflow.values import NUMBERS, Array, is_compatible
 
 HostFunction = Callable[..., Sequence[Array]]
 """Takes arrays on the host, attributes by name, and gives arrays; none may be changed later."""
@@ -57,7 +57,7 @@ def _cast(value: Array, *, dtype: str) -> Sequence[Array]:
 
 
 def _ensure_shape(value: Array, *, shape: list[int | None], what: str = "") -> Sequence[Array]:
-    if not may_be(shape, value.shape):
+    if not is_compatible(shape, value.shape):
         expected = f"expected a value of shape {shape}, got {[*value.shape]}"
         raise InvalidArgumentError(f"{what}: {expected}" if what else expected)
     return (value,)

@@ -10,7 +10,7 @@ import numpy as np
 from jflow.graph import Operation, Tensor
 from jflow.resources.accumulator import AccumulatorSpec
 from jflow.stateful import Handle
-from jflow.values import abstract, as_dtype, as_shape, declared, may_be, unknown_dim
+from jflow.values import abstract, as_dtype, as_shape, declared, is_compatible, unknown_dim
 
 _INT32 = np.dtype(np.int32)
 
@@ -99,7 +99,7 @@ class ConditionalAccumulator(_AccumulatorBase):
           TypeError, ValueError: if it has another dtype or shape.
         """
         gradient = self._calls.operand(grad, self._dtype)
-        if not may_be(self._shape, gradient.shape):
+        if not is_compatible(self._shape, gradient.shape):
             raise ValueError(
                 f"expected a gradient of shape {self._shape} for {self!r}, got {gradient!r}"
             )

@@ -14,7 +14,7 @@ from jflow.graph import control_dependencies as _after
 from jflow.graph import get_default_graph as _default_graph
 from jflow.graph.calls import call
 from jflow.graph.primitives import group_p, placeholder_p
-from jflow.values import HostArray, abstract, as_array, as_dtype, as_shape, declared, may_be
+from jflow.values import HostArray, abstract, as_array, as_dtype, as_shape, declared, is_compatible
 
 
 def constant(value: Any, dtype: Any = None, shape: Any = None, name: str = "Const") -> Tensor:
@@ -79,7 +79,7 @@ def ensure_shape(x: Any, shape: Any, name: str = "EnsureShape") -> Tensor:
     graph = _default_graph()
     tensor = graph.as_tensor(x)
     dims = as_shape(shape)
-    if not may_be(dims, tensor.shape):
+    if not is_compatible(dims, tensor.shape):
         raise ValueError(f"{tensor!r} cannot have the shape {shape}")
     aval = abstract(dims, tensor.dtype)
     attributes = {"shape": declared(dims)}

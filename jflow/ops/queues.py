@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from jflow.ops.queue import QueueBase
-from jflow.stateful import ComponentSpec, Structure
+from jflow.stateful import Structure
+from jflow.values import TensorSpec
 
 
 class FIFOQueue(QueueBase):
@@ -143,5 +144,5 @@ def _with_priority(types: Any, shapes: Any, names: Sequence[str] | None) -> Stru
     others = [*types] if isinstance(types, list | tuple) else [types]
     sizes = [None] * len(others) if shapes is None else [*shapes]
     structure = Structure([np.dtype(np.int32), *others], [(), *sizes], names)
-    structure.components[0] = ComponentSpec(np.dtype(np.int64), ())
+    structure.components[0] = TensorSpec((), "int64")
     return structure

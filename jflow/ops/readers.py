@@ -12,7 +12,7 @@ from jflow.ops.queue import QueueBase
 from jflow.resources.reader import ReaderSpec
 from jflow.stateful import Handle
 from jflow.stateful.queue import as_integer, checked_count
-from jflow.values import abstract, host_abstract, may_be, string, unknown_dim
+from jflow.values import abstract, host_abstract, is_compatible, string, unknown_dim
 
 _INT64 = np.dtype(np.int64)
 
@@ -101,7 +101,7 @@ class ReaderBase(Handle):
         """
         name = name or f"{self._title}_RestoreState"
         tensor = self._calls.operand(state, string)
-        if not may_be((), tensor.shape):
+        if not is_compatible((), tensor.shape):
             raise ValueError(f"{self!r} is restored from one string, got {tensor!r}")
         return self._calls.call("reader.restore", [tensor], [], name)
 
@@ -116,7 +116,7 @@ class ReaderBase(Handle):
     ) -> tuple[Tensor, Tensor]:
         if not isinstance(queue, QueueBase):
             raise TypeError(f"{self!r} takes its work from a queue, got {queue!r}")
-        if queue.dtypes != [string] or not may_be((), queue.shapes[0]):
+        if queue.dtypes != [string] or not is_compatible((), queue.shapes[0]):
             raise ValueError(
                 f"{self!r} takes its work from a queue of single strings, got {queue!r} of "
                 f"{[dtype.name for dtype in queue.dtypes]} with shapes {queue.shapes}"

@@ -16,7 +16,7 @@ from jflow.graph.primitives import check_p
 from jflow.ops.indices import report_indices
 from jflow.ops.variable import Variable, read
 from jflow.stateful.variable import VariableOperations, traced_line
-from jflow.values import declared, is_known, is_static, may_be, refuse_host
+from jflow.values import declared, is_compatible, is_known, is_static, refuse_host
 
 Body = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
 
@@ -162,7 +162,7 @@ def _checked(ref: Variable, where: Any, values: Any, wanted: tuple[Any, ...], n_
     """The updates, of which the step checks the shape if it may be another than the wanted one."""
     if values.shape == wanted:
         return values
-    if not may_be(wanted, values.shape):
+    if not is_compatible(wanted, values.shape):
         raise ValueError(
             f"indices of shape {declared(where.shape)} into {ref!r} need updates of shape "
             f"{declared(wanted)}, got {declared(values.shape)}"

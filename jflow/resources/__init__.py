@@ -7,7 +7,6 @@ of a kind are imported from its package; these here are shared by all kinds, or 
 from jflow.resources.attempt import Attempt as Attempt
 from jflow.resources.attempt import Resource as Resource
 from jflow.resources.cell import Cell as Cell
-from jflow.resources.component import Component as Component
 from jflow.resources.containers import Containers as Containers
 from jflow.resources.containers import VariableId as VariableId
 from jflow.resources.kernel import Kernel as Kernel

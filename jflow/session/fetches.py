@@ -14,7 +14,7 @@ from jflow.values import (
     HostArray,
     as_array,
     from_physical,
-    may_be,
+    is_compatible,
     physical_form,
     to_physical,
 )
@@ -154,7 +154,7 @@ def _fed(tensor: Tensor, value: Any) -> Array:
         array = as_array(value, tensor.dtype, on_host=isinstance(tensor.aval, HostArray))
     except (TypeError, ValueError, OverflowError) as error:
         raise TypeError(f"cannot feed {tensor!r}: {error}") from None
-    if not may_be(tensor.shape, array.shape):
+    if not is_compatible(tensor.shape, array.shape):
         raise ValueError(
             f"Cannot feed value of shape {array.shape} for tensor {tensor.name!r}, "
             f"which has shape {tensor.shape} (made at {tensor.op.origin})"

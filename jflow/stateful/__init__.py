@@ -1,7 +1,6 @@
 """Stateful operations: how graph code and traced functions use variables, queues and readers."""
 
 from jflow.stateful.calls import GraphCalls as GraphCalls
-from jflow.stateful.elements import ComponentSpec as ComponentSpec
 from jflow.stateful.elements import Structure as Structure
 from jflow.stateful.handle import Handle as Handle
 from jflow.stateful.queue import QueueOperations as QueueOperations

@@ -3,52 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import jax
 
-from jflow.resources import Component
-from jflow.values import (
-    AbstractValue,
-    Dtype,
-    as_shape,
-    declared,
-    host_abstract,
-    host_dtype,
-    physical_form,
-)
+from jflow.values import TensorSpec, as_shape, declared, host_dtype
 
 _LEAF: Any = jax.tree.structure(0)
-
-
-@dataclass(frozen=True)
-class ComponentSpec:
-    """A component of elements.
-
-    Attributes:
-      dtype: of its values.
-      shape: of its values, None where a size is not known; None if not even the rank is.
-    """
-
-    dtype: Dtype
-    shape: tuple[int | None, ...] | None
-
-    @property
-    def physical(self) -> Component:
-        """The component as the queue stores it: arrays of the physical form of its values."""
-        form = physical_form(self.dtype)
-        if form is None:
-            return Component(self.dtype.name, self.shape)
-        sizes = tuple(1 if dim is None else dim for dim in self.shape or ())
-        carried = jax.eval_shape(form.unwrap, jax.ShapeDtypeStruct(sizes, self.dtype))
-        added = carried.shape[len(sizes) :]
-        return Component(carried.dtype.name, None if self.shape is None else (*self.shape, *added))
-
-    def aval(self, *batch: Any) -> AbstractValue:
-        """The abstract value of a component, or of a batch of some size of them."""
-        shape = as_shape(self.shape)
-        return host_abstract(None if shape is None else (*batch, *shape), self.dtype)
 
 
 class Structure:
@@ -87,7 +48,7 @@ class Structure:
         if not leaves:
             raise ValueError(f"expected at least one dtype, got {dtypes!r}")
         self.components = [
-            ComponentSpec(host_dtype(dtype), declared(as_shape(shape)))
+            TensorSpec(declared(as_shape(shape)), host_dtype(dtype))
             for dtype, shape in zip(leaves, sizes, strict=True)
         ]
 

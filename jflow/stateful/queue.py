@@ -11,8 +11,7 @@ import numpy as np
 
 from jflow.graph import Tensor
 from jflow.stateful.calls import Called, HostCalls
-from jflow.stateful.elements import ComponentSpec
-from jflow.values import abstract, is_known, may_be, string, unknown_dim
+from jflow.values import TensorSpec, abstract, is_compatible, is_known, string, unknown_dim
 
 _INT32 = np.dtype(np.int32)
 _INT64 = np.dtype(np.int64)
@@ -30,7 +29,7 @@ class QueueElements:
       is_batchable: whether elements can be stacked.
     """
 
-    components: Sequence[ComponentSpec]
+    components: Sequence[TensorSpec]
     describe: Callable[[], str]
     by_priority: bool
     is_batchable: bool
@@ -48,12 +47,12 @@ class QueueElements:
             )
         return [component.aval(*batch) for component in self.components]
 
-    def check_shape(self, component: ComponentSpec, shape: Any, is_batch: bool) -> None:
+    def check_shape(self, component: TensorSpec, shape: Any, is_batch: bool) -> None:
         """Refuses what cannot be a value of a component, as far as that is known."""
         if shape is None or component.shape is None:
             return
         wanted = (None, *component.shape) if is_batch else component.shape
-        if not may_be(wanted, shape):
+        if not is_compatible(wanted, shape):
             raise ValueError(
                 f"expected {'a batch' if is_batch else 'an element'} of shape {wanted} for "
                 f"{self.describe()}, got {tuple(shape)}"
@@ -186,7 +185,7 @@ def as_integer(value: Any, what: str) -> Any:
 def checked_count(count: Tensor) -> Tensor:
     """The tensor, if it can say how many elements to take. Raises TypeError if not."""
     is_integer = count.dtype != string and jax.dtypes.issubdtype(count.dtype, np.integer)
-    if not is_integer or not may_be((), count.shape):
+    if not is_integer or not is_compatible((), count.shape):
         raise TypeError(f"how many elements to take is an integer scalar, got {count!r}")
     return count
 

@@ -15,7 +15,7 @@ from jflow.graph.primitives import assign_p, read_p, update_p, variable_p
 from jflow.stateful.bodies import body_of
 from jflow.stateful.initial import initial_tensor
 from jflow.stateful.sizes import checked
-from jflow.values import as_array, is_known, is_static, is_symbol, may_be, unknown_sizes
+from jflow.values import as_array, is_compatible, is_known, is_static, is_symbol, unknown_sizes
 from jflow.xla import internals
 
 
@@ -91,7 +91,7 @@ class VariableOperations(ABC):
     def assign(self, value: Any, name: str) -> Any:
         """Sets the value; see `Variable.assign`."""
         operand = self._converted(value)
-        if not may_be(self.shape, operand.shape):
+        if not is_compatible(self.shape, operand.shape):
             raise ValueError(
                 f"cannot assign a value of shape {operand.shape} to {self.ref} "
                 f"of shape {self.shape}"
@@ -160,7 +160,7 @@ class VariableOperations(ABC):
         self._check_fixed()
         operand = self._converted(value)
         has_sizes = is_static(operand.shape)
-        if not has_sizes and may_be(self.shape, operand.shape):
+        if not has_sizes and is_compatible(self.shape, operand.shape):
             return self.check_shape(operand, self.shape, "cannot update")
         if not has_sizes or jnp.broadcast_shapes(self.shape, operand.shape) != self.shape:
             raise ValueError(

@@ -28,7 +28,7 @@ from jflow.ops import (
     take_row,
 )
 from jflow.training.queue_runner import QueueRunner, add_queue_runner
-from jflow.values import as_shape, declared, is_known, may_be, string
+from jflow.values import as_shape, declared, is_compatible, is_known, string
 
 
 def limit_epochs(tensor: Any, num_epochs: int | None = None, name: str | None = None) -> Tensor:
@@ -200,7 +200,7 @@ def _row_shape(rows: Tensor, wanted: Sequence[int] | None) -> tuple[int, ...]:
     found = None if rows.shape is None else declared(rows.shape[1:])
     shape = found if wanted is None else declared(as_shape(wanted))
     known = [size for size in shape or () if size is not None]
-    if shape is None or len(known) < len(shape) or not may_be(found, shape):
+    if shape is None or len(known) < len(shape) or not is_compatible(found, shape):
         raise ValueError(
             f"the sizes of a row of {rows!r} are not all known, or are not those of "
             f"element_shape={wanted}; pass an element_shape that says and fits them"

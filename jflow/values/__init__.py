@@ -6,7 +6,6 @@ from jflow.values.dims import declared as declared
 from jflow.values.dims import is_known as is_known
 from jflow.values.dims import is_static as is_static
 from jflow.values.dims import is_symbol as is_symbol
-from jflow.values.dims import may_be as may_be
 from jflow.values.dims import unknown_dim as unknown_dim
 from jflow.values.dims import unknown_sizes as unknown_sizes
 from jflow.values.dtypes import NUMBERS as NUMBERS
@@ -36,3 +35,7 @@ from jflow.values.physical import physical_form as physical_form
 from jflow.values.physical import to_physical as to_physical
 from jflow.values.physical import unwrapping as unwrapping
 from jflow.values.physical import wrapping as wrapping
+from jflow.values.spec import Shape as Shape
+from jflow.values.spec import TensorSpec as TensorSpec
+from jflow.values.spec import is_compatible as is_compatible
+from jflow.values.spec import shape_text as shape_text

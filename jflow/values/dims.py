@@ -76,13 +76,3 @@ def declared(shape: Sequence[Dim] | None) -> tuple[int | None, ...] | None:
     if shape is None:
         return None
     return tuple(dim if is_known(dim) else None for dim in shape)
-
-
-def may_be(declared_shape: Sequence[Dim] | None, shape: Sequence[Dim] | None) -> bool:
-    """Whether a tensor of a shape can turn out to fit a declared one."""
-    if declared_shape is None or shape is None:
-        return True
-    return len(declared_shape) == len(shape) and all(
-        not is_known(dim) or not is_known(size) or dim == size
-        for dim, size in zip(declared_shape, shape, strict=True)
-    )

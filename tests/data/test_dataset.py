@@ -152,34 +152,45 @@ def test_what_cannot_be_is_refused_when_it_is_said(make, message) -> None:
 
 
 class TestElementSpec:
-    def spec(self, dataset: Dataset) -> str:
-        return str(dataset.element_spec)
-
     def test_a_batch_has_no_fixed_length_unless_the_remainder_is_dropped(self) -> None:
         rows = Dataset.from_tensor_slices(
             {"image": np.zeros((7, 2, 3), np.float32), "name": ["a"] * 7}
         )
-        assert self.spec(rows) == "{'image': float32[2,3], 'name': object[]}"
-        assert self.spec(rows.batch(2)) == "{'image': float32[?,2,3], 'name': object[?]}"
+        assert rows.element_spec == {
+            "image": TensorSpec((2, 3), "float32"),
+            "name": TensorSpec((), "string"),
+        }
+        assert rows.batch(2).element_spec == {
+            "image": TensorSpec((None, 2, 3), "float32"),
+            "name": TensorSpec((None,), "string"),
+        }
         dropped = rows.batch(2, drop_remainder=True)
-        assert self.spec(dropped) == "{'image': float32[2,2,3], 'name': object[2]}"
-        assert self.spec(dropped.unbatch()) == self.spec(rows.shuffle().repeat().take(3))
+        assert dropped.element_spec == {
+            "image": TensorSpec((2, 2, 3), "float32"),
+            "name": TensorSpec((2,), "string"),
+        }
+        assert dropped.unbatch().element_spec == rows.shuffle().repeat().take(3).element_spec
 
     def test_a_function_is_asked_what_it_makes(self) -> None:
         rows = Dataset.from_tensor_slices(np.zeros((7, 2, 3), np.float32))
-        assert self.spec(rows.map(lambda x: (x.sum(0), 1))) == "(float32[3], int64[])"
-        assert self.spec(rows.batch(4).map(lambda x: x.sum(1))) == "float32[?,3]"
+        assert rows.map(lambda x: (x.sum(0), 1)).element_spec == (
+            TensorSpec((3,), "float32"),
+            TensorSpec((), "int64"),
+        )
+        assert rows.batch(4).map(lambda x: x.sum(1)).element_spec == TensorSpec(
+            (None, 3), "float32"
+        )
         with pytest.raises(errors.OutOfRangeError, match="no element"):
             _ = rows.take(0).map(abs).element_spec
 
     def test_several_datasets(self) -> None:
         numbers = Dataset.range(3)
         vectors = Dataset.from_tensor_slices(np.zeros((3, 2)))
-        assert self.spec(Dataset.zip(numbers, vectors.enumerate())) == (
-            "(int64[], (int64[], float64[2]))"
+        assert Dataset.zip(numbers, vectors.enumerate()).element_spec == (
+            (TensorSpec((), "int64"), (TensorSpec((), "int64"), TensorSpec((2,), "float64")))
         )
         longer = Dataset.from_tensor_slices(np.zeros((3, 5)))
         both = vectors.concatenate(longer)
         assert both.element_spec == TensorSpec((None,), np.dtype(np.float64))
-        assert self.spec(numbers.interleave(lambda _: vectors)) == "float64[2]"
-        assert self.spec(both.padded_batch(2)) == "float64[?,?]"
+        assert numbers.interleave(lambda _: vectors).element_spec == TensorSpec((2,), "float64")
+        assert both.padded_batch(2).element_spec == TensorSpec((None, None), "float64")

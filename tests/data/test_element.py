@@ -43,7 +43,10 @@ def test_a_padded_batch_has_each_row_and_the_padding_after_it(rows) -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ([np.zeros(2), np.zeros(3)], r"element 0 of the batch is float64\[2\], element 1 is .*\[3"),
+        (
+            [np.zeros(2), np.zeros(3)],
+            r"element 0 of the batch is TensorSpec\(\(2,\), float64\), element 1 is .*\(\(3",
+        ),
         ([np.zeros(2), np.zeros(2, int)], "one shape and kind"),
         ([np.zeros(2), "a"], "one shape and kind"),
         (["a", np.zeros(2)], "one shape and kind"),

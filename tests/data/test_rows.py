@@ -16,7 +16,7 @@ from pyarrow import parquet
 
 import jflow as tf
 from jflow import errors
-from jflow.data import Dataset
+from jflow.data import Dataset, TensorSpec
 from jflow.records import CsvBlocks, csv_file
 from jflow.records.allowed_directories import AllowedDirectories
 
@@ -52,7 +52,11 @@ class TestCsv:
         ]
         assert [*rows[0]] == ["name", "age", "height"]
         assert [type(value) for value in rows[0].values()] == [bytes, np.int64, np.float32]
-        assert str(typed.element_spec) == "{'age': int64[], 'height': float32[], 'name': object[]}"
+        assert typed.element_spec == {
+            "age": TensorSpec((), "int64"),
+            "height": TensorSpec((), "float32"),
+            "name": TensorSpec((), "string"),
+        }
 
     @pytest.mark.parametrize(
         ("dtype", "value"),
@@ -284,7 +288,11 @@ class TestParquet:
         assert [row["v"].tolist() for row in rows] == [[1, 2], [3, 4], [5, 6]]
         assert rows[0]["l"].dtype == np.int64
         dataset = Dataset.from_parquet(tmp_path / "f.parquet")
-        assert str(dataset.element_spec) == "{'l': int64[?], 's': object[?], 'v': float32[2]}"
+        assert dataset.element_spec == {
+            "l": TensorSpec((None,), "int64"),
+            "s": TensorSpec((None,), "string"),
+            "v": TensorSpec((2,), "float32"),
+        }
         (batch,) = Dataset.from_parquet(tmp_path / "f.parquet", columns=["l", "v"]).padded_batch(3)
         assert batch["l"].tolist() == [[1, 2], [0, 0], [3, 0]]
 

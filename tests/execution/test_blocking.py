@@ -12,12 +12,13 @@ import pytest
 from jflow import errors
 from jflow.deadline import Deadline
 from jflow.execution.blocking import run_fibers
-from jflow.resources import Cell, Component
+from jflow.resources import Cell
 from jflow.resources.accumulator import Accumulator, AccumulatorSpec, ApplyGradient, TakeGradient
 from jflow.resources.kernel import wait_for
 from jflow.resources.queue import Dequeue, Enqueue, Queue, QueueSpec
+from jflow.values import TensorSpec
 
-ONE_PLACE = QueueSpec("FIFOQueue", 1, components=(Component("int32", ()),))
+ONE_PLACE = QueueSpec("FIFOQueue", 1, components=(TensorSpec((), "int32"),))
 
 
 class LastMoment(SimpleQueue[Any]):

@@ -34,8 +34,9 @@ from jflow.plan import (
     VariableKey,
     VariableSpec,
 )
-from jflow.resources import Component, Containers
+from jflow.resources import Containers
 from jflow.resources.queue import QueueSpec
+from jflow.values import TensorSpec
 from jflow.worker.context import WorkerContext
 from jflow.worker.device_pool import DevicePool
 from jflow.worker.gather import all_of
@@ -49,7 +50,7 @@ DEVICES = {
 }
 HERE, THERE = DEVICES
 X, MISSING = (VariableSpec(VariableKey("", name), "float32", (3,)) for name in ("x", "missing"))
-SPEC = QueueSpec("FIFOQueue", 100, components=(Component("float32", (3,)),))
+SPEC = QueueSpec("FIFOQueue", 100, components=(TensorSpec((3,), "float32"),))
 QUEUE = ResourceSpec("queue", "", "q", "", json.dumps(SPEC.to_attributes()))
 N_RUNS = 3
 """The first run of a program goes another way on a worker than those after it."""

@@ -105,11 +105,11 @@ OTHERS: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "shape": (
         lambda: tf.FIFOQueue(10, [tf.int32], [(2,)], shared_name="q"),
-        r"another component shapes. Expected \[\[2\]\], found \[\[\]\]",
+        r"another component shapes. Expected \[\(2,\)\], found \[\(\)\]",
     ),
     "no shape": (
         lambda: tf.FIFOQueue(10, [tf.int32], shared_name="q"),
-        r"component shapes. Expected \[any shape\], found \[\[\]\]",
+        r"component shapes. Expected \[any shape\], found \[\(\)\]",
     ),
     "names": (
         lambda: tf.FIFOQueue(10, [tf.int32], [()], names=["n"], shared_name="q"),

@@ -202,12 +202,12 @@ def test_the_sizes_of_a_value_are_checked_when_they_are_known(backend: Backend) 
         for enqueue, placeholder in zip(ones, (fed, any_rank), strict=True):
             with pytest.raises(
                 tf.errors.InvalidArgumentError,
-                match=r"Shape mismatch in tuple component 1.*Expected \[3\], got \[2\]",
+                match=r"Shape mismatch in tuple component 1.*Expected \(3,\), got \(2,\)",
             ):
                 sess.run(enqueue, {placeholder: [1.0, 2.0]})
         with pytest.raises(
             tf.errors.InvalidArgumentError,
-            match=r"Shape mismatch in tuple component 1.*Expected \[\?,3\], got \[3\]",
+            match=r"Shape mismatch in tuple component 1.*Expected \(None, 3\), got \(3,\)",
         ):
             sess.run(many, {any_rank: [1.0, 2.0, 3.0]})
         assert sess.run(queue.size()) == 0

@@ -2,20 +2,20 @@
 
 import numpy as np
 
-from jflow.resources import Component
 from jflow.resources.queue import (
     Dequeue,
     Enqueue,
     Queue,
     QueueSpec,
 )
+from jflow.values import TensorSpec
 
-FLOAT = Component("float32", ())
+FLOAT = TensorSpec((), "float32")
 
 
 def make(kind="FIFOQueue", capacity=10, components=(FLOAT,), seed=0, **rest):
     if kind == "PriorityQueue":
-        components = (Component("int64", ()), *components)
+        components = (TensorSpec((), "int64"), *components)
     spec = QueueSpec(kind, capacity, components=components, **rest)
     return Queue(spec, "q", np.random.default_rng(seed))
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from jflow.resources.component import Component
 from jflow.resources.queue.batch import row_of, stack
+from jflow.values import TensorSpec
 
 
 @pytest.mark.parametrize("shape", [(), (2,), (2, 1)])
 def test_strings_of_any_rank_are_stacked(shape: tuple[int, ...]) -> None:
     rows = [np.full(shape, text, object) for text in (b"a", b"bc")]
-    batch = stack(rows, Component("string", shape))
+    batch = stack(rows, TensorSpec(shape, "string"))
     assert batch.shape == (2, *shape)
     assert {type(item) for item in batch.flat} == {bytes}
     for i, row in enumerate(rows):

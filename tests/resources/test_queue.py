@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 from jflow import errors
-from jflow.resources import Component
 from jflow.resources.queue import (
     Close,
     Dequeue,
@@ -13,6 +12,7 @@ from jflow.resources.queue import (
     Enqueue,
     EnqueueMany,
 )
+from jflow.values import TensorSpec
 from tests.resources.queues import element, make, put, submit, take, values
 
 
@@ -26,7 +26,7 @@ def test_elements_come_out_in_the_order_in_which_they_went_in():
 
 @pytest.mark.parametrize("shape", [(3,), (None,)])
 def test_an_element_is_copied_when_it_enters(shape):
-    queue, attempt = make(components=(Component("float32", shape),)), Dequeue()
+    queue, attempt = make(components=(TensorSpec(shape, "float32"),)), Dequeue()
     message = np.arange(1000, dtype=np.float32)
     lives = weakref.ref(message)
     submit(queue, Enqueue((message[1:4],)))
@@ -49,7 +49,7 @@ def test_what_came_out_is_not_overwritten(kind):
 
 @pytest.mark.parametrize("kind", ["FIFOQueue", "RandomShuffleQueue", "PriorityQueue"])
 def test_a_string_that_came_out_is_forgotten(kind):
-    queue, text = make(kind, components=(Component("string", ()),)), b"x" * 100
+    queue, text = make(kind, components=(TensorSpec((), "string"),)), b"x" * 100
     before = sys.getrefcount(text)
     priorities = (np.zeros(3, np.int64),) if kind == "PriorityQueue" else ()
     submit(queue, EnqueueMany((*priorities, np.array([text] * 3, object))))
@@ -218,7 +218,7 @@ def test_a_cancelled_dequeue_loses_nothing_and_lets_the_next_go_on(kind):
 
 @pytest.mark.parametrize("kind", ["FIFOQueue", "RandomShuffleQueue", "PriorityQueue"])
 def test_unread_elements_are_the_first_to_come_out_again(kind):
-    queue = make(kind, 4, components=(Component("string", ()),))
+    queue = make(kind, 4, components=(TensorSpec((), "string"),))
     texts = np.array([b"a", b"bc", b"def", b""], object)
     priorities = (np.arange(4),) if kind == "PriorityQueue" else ()
     n_bytes = sum(8 + len(text) + 8 * len(priorities) for text in texts)
@@ -264,14 +264,14 @@ def test_rows_are_copied_when_they_enter():
     submit(queue, EnqueueMany((batch,)))
     batch[:] = 9
     assert [take(queue) for _ in range(3)] == [0, 9, 9]
-    queue, get = make(components=(Component("float32", (2,)),)), Dequeue()
+    queue, get = make(components=(TensorSpec((2,), "float32"),)), Dequeue()
     submit(queue, EnqueueMany((np.zeros((1000, 2), np.float32),)), get)
     assert get.result()[0].base is None
 
 
 @pytest.mark.parametrize("is_closed", [False, True])
 def test_nothing_is_put_and_nothing_is_taken_at_once(is_closed):
-    queue = make(components=(Component("float32", (2,)), Component("string", ())))
+    queue = make(components=(TensorSpec((2,), "float32"), TensorSpec((), "string")))
     if is_closed:
         submit(queue, Close())
     nothing = EnqueueMany((np.zeros((0, 2), np.float32), np.empty(0, object)))

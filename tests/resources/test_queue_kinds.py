@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 from jflow import errors
-from jflow.resources import Component
 from jflow.resources.queue import (
     Close,
     Dequeue,
@@ -13,6 +12,7 @@ from jflow.resources.queue import (
     Enqueue,
     EnqueueMany,
 )
+from jflow.values import TensorSpec
 from tests.resources.queues import element, make, put, submit, take, values
 
 
@@ -65,7 +65,7 @@ def test_equal_priorities_that_are_given_back_stand_before_those_that_came_later
     assert four.result()[1].tolist() == [0, 1, 2, 3]
 
 
-PADDED = (Component("int32", (None, 2)), Component("string", (None,)), Component("bool", ()))
+PADDED = (TensorSpec((None, 2), "int32"), TensorSpec((None,), "string"), TensorSpec((), "bool"))
 
 
 def padded(*lengths):
@@ -98,7 +98,7 @@ def test_a_padding_queue_pads_to_the_largest_of_the_batch(up_to):
 
 
 def test_a_batch_that_padding_makes_too_large_is_refused_and_loses_nothing():
-    queue = make("PaddingFIFOQueue", -1, components=(Component("int8", (None, None)),))
+    queue = make("PaddingFIFOQueue", -1, components=(TensorSpec((None, None), "int8"),))
     tall, wide = np.zeros((2**40, 0), np.int8), np.zeros((0, 2**40), np.int8)
     two, one, other = DequeueMany(2), Dequeue(), Dequeue()
     submit(queue, Enqueue((tall,)), Enqueue((wide,)), two, one, other)

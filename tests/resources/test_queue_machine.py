@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from jflow.errors import AbortedError, DeadlineExceededError, OutOfRangeError
-from jflow.resources import Component
 from jflow.resources.queue import (
     Close,
     Dequeue,
@@ -16,9 +15,10 @@ from jflow.resources.queue import (
     Queue,
     QueueSpec,
 )
+from jflow.values import TensorSpec
 from tests.resources.queue_model import Failure, Get, Model, Put, Row, Shut
 
-NUMBER, TEXT = Component("int64", ()), Component("string", ())
+NUMBER, TEXT = TensorSpec((), "int64"), TensorSpec((), "string")
 SIZES = st.sampled_from([0, 1, 5])  # lengths of the second component, where they may differ
 
 
@@ -235,7 +235,7 @@ class PriorityMachine(QueueMachine):
 
 class PaddingMachine(QueueMachine):
     kind = "PaddingFIFOQueue"
-    components = (NUMBER, Component("int32", (None,)))
+    components = (NUMBER, TensorSpec((None,), "int32"))
     bounds = st.sampled_from([None, 20, 30])
 
     def row(self, priority, length):

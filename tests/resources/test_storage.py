@@ -11,16 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jflow.errors import ResourceExhaustedError
-from jflow.resources import Component
 from jflow.resources.queue import Dequeue, DequeueMany, Enqueue, EnqueueMany, Queue, QueueSpec
 from jflow.resources.queue.storage import FifoStorage, PriorityStorage, ShuffleStorage, Storage
 from jflow.resources.queue.table import Table
+from jflow.values import TensorSpec
 
 COMPONENTS = (
-    Component("int64", ()),
-    Component("string", (2,)),
-    Component("int32", (None,)),
-    Component("string", None),
+    TensorSpec((), "int64"),
+    TensorSpec((2,), "string"),
+    TensorSpec((None,), "int32"),
+    TensorSpec(None, "string"),
 )
 MB = 1_000_000
 
@@ -93,7 +93,7 @@ def test_elements_keep_their_order_while_the_table_changes_its_size(
 
 @pytest.mark.parametrize("kind", ["FIFOQueue", "RandomShuffleQueue"])
 def test_a_queue_takes_the_memory_of_its_elements_and_gives_it_back(kind: str) -> None:
-    spec = QueueSpec(kind, -1, 20 * MB, (Component("float32", (1000,)),))
+    spec = QueueSpec(kind, -1, 20 * MB, (TensorSpec((1000,), "float32"),))
     queue = Queue(spec, "q", np.random.default_rng(0))
     batch = np.zeros((100, 1000), np.float32)
     tracemalloc.start()
@@ -116,7 +116,7 @@ def test_a_queue_takes_the_memory_of_its_elements_and_gives_it_back(kind: str) -
 def test_an_element_for_which_there_is_no_memory_is_refused_and_loses_nothing(kind: str) -> None:
     huge = 1 << 50
     queue = Queue(
-        QueueSpec(kind, 10, components=(Component("int8", (huge,)),)),
+        QueueSpec(kind, 10, components=(TensorSpec((huge,), "int8"),)),
         "q",
         np.random.default_rng(0),
     )

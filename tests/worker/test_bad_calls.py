@@ -16,14 +16,14 @@ from jflow.cluster import Device, Task
 from jflow.errors import InvalidArgumentError, OpError
 from jflow.execution import local_devices
 from jflow.plan import Call, Feed, Fetch, Instruction, Plan, ResourceSpec
-from jflow.resources import Component
 from jflow.resources.queue import QueueSpec
+from jflow.values import TensorSpec
 from jflow.worker import Worker
 
 TASK = Task("a", 0)
 HERE = Device(TASK, "CPU", 0)
 PATIENCE_S = 20.0
-RECORD = QueueSpec("FIFOQueue", 10, components=(Component("float32", ()),)).to_attributes()
+RECORD = QueueSpec("FIFOQueue", 10, components=(TensorSpec((), "float32"),)).to_attributes()
 QUEUE = ResourceSpec("queue", "", "q", "", json.dumps(RECORD))
 ACCUMULATOR = ResourceSpec(
     "accumulator",

@@ -17,9 +17,9 @@ from jflow.plan import (
     Run,
     Send,
 )
-from jflow.resources import Component
 from jflow.resources.queue import Dequeue, Enqueue, QueueSpec
 from jflow.resources.reader import ReaderState
+from jflow.values import TensorSpec
 from tests.worker.two_workers import (
     A0,
     A1,
@@ -128,7 +128,7 @@ def test_a_cancelled_step_holds_no_variable():
     check(use)
 
 
-ONE_PLACE = QueueSpec("FIFOQueue", 1, components=(Component("float32", (3,)),))
+ONE_PLACE = QueueSpec("FIFOQueue", 1, components=(TensorSpec((3,), "float32"),))
 QUEUE = ResourceSpec("queue", "", "q", "", json.dumps(ONE_PLACE.to_attributes()))
 
 
@@ -176,7 +176,7 @@ def test_a_reader_that_is_cancelled_again_while_it_reads_lets_others_read(monkey
 
     original = ReaderState.read
     monkeypatch.setattr(ReaderState, "read", read)
-    work = QueueSpec("FIFOQueue", 2, components=(Component("string", ()),))
+    work = QueueSpec("FIFOQueue", 2, components=(TensorSpec((), "string"),))
     queue = ResourceSpec("queue", "", "work", "", json.dumps(work.to_attributes()))
     definition = json.dumps({"kind": "IdentityReader", "options": {}})
     reader = ResourceSpec("reader", "", "r", "", definition)

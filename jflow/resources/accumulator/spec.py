@@ -11,8 +11,9 @@ import numpy as np
 
 from jflow.errors import InvalidArgumentError
 from jflow.resources.attributes import Attributes
-from jflow.resources.component import Component, Shape, shape_text
 from jflow.resources.spec import Spec
+from jflow.resources.tensors import checked_spec
+from jflow.values import Shape, TensorSpec, shape_text
 
 MEAN = "MEAN"
 SUM = "SUM"
@@ -58,14 +59,14 @@ class AccumulatorSpec(Spec):
         return "sparse conditional accumulator" if self.is_sparse else "conditional accumulator"
 
     @cached_property
-    def gradient(self) -> Component:
+    def gradient(self) -> TensorSpec:
         """What its gradients are."""
-        return Component(self.dtype, self.shape)
+        return checked_spec(self.shape, self.dtype)
 
     @cached_property
-    def slices(self) -> Component:
+    def slices(self) -> TensorSpec:
         """What the slices of a sparse gradient are."""
-        return Component(self.dtype, self.shape and (None, *self.shape[1:]))
+        return TensorSpec(self.shape and (None, *self.shape[1:]), self.dtype)
 
     @cached_property
     def sum_dtype(self) -> np.dtype[Any]:

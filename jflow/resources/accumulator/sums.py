@@ -9,10 +9,10 @@ import numpy as np
 
 from jflow.errors import InvalidArgumentError
 from jflow.resources.accumulator.spec import MEAN, AccumulatorSpec
-from jflow.resources.component import Component, is_compatible, shape_text
-from jflow.values import Array
+from jflow.resources.tensors import mismatch
+from jflow.values import Array, TensorSpec, is_compatible, shape_text
 
-_VECTOR = Component("int64", (None,))
+_VECTOR = TensorSpec((None,), "int64")
 
 
 class GradientSum(ABC):
@@ -51,9 +51,9 @@ class DenseSum(GradientSum):
     def check(self, gradient: Array) -> None:
         """Refuses a gradient that cannot be added. Raises InvalidArgumentError."""
         spec = self._spec
-        wanted = spec.gradient if self._sum is None else Component(spec.dtype, self._sum.shape)
+        wanted = spec.gradient if self._sum is None else TensorSpec(self._sum.shape, spec.dtype)
         if not wanted.fits(gradient):
-            raise wanted.mismatch(gradient, "gradient", self._name)
+            raise mismatch(wanted, gradient, "gradient", self._name)
 
     def add(self, gradient: Array) -> None:
         """Adds a gradient."""
@@ -100,11 +100,11 @@ class SparseSum(GradientSum):
         """Refuses a gradient that cannot be added. Raises InvalidArgumentError."""
         indices, values = gradient.indices, gradient.values
         if not _VECTOR.fits(indices):
-            raise _VECTOR.mismatch(indices, "indices", self._name)
+            raise mismatch(_VECTOR, indices, "indices", self._name)
         expected = self._shape or (None, *values.shape[1:])
-        slices = Component(self._spec.dtype, (len(indices), *expected[1:]))
+        slices = TensorSpec((len(indices), *expected[1:]), self._spec.dtype)
         if not slices.fits(values):
-            raise slices.mismatch(values, "values", self._name)
+            raise mismatch(slices, values, "values", self._name)
         self._check_range(indices, self._shape_with(gradient)[0])
 
     def add(self, gradient: Slices) -> None:
@@ -150,9 +150,9 @@ class SparseSum(GradientSum):
         if gradient.dense_shape is None:
             return known
         if not _VECTOR.fits(gradient.dense_shape):
-            raise _VECTOR.mismatch(gradient.dense_shape, "dense shape", self._name)
+            raise mismatch(_VECTOR, gradient.dense_shape, "dense shape", self._name)
         shape = tuple(gradient.dense_shape.tolist())
-        if not is_compatible(shape, known):
+        if not is_compatible(known, shape):
             raise InvalidArgumentError(
                 f"Shape mismatch in dense shape. Expected {shape_text(known)}, "
                 f"got {shape_text(shape)} ({self._name})"

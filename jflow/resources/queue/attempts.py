@@ -18,6 +18,7 @@ from jflow.resources.queue.batch import ends_in_bytes
 from jflow.resources.queue.spec import PRIORITY
 from jflow.resources.queue.state import Queue, QueueAttempt
 from jflow.resources.queue.table import Block
+from jflow.resources.tensors import mismatch
 from jflow.values import Array
 
 _ENQUEUES, _DEQUEUES = range(2)
@@ -44,7 +45,7 @@ class Enqueue(QueueAttempt):
         for i, component in enumerate(state.spec.components):
             array = self._element[i]
             if not component.fits(array):
-                raise component.mismatch(array, f"tuple component {i}", state)
+                raise mismatch(component, array, f"tuple component {i}", state)
         self._n_bytes = state.element_bytes(self._element)
         _check_size(self._n_bytes, state)
 
@@ -80,7 +81,7 @@ class EnqueueMany(QueueAttempt):
         for i, component in enumerate(state.spec.components):
             batch = self._batches[i]
             if batch.ndim == 0 or not component.batch.fits(batch):
-                raise component.batch.mismatch(batch, f"tuple component {i}", state)
+                raise mismatch(component.batch, batch, f"tuple component {i}", state)
         self._check_n_rows()
         self._ends = ends_in_bytes(self._batches)
         if len(self._ends) == 1:

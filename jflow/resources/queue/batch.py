@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from jflow.resources.component import Component
-from jflow.values import Array
+from jflow.values import Array, TensorSpec
 
 
 def row_of(batch: Array, index: int) -> Array:
@@ -30,7 +29,7 @@ def ends_in_bytes(batches: Sequence[Array]) -> Array:
     return ends
 
 
-def stack(rows: Sequence[Array], component: Component) -> Array:
+def stack(rows: Sequence[Array], component: TensorSpec) -> Array:
     """Arrays of a component, stacked along a new first dimension.
 
     Arrays of different shapes are padded at their ends, with zeros or with empty strings, to the

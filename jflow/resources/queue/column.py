@@ -9,9 +9,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from jflow.resources.component import Component, n_bytes_of
 from jflow.resources.queue.batch import row_of, stack
-from jflow.values import Array
+from jflow.resources.tensors import n_bytes_of
+from jflow.values import Array, TensorSpec
 
 _COPIED_BYTES = 1 << 18
 """How much is copied at once: about the size of a cache, because little memory may be free."""
@@ -36,7 +36,7 @@ class ColumnStorage(ABC):
 
     row_bytes = 0
 
-    def __init__(self, component: Component, n_rows: int = 0) -> None:
+    def __init__(self, component: TensorSpec, n_rows: int = 0) -> None:
         self._component = component
         self._array = self._empty(n_rows)
         self.holds_objects = self._array.dtype == object
@@ -102,7 +102,7 @@ class ColumnStorage(ABC):
 class DenseColumn(ColumnStorage):
     """A column of a component with a static shape: numbers or strings, all in one array."""
 
-    def __init__(self, component: Component, n_rows: int = 0) -> None:
+    def __init__(self, component: TensorSpec, n_rows: int = 0) -> None:
         super().__init__(component, n_rows)
         self.row_bytes = math.prod(self._array.shape[1:]) * self._array.itemsize
 

@@ -8,8 +8,9 @@ from typing import Any
 
 from jflow.errors import InvalidArgumentError
 from jflow.resources.attributes import Attributes
-from jflow.resources.component import Component, shape_text, shapes_text
 from jflow.resources.spec import Spec
+from jflow.resources.tensors import read_tensor_attributes, shapes_text, tensor_attributes
+from jflow.values import TensorSpec, shape_text
 
 FIFO = "FIFOQueue"
 SHUFFLE = "RandomShuffleQueue"
@@ -51,7 +52,7 @@ class QueueSpec(Spec):
     kind: str
     capacity: int
     capacity_bytes: int | None = None
-    components: tuple[Component, ...] = ()
+    components: tuple[TensorSpec, ...] = ()
     names: tuple[str, ...] = ()
     min_after_dequeue: int = 0
     seed: int | None = None
@@ -83,7 +84,7 @@ class QueueSpec(Spec):
             "kind": self.kind,
             "capacity": self.capacity,
             "capacity_bytes": self.capacity_bytes,
-            "components": [component.to_attributes() for component in self.components],
+            "components": [tensor_attributes(component) for component in self.components],
             "names": [*self.names],
             "min_after_dequeue": self.min_after_dequeue,
             "seed": self.seed,
@@ -96,7 +97,7 @@ class QueueSpec(Spec):
             kind=found.text("kind"),
             capacity=found.integer("capacity"),
             capacity_bytes=found.optional_integer("capacity_bytes"),
-            components=tuple(map(Component.from_attributes, found.items("components"))),
+            components=tuple(map(read_tensor_attributes, found.items("components"))),
             names=found.texts("names"),
             min_after_dequeue=found.integer("min_after_dequeue"),
             seed=found.optional_integer("seed"),
@@ -106,7 +107,7 @@ class QueueSpec(Spec):
         yield "kind", self.kind
         yield "capacity", max(self.capacity, -1)
         yield "capacity in bytes", self.capacity_bytes
-        yield "component types", [c.dtype for c in self.components]
+        yield "component types", [c.dtype.name for c in self.components]
         yield "component shapes", shapes_text(c.shape for c in self.components)
         yield "names", [*self.names]
         yield "min_after_dequeue", self.min_after_dequeue
@@ -122,10 +123,10 @@ class QueueSpec(Spec):
                         f"component {i} of a {PADDING} has no known rank; give a shape, with None "
                         "for the dimensions to pad"
                     )
-        if self.kind == PRIORITY and self.components[:1] != (Component("int64", ()),):
-            first = [f"{c.dtype}{shape_text(c.shape)}" for c in self.components[:1]]
+        if self.kind == PRIORITY and self.components[:1] != (TensorSpec((), "int64"),):
+            first = [f"{c.dtype.name}{shape_text(c.shape)}" for c in self.components[:1]]
             raise InvalidArgumentError(
-                f"the first component of a {PRIORITY} is the priority: expected int64[], "
+                f"the first component of a {PRIORITY} is the priority: expected int64(), "
                 f"got {first[0] if first else 'none'}"
             )
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jflow.resources.component import Component, n_bytes_of
 from jflow.resources.queue.column import ColumnStorage, DenseColumn, RaggedColumn
-from jflow.values import Array
+from jflow.resources.tensors import n_bytes_of
+from jflow.values import Array, TensorSpec
 
 Block = tuple[Array, ...]
 """Several elements: an array of rows for each column."""
@@ -35,7 +35,7 @@ class Table:
 
     def __init__(
         self,
-        components: Sequence[Component],
+        components: Sequence[TensorSpec],
         capacity: int,
         capacity_bytes: int | None,
         kept_bytes: int = KEPT_BYTES,
