@@ -259,8 +259,9 @@ class Graph:
             else:
                 keys.append(tracing.Static.of(leaf))
         traced = tracing.trace(fun, in_tree, keys)
-        order = EffectOrder[Operation]()
-        outputs = self.inline(traced.jaxpr, [t.var for t in tensors], lambda _: name, order=order)
+        order: EffectOrder[Operation] = EffectOrder()
+        args = [tensor.var for tensor in tensors]
+        outputs = self.inline(traced.jaxpr, args, lambda _: name, order=order, here=traced.context)
         if order.effects and not outputs:
             after = (*self.scopes.here.control_inputs, *order.effects)
             with self.scopes.replaced(control_inputs=after):
@@ -280,10 +281,9 @@ class Graph:
         args: Sequence[jaxprs.Atom],
         name_of: Callable[[jex.JaxprEqn], str],
         existing: Callable[[jex.JaxprEqn, list[jaxprs.Atom]], Operation | None] = _no_existing,
-        location_of: Callable[[jex.JaxprEqn], origin.SourceLocation | None] = lambda _: (
-            origin.user_location()
-        ),
+        location_of: Callable[[jex.JaxprEqn], origin.SourceLocation | None] = lambda _: None,
         order: EffectOrder[Operation] | None = None,
+        here: Any = None,
     ) -> list[Tensor]:
         """Adds the equations of a traced function; each keeps the device it was traced under.
 
@@ -294,17 +294,17 @@ class Graph:
           args: a variable of this graph for each of its inputs.
           name_of: what to call the operation of an equation.
           existing: finds an operation to use instead of adding an equation.
-          location_of: which line of the user's program an equation comes from.
+          location_of: which line of the user's program an equation comes from; None means this.
           order: takes note of the operations on variables.
+          here: this thread's context without a request, if known; equations of it do not enter it.
         """
-        order = order or EffectOrder[Operation]()
+        order = order or EffectOrder()
 
         def emit(eqn: jex.JaxprEqn, inputs: list[jaxprs.Atom]) -> list[jaxprs.Atom]:
-            found = existing(eqn, inputs)
-            if found is not None:
+            if (found := existing(eqn, inputs)) is not None:
                 return [tensor.var for tensor in found.outputs]
             outvars = [jex.Var(var.aval) for var in eqn.outvars]
-            with request.carried(eqn.ctx):
+            with request.carried(eqn.ctx, here):
                 op = self._insert(
                     name_of(eqn),
                     inputs,

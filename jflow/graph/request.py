@@ -9,7 +9,7 @@ called only when there is an operation to show it; so what rides along is the st
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -95,6 +95,7 @@ class Request:
 
 
 _ANYWHERE = DeviceSpec()
+_NO_BLOCK = nullcontext()
 _NOTHING = Request()
 
 
@@ -103,11 +104,14 @@ def resolved(spec: DeviceSpec, targets: Iterable[str]) -> Request:
     return Request(() if spec.is_empty else (spec,), tuple(targets))
 
 
-def carried(context: Any) -> AbstractContextManager[Any]:
+def carried(context: Any, here: Any = None) -> AbstractContextManager[Any]:
     """A block whose equations have the context of another one, `jex.JaxprEqn.ctx`.
 
-    A request in it is one within those around the block.
+    A request in it is one within those around the block. For `here`, the context of this thread
+    without its request, nothing is entered: JAX has one object for equal contexts.
     """
+    if context is here:
+        return _NO_BLOCK
     request = _request_in(context)
     block: AbstractContextManager[Any] = context.manager
     return block if request is None else _nested(block, request)
@@ -165,14 +169,14 @@ def context_with(context: Any, request: Request | None) -> Any:
     All else in it decides what the equation computes (how random bits are made, the mesh) or is
     metadata of the user's own, so none of it is taken from the code around this call.
     """
-    around = dict.fromkeys(_here().xla_metadata or {})
+    around = dict.fromkeys(present_context().xla_metadata or {})
     metadata = {
         **around,
         **(context.xla_metadata or {}),
         _KEY: None if request == _NOTHING else request,
     }
     with context.manager, _carrying(metadata):
-        return _here()
+        return present_context()
 
 
 def _request_in(context: Any) -> Request | None:
@@ -187,10 +191,10 @@ def requested_device(eqn: jex.JaxprEqn) -> DeviceSpec:
 
 def _current() -> Request:
     """The request of the blocks that are open: what an equation made here and now carries."""
-    return _request_in(_here()) or _NOTHING
+    return _request_in(present_context()) or _NOTHING
 
 
-def _here() -> Any:
+def present_context() -> Any:
     """The context of an equation made here and now."""
     return jex.new_jaxpr_eqn([], [], jex.primitives.add_p, {}, jex.no_effects).ctx
 

@@ -29,10 +29,17 @@ _NEEDS_A_VALUE = (
 
 @dataclass(frozen=True)
 class Traced:
-    """Equations of a function, and the structure of what it returns."""
+    """Equations of a function.
+
+    Attributes:
+      jaxpr: the equations.
+      out_tree: the structure of what the function returns.
+      context: what is around the function, without a request, as the context of an equation.
+    """
 
     jaxpr: jex.ClosedJaxpr
     out_tree: Any
+    context: Any
 
 
 @dataclass(frozen=True)
@@ -108,10 +115,11 @@ def _trace(fun: Callable[..., Any], in_tree: Any, leaves: Sequence[Static | Any]
     shapes = [shape_of(x) for x in leaves if not isinstance(x, Static)]
     # What is cached must not ask for a device: it is asked for where the equations are used.
     with request.empty_request_scope():
+        context = request.present_context()
         jaxpr = make_jaxpr(call, shapes)
         if len(jaxpr.eqns) > 1:
             jaxpr = make_jaxpr(jax.jit(call), shapes)
-    return Traced(hoist_state(jaxpr, keep_rules=True), out_trees[-1])
+    return Traced(hoist_state(jaxpr, keep_rules=True), out_trees[-1], context)
 
 
 def refuse_tracer(leaf: Any) -> None:
@@ -163,4 +171,9 @@ def name_after(call: Callable[..., Any], fun: Callable[..., Any], arguments: Seq
 
 def name_of(fun: Callable[..., Any]) -> str:
     """A function's name as an operation can have it."""
-    return re.sub(r"[^A-Za-z0-9_.]", "", getattr(fun, "__name__", "")).strip("_.") or "call"
+    return _valid_name(getattr(fun, "__name__", ""))
+
+
+@lru_cache(maxsize=1024)
+def _valid_name(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.]", "", name).strip("_.") or "call"
