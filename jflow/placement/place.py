@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import NamedTuple
 
 from jflow.cluster import Device, DeviceSpec, Task
 from jflow.errors import InvalidArgumentError
@@ -62,8 +63,7 @@ def assign(
     return GroupAssignment(owners, colocated, requests, tasks, soft)
 
 
-@dataclass(frozen=True)
-class _Request:
+class _Request(NamedTuple):
     """What a group of operations asks for.
 
     Attributes:
@@ -97,10 +97,13 @@ class GroupAssignment:
 
     def place(self, devices: Mapping[Task, Sequence[Device]]) -> Placement:
         """See `Assignment.place`."""
-        chosen = {
-            group: _chosen(group, request, devices[request.task], self.soft)
-            for group, request in self.requests.items()
-        }
+        chosen: dict[Group, Device] = {}
+        known: dict[tuple[DeviceSpec, Task], Device] = {}  # most groups ask for the same
+        for group, request in self.requests.items():
+            key = request.spec, request.task
+            if key not in known:
+                known[key] = _chosen(group, request, devices[request.task], self.soft)
+            chosen[group] = known[key]
         placement = {op: chosen[self.colocated[owner]] for op, owner in self.owners.items()}
         _move_constants(placement, self.colocated)
         return placement
