@@ -7,8 +7,19 @@ from jflow.deadline import Deadline
 from jflow.errors import OpError
 from jflow.graph import Graph, Operation
 from jflow.pipeline import StepRequest, compile_placed, prune_step
-from jflow.placement import Inventory, Placement, Placer
+from jflow.placement import Inventory, Placement, Placer, strategy_of
 from jflow.runtime.backend import Backend, Executable
+from jflow.runtime.config import ConfigProto
+
+
+def placer_of(config: ConfigProto) -> Placer:
+    """What places the steps of a session.
+
+    Raises:
+      InvalidArgumentError, TypeError: if there is no strategy as the options name.
+    """
+    strategy = strategy_of(config.placement)
+    return Placer(config.allow_soft_placement, config.log_device_placement, strategy)
 
 
 def place_step(

@@ -14,10 +14,9 @@ from jflow.deadline import FOREVER, Deadline
 from jflow.errors import OpError
 from jflow.graph import Graph, Operation, Tensor, get_default_graph, stack
 from jflow.pipeline import StepRequest
-from jflow.placement import Placer
 from jflow.runtime.backend import Backend, DeviceInfo, Executable
 from jflow.runtime.config import ConfigProto, RunOptions
-from jflow.runtime.steps import add_origin, place_step, register_step
+from jflow.runtime.steps import add_origin, place_step, placer_of, register_step
 from jflow.runtime.target import checked_config, checked_target, open_backend, reset_target
 from jflow.session.fetches import FeedSlot, Fetches, parse_feed_list, parse_feeds, parse_fetches
 from jflow.tracebacks import handled, hide_frames
@@ -61,7 +60,7 @@ class Session:
         self._graph = get_default_graph() if graph is None else graph
         self._target = checked_target(target)
         self._backend: Backend = open_backend(target, self._config)
-        self._placer = Placer(self._config.allow_soft_placement, self._config.log_device_placement)
+        self._placer = placer_of(self._config)
         self._executables: dict[StepRequest, Executable] = {}
         # There are other executables while `jax_debug_nans` is on.
         self._known: tuple[dict[Any, _Known], dict[Any, _Known]] = ({}, {})

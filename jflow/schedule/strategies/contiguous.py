@@ -17,13 +17,13 @@ def m_topo(problem: Problem) -> Schedule:
     balanced; a device whose memory is full ends early.
     """
     seconds = problem.costs.mean_seconds
-    share = sum(seconds) / len(problem.devices)
+    even_load = sum(seconds) / len(problem.devices)
     work = _sums(problem, seconds)
     at, load = 0, 0.0
 
     def choice(number: int, options: list[int]) -> int:
         nonlocal at, load
-        if load + work[number] / 2 > share and at + 1 < len(problem.devices):
+        if load + work[number] / 2 > even_load and at + 1 < len(problem.devices):
             at, load = at + 1, 0.0
         load += work[number]
         later = [device for device in options if device >= at]

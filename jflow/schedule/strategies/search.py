@@ -66,14 +66,14 @@ class _Search:
 
     def step(self, temperature: float) -> None:
         """Tries one move; keeps it if it is better, or with a chance that falls with the loss."""
-        undo = self._move_class() if self.rng.random() < 0.6 else self._move_in_order()
-        if undo is None:
+        revert = self._move_class() if self.rng.random() < 0.6 else self._move_in_order()
+        if revert is None:
             return
         candidate = Schedule(tuple(self.devices), tuple(self.order))
         found = simulate(self.problem, candidate).makespan
         loss = (found - self.present) / (self.scale or 1.0)
         if loss > 0 and self.rng.random() >= math.exp(-loss / temperature):
-            undo()
+            revert()
             return
         self.present = found
         if found < self.least:
