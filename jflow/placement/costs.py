@@ -76,7 +76,13 @@ def estimated(ops: Sequence[Operation], devices: Sequence[Device]) -> Costs:
     different = 1.0 - np.eye(len(devices))
     latency = different * [[link.latency for link in row] for row in links]
     byte_seconds = different * [[1 / link.bandwidth for link in row] for row in links]
-    return Costs(seconds, latency, byte_seconds)
+    # CPU devices of one process compute with the same cores.
+    alone = {device: i for i, device in enumerate(devices)}
+    first = {device.task: alone[device] for device in reversed(devices) if device.type == "CPU"}
+    processors = tuple(
+        first[device.task] if device.type == "CPU" else alone[device] for device in devices
+    )
+    return Costs(seconds, latency, byte_seconds, processors=processors)
 
 
 def bytes_of(tensor: Tensor) -> float:

@@ -70,16 +70,19 @@ class ScheduledAssignment:
         Raises:
           InvalidArgumentError: as the rules; also if the function's answer breaks them.
         """
-        fixed = self.rules.place(devices)
-        problem = self.problem(devices, fixed)
+        problem = self.problem(devices)
         schedule = scheduled(problem, self.function)
-        ops = [*self.rules.owners]
-        return {ops[i]: problem.devices[schedule.devices[i]] for i in schedule.order}  # type: ignore[misc]
+        ops, every = [*self.rules.owners], self.devices(devices)
+        return {ops[i]: every[schedule.devices[i]] for i in schedule.order}
 
-    def problem(self, devices: Mapping[Task, Sequence[Device]], fixed: Placement) -> Problem:
-        """What the function is given."""
+    def devices(self, devices: Mapping[Task, Sequence[Device]]) -> list[Device]:
+        """The devices of the tasks that the operations may go to."""
         tasks = self.tasks
-        every = [device for task in self.every_task if task in tasks for device in devices[task]]
+        return [device for task in self.every_task if task in tasks for device in devices[task]]
+
+    def problem(self, devices: Mapping[Task, Sequence[Device]]) -> Problem:
+        """What the function is given. Raises InvalidArgumentError as the rules."""
+        fixed, every = self.rules.place(devices), self.devices(devices)
         number = {device: i for i, device in enumerate(every)}
         ops = [*self.rules.owners]
         groups = {group: i for i, group in enumerate(self.rules.requests)}

@@ -11,23 +11,23 @@ def lower_bound(problem: Problem) -> float:
     """Seconds that every valid schedule takes at least, under both network models.
 
     The largest of three: the longest path without transfers; for every operation what must run
-    before it, it, and what must run after it, spread over all devices (the head-tail-work bound);
-    and the work of each colocation class, which one device runs one after another.
+    before it, it, and what must run after it, spread over all processors (the head-tail-work
+    bound); and the work of each colocation class, which one device runs one after another.
     """
     least = _least_seconds(problem)
     graph = problem.graph
     heads, tails = _heads(problem, least), _tails(problem, least)
     longest = max((h + s + t for h, s, t in zip(heads, least, tails, strict=True)), default=0.0)
-    n_devices = len(problem.devices)
+    n_processors = problem.costs.n_processors
     # Of all operations whose heads are at least h and tails at least t, the first cannot start
     # before h, and after the last one t is still to come.
-    work = sum(least) / n_devices
+    work = sum(least) / n_processors
     if len(graph) <= 2000:
         h, t, s = (np.array(values) for values in (heads, tails, least))
         for tail in np.unique(t):
             late = t >= tail
             order = np.argsort(-h[late], kind="stable")
-            sums = np.cumsum(s[late][order]) / n_devices + h[late][order] + tail
+            sums = np.cumsum(s[late][order]) / n_processors + h[late][order] + tail
             work = max(work, float(sums.max()))
     return max(longest, work, _class_work(problem))
 

@@ -83,6 +83,10 @@ class _Program:
         self.n, self.p = len(problem.graph), len(problem.devices)
         self.pairs = [*self._unordered()]
         self.horizon = self._horizon()
+        shared: dict[int, list[int]] = {}
+        for device, processor in enumerate(problem.costs.processor_of):
+            shared.setdefault(processor, []).append(device)
+        self.shared = [*shared.values()]
         self.first_start = self.n * self.p
         self.first_pair = self.first_start + self.n
         self.end = self.first_pair + len(self.pairs)
@@ -186,10 +190,11 @@ class _Program:
     def _ordering(self) -> None:
         for number, (one, other) in enumerate(self.pairs):
             is_first = self.first_pair + number
-            for device in range(self.p):
+            for devices in self.shared:
                 both = {
-                    self._on(one, device): -self.horizon,
-                    self._on(other, device): -self.horizon,
+                    self._on(operation, device): -self.horizon
+                    for operation in (one, other)
+                    for device in devices
                 }
                 for before, after, sign in ((one, other, -1.0), (other, one, 1.0)):
                     row = {
@@ -198,8 +203,9 @@ class _Program:
                         self.first_start + before: -1.0,
                         is_first: sign * self.horizon,
                     }
-                    column = self._on(before, device)
-                    row[column] -= float(self.problem.costs.seconds[before, device])
+                    for device in devices:
+                        seconds = float(self.problem.costs.seconds[before, device])
+                        row[self._on(before, device)] -= seconds
                     least = -3.0 if sign < 0 else -2.0
                     self._require(row, least * self.horizon)
 

@@ -40,8 +40,9 @@ class PartialSchedule:
         self._seconds: list[list[float]] = problem.costs.seconds.tolist()
         self._latency = problem.costs.latency.tolist()
         self._byte_seconds = problem.costs.byte_seconds.tolist()
-        self._free = [0.0] * n_devices
-        self._busy: list[list[tuple[float, float]]] = [[] for _ in range(n_devices)]
+        self._processors = problem.costs.processor_of
+        self._free = [0.0] * problem.costs.n_processors
+        self._busy: list[list[tuple[float, float]]] = [[] for _ in self._free]
         self._arrivals: dict[tuple[int, int], float] = {}  # of an edge at a device
         self._outgoing, self._incoming = [0.0] * n_devices, [0.0] * n_devices
         self._classes = classes_of(problem)
@@ -75,9 +76,9 @@ class PartialSchedule:
         """When an operation whose inputs are placed could start on a device."""
         ready = self._ready(operation, device, book=False)
         if not self._inserts:
-            return max(ready, self._free[device])
+            return max(ready, self._free[self._processors[device]])
         seconds, at = self._seconds[operation][device], ready
-        for start, finish in self._busy[device]:
+        for start, finish in self._busy[self._processors[device]]:
             if at + seconds <= start:
                 break
             at = max(at, finish)
@@ -98,9 +99,10 @@ class PartialSchedule:
         finish = start + self._seconds[operation][device]
         self.devices[operation] = device
         self.start[operation], self.finish[operation] = start, finish
-        self._free[device] = max(self._free[device], finish)
+        processor = self._processors[device]
+        self._free[processor] = max(self._free[processor], finish)
         if self._inserts:
-            insort(self._busy[device], (start, finish))
+            insort(self._busy[processor], (start, finish))
         number = self._classes[operation]
         if number not in self._class_device:
             self._class_device[number] = device

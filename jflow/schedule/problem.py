@@ -33,6 +33,9 @@ class Costs:
       latency: f64[devices, devices] in seconds, what a transfer takes in addition to its bytes.
       byte_seconds: f64[devices, devices], seconds a byte from one device to another.
       network: how transfers share the ports of a device, one of `NETWORKS`.
+      processors: for each device the number of what it computes with; devices of one number, such
+        as several CPU devices of one process, run one operation at a time between them. Empty if
+        each device has a processor of its own.
 
     Raises:
       InvalidArgumentError: if the shapes do not agree, or a cost is negative or not finite.
@@ -42,6 +45,7 @@ class Costs:
     latency: Matrix
     byte_seconds: Matrix
     network: str = ONE_PORT
+    processors: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         n_devices = self.seconds.shape[-1]
@@ -57,6 +61,10 @@ class Costs:
             values = getattr(self, name)
             if not (np.isfinite(values).all() and (values >= 0).all()):
                 raise InvalidArgumentError(f"expected {name} that are finite and not negative")
+        if len(self.processors) not in (0, n_devices):
+            raise InvalidArgumentError(
+                f"expected processors of {n_devices} devices, got {len(self.processors)}"
+            )
         if self.network not in NETWORKS:
             raise InvalidArgumentError(
                 f"expected one of {', '.join(NETWORKS)} as network, got {self.network!r}"
@@ -67,6 +75,18 @@ class Costs:
         if source == target:
             return 0.0
         return float(self.latency[source, target] + n_bytes * self.byte_seconds[source, target])
+
+    @cached_property
+    def processor_of(self) -> tuple[int, ...]:
+        """For each device the number of its processor, which begin at 0 and leave none out."""
+        given = self.processors or tuple(range(self.seconds.shape[-1]))
+        numbers = {processor: i for i, processor in enumerate(dict.fromkeys(given))}
+        return tuple(numbers[processor] for processor in given)
+
+    @cached_property
+    def n_processors(self) -> int:
+        """How many operations can run at the same time."""
+        return len(set(self.processor_of))
 
     @cached_property
     def mean_link(self) -> tuple[float, float]:

@@ -1,10 +1,10 @@
 """Runs a schedule event by event on the costs of its problem, without running anything.
 
 A device runs its operations one at a time, in the planned order, each as soon as its inputs are
-there. A tensor leaves when it is made, once for each other device that uses it. Under the one-port
-model a transfer occupies the sender's outgoing port and the receiver's incoming port for the time
-of its bytes; requests are served in the order in which they come. The latency comes on top, and
-occupies no port.
+there; devices with one processor do so between them. A tensor leaves when it is made, once for each
+other device that uses it. Under the one-port model a transfer occupies the sender's outgoing port
+and the receiver's incoming port for the time of its bytes; requests are served in the order in
+which they come. The latency comes on top, and occupies no port.
 """
 
 from __future__ import annotations
@@ -67,35 +67,36 @@ class _Simulation:
         self.start, self.finish = [0.0] * n, [0.0] * n
         self.ready = [0.0] * n  # when the last input known so far is there
         self.missing = [len(inputs) for inputs in graph.inputs]
-        self.queues: list[list[int]] = [[] for _ in range(n_devices)]
+        self.processors = [costs.processor_of[device] for device in devices]
+        self.queues: list[list[int]] = [[] for _ in range(costs.n_processors)]
         for operation in reversed(schedule.order):
-            self.queues[devices[operation]].append(operation)
+            self.queues[self.processors[operation]].append(operation)
         self.position = {operation: i for i, operation in enumerate(schedule.order)}
-        self.free = [0.0] * n_devices
+        self.free = [0.0] * costs.n_processors
         self.outgoing, self.incoming = [0.0] * n_devices, [0.0] * n_devices
         self.transfers: list[Transfer] = []
         self.events: list[tuple[float, int, int]] = []  # finish, position, operation
 
     def run(self) -> Timeline:
-        for device in range(len(self.queues)):
-            self._go_on(device)
+        for processor in range(len(self.queues)):
+            self._go_on(processor)
         while self.events:
             time, _, operation = heapq.heappop(self.events)
             device = self.devices[operation]
-            touched = {device: None}
+            touched = {self.processors[operation]: None}
             for edge in self.graph.outputs[operation]:
                 self._deliver(edge, device, time, touched)
             for each in touched:
                 self._go_on(each)
         return Timeline(tuple(self.start), tuple(self.finish), tuple(self.transfers))
 
-    def _go_on(self, device: int) -> None:
-        """Starts the device's next operations, as far as the arrival of their inputs is known."""
-        queue = self.queues[device]
+    def _go_on(self, processor: int) -> None:
+        """Starts the next operations, as far as the arrival of their inputs is known."""
+        queue = self.queues[processor]
         while queue and not self.missing[queue[-1]]:
             operation = queue.pop()
-            start = max(self.free[device], self.ready[operation])
-            finish = self.free[device] = start + self.seconds[operation]
+            start = max(self.free[processor], self.ready[operation])
+            finish = self.free[processor] = start + self.seconds[operation]
             self.start[operation], self.finish[operation] = start, finish
             heapq.heappush(self.events, (finish, self.position[operation], operation))
 
@@ -108,7 +109,7 @@ class _Simulation:
                 arrivals[target] = self._send(number, source, target, time)
             self.ready[consumer] = max(self.ready[consumer], arrivals[target])
             self.missing[consumer] -= 1
-            touched[target] = None
+            touched[self.processors[consumer]] = None
 
     def _send(self, number: int, source: int, target: int, time: float) -> float:
         sending = self.graph.edges[number].n_bytes * self.byte_seconds[source][target]

@@ -14,9 +14,10 @@ from jflow.deadline import FOREVER, Deadline
 from jflow.errors import OpError
 from jflow.graph import Graph, Operation, Tensor, get_default_graph, stack
 from jflow.pipeline import StepRequest
+from jflow.placement import Explanation
 from jflow.runtime.backend import Backend, DeviceInfo, Executable
 from jflow.runtime.config import ConfigProto, RunOptions
-from jflow.runtime.steps import add_origin, place_step, placer_of, register_step
+from jflow.runtime.steps import add_origin, explain_step, place_step, placer_of, register_step
 from jflow.runtime.target import checked_config, checked_target, open_backend, reset_target
 from jflow.session.fetches import FeedSlot, Fetches, parse_feed_list, parse_feeds, parse_fetches
 from jflow.tracebacks import handled, hide_frames
@@ -189,10 +190,29 @@ class Session:
         Raises:
           As `run` before the step begins.
         """
+        request = self._request(fetches, feed_list)
+        return place_step(self._graph, request, self._backend, self._placer, self._deadline())
+
+    def explain(self, fetches: Any, feed_list: Sequence[Any] | None = None) -> Explanation:
+        """Why each operation that a step needs would run where it would.
+
+        Printed, it is a table with the predicted time of the step and a lower bound; `reasons` and
+        `to_json()` have the same as data.
+
+        Args:
+          fetches: as for `run`.
+          feed_list: the tensors that would be fed.
+
+        Raises:
+          As `run` before the step begins.
+        """
+        request = self._request(fetches, feed_list)
+        return explain_step(self._graph, request, self._backend, self._placer, self._deadline())
+
+    def _request(self, fetches: Any, feed_list: Sequence[Any] | None) -> StepRequest:
         parsed = parse_fetches(self._graph, fetches)
         fed = parse_feed_list(self._graph, feed_list or ())
-        request = StepRequest(parsed.targets, parsed.tensors, fed)
-        return place_step(self._graph, request, self._backend, self._placer, self._deadline())
+        return StepRequest(parsed.targets, parsed.tensors, fed)
 
     def list_devices(self) -> list[DeviceInfo]:
         """The devices of the cluster's tasks that are up, the master's own first.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 import jflow as tf
 from jflow import errors
 from jflow.schedule.strategies import STRATEGIES
+from tests.clusters import in_process
 from tests.programs_of_jax import check, programs
 
 DEVICES = ["/device:CPU:0", "/device:CPU:1", "/device:CPU:2"]
@@ -47,12 +50,42 @@ def heavy(n: int = 4, size: int = 1000) -> list[tf.Tensor]:
     return branches
 
 
-def test_auto_divides_heavy_branches_and_keeps_light_ones_together() -> None:
-    with tf.Graph().as_default() as graph:
+def test_auto_divides_heavy_branches_over_tasks_and_keeps_light_ones_together() -> None:
+    with tf.Graph().as_default() as graph, in_process({"worker": 3}) as backend:
         fetched, light = heavy(), tf.constant(1.0) + 2.0
-        with session(graph, "auto") as sess:
-            assert len(set(map(str, sess.placement(fetched).values()))) > 1
-            assert len(set(map(str, sess.placement(light).values()))) == 1
+        with backend.session(graph=graph, config=tf.ConfigProto(placement="auto")) as sess:
+            assert len({device.task for device in sess.placement(fetched).values()}) == 3
+            assert len(set(sess.placement(light).values())) == 1
+
+
+def test_auto_knows_that_the_cpu_devices_of_a_process_share_its_cores() -> None:
+    with tf.Graph().as_default() as graph, session(graph, "auto") as sess:
+        assert len(set(sess.placement(heavy()).values())) == 1
+
+
+@pytest.mark.parametrize("placement", ["rules", "auto", "heft", everywhere])
+def test_an_explanation_says_what_decided_and_what_else_it_would_take(placement) -> None:
+    with tf.Graph().as_default() as graph:
+        v = tf.Variable(tf.numpy.ones(2), name="v")
+        with tf.device("/device:CPU:2"):
+            pinned = tf.numpy.multiply(v, 2.0, name="pinned")
+        total = tf.numpy.add(pinned, 1.0, name="total")
+        with session(graph, placement) as sess:
+            places = {op.name: str(device) for op, device in sess.placement(total).items()}
+            explanation = sess.explain(total)
+    by_name = {reason.operation: reason for reason in explanation.reasons}
+    assert {name: reason.device for name, reason in by_name.items()} == places
+    assert by_name["v/read"].why == "uses 'v', which lives here"
+    assert by_name["pinned"].why == "asks for '/device:CPU:2'"
+    assert not by_name["pinned"].alternatives
+    name = placement if isinstance(placement, str) else "everywhere"
+    assert by_name["total"].why == f"chosen by {name}"
+    assert len(by_name["total"].alternatives) == 2
+    assert explanation.lower_bound <= explanation.predicted_seconds
+    assert str(explanation).startswith(f"placed by {name}: predicted step time ")
+    record = json.loads(explanation.to_json())
+    assert [one["operation"] for one in record["operations"]] == [*by_name]
+    assert record["predicted_seconds"] == explanation.predicted_seconds
 
 
 def test_requests_and_colocation_hold_whatever_the_strategy_says() -> None:

@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 
 from jflow.errors import ResourceExhaustedError
 from jflow.lab.families import FAMILIES, random_problem
-from jflow.schedule import UNLIMITED, Constraints, Problem, Schedule, scheduled, simulate
+from jflow.schedule import (
+    UNLIMITED,
+    Constraints,
+    Problem,
+    Schedule,
+    graph_of,
+    scheduled,
+    simulate,
+)
 from jflow.schedule.exact import optimal
 from jflow.schedule.schedule import check
 from jflow.schedule.strategies import STRATEGIES
@@ -55,6 +63,15 @@ def test_the_optimum_is_that_of_brute_force(family, n, ccr, heterogeneity, seed)
     found = optimal(problem)
     assert found.is_proven
     assert found.makespan == pytest.approx(brute_force(problem), rel=1e-4)
+
+
+def test_devices_with_one_processor_are_no_faster_than_one() -> None:
+    drawn = random_problem("layered", 4, 3, network=UNLIMITED, seed=4)
+    problem = drawn._replace(graph=graph_of(range(4), []))  # nothing waits for anything
+    shared = problem._replace(costs=replace(problem.costs, processors=(0, 0, 1)))
+    found = optimal(shared)
+    assert found.makespan == pytest.approx(brute_force(shared), rel=1e-4)
+    assert found.makespan > optimal(problem).makespan
 
 
 def test_constraints_hold_in_an_optimum() -> None:

@@ -69,6 +69,14 @@ def test_a_tensor_is_sent_once_to_a_device() -> None:
     assert timeline.start == (0, 3.5, 4.5)
 
 
+def test_devices_with_one_processor_run_one_operation_at_a_time() -> None:
+    free = problem(graph_of("xyz", []), [1, 5, 2], 3, ONE_PORT)
+    shared = free._replace(costs=replace(free.costs, processors=(7, 7, 9)))
+    timeline = simulate(shared, Schedule((0, 1, 2), (0, 1, 2)))
+    assert (timeline.start, timeline.makespan) == ((0, 1, 0), 6)
+    assert lower_bound(shared) == 5
+
+
 def test_a_device_keeps_the_planned_order() -> None:
     free = problem(graph_of("xy", []), [1, 5], 1, ONE_PORT)
     assert simulate(free, Schedule((0, 0), (1, 0))).start == (5, 0)
