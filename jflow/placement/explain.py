@@ -99,8 +99,8 @@ class Explanation:
             return f"asks for {str(spec)!r}{together}"
         if not alternatives:
             return f"there is no other device{together}"
-        asked = "" if spec.is_empty else f" among the devices of {str(spec)!r}"
-        return f"chosen by {self.strategy}{asked}{together}"
+        limits = "" if spec.is_empty else f" among the devices of {str(spec)!r}"
+        return f"chosen by {self.strategy}{limits}{together}"
 
     def _alternatives(self, group: int) -> dict[str, float]:
         problem, devices = self._problem, self._schedule.devices

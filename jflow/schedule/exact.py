@@ -25,7 +25,7 @@ from jflow.schedule.schedule import Schedule
 from jflow.schedule.simulate import simulate
 
 TOLERANCE = 1e-6
-_INFEASIBLE = 2  # the status of scipy.optimize.milp
+_INFEASIBLE, _SOLVE_ERROR = 2, 4  # statuses of scipy.optimize.milp
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,9 @@ def optimal(problem: Problem, *, upper: Schedule | None = None, seconds: float =
     program = _Program(problem)
     limit = simulate(problem, upper).makespan if upper else program.horizon
     answer = program.solve(limit * (1 + 1e-9), seconds)
+    if answer.status == _SOLVE_ERROR:
+        # HiGHS checks its own optimum and finds it infeasible by a few 1e-6, now and then.
+        answer = program.solve(limit * 1.01, seconds, presolve=False)
     if answer.x is None:
         if upper is not None and answer.status != _INFEASIBLE:
             return Optimum(upper, limit, float(answer.mip_dual_bound or 0.0))
@@ -92,7 +95,9 @@ class _Program:
         self.end = self.first_pair + len(self.pairs)
         self._rows: list[tuple[dict[int, float], float]] = []  # sum of coefficients >= value
 
-    def solve(self, limit: float, seconds: float) -> scipy.optimize.OptimizeResult:
+    def solve(
+        self, limit: float, seconds: float, *, presolve: bool = True
+    ) -> scipy.optimize.OptimizeResult:
         n_variables = self.end + 1
         for add in (self._devices, self._precedence, self._ordering, self._memory):
             add()
@@ -121,7 +126,7 @@ class _Program:
             integrality=integral,
             bounds=scipy.optimize.Bounds(np.zeros(n_variables), upper),
             constraints=scipy.optimize.LinearConstraint(matrix, np.array(least), np.inf),
-            options={"time_limit": seconds, "mip_rel_gap": 1e-6},
+            options={"time_limit": seconds, "mip_rel_gap": 1e-6, "presolve": presolve},
         )
 
     def schedule(self, x: np.ndarray) -> Schedule:
