@@ -31,9 +31,12 @@ MARGIN = 0.1
 Costs are estimates: with errors of 20 %, a placement that should gain less is as often slower.
 """
 
-_MOST_MOVES = 4000
-_MOVED_OPERATIONS = 120_000
-"""A simulated operation takes about 4 µs, so this many take half a second."""
+_STARTS = 3
+"""How many of the best candidates the search begins with."""
+
+_MOST_MOVES = 18_000
+_MOVED_OPERATIONS = 150_000
+"""A simulated operation takes about 3 µs, so this many take half a second."""
 
 _CANDIDATES: tuple[PlaceFunction, ...] = (
     *(earliest_finish, heft, heft_c, cpop, peft, etf, etf_c),
@@ -79,7 +82,7 @@ def choose(
       problem: what to schedule.
       candidates: strategies, each of which is tried as it is and with coplacing; a single device is
         always a candidate.
-      moves: how many changes of the best candidate to try afterwards; fewer for larger graphs by
+      moves: how many changes of the best candidates to try afterwards; fewer for larger graphs by
         default, so that it takes less than a second.
       margin: the gain over a single device for which it is left, as a share of its time.
 
@@ -102,14 +105,16 @@ def choose(
             "no strategy found a placement: " + "; ".join(f"{n}: {r}" for n, r in reasons.items())
         )
     best = min(found, key=lambda name: found[name][0])
-    _, schedule = found[best]
     if moves is None:
         moves = min(_MOST_MOVES, _MOVED_OPERATIONS // max(len(problem.graph), 1))
-    if moves and len(problem.devices) > 1:
-        searched = improved(problem, schedule, moves=moves)
-        if searched is not schedule:
-            best = f"{best}+search"
-            found[best] = (simulate(problem, searched).makespan, searched)
+    if len(problem.devices) > 1:
+        starts = sorted(found, key=lambda name: found[name][0])[:_STARTS]
+        for seed, name in enumerate(starts):
+            searched = improved(problem, found[name][1], moves=moves // _STARTS, seed=seed)
+            makespan = simulate(problem, searched).makespan
+            if makespan < found[best][0]:
+                best = f"{name}+search"
+                found[best] = (makespan, searched)
     alone = found.get("single", (math.inf,))[0]
     if found[best][0] > alone * (1 - margin):
         best = "single"
