@@ -92,7 +92,7 @@ class Explanation:
         if owner is not op:
             return f"uses {owner.name!r}, which lives here"
         if group.has_state:
-            return "the place of its state, which does not depend on who asks"
+            return "the place of its state, the same for every session"
         spec = rules.requests[group].spec
         together = f", with {len(group.members)} colocated operations" if group.members[1:] else ""
         if not alternatives and not spec.is_empty:
