@@ -30,7 +30,7 @@ from jflow.pipeline import StepRequest
 from jflow.placement import Placer
 from jflow.runtime.backend import DeviceInfo, Executable
 from jflow.runtime.config import ConfigProto
-from jflow.runtime.steps import place_step, register_step
+from jflow.runtime.steps import place_step, placer_of, register_step
 from jflow.runtime.target import checked_config, checked_target, open_backend
 from jflow.xla import internals
 from jflow.xla.jaxprs import shape_of
@@ -149,7 +149,7 @@ class Connection:
 
     def _placer(self) -> Placer:
         # Graphs come and go with functions, so nothing is kept of one for another.
-        return Placer(self._config.allow_soft_placement, self._config.log_device_placement)
+        return placer_of(self._config)
 
     def step(
         self,

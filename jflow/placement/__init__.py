@@ -1,5 +1,8 @@
 """From what users asked for to a device for each operation."""
 
+from jflow.placement.explain import Explanation as Explanation
+from jflow.placement.explain import explain as explain
+from jflow.placement.named import strategy_of as strategy_of
 from jflow.placement.place import assign as assign
 from jflow.placement.place import place as place
 from jflow.placement.placer import DEFAULT_STRATEGY as DEFAULT_STRATEGY

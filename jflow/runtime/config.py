@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -20,12 +22,18 @@ class ConfigProto:
         task does not have runs on another device of that task. Jobs and tasks are never changed.
       log_device_placement: whether to log, once for each operation, where it runs; through
         `logging`, as warnings of "jflow.placement.placer" so that they are seen by default.
+      placement: what chooses the devices of operations that ask for none: "rules" for the master's
+        first one, the name of another strategy (`jflow.schedule.strategies.STRATEGIES`, such as
+        "auto"), "module:function", or a function `place(graph, devices, costs, constraints)` that
+        gives one of `devices` for each of `graph.operations`. Requests, colocation and the places
+        of variables hold whatever it says.
     """
 
     operation_timeout_in_ms: int = 0
     connect_timeout_in_ms: int = 30_000
     allow_soft_placement: bool = False
     log_device_placement: bool = False
+    placement: str | Callable[..., Any] = "rules"
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,26 @@ from jflow.deadline import Deadline
 from jflow.errors import OpError
 from jflow.graph import Graph, Operation
 from jflow.pipeline import StepRequest, compile_placed, prune_step
-from jflow.placement import Inventory, Placement, Placer
+from jflow.placement import (
+    Explanation,
+    Inventory,
+    Placement,
+    Placer,
+    explain,
+    strategy_of,
+)
 from jflow.runtime.backend import Backend, Executable
+from jflow.runtime.config import ConfigProto
+
+
+def placer_of(config: ConfigProto) -> Placer:
+    """What places the steps of a session.
+
+    Raises:
+      InvalidArgumentError, TypeError: if there is no strategy as the options name.
+    """
+    strategy = strategy_of(config.placement)
+    return Placer(config.allow_soft_placement, config.log_device_placement, strategy)
 
 
 def place_step(
@@ -23,6 +41,16 @@ def place_step(
     """
     placement, _ = _placed(graph, request, backend, placer, deadline)
     return dict(placement)
+
+
+def explain_step(
+    graph: Graph, request: StepRequest, backend: Backend, placer: Placer, deadline: Deadline
+) -> Explanation:
+    """Why each operation of a step goes where it goes. Raises as `place_step` and `explain`."""
+    ops = prune_step(graph, request)
+    assignment = placer.assign(ops, backend.inventory((), deadline))
+    inventory = backend.inventory(assignment.tasks, deadline)
+    return explain(assignment, inventory.devices)
 
 
 def register_step(

@@ -14,10 +14,10 @@ from jflow.deadline import FOREVER, Deadline
 from jflow.errors import OpError
 from jflow.graph import Graph, Operation, Tensor, get_default_graph, stack
 from jflow.pipeline import StepRequest
-from jflow.placement import Placer
+from jflow.placement import Explanation
 from jflow.runtime.backend import Backend, DeviceInfo, Executable
 from jflow.runtime.config import ConfigProto, RunOptions
-from jflow.runtime.steps import add_origin, place_step, register_step
+from jflow.runtime.steps import add_origin, explain_step, place_step, placer_of, register_step
 from jflow.runtime.target import checked_config, checked_target, open_backend, reset_target
 from jflow.session.fetches import FeedSlot, Fetches, parse_feed_list, parse_feeds, parse_fetches
 from jflow.tracebacks import handled, hide_frames
@@ -61,7 +61,7 @@ class Session:
         self._graph = get_default_graph() if graph is None else graph
         self._target = checked_target(target)
         self._backend: Backend = open_backend(target, self._config)
-        self._placer = Placer(self._config.allow_soft_placement, self._config.log_device_placement)
+        self._placer = placer_of(self._config)
         self._executables: dict[StepRequest, Executable] = {}
         # There are other executables while `jax_debug_nans` is on.
         self._known: tuple[dict[Any, _Known], dict[Any, _Known]] = ({}, {})
@@ -190,10 +190,29 @@ class Session:
         Raises:
           As `run` before the step begins.
         """
+        request = self._request(fetches, feed_list)
+        return place_step(self._graph, request, self._backend, self._placer, self._deadline())
+
+    def explain(self, fetches: Any, feed_list: Sequence[Any] | None = None) -> Explanation:
+        """Why each operation that a step needs would run where it would.
+
+        Printed, it is a table with the predicted time of the step and a lower bound; `reasons` and
+        `to_json()` have the same as data.
+
+        Args:
+          fetches: as for `run`.
+          feed_list: the tensors that would be fed.
+
+        Raises:
+          As `run` before the step begins.
+        """
+        request = self._request(fetches, feed_list)
+        return explain_step(self._graph, request, self._backend, self._placer, self._deadline())
+
+    def _request(self, fetches: Any, feed_list: Sequence[Any] | None) -> StepRequest:
         parsed = parse_fetches(self._graph, fetches)
         fed = parse_feed_list(self._graph, feed_list or ())
-        request = StepRequest(parsed.targets, parsed.tensors, fed)
-        return place_step(self._graph, request, self._backend, self._placer, self._deadline())
+        return StepRequest(parsed.targets, parsed.tensors, fed)
 
     def list_devices(self) -> list[DeviceInfo]:
         """The devices of the cluster's tasks that are up, the master's own first.

@@ -1,0 +1,186 @@
+"""Random graphs of the families that the scheduling literature compares strategies on (W8)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import numpy as np
+
+from jflow.schedule import ONE_PORT, Constraints, Costs, Problem, graph_of
+
+Edges = list[tuple[int, int]]
+Family = Callable[[random.Random, int], tuple[int, Edges]]
+"""Makes the number of operations, about as many as asked for, and the pairs that depend."""
+
+
+def layered(rng: random.Random, n: int) -> tuple[int, Edges]:
+    """Layers of random width; each operation uses one to three of the layer before."""
+    edges: Edges = []
+    layer, made = [0], 1
+    while made < n:
+        width = min(n - made, rng.randint(1, max(2, round(n**0.5 * 1.5))))
+        new = [*range(made, made + width)]
+        for operation in new:
+            for before in rng.sample(layer, min(len(layer), rng.randint(1, 3))):
+                edges.append((before, operation))
+        layer, made = new, made + width
+    return n, edges
+
+
+def fork_join(rng: random.Random, n: int) -> tuple[int, Edges]:
+    """Blocks of parallel chains of differing length, one block after another."""
+    edges: Edges = []
+    last, made = 0, 1
+    while made < n - 1:
+        ends = []
+        for _ in range(rng.randint(2, 5)):
+            at = last
+            for _ in range(rng.randint(1, 3)):
+                if made >= n - 1:
+                    break
+                edges.append((at, made))
+                at, made = made, made + 1
+            if at != last:
+                ends.append(at)
+        edges += [(end, made) for end in ends]
+        last, made = made, made + 1
+    return made, edges
+
+
+def wavefront(rng: random.Random, n: int) -> tuple[int, Edges]:
+    """A grid in which each operation uses its upper and left neighbours, as an unrolled LSTM."""
+    rows = rng.randint(2, max(2, round(n**0.5)))
+    columns = max(2, n // rows)
+    edges = [
+        (r * columns + c, r * columns + c + 1) for r in range(rows) for c in range(columns - 1)
+    ]
+    edges += [
+        (r * columns + c, r * columns + c + columns)
+        for r in range(rows - 1)
+        for c in range(columns)
+    ]
+    return rows * columns, edges
+
+
+def series_parallel(rng: random.Random, n: int) -> tuple[int, Edges]:
+    """An edge, again and again replaced by two in a row or two side by side."""
+    edges: Edges = [(0, 1)]
+    made = 2
+    while made < n:
+        a, b = edges[rng.randrange(len(edges))]
+        if rng.random() < 0.5:
+            edges.remove((a, b))
+        edges += [(a, made), (made, b)]
+        made += 1
+    return made, edges
+
+
+def gaussian_elimination(rng: random.Random, n: int) -> tuple[int, Edges]:
+    """Elimination of a dense matrix, column by column."""
+    size = 2
+    while size * (size + 1) // 2 + size - 1 <= n:
+        size += 1
+    size -= 1
+    edges: Edges = []
+    made = 0
+    before: dict[int, int] = {}
+    for k in range(size):
+        pivot, made = made, made + 1
+        if k in before:
+            edges.append((before[k], pivot))
+        now = {}
+        for j in range(k + 1, size + 1):
+            edges.append((pivot, made))
+            if j in before:
+                edges.append((before[j], made))
+            now[j], made = made, made + 1
+        before = now
+    return made, edges
+
+
+def fft(rng: random.Random, n: int) -> tuple[int, Edges]:
+    """The butterflies of a fast Fourier transform."""
+    width = 2
+    while width * 2 * ((width * 2).bit_length()) <= n:
+        width *= 2
+    levels = width.bit_length()
+    edges: Edges = []
+    for level in range(levels - 1):
+        for i in range(width):
+            edges.append((level * width + i, (level + 1) * width + i))
+            edges.append((level * width + i, (level + 1) * width + (i ^ (1 << level))))
+    return width * levels, edges
+
+
+def cholesky(rng: random.Random, n: int) -> tuple[int, Edges]:
+    """The tile algorithm of a Cholesky factorization."""
+    size = 1
+    while (size + 1) * (size + 2) * (size + 3) // 6 <= max(n, 4):
+        size += 1
+    edges: Edges = []
+    last: dict[tuple[int, int], int] = {}
+    made = 0
+
+    def add(reads: list[tuple[int, int]], writes: tuple[int, int]) -> None:
+        nonlocal made
+        edges.extend((last[tile], made) for tile in dict.fromkeys([*reads, writes]) if tile in last)
+        last[writes] = made
+        made += 1
+
+    for k in range(size):
+        add([], (k, k))
+        for i in range(k + 1, size):
+            add([(k, k)], (i, k))
+        for i in range(k + 1, size):
+            for j in range(k + 1, i + 1):
+                add([(i, k), (j, k)], (i, j))
+    return made, edges
+
+
+FAMILIES: dict[str, Family] = {
+    family.__name__: family
+    for family in (
+        *(layered, fork_join, wavefront, series_parallel),
+        *(gaussian_elimination, fft, cholesky),
+    )
+}
+
+
+def random_problem(
+    family: str,
+    n: int,
+    n_devices: int,
+    *,
+    ccr: float = 1.0,
+    heterogeneity: float = 1.0,
+    memory: float | None = None,
+    network: str = ONE_PORT,
+    seed: int = 0,
+) -> Problem:
+    """A problem of a family with lognormal costs.
+
+    Args:
+      family: one of `FAMILIES`.
+      n: how many operations, about.
+      n_devices: how many devices.
+      ccr: mean time of a transfer divided by that of an operation.
+      heterogeneity: how much slower the slowest device is than the fastest.
+      memory: the memory of all devices together, as a multiple of what operations keep; None for
+        no limit.
+      network: see `Costs`.
+      seed: of the random numbers; equal arguments give equal problems.
+    """
+    rng = random.Random(f"{family} {n} {n_devices} {ccr} {seed}")
+    n, edges = FAMILIES[family](rng, n)
+    edges = sorted(set(edges))
+    seconds = np.array([rng.lognormvariate(0, 0.6) for _ in range(n)])
+    speeds = np.geomspace(1.0, heterogeneity, n_devices)
+    sizes = [ccr * float(seconds.mean()) * rng.lognormvariate(0, 0.6) for _ in edges]
+    off = 1.0 - np.eye(n_devices)
+    costs = Costs(np.outer(seconds, speeds), 0 * off, off, network)
+    resident = tuple(rng.lognormvariate(0, 0.6) for _ in range(n)) if memory else ()
+    capacity = (memory * sum(resident) / n_devices,) * n_devices if memory else ()
+    graph = graph_of(range(n), [(a, b, size) for (a, b), size in zip(edges, sizes, strict=True)])
+    constraints = Constraints(resident=resident, capacity=capacity)
+    return Problem(graph, [f"device {i}" for i in range(n_devices)], costs, constraints).checked()

@@ -1,0 +1,56 @@
+"""Finds the strategy that a user names."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+from jflow.errors import InvalidArgumentError
+from jflow.placement.place import assign
+from jflow.placement.scheduled import ByFunction
+from jflow.placement.strategy import Strategy
+from jflow.schedule.strategies import STRATEGIES
+
+RULES = "rules"
+"""The strategy that obeys requests and puts all else on the master's first device."""
+
+
+def strategy_of(placement: str | Callable[..., Any]) -> Strategy:
+    """The placement strategy that a user asks for.
+
+    Args:
+      placement: "rules", one of `jflow.schedule.strategies.STRATEGIES`, "module:function", or a
+        function `place(graph, devices, costs, constraints)`.
+
+    Raises:
+      InvalidArgumentError: if there is no such strategy.
+      TypeError: if it is neither text nor a function.
+    """
+    if callable(placement):
+        return ByFunction(placement)
+    if not isinstance(placement, str):
+        raise TypeError(
+            f"placement is the name of a strategy or a function, got {type(placement).__name__}"
+        )
+    if placement == RULES:
+        return assign
+    if placement in STRATEGIES:
+        return ByFunction(STRATEGIES[placement])
+    module, colon, name = placement.partition(":")
+    if not colon:
+        raise InvalidArgumentError(
+            f"there is no placement strategy {placement!r}; there are {RULES}, "
+            f"{', '.join(STRATEGIES)}, and functions of your own as 'module:function'"
+        )
+    try:
+        function = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise InvalidArgumentError(
+            f"the placement strategy {placement!r} cannot be imported: {error}"
+        ) from error
+    if not callable(function):
+        raise InvalidArgumentError(
+            f"the placement strategy {placement!r} is not a function, but {function!r:.80}"
+        )
+    return ByFunction(function)

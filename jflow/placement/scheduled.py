@@ -1,0 +1,137 @@
+"""Places steps by a strategy of `jflow.schedule`, within what the placement rules demand.
+
+The rules (`place.py`) are the constraints: an operation with a device request goes where it asks
+to, colocated operations go together, and state goes where it already is. State that nothing pins
+goes where the rules put it, which does not depend on who asks, so that sessions with different
+strategies share what they name. The strategy chooses for the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from jflow.cluster import Device, Task
+from jflow.graph import Operation, Tensor
+from jflow.placement.costs import bytes_of, estimated
+from jflow.placement.group import Group
+from jflow.placement.place import GroupAssignment, assign
+from jflow.placement.strategy import Handles, Inventory, Placement
+from jflow.schedule import (
+    Constraints,
+    Dependency,
+    OperationGraph,
+    PlaceFunction,
+    Problem,
+    scheduled,
+)
+
+
+@dataclass(frozen=True)
+class ByFunction:
+    """The placement strategy that a function of the parts of a problem makes.
+
+    Attributes:
+      function: see `jflow.schedule.PlaceFunction`; the operations of its graph are those of the
+        step, its devices those of the cluster.
+    """
+
+    function: PlaceFunction
+
+    def __call__(
+        self, ops: Sequence[Operation], inventory: Inventory, *, soft: bool, handles: Handles
+    ) -> ScheduledAssignment:
+        rules = assign(ops, inventory, soft=soft, handles=handles)
+        return ScheduledAssignment(self.function, rules, inventory.tasks)
+
+
+@dataclass(frozen=True)
+class ScheduledAssignment:
+    """See `Assignment`.
+
+    Attributes:
+      function: chooses the devices.
+      rules: what the placement rules say.
+      every_task: the tasks of the cluster.
+    """
+
+    function: PlaceFunction
+    rules: GroupAssignment
+    every_task: tuple[Task, ...]
+
+    @property
+    def tasks(self) -> Collection[Task]:
+        """All tasks, or those that the operations ask for if each asks for one."""
+        return {task for group in self.rules.requests for task in self._tasks(group)}
+
+    def place(self, devices: Mapping[Task, Sequence[Device]]) -> Placement:
+        """A device for each operation, in the order in which the devices run them.
+
+        Raises:
+          InvalidArgumentError: as the rules; also if the function's answer breaks them.
+        """
+        problem = self.problem(devices)
+        schedule = scheduled(problem, self.function)
+        ops, every = [*self.rules.owners], self.devices(devices)
+        return {ops[i]: every[schedule.devices[i]] for i in schedule.order}
+
+    def devices(self, devices: Mapping[Task, Sequence[Device]]) -> list[Device]:
+        """The devices of the tasks that the operations may go to."""
+        tasks = self.tasks
+        return [device for task in self.every_task if task in tasks for device in devices[task]]
+
+    def problem(self, devices: Mapping[Task, Sequence[Device]]) -> Problem:
+        """What the function is given. Raises InvalidArgumentError as the rules."""
+        fixed, every = self.rules.place(devices), self.devices(devices)
+        number = {device: i for i, device in enumerate(every)}
+        ops = [*self.rules.owners]
+        groups = {group: i for i, group in enumerate(self.rules.requests)}
+        classes = [groups[self.rules.colocated[self.rules.owners[op]]] for op in ops]
+        allowed = {}
+        for op, group_number in zip(ops, classes, strict=True):
+            if group_number not in allowed:
+                group = self.rules.colocated[self.rules.owners[op]]
+                found = self._devices(group, devices) or [fixed[op]]
+                allowed[group_number] = tuple(number[device] for device in found)
+        constraints = Constraints(tuple(classes), allowed)
+        graph = OperationGraph(tuple(ops), tuple(_dependencies(ops)))
+        return Problem(graph, every, estimated(ops, every), constraints).checked()
+
+    def _tasks(self, group: Group) -> Sequence[Task]:
+        """The tasks that a group may go to."""
+        request = self.rules.requests[group]
+        if group.has_state or request.spec.task is not None:
+            return [request.task]
+        job = request.spec.job
+        return [task for task in self.every_task if job in (None, task.job)]
+
+    def _devices(self, group: Group, devices: Mapping[Task, Sequence[Device]]) -> list[Device]:
+        """The devices that a group may go to; none if only the rules know."""
+        if group.has_state:
+            return []
+        spec = self.rules.requests[group].spec
+        return [
+            device
+            for task in self._tasks(group)
+            for device in devices[task]
+            if spec.type in (None, device.type) and spec.index in (None, device.index)
+        ]
+
+
+def _dependencies(ops: Sequence[Operation]) -> list[Dependency]:
+    """The tensors between operations, and one signal of each that others wait for."""
+    number = {op: i for i, op in enumerate(ops)}
+    users: dict[Tensor, dict[int, None]] = {}
+    waiting: dict[int, dict[int, None]] = {}
+    for op, i in number.items():
+        for tensor in op.inputs:
+            if tensor.op in number:
+                users.setdefault(tensor, {})[i] = None
+        for before in op.control_inputs:
+            if before in number:
+                waiting.setdefault(number[before], {})[i] = None
+    found = [
+        Dependency(number[tensor.op], tuple(used), bytes_of(tensor))
+        for tensor, used in users.items()
+    ]
+    return found + [Dependency(before, tuple(after), 0.0) for before, after in waiting.items()]

@@ -1,0 +1,119 @@
+"""Operations and the tensors between them, as strategies see them: indices, sizes, no equations."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from jflow.errors import InvalidArgumentError
+
+
+@dataclass(frozen=True)
+class Dependency:
+    """A tensor, or a signal: what one operation gives to others.
+
+    Attributes:
+      producer: index of the operation that makes it.
+      consumers: indices of the operations that use it, each once.
+      n_bytes: its size; 0 for a signal, which carries no value. It is sent at most once to each
+        device, however many of its consumers are there.
+    """
+
+    producer: int
+    consumers: tuple[int, ...]
+    n_bytes: float
+
+
+@dataclass(frozen=True, eq=False)
+class OperationGraph:
+    """A directed acyclic graph of operations.
+
+    Attributes:
+      operations: what the nodes stand for, by which messages and strategies identify them.
+      edges: the tensors between them.
+
+    Raises:
+      InvalidArgumentError: if an operation is listed twice, an edge refers to one that does not
+        exist, or operations depend on each other in a cycle.
+    """
+
+    operations: tuple[Hashable, ...]
+    edges: tuple[Dependency, ...]
+
+    def __post_init__(self) -> None:
+        if len(set(self.operations)) != len(self.operations):
+            raise InvalidArgumentError("an operation is listed twice in the graph to be placed")
+        known = range(len(self.operations))
+        for edge in self.edges:
+            for index in (edge.producer, *edge.consumers):
+                if index not in known:
+                    raise InvalidArgumentError(
+                        f"{edge} refers to operation {index}; the graph has {len(known)}"
+                    )
+        _ = self.order
+
+    def __len__(self) -> int:
+        return len(self.operations)
+
+    @cached_property
+    def inputs(self) -> list[list[int]]:
+        """For each operation the indices of the edges that it uses."""
+        found: list[list[int]] = [[] for _ in self.operations]
+        for number, edge in enumerate(self.edges):
+            for consumer in edge.consumers:
+                found[consumer].append(number)
+        return found
+
+    @cached_property
+    def outputs(self) -> list[list[int]]:
+        """For each operation the indices of the edges that it produces."""
+        found: list[list[int]] = [[] for _ in self.operations]
+        for number, edge in enumerate(self.edges):
+            found[edge.producer].append(number)
+        return found
+
+    @cached_property
+    def successors(self) -> list[list[int]]:
+        """For each operation those that use one of its results, each once."""
+        return [
+            [*dict.fromkeys(c for edge in edges for c in self.edges[edge].consumers)]
+            for edges in self.outputs
+        ]
+
+    @cached_property
+    def predecessors(self) -> list[list[int]]:
+        """For each operation those whose results it uses, each once."""
+        return [
+            [*dict.fromkeys(self.edges[edge].producer for edge in edges)] for edges in self.inputs
+        ]
+
+    @cached_property
+    def order(self) -> tuple[int, ...]:
+        """The operations in a topological order, breadth first (Kahn's algorithm)."""
+        missing = [len(found) for found in self.predecessors]
+        ready = deque(index for index, count in enumerate(missing) if not count)
+        order: list[int] = []
+        while ready:
+            index = ready.popleft()
+            order.append(index)
+            for successor in self.successors[index]:
+                missing[successor] -= 1
+                if not missing[successor]:
+                    ready.append(successor)
+        if len(order) < len(self.operations):
+            cyclic = [str(self.operations[i]) for i, count in enumerate(missing) if count]
+            raise InvalidArgumentError(
+                f"operations depend on each other in a cycle, among them {', '.join(cyclic[:5])}"
+            )
+        return tuple(order)
+
+
+def graph_of(
+    operations: Sequence[Hashable], edges: Sequence[tuple[int, int, float]]
+) -> OperationGraph:
+    """The graph with a tensor of its own for each (producer, consumer, bytes)."""
+    return OperationGraph(
+        tuple(operations), tuple(Dependency(a, (b,), size) for a, b, size in edges)
+    )

@@ -1,0 +1,155 @@
+"""A schedule that a list scheduler is building: what is placed, and when each device is free."""
+
+from __future__ import annotations
+
+from bisect import insort
+
+from jflow.schedule.problem import (
+    ONE_PORT,
+    Problem,
+    capacity_of,
+    classes_of,
+    infeasible,
+    resident_of,
+)
+from jflow.schedule.schedule import Schedule
+
+
+class PartialSchedule:
+    """Operations are placed one after another, each after those whose results it uses.
+
+    Args:
+      problem: what to schedule.
+      books_ports: whether transfers wait for the ports of their devices; by default as the
+        network of the problem has it. Most published strategies know no ports.
+      inserts: whether an operation may start in a gap between two that are placed already.
+
+    Attributes:
+      devices, start, finish: of each operation; the device is -1 until it is placed.
+    """
+
+    def __init__(
+        self, problem: Problem, *, books_ports: bool | None = None, inserts: bool = False
+    ) -> None:
+        n, n_devices = len(problem.graph), len(problem.devices)
+        self.problem = problem
+        self.devices = [-1] * n
+        self.start, self.finish = [0.0] * n, [0.0] * n
+        self._books = problem.costs.network == ONE_PORT if books_ports is None else books_ports
+        self._inserts = inserts
+        self._seconds: list[list[float]] = problem.costs.seconds.tolist()
+        self._latency = problem.costs.latency.tolist()
+        self._byte_seconds = problem.costs.byte_seconds.tolist()
+        self._processors = problem.costs.processor_of
+        self._free = [0.0] * problem.costs.n_processors
+        self._busy: list[list[tuple[float, float]]] = [[] for _ in self._free]
+        self._arrivals: dict[tuple[int, int], float] = {}  # of an edge at a device
+        self._outgoing, self._incoming = [0.0] * n_devices, [0.0] * n_devices
+        self._classes = classes_of(problem)
+        self._class_device: dict[int, int] = {}
+        self._room = list(capacity_of(problem))
+        self._needed: dict[int, float] = {}
+        for number, n_bytes in zip(self._classes, resident_of(problem), strict=True):
+            self._needed[number] = self._needed.get(number, 0.0) + n_bytes
+        self._all = tuple(range(n_devices))
+
+    def options(self, operation: int) -> tuple[int, ...]:
+        """The devices that an operation may go to now.
+
+        Raises:
+          ResourceExhaustedError: if none of them has room for its class.
+        """
+        number = self._classes[operation]
+        if number in self._class_device:
+            return (self._class_device[number],)
+        allowed = self.problem.constraints.allowed.get(number, self._all)
+        needed = self._needed[number]
+        if not needed:
+            return allowed
+        fitting = tuple(device for device in allowed if self._room[device] >= needed)
+        if not fitting:
+            room = max(self._room[device] for device in allowed)
+            raise infeasible(self.problem, operation, needed, room)
+        return fitting
+
+    def earliest_start(self, operation: int, device: int) -> float:
+        """When an operation whose inputs are placed could start on a device."""
+        ready = self._ready(operation, device, book=False)
+        if not self._inserts:
+            return max(ready, self._free[self._processors[device]])
+        seconds, at = self._seconds[operation][device], ready
+        for start, finish in self._busy[self._processors[device]]:
+            if at + seconds <= start:
+                break
+            at = max(at, finish)
+        return at
+
+    def earliest_finish(self, operation: int, device: int) -> float:
+        """When an operation whose inputs are placed could be done on a device."""
+        return self.earliest_start(operation, device) + self._seconds[operation][device]
+
+    def fastest(self, operation: int) -> int:
+        """The device on which an operation is done first, the first of several."""
+        return min(self.options(operation), key=lambda each: self.earliest_finish(operation, each))
+
+    def place(self, operation: int, device: int) -> None:
+        """Places an operation at its earliest start."""
+        start = self.earliest_start(operation, device)
+        self._ready(operation, device, book=True)
+        finish = start + self._seconds[operation][device]
+        self.devices[operation] = device
+        self.start[operation], self.finish[operation] = start, finish
+        processor = self._processors[device]
+        self._free[processor] = max(self._free[processor], finish)
+        if self._inserts:
+            insort(self._busy[processor], (start, finish))
+        number = self._classes[operation]
+        if number not in self._class_device:
+            self._class_device[number] = device
+            self._room[device] -= self._needed[number]
+
+    def schedule(self) -> Schedule:
+        """The schedule; each device runs its operations in the order of their starts."""
+        position = {operation: i for i, operation in enumerate(self.problem.graph.order)}
+        order = sorted(position, key=lambda i: (self.start[i], self.finish[i], position[i]))
+        return Schedule(tuple(self.devices), tuple(order))
+
+    def _ready(self, operation: int, device: int, *, book: bool) -> float:
+        """When the inputs of an operation are on a device; `book` books their transfers."""
+        ready = 0.0
+        outgoing: dict[int, float] = {}
+        incoming = self._incoming[device]
+        edges = self.problem.graph.edges
+        for number in self._in_order(operation) if self._books else self._inputs(operation):
+            producer = edges[number].producer
+            source = self.devices[producer]
+            if source == device:
+                ready = max(ready, self.finish[producer])
+                continue
+            arrival = self._arrivals.get((number, device))
+            if arrival is None:
+                sending = edges[number].n_bytes * self._byte_seconds[source][device]
+                start = self.finish[producer]
+                if self._books:
+                    port = outgoing.get(source, self._outgoing[source])
+                    start = max(start, port, incoming)
+                    outgoing[source] = incoming = start + sending
+                arrival = start + sending + self._latency[source][device]
+                if book:
+                    self._arrivals[number, device] = arrival
+            ready = max(ready, arrival)
+        if book and self._books:
+            self._incoming[device] = incoming
+            for source, port in outgoing.items():
+                self._outgoing[source] = port
+        return ready
+
+    def _inputs(self, operation: int) -> list[int]:
+        return self.problem.graph.inputs[operation]
+
+    def _in_order(self, operation: int) -> list[int]:
+        """The inputs in the order in which they are made, in which ports serve them."""
+        edges, inputs = self.problem.graph.edges, self._inputs(operation)
+        if len(inputs) < 2:
+            return inputs
+        return sorted(inputs, key=lambda number: self.finish[edges[number].producer])

@@ -1,0 +1,201 @@
+"""List schedulers: one operation after another, each where it starts or ends first."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator
+
+from jflow.schedule.partial import PartialSchedule
+from jflow.schedule.problem import Problem, classes_of
+from jflow.schedule.schedule import Schedule, strategy, upward_ranks
+
+Urgency = Callable[[int], float]
+"""Of the operations that are ready, the one with the largest value goes first."""
+
+
+@strategy
+def earliest_finish(problem: Problem) -> Schedule:
+    """In topological order, each operation where it is done first.
+
+    The greedy heuristic of TensorFlow's white paper (Abadi et al., 2015, section 3.2.1).
+    """
+    partial = PartialSchedule(problem, books_ports=False)
+    for operation in problem.graph.order:
+        partial.place(operation, partial.fastest(operation))
+    return partial.schedule()
+
+
+@strategy
+def heft(problem: Problem, *, books_ports: bool = False) -> Schedule:
+    """By upward rank, each operation where it is done first, gaps included.
+
+    Heterogeneous Earliest Finish Time (Topcuoglu, Hariri and Wu, 2002).
+
+    Args:
+      problem: what to schedule.
+      books_ports: whether each candidate books the ports for its transfers (HEFT-C).
+    """
+    partial = PartialSchedule(problem, books_ports=books_ports, inserts=True)
+    ranks = upward_ranks(problem)
+    for operation in _by_urgency(problem, ranks.__getitem__):
+        partial.place(operation, partial.fastest(operation))
+    return partial.schedule()
+
+
+@strategy
+def heft_c(problem: Problem) -> Schedule:
+    """As `heft`, with transfers that wait for the ports of their devices."""
+    return heft(*problem, books_ports=True)
+
+
+@strategy
+def cpop(problem: Problem) -> Schedule:
+    """The critical path on the device that runs it fastest, the rest where it is done first.
+
+    Critical Path on a Processor (Topcuoglu, Hariri and Wu, 2002).
+    """
+    upward, downward = upward_ranks(problem), _downward_ranks(problem)
+    priority = [up + down for up, down in zip(upward, downward, strict=True)]
+    path = _critical_path(problem, priority)
+    totals = problem.costs.seconds[path].sum(axis=0)
+    partial = PartialSchedule(problem, books_ports=False, inserts=True)
+    critical = set(path)
+    for operation in _by_urgency(problem, priority.__getitem__):
+        if operation in critical:
+            device = min(partial.options(operation), key=lambda each: (totals[each], each))
+        else:
+            device = partial.fastest(operation)
+        partial.place(operation, device)
+    return partial.schedule()
+
+
+@strategy
+def peft(problem: Problem) -> Schedule:
+    """As `heft`, with the least time that can still follow as a look-ahead.
+
+    Predict Earliest Finish Time (Arabnejad and Barbosa, 2014): the optimistic cost table holds, for
+    each operation and device, the time to the end if every later one goes to its best device.
+    """
+    table = _optimistic_costs(problem)
+    means = [sum(row) / len(row) for row in table]
+    partial = PartialSchedule(problem, books_ports=False, inserts=True)
+    for operation in _by_urgency(problem, means.__getitem__):
+        row = table[operation]
+        device = min(
+            partial.options(operation),
+            key=lambda each: partial.earliest_finish(operation, each) + row[each],
+        )
+        partial.place(operation, device)
+    return partial.schedule()
+
+
+@strategy
+def etf(problem: Problem, *, books_ports: bool = False) -> Schedule:
+    """Always the operation and device with the earliest start.
+
+    Earliest Task First (Hwang, Chow, Anger and Lee, 1989); under a memory limit it is m-ETF (Jeon
+    et al., "Baechi", 2020). Ties go to the operation with the longest path to the end.
+
+    Args:
+      problem: what to schedule.
+      books_ports: whether each candidate books the ports for its transfers (ETF-C).
+    """
+    partial = PartialSchedule(problem, books_ports=books_ports)
+    ranks = upward_ranks(problem)
+    missing = [len(found) for found in problem.graph.predecessors]
+    # Starts only become later, so an entry whose start still holds when it comes up is the least.
+    entries: list[tuple[float, float, int, int]] = []
+
+    def enter(operation: int, devices: tuple[int, ...]) -> None:
+        for device in devices:
+            start = partial.earliest_start(operation, device)
+            heapq.heappush(entries, (start, -ranks[operation], operation, device))
+
+    for operation, count in enumerate(missing):
+        if not count:
+            enter(operation, partial.options(operation))
+    while entries:
+        start, rank, operation, device = heapq.heappop(entries)
+        if partial.devices[operation] >= 0 or device not in partial.options(operation):
+            continue
+        now = partial.earliest_start(operation, device)
+        if now > start:
+            heapq.heappush(entries, (now, rank, operation, device))
+            continue
+        partial.place(operation, device)
+        for successor in problem.graph.successors[operation]:
+            missing[successor] -= 1
+            if not missing[successor]:
+                enter(successor, partial.options(successor))
+    return partial.schedule()
+
+
+@strategy
+def etf_c(problem: Problem) -> Schedule:
+    """As `etf`, with transfers that wait for the ports of their devices."""
+    return etf(*problem, books_ports=True)
+
+
+def _by_urgency(problem: Problem, urgency: Urgency) -> Iterator[int]:
+    """The operations, each after its inputs, of those that are ready the most urgent first."""
+    graph = problem.graph
+    position = {operation: i for i, operation in enumerate(graph.order)}
+    missing = [len(found) for found in graph.predecessors]
+    ready = [(-urgency(i), position[i], i) for i, count in enumerate(missing) if not count]
+    heapq.heapify(ready)
+    while ready:
+        _, _, operation = heapq.heappop(ready)
+        yield operation
+        for successor in graph.successors[operation]:
+            missing[successor] -= 1
+            if not missing[successor]:
+                heapq.heappush(ready, (-urgency(successor), position[successor], successor))
+
+
+def _downward_ranks(problem: Problem) -> list[float]:
+    """Seconds from the beginning to the start of each operation along the longest path."""
+    graph, costs = problem.graph, problem.costs
+    ranks = [0.0] * len(graph)
+    for operation in graph.order:
+        for number in graph.outputs[operation]:
+            edge = graph.edges[number]
+            after = ranks[operation] + costs.mean_seconds[operation]
+            after += costs.mean_transfer(edge.n_bytes)
+            for consumer in edge.consumers:
+                ranks[consumer] = max(ranks[consumer], after)
+    return ranks
+
+
+def _critical_path(problem: Problem, priority: list[float]) -> list[int]:
+    """The operations of the longest path, from a first one to a last one."""
+    graph = problem.graph
+    starts = [i for i, found in enumerate(graph.predecessors) if not found]
+    at = max(starts, key=priority.__getitem__)
+    path = [at]
+    while graph.successors[at]:
+        at = max(graph.successors[at], key=priority.__getitem__)
+        path.append(at)
+    return path
+
+
+def _optimistic_costs(problem: Problem) -> list[list[float]]:
+    """PEFT's optimistic cost table, operations by devices."""
+    graph, costs = problem.graph, problem.costs
+    seconds: list[list[float]] = costs.seconds.tolist()
+    devices = range(len(problem.devices))
+    classes, allowed = classes_of(problem), problem.constraints.allowed
+    table = [[0.0] * len(devices) for _ in range(len(graph))]
+    for operation in reversed(graph.order):
+        for number in graph.outputs[operation]:
+            edge = graph.edges[number]
+            sent = costs.mean_transfer(edge.n_bytes)
+            for consumer in edge.consumers:
+                later = {
+                    device: table[consumer][device] + seconds[consumer][device]
+                    for device in allowed.get(classes[consumer], devices)
+                }
+                away = min(later.values()) + sent
+                row = table[operation]
+                for device in devices:
+                    row[device] = max(row[device], min(later.get(device, away), away))
+    return table

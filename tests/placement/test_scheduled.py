@@ -1,0 +1,148 @@
+"""Strategies on real graphs: results are JAX's, requests hold, state stays where others find it."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import jflow as tf
+from jflow import errors
+from jflow.schedule.strategies import STRATEGIES
+from tests.clusters import in_process
+from tests.programs_of_jax import check, programs
+
+DEVICES = ["/device:CPU:0", "/device:CPU:1", "/device:CPU:2"]
+
+
+def session(graph: tf.Graph, placement) -> tf.Session:
+    """A local session with a strategy."""
+    return tf.Session(graph=graph, config=tf.ConfigProto(placement=placement))
+
+
+def everywhere(graph, devices, costs, constraints):
+    """A user's strategy that scatters the colocation classes, so that most tensors move."""
+    chosen = {}
+    for operation, number in zip(graph.operations, constraints.classes, strict=True):
+        options = constraints.allowed.get(number, range(len(devices)))
+        chosen[operation] = devices[options[number % len(options)]]
+    return chosen
+
+
+@settings(max_examples=30)
+@given(programs(DEVICES), st.sampled_from([*STRATEGIES, everywhere]))
+def test_a_program_gives_what_jax_gives_under_every_strategy(program, placement) -> None:
+    check(program, lambda graph: session(graph, placement))
+
+
+def heavy(n: int = 4, size: int = 1000) -> list[tf.Tensor]:
+    """Branches that do not need each other, of a second or so of arithmetic each."""
+    x = tf.constant(np.ones((size, size), np.float32))
+    branches = []
+    for _ in range(n):
+        y = x
+        for _ in range(20):
+            y = tf.numpy.tanh(y @ x)
+        branches.append(tf.numpy.sum(y))
+    return branches
+
+
+def test_auto_divides_heavy_branches_over_tasks_and_keeps_light_ones_together() -> None:
+    with tf.Graph().as_default() as graph, in_process({"worker": 3}) as backend:
+        fetched, light = heavy(), tf.constant(1.0) + 2.0
+        with backend.session(graph=graph, config=tf.ConfigProto(placement="auto")) as sess:
+            assert len({device.task for device in sess.placement(fetched).values()}) == 3
+            assert len(set(sess.placement(light).values())) == 1
+
+
+def test_auto_knows_that_the_cpu_devices_of_a_process_share_its_cores() -> None:
+    with tf.Graph().as_default() as graph, session(graph, "auto") as sess:
+        assert len(set(sess.placement(heavy()).values())) == 1
+
+
+@pytest.mark.parametrize("placement", ["rules", "auto", "heft", everywhere])
+def test_an_explanation_says_what_decided_and_what_else_it_would_take(placement) -> None:
+    with tf.Graph().as_default() as graph:
+        v = tf.Variable(tf.numpy.ones(2), name="v")
+        with tf.device("/device:CPU:2"):
+            pinned = tf.numpy.multiply(v, 2.0, name="pinned")
+        total = tf.numpy.add(pinned, 1.0, name="total")
+        with session(graph, placement) as sess:
+            places = {op.name: str(device) for op, device in sess.placement(total).items()}
+            explanation = sess.explain(total)
+    by_name = {reason.operation: reason for reason in explanation.reasons}
+    assert {name: reason.device for name, reason in by_name.items()} == places
+    assert by_name["v/read"].why == "uses 'v', which lives here"
+    assert by_name["pinned"].why == "asks for '/device:CPU:2'"
+    assert not by_name["pinned"].alternatives
+    name = placement if isinstance(placement, str) else "everywhere"
+    assert by_name["total"].why == f"chosen by {name}"
+    assert len(by_name["total"].alternatives) == 2
+    assert explanation.lower_bound <= explanation.predicted_seconds
+    assert str(explanation).startswith(f"placed by {name}: predicted step time ")
+    record = json.loads(explanation.to_json())
+    assert [one["operation"] for one in record["operations"]] == [*by_name]
+    assert record["predicted_seconds"] == explanation.predicted_seconds
+
+
+def test_requests_and_colocation_hold_whatever_the_strategy_says() -> None:
+    with tf.Graph().as_default() as graph:
+        with tf.device("/device:CPU:2"):
+            pinned = tf.constant([1.0, 2.0]) * 2.0
+        v = tf.Variable(tf.numpy.ones(2))
+        with tf.colocate_with(pinned.op):
+            beside = v + 1.0
+        added = tf.assign_add(v, [1.0, 1.0])
+        fetched = [pinned + beside, added]
+        places = {}
+        for name in STRATEGIES:
+            with session(graph, name) as sess:
+                found = {op.name: str(device) for op, device in sess.placement(fetched).items()}
+                assert found[pinned.op.name].endswith("CPU:2")
+                assert found[beside.op.name].endswith("CPU:2")
+                places[name] = found[added.op.name]
+        assert len(set(places.values())) == 1, "state does not depend on the strategy"
+
+
+def test_a_function_of_a_module_is_found_by_name() -> None:
+    with tf.Graph().as_default() as graph:
+        total = sum(heavy(3, 10))
+        with session(graph, "tests.placement.test_scheduled:everywhere") as sess:
+            assert len(set(sess.placement(total).values())) == 3
+            assert np.isfinite(sess.run(total))
+
+
+@pytest.mark.parametrize(
+    ("placement", "error", "message"),
+    [
+        (
+            "fastest",
+            errors.InvalidArgumentError,
+            "no placement strategy 'fastest'; there are rules",
+        ),
+        ("no_such:place", errors.InvalidArgumentError, "cannot be imported: No module named"),
+        ("math:no_such", errors.InvalidArgumentError, "cannot be imported: .* no attribute"),
+        ("math:pi", errors.InvalidArgumentError, "is not a function, but 3.14"),
+        (3, TypeError, "name of a strategy or a function, got int"),
+    ],
+)
+def test_what_is_no_strategy_is_refused_when_the_session_is_made(placement, error, message) -> None:
+    with pytest.raises(error, match=message):
+        session(tf.Graph(), placement)
+
+
+def test_a_wrong_answer_places_nothing() -> None:
+    def forgetful(graph, devices, costs, constraints):
+        return {}
+
+    with tf.Graph().as_default() as graph:
+        y = tf.constant(1.0) + 2.0
+        no_device = "forgetful gives no device for"
+        with (
+            session(graph, forgetful) as sess,
+            pytest.raises(errors.InvalidArgumentError, match=no_device),
+        ):
+            sess.run(y)
