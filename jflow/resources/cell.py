@@ -17,7 +17,7 @@ class Cell:
 
     Args:
       resource: the resource.
-      definition: what it was made as.
+      definition: what it was made as; empty if nothing is ever compared with it.
       lock: a lock that guards more than this resource; one of its own if None.
 
     Attributes:
@@ -27,7 +27,7 @@ class Cell:
     __slots__ = ("_lock", "_resource", "definitions")
 
     def __init__(
-        self, resource: Resource, definition: str, lock: threading.Lock | None = None
+        self, resource: Resource, definition: bytes = b"", lock: threading.Lock | None = None
     ) -> None:
         self._lock = lock or threading.Lock()
         self._resource = resource
