@@ -82,6 +82,28 @@ class OpError(Exception):
         if "error_code" in given:
             self.error_code = Code(given["error_code"])
 
+    def with_context(
+        self, *, op: str | None = None, task: str | None = None, doing: str = "", made_at: str = ""
+    ) -> None:
+        """Adds where the error happened, on its way to the caller.
+
+        What is nearest to the failure knows best, so an error keeps the `op` and `task` that it
+        has.
+
+        Args:
+          op: name of the operation that failed.
+          task: full name of the task where it failed.
+          doing: what failed because of this error; the message begins with it.
+          made_at: the user's file and line where the operation was made; the message ends with it.
+        """
+        self.op = self.op or op
+        self.task = self.task or task
+        if doing:
+            self.message = f"{doing}: {self.message}"
+        if made_at and made_at not in self.message:
+            self.message += f" [{self.op!r} was made at {made_at}]"
+        self.args = (self.message,)
+
     def __reduce__(self) -> tuple[object, ...]:
         return (_rebuild, (type(self), {**vars(self)}))
 

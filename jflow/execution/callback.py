@@ -48,7 +48,7 @@ class LinkedCallback:
         try:
             yield
         except OpError as error:
-            error.op = error.op or self.instruction.op
+            error.with_context(op=self.instruction.op)
             raise
 
     def checked(self, results: Sequence[Array]) -> Sequence[Array]:

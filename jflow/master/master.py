@@ -65,6 +65,6 @@ class Master:
         try:
             await self._servers.peers[task].reset(containers, connect_timeout, deadline)
         except OpError as error:
-            error.message = f"containers {list(containers)} could not be reset: {error.message}"
-            error.args = (error.message,)
+            doing = f"containers {list(containers)} could not be reset"
+            error.with_context(task=str(task), doing=doing)
             raise

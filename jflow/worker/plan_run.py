@@ -61,7 +61,7 @@ async def run_plan(
     try:
         return await run.run(fed)
     except OpError as error:
-        error.task = error.task or str(context.task)
+        error.with_context(task=str(context.task))
         raise
     except (TypeError, ValueError) as error:
         raise InvalidArgumentError(
