@@ -10,10 +10,10 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from types import TracebackType
-from typing import IO, Any, Self
+from typing import IO, Any
 
 from jflow import _forks
+from jflow.closing import Closing
 from jflow.cluster import ClusterSpec, Task
 from jflow.errors import DeadlineExceededError, UnavailableError, from_code
 
@@ -21,7 +21,7 @@ _STOP_TIMEOUT_S = 10.0
 
 
 @_forks.guarded("kill", ignored=("stop",))
-class LocalCluster:
+class LocalCluster(Closing):
     """Server processes on the loopback interface, on ports that the system chooses.
 
     The processes end with the block, and with this process, however it ends.
@@ -98,15 +98,7 @@ class LocalCluster:
         for child in self._children.values():
             child.wait(_STOP_TIMEOUT_S)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def _leave(self, failed: bool) -> None:
         self.stop()
 
     def _introduce(self) -> ClusterSpec:

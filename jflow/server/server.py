@@ -8,10 +8,10 @@ import secrets
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from types import TracebackType
 from typing import Self
 
 from jflow import _forks
+from jflow.closing import Closing
 from jflow.cluster import ClusterSpec, Task, split_address
 from jflow.errors import InvalidArgumentError, NotFoundError
 from jflow.execution import local_devices
@@ -40,7 +40,7 @@ _ROOTS_VARIABLE = "JFLOW_DATA_ROOTS"
 
 
 @_forks.guarded("start", "connect", "join", ignored=("stop",))
-class Server:
+class Server(Closing):
     """A task of a cluster: a master for clients and a worker for masters, on one port.
 
     Several servers may live in one process. The server listens only at the address that the
@@ -155,12 +155,7 @@ class Server:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def _leave(self, failed: bool) -> None:
         self.stop()
 
     @property
