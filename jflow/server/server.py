@@ -13,6 +13,7 @@ from typing import Self
 from jflow import _forks
 from jflow.closing import Closing
 from jflow.cluster import ClusterSpec, Task, split_address
+from jflow.deadline import duration_text
 from jflow.errors import InvalidArgumentError, NotFoundError
 from jflow.execution import local_devices
 from jflow.master import Master
@@ -145,7 +146,8 @@ class Server(Closing):
             try:
                 SERVERS.run(running.stop(), _STOP_S)
             except TimeoutError:
-                _LOG.warning("%s did not stop within %.0f s and was left", self._task, _STOP_S)
+                within = duration_text(_STOP_S)
+                _LOG.warning("%s did not stop within %s and was left running", self._task, within)
             # A device may be busy with a step that cannot be cancelled; nothing waits for it.
             running.worker.long_programs.shutdown()
             running.threads.shutdown(wait=False, cancel_futures=True)
