@@ -2,4 +2,3 @@
 
 from jflow.deadline.deadline import FOREVER as FOREVER
 from jflow.deadline.deadline import Deadline as Deadline
-from jflow.deadline.duration import duration_text as duration_text

@@ -13,7 +13,6 @@ from typing import Self
 from jflow import _forks
 from jflow.closing import Closing
 from jflow.cluster import ClusterSpec, Task, split_address
-from jflow.deadline import duration_text
 from jflow.errors import InvalidArgumentError, NotFoundError
 from jflow.execution import local_devices
 from jflow.master import Master
@@ -148,8 +147,9 @@ class Server(Closing):
             try:
                 SERVERS.run(running.stop(), _STOP_S)
             except TimeoutError:
-                within = duration_text(_STOP_S)
-                _LOG.warning("%s did not stop within %s and was left running", self._task, within)
+                _LOG.warning(
+                    "%s did not stop within %g s and was left running", self._task, _STOP_S
+                )
             # Without waiting: a device may be busy with a program that cannot be cancelled.
             running.worker.long_programs.shutdown()
             running.threads.shutdown(wait=False, cancel_futures=True)
