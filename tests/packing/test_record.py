@@ -180,6 +180,7 @@ def test_a_value_of_another_type_is_refused_on_both_sides(field, value, message)
         ({1: 2}, "expected text as value.<key>, got 1"),
         (np.int32(1), "got np.int32"),
         (object(), "got <object"),
+        (["x" * 65000] * 20, "at most 1048576 bytes, got 1300"),
         ([0] * 70000, "at most 65536 items, got|at most 65536 items as .*, got 70000"),
     ],
 )
