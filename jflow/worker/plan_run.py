@@ -79,8 +79,8 @@ async def run_plan(
 class _PlanRun:
     """One run of a plan, and the driver of its interpreters. Must be closed.
 
-    Invariant: while `close` has not been called and a program of this run has not ended, the state
-    holds the leases of what that program reads; a cancelled run closes it from the last program.
+    Invariant: the state, which holds leases on what programs read, is closed only after `close` was
+    called and no program of the run executes any more, even if the run was cancelled.
     """
 
     def __init__(
