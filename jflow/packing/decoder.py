@@ -23,7 +23,7 @@ class Limits:
     Attributes:
       n_bytes: bytes of the whole record.
       n_text: bytes of one string or one bytes object.
-      n_items: items of one list or map.
+      n_items: items of all lists and maps together.
       depth: lists and maps around one value.
     """
 
@@ -101,7 +101,7 @@ class Where:
       part: the key or the item number in that.
     """
 
-    __slots__ = ("_depth", "_outer", "_part", "limits", "what")
+    __slots__ = ("_counted", "_depth", "_outer", "_part", "limits", "what")
 
     def __init__(
         self, what: str, limits: Limits, outer: Where | None = None, part: str | int = ""
@@ -111,6 +111,7 @@ class Where:
         self._outer = outer
         self._part = part
         self._depth: int = 0 if outer is None else outer._depth + 1
+        self._counted: list[int] = [0] if outer is None else outer._counted
         if self._depth > limits.depth:
             raise self.error(f"at most {limits.depth} nested lists and maps", "more")
 
@@ -118,10 +119,11 @@ class Where:
         """The position of a value in the map or list at this position."""
         return Where(self.what, self.limits, self, part)
 
-    def check_length(self, n_items: int) -> None:
-        """Raises InvalidArgumentError if a container at this position has too many items."""
-        if n_items > self.limits.n_items:
-            raise self.error(f"at most {self.limits.n_items} items", str(n_items))
+    def count(self, n_items: int) -> None:
+        """Counts the items of a list or map here. Raises InvalidArgumentError if too many."""
+        self._counted[0] += n_items
+        if self._counted[0] > self.limits.n_items:
+            raise self.error(f"at most {self.limits.n_items} items", str(self._counted[0]))
 
     def error(self, expected: str, got: str) -> InvalidArgumentError:
         """The error for a value at this position that is not what is expected."""
@@ -199,7 +201,7 @@ class Decoder:
             n_items = int(read())
         except msgpack.OutOfData:
             self._end(where)
-        where.check_length(n_items)
+        where.count(n_items)
         return n_items
 
     def refuse(self, expected: str, where: Where) -> NoReturn:

@@ -123,7 +123,7 @@ class _List(Form):
     def plain(self, value: Any, where: Where) -> Any:
         if family_of(value) is not Family.LIST:
             raise where.error(Family.LIST.value, repr(value))
-        where.check_length(len(value))
+        where.count(len(value))
         return [self._item.plain(one, where.inside(i)) for i, one in enumerate(value)]
 
     def read(self, decoder: Decoder, where: Where) -> Any:
@@ -145,6 +145,7 @@ class _Tuple(Form):
     def plain(self, value: Any, where: Where) -> Any:
         if family_of(value) is not Family.LIST or len(value) != len(self._items):
             raise where.error(self._expected, repr(value))
+        where.count(len(value))
         pairs = zip(self._items, value, strict=True)
         return [form.plain(one, where.inside(i)) for i, (form, one) in enumerate(pairs)]
 
@@ -169,7 +170,7 @@ class _Map(Form):
     def plain(self, value: Any, where: Where) -> Any:
         if not isinstance(value, dict):
             raise where.error(Family.MAP.value, repr(value))
-        where.check_length(len(value))
+        where.count(len(value))
         keys = sorted(_TEXT.plain(key, where.inside("<key>")) for key in value)
         return {key: self._value.plain(value[key], where.inside(key)) for key in keys}
 
@@ -218,6 +219,7 @@ class RecordForm(Form):
     def plain(self, value: Any, where: Where) -> Any:
         if type(value) is not self._record:
             raise where.error(f"a {self._record.__name__}", repr(value))
+        where.count(len(self._fields))
         return {
             name: form.plain(getattr(value, name), where.inside(name))
             for name, form in self._fields.items()

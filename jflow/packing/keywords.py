@@ -30,7 +30,7 @@ class Keywords:
 
     def __init__(self, function: Callable[..., Any], name: str) -> None:
         self._fields = _fields(function)
-        self._where = Where(f"arguments of {name!r}", Limits())
+        self._what = f"arguments of {name!r}"
 
     def unpack(self, data: bytes) -> dict[str, Any]:
         """The arguments by name.
@@ -39,7 +39,7 @@ class Keywords:
           InvalidArgumentError: if the bytes are malformed, an argument is missing, unknown or of
             another type.
         """
-        found: dict[str, Any] = decode(self._fields, data, self._where)
+        found: dict[str, Any] = decode(self._fields, data, Where(self._what, Limits()))
         return found
 
 

@@ -17,8 +17,8 @@ class Record:
     """Base of frozen dataclasses that are encoded as a MessagePack map of their fields.
 
     The annotations of the fields say what is encoded and what is accepted; `forms.form_of` lists
-    what they may be. Records nest. A subclass checks what annotations cannot say in
-    `__post_init__`, with an InvalidArgumentError.
+    what they may be. Records nest; the limits of the outermost one apply. A subclass checks what
+    annotations cannot say in `__post_init__`, with an InvalidArgumentError.
 
     Encoding is canonical: all fields in the order of their declaration, maps in the order of their
     keys, the shortest form of each number. So equal records are equal bytes, and decoding refuses

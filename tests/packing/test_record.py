@@ -181,7 +181,7 @@ def test_a_value_of_another_type_is_refused_on_both_sides(field, value, message)
         (np.int32(1), "got np.int32"),
         (object(), "got <object"),
         (["x" * 65000] * 20, "at most 1048576 bytes, got 1300"),
-        ([0] * 70000, "at most 65536 items, got|at most 65536 items as .*, got 70000"),
+        ([0] * 70000, "at most 65536 items as value, got 70001"),
     ],
 )
 def test_what_cannot_be_encoded_is_refused(value, message):
@@ -261,6 +261,7 @@ HOSTILE = {
     + b"k" * 65535
     + b"\xdc\xff\xff"
     + b"\x91" * 65535,
+    "many empty lists": b"\x9f" + (b"\xdc\xff\xff" + b"\x90" * 65535) * 15,
     "not a number": b"\xcb\x7f\xf8" + bytes(6),
     "infinity": b"\xca\x7f\x80\x00\x00",
 }
