@@ -142,7 +142,7 @@ class Peer:
     async def _linked(self) -> _Link | None:
         """The connection, opened if there is none or it broke."""
         if self._link is None or self._link.is_broken:
-            # In a task of its own: a timeout must know which task it cancels (see `begin`).
+            # As a task: a timeout needs to know the task that it cancels (see `begin`).
             await asyncio.ensure_future(self.connect(settings.RECONNECT_TIMEOUT_S))
         return self._link
 

@@ -128,7 +128,7 @@ def stream_error(cause: object, server: str, caller: str, task: str | None) -> O
     Args:
       cause: the error of the transport, or a reason.
       server: the other end, for the message.
-      caller: this end, likewise.
+      caller: this end, for the message.
       task: the task at the other end.
     """
     if isinstance(cause, BrokenStreamError) and cause.is_refused:
