@@ -1,8 +1,8 @@
-"""The errors that jflow raises for what can go wrong in a graph, a session or a cluster.
+"""Exceptions raised by graphs, sessions and clusters.
 
-There is one class for each gRPC status code and the names are TensorFlow's, so that code which
-catches `errors.UnavailableError` needs no change. A message says what happened, where, what was
-expected and what to do next; `op` and `task` carry the same facts for programs.
+There is one class for each gRPC status code. The names are TensorFlow's, so code that catches
+`errors.UnavailableError` needs no change. A message says what happened, where, what was expected
+and how to repair it; `op` and `task` hold the location for programs.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, overload
 
 
 class Code(IntEnum):
-    """The status codes of gRPC, by their numbers on the wire."""
+    """gRPC status codes; the values are their numbers on the wire."""
 
     CANCELLED = 1
     UNKNOWN = 2
@@ -33,17 +33,17 @@ class Code(IntEnum):
 
 
 class OpError(Exception):
-    """The base of every error that a running graph or a cluster can raise.
+    """Base class of the errors of a running graph or a cluster.
 
-    It is made of a message, `OutOfRangeError("the end")`, or as in TensorFlow of a node, an
-    operation and a message, `OutOfRangeError(None, None, "the end")`; the latter form of `OpError`
-    itself takes the code as its fourth argument.
+    The constructor takes a message, `OutOfRangeError("the end")`, or TensorFlow's arguments: a
+    node, an operation and a message, `OutOfRangeError(None, None, "the end")`. With TensorFlow's
+    arguments, `OpError` itself takes the status code as the fourth one.
 
     Attributes:
-      message: what happened, as a sentence or a few.
-      op: name of the operation that failed, or None when no single one did; what user code gave
-        where that made the error.
-      node_def: what user code gave as the node; None in the errors of jflow.
+      message: what happened.
+      op: name of the operation that failed, or None if the error has no single operation. In an
+        error that user code made: the `op` argument.
+      node_def: the `node_def` argument of an error that user code made, otherwise None.
       task: full name of the task where it failed, such as "/job:ps/task:0", or None.
       error_code: the status code.
     """
@@ -82,6 +82,27 @@ class OpError(Exception):
         if "error_code" in given:
             self.error_code = Code(given["error_code"])
 
+    def with_context(
+        self, *, op: str | None = None, task: str | None = None, doing: str = "", made_at: str = ""
+    ) -> None:
+        """Adds where the error happened, while it propagates.
+
+        The code nearest to the failure knows best, so `op` and `task` are not replaced once set.
+
+        Args:
+          op: name of the operation that failed.
+          task: full name of the task where it failed.
+          doing: what failed because of this error; the message begins with it.
+          made_at: the user's file and line where the operation was made; the message ends with it.
+        """
+        self.op = self.op or op
+        self.task = self.task or task
+        if doing:
+            self.message = f"{doing}: {self.message}"
+        if made_at and made_at not in self.message:
+            self.message += f" [{self.op!r} was made at {made_at}]"
+        self.args = (self.message,)
+
     def __reduce__(self) -> tuple[object, ...]:
         return (_rebuild, (type(self), {**vars(self)}))
 
@@ -97,25 +118,25 @@ def _rebuild(kind: type[OpError], state: dict[str, Any]) -> OpError:
 
 
 class CancelledError(OpError):
-    """The step was cancelled: by the caller, by closing its session or by a reset."""
+    """The step was cancelled by the caller, by the end of its session or by a reset."""
 
     error_code = Code.CANCELLED
 
 
 class UnknownError(OpError):
-    """The cause has no better class; a port in use, as in TensorFlow, or a fault in user code."""
+    """No more specific class: a port in use (as in TensorFlow), or a bug in user code."""
 
     error_code = Code.UNKNOWN
 
 
 class InvalidArgumentError(OpError):
-    """What was asked can never work: a bad device, a missing feed, a shape that does not fit."""
+    """The request can never succeed: an invalid device, a missing feed, a shape mismatch."""
 
     error_code = Code.INVALID_ARGUMENT
 
 
 class NotANumberError(InvalidArgumentError, FloatingPointError):
-    """A program gave NaN where `jax_debug_nans` is on; what JAX raises for it, too."""
+    """A program produced NaN under `jax_debug_nans`; also a FloatingPointError, as JAX raises."""
 
     def __init__(self, op: str, dtype: object, shape: tuple[int, ...]) -> None:
         sizes = ",".join(map(str, shape))
@@ -125,89 +146,89 @@ class NotANumberError(InvalidArgumentError, FloatingPointError):
 
 
 class DeadlineExceededError(OpError):
-    """The time given ran out; the step was cancelled and the session stays usable."""
+    """The timeout expired; the step was cancelled and the session remains usable."""
 
     error_code = Code.DEADLINE_EXCEEDED
 
 
 class NotFoundError(OpError):
-    """A named thing does not exist."""
+    """The named object does not exist."""
 
     error_code = Code.NOT_FOUND
 
 
 class AlreadyExistsError(OpError):
-    """A thing of that name is there already."""
+    """An object with that name already exists."""
 
     error_code = Code.ALREADY_EXISTS
 
 
 class PermissionDeniedError(OpError):
-    """The caller is known and may not do this."""
+    """The caller is authenticated but not allowed to do this."""
 
     error_code = Code.PERMISSION_DENIED
 
 
 class ResourceExhaustedError(OpError):
-    """A limit of memory, size or number was reached."""
+    """A limit on memory, size or count was reached."""
 
     error_code = Code.RESOURCE_EXHAUSTED
 
 
 class FailedPreconditionError(OpError):
-    """The state does not allow it yet, for example a variable that is not initialized."""
+    """The state does not allow the operation yet, for example an uninitialized variable."""
 
     error_code = Code.FAILED_PRECONDITION
 
 
 class AbortedError(OpError):
-    """The state that the call relied on is gone, for example because a task restarted."""
+    """The state that the call relied on was lost, for example because a task restarted."""
 
     error_code = Code.ABORTED
 
 
 class OutOfRangeError(OpError):
-    """The end of the data or of a counter was reached."""
+    """The end of the data or the limit of a counter was reached."""
 
     error_code = Code.OUT_OF_RANGE
 
 
 class UnimplementedError(OpError):
-    """It is not supported here."""
+    """The operation is not supported here."""
 
     error_code = Code.UNIMPLEMENTED
 
 
 class InternalError(OpError):
-    """A promise that jflow makes itself was broken; please report it."""
+    """An invariant of jflow was violated; please report it."""
 
     error_code = Code.INTERNAL
 
 
 class UnavailableError(OpError):
-    """A task cannot be reached; trying again later may work."""
+    """A task cannot be reached; a later retry may succeed."""
 
     error_code = Code.UNAVAILABLE
 
 
 class DataLossError(OpError):
-    """Data that cannot be recovered was lost or damaged."""
+    """Data was lost or corrupted and cannot be recovered."""
 
     error_code = Code.DATA_LOSS
 
 
 class UnauthenticatedError(OpError):
-    """The token is missing or is not the server's."""
+    """The token is missing or does not match the server's."""
 
     error_code = Code.UNAUTHENTICATED
 
 
 _REFINED: dict[str, type[OpError]] = {NotANumberError.__name__: NotANumberError}
-"""Classes that share their code with another one, by name."""
+"""Classes that share their status code with another class, by name."""
 
 
 def class_name(error: OpError) -> str:
-    """The name of an error's class if its code does not tell it, else nothing."""
+    """The name of an error's class if the status code does not imply it, otherwise ""."""
     name = type(error).__name__
     return name if _REFINED.get(name) is type(error) else ""
 
@@ -220,11 +241,11 @@ def from_code(
     task: str | None = None,
     class_name: str = "",
 ) -> OpError:
-    """The error that a status on the wire stands for; unknown codes become `UnknownError`.
+    """The error for a status received over the wire; unknown codes become `UnknownError`.
 
     Args:
-      code, message, op, task: as in the error.
-      class_name: of the error's class if its code does not tell it.
+      code, message, op, task: the attributes of the error.
+      class_name: name of the error's class if the code does not imply it.
     """
     kinds = {kind.error_code: kind for kind in OpError.__subclasses__()}
     try:

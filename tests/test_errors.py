@@ -50,6 +50,19 @@ def test_a_copied_error_keeps_what_it_knows(through):
     assert (again.message, again.op, again.task) == (error.message, error.op, error.task)
 
 
+def test_an_error_takes_context_on_its_way_and_keeps_what_it_knew_before():
+    error = errors.NotANumberError("x", "float32", (3,))
+    error.with_context(op="y", task="/job:ps/task:0")
+    error.with_context(task="/job:worker/task:1", doing="the step failed")
+    error.with_context(made_at="train.py:3")
+    error.with_context(made_at="train.py:3")
+    assert (error.op, error.task) == ("x", "/job:ps/task:0")
+    assert str(error) == error.message
+    assert error.message.startswith("the step failed: invalid value (nan) encountered in 'x'")
+    assert error.message.count("['x' was made at train.py:3]") == 1
+    assert error.message.endswith("['x' was made at train.py:3]")
+
+
 def test_the_message_is_what_str_shows():
     assert str(errors.NotFoundError("no such thing")) == "no such thing"
 

@@ -22,15 +22,14 @@ from jflow.server import Server
 _USAGE_ERRORS = (ValueError, InvalidArgumentError, NotFoundError, PermissionDeniedError)
 _STOPPING = (signal.SIGTERM, signal.SIGINT)
 _STOP_S = 8.0
-"""How long stopping may take before the process ends without it."""
+"""How long stopping may take, in seconds, before the process exits anyway."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command.
 
     Returns:
-      Its exit code: 0, 1 if it failed, 2 if an argument or environment variable has to be
-      corrected.
+      The exit code: 0; 1 for a failure; 2 for an invalid argument or environment variable.
     """
     options = _parser().parse_args(arguments)
     logging.basicConfig(level=logging.WARNING, format="jflow: %(message)s")
@@ -61,15 +60,15 @@ def _parser() -> argparse.ArgumentParser:
         "--cluster",
         metavar="JSON",
         help='the cluster: {"ps": ["host:port"], "worker": {"3": "host"}} gives the addresses of '
-        "a job as a list or by task index, port 2222 where there is none; else TF_CONFIG tells it",
+        "a job as a list or by task index, with port 2222 by default (default: TF_CONFIG)",
     )
-    server.add_argument("--job", help="which job this task belongs to")
-    server.add_argument("--index", type=int, help="which task of the job this is")
+    server.add_argument("--job", help="the job of this task")
+    server.add_argument("--index", type=int, help="the index of this task in its job")
     server.add_argument(
         "--data-root",
         action="append",
         metavar="DIR",
-        help="where readers may read files; may be given several times (else JFLOW_DATA_ROOTS)",
+        help="a directory that readers may read; may be repeated (default: JFLOW_DATA_ROOTS)",
     )
     server.set_defaults(run=_server)
     return parser
@@ -96,10 +95,10 @@ def _server(options: argparse.Namespace) -> None:
         print(f"{server!r} is ready", flush=True)
         server.join()
     except KeyboardInterrupt:
-        with suppress(OSError):  # nothing reads it any more
+        with suppress(OSError):  # the reader of the pipe is gone
             print("stopping", flush=True)
     for number in _STOPPING:
-        signal.signal(number, signal.SIG_DFL)  # a second one ends the process at once
+        signal.signal(number, signal.SIG_DFL)  # a second signal ends the process at once
     threading.Thread(target=_exit_after, args=(_STOP_S,), daemon=True).start()
     server.stop()
     _exit()
@@ -115,10 +114,10 @@ def _exit_after(seconds: float) -> None:
 
 
 def _exit() -> None:
-    """Ends the process: Python would wait for programs that nothing can interrupt."""
+    """Ends the process; a normal exit would wait for programs, which cannot be interrupted."""
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):  # nothing reads it any more
+        with suppress(OSError, ValueError):  # the reader of the pipe is gone
             stream.flush()
     os._exit(0)
 

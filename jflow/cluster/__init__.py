@@ -1,4 +1,4 @@
-"""Names in a cluster: jobs, tasks, devices and addresses. No connection is made here."""
+"""Names in a cluster: jobs, tasks, devices and addresses. Opens no connections."""
 
 from jflow.cluster.address import join_address as join_address
 from jflow.cluster.address import split_address as split_address

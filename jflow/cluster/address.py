@@ -1,4 +1,4 @@
-"""Network addresses of tasks: "host:port", with port 2222 where none is given."""
+"""Network addresses of tasks: "host:port", with 2222 as the default port."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def split_address(address: str) -> tuple[str, int]:
         raise ValueError("the address is empty; expected 'host:port', or 'host' for port 2222")
     text = address.removeprefix(_SCHEME)
     if "://" in text:
-        raise ValueError(f"the address {address!r} must begin with 'grpc://' or no scheme at all")
+        raise ValueError(f"the address {address!r} must begin with 'grpc://' or have no scheme")
     host, colon, port = text.rpartition(":")
     if not colon or text.endswith("]"):
         host, port = text, str(DEFAULT_PORT)
@@ -34,19 +34,19 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def join_address(host: str, port: int) -> str:
-    """The address of a host and a port, with an IPv6 host in square brackets."""
+    """The address of a host and port; an IPv6 host gets square brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _checked_host(host: str, address: str) -> str:
-    """The host without brackets. Raises ValueError if it cannot be one."""
+    """The host without brackets. Raises ValueError if it is malformed."""
     if host.startswith("[") and host.endswith("]"):
         inside = host[1:-1]
         try:
             ipaddress.IPv6Address(inside)
         except ValueError:
             raise ValueError(
-                f"the address {address!r} has in square brackets what is not an IPv6 address"
+                f"the address {address!r} has square brackets around what is not an IPv6 address"
             ) from None
         return inside
     if any(mark in host for mark in ":[]"):

@@ -1,4 +1,4 @@
-"""The role of this process as a cluster manager tells it: the environment variable TF_CONFIG."""
+"""The environment variable TF_CONFIG, by which a cluster manager gives this process its role."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from jflow.cluster.spec import ClusterSpec
 
-# The keys that TensorFlow and the managers that are made for it write. Others are ignored.
+# The keys that TensorFlow and the cluster managers for it write; others are ignored.
 _KEYS = (
     "cluster",
     "environment",
@@ -29,13 +29,13 @@ _N_SHOWN = 30
 
 @dataclass(frozen=True)
 class TaskConfig:
-    """What TF_CONFIG says: the cluster and which of its tasks this process is (None: not said).
+    """The content of TF_CONFIG: the cluster and the task of this process; None where not given.
 
     Attributes:
-      cluster: the cluster; empty if not said.
+      cluster: the cluster; empty if not given.
       job, index: the task of this process.
-      environment: the kind of manager, "local" if not said.
-      session_master: target that sessions of this process are to use instead of its own task.
+      environment: the kind of cluster manager, "local" if not given.
+      session_master: the target for sessions of this process, instead of its own task.
       evaluation_master: the same for evaluation.
       model_dir: directory for checkpoints and summaries.
     """
@@ -53,8 +53,8 @@ def read_tf_config(environ: Mapping[str, str] = os.environ) -> TaskConfig:
     """Reads TF_CONFIG; an unset or empty variable gives an empty cluster.
 
     Raises:
-      ValueError: if it is not JSON (json.JSONDecodeError), a key is misspelt, or a part has the
-        wrong form.
+      ValueError: if it is not JSON (json.JSONDecodeError), has a misspelled key, or a value of
+        the wrong type.
     """
     content = _object(_parse(environ.get("TF_CONFIG") or "{}", "TF_CONFIG"), "TF_CONFIG")
     _check_keys(content, _KEYS, "TF_CONFIG")
@@ -77,7 +77,7 @@ def parse_cluster(text: str, source: str) -> ClusterSpec:
 
     Args:
       text: an object from job names to lists of addresses, or to objects from index to address.
-      source: what errors call the text, such as "--cluster".
+      source: the name of the text in errors, such as "--cluster".
 
     Raises:
       ValueError: if the text is not JSON (json.JSONDecodeError) or not a cluster.
@@ -118,7 +118,7 @@ def _object(value: object, source: str) -> dict[str, Any]:
 
 
 def _check_keys(found: Mapping[str, Any], known: tuple[str, ...], source: str) -> None:
-    """Refuses misspelt keys: unknown ones that resemble a known one that is missing."""
+    """Refuses misspelled keys: unknown ones that resemble a known key that is missing."""
     for key in found:
         similar = [] if key in known else get_close_matches(key.lower(), known, 1, cutoff=0.7)
         if similar and similar[0] not in found:

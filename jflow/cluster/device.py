@@ -1,4 +1,4 @@
-"""Tasks and devices by name: `/job:worker/task:0/device:GPU:0` and parts of it."""
+"""Names of tasks and devices: `/job:worker/task:0/device:GPU:0` and parts of it."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ class Task:
 
     @classmethod
     def parse(cls, name: str) -> Task:
-        """The task that a full name stands for.
+        """The task with a full name.
 
         Raises:
           ValueError: if the job or the index is missing.
         """
         spec = DeviceSpec.parse(name)
         if spec.job is None or spec.task is None:
-            raise ValueError(f"a task name has a job and an index, got {name!r}")
+            raise ValueError(f"expected a task name with a job and an index, got {name!r}")
         return cls(spec.job, spec.task)
 
 
 LOCAL_TASK = Task("localhost", 0)
-"""The task of a session that has no cluster."""
+"""The task of a session without a cluster."""
 
 
 @dataclass(frozen=True, order=True)
@@ -63,14 +63,16 @@ class Device:
 
     @classmethod
     def parse(cls, name: str) -> Device:
-        """The device that a full name stands for.
+        """The device with a full name.
 
         Raises:
           ValueError: if any field is missing.
         """
         spec = DeviceSpec.parse(name)
         if spec.job is None or spec.task is None or spec.type is None or spec.index is None:
-            raise ValueError(f"a device name has a job, a task, a type and an index: {name!r}")
+            raise ValueError(
+                f"expected a device name with a job, a task, a type and an index, got {name!r}"
+            )
         return cls(Task(spec.job, spec.task), spec.type, spec.index)
 
 
@@ -80,7 +82,7 @@ class DeviceSpec:
 
     Raises:
       TypeError: if a field has the wrong type.
-      ValueError: if a name could not say it.
+      ValueError: if a field has a value that cannot be part of a name.
     """
 
     job: str | None = None
@@ -92,16 +94,18 @@ class DeviceSpec:
         for field, kind in (("job", str), ("task", int), ("type", str), ("index", int)):
             value = getattr(self, field)
             if value is not None and type(value) is not kind:
-                raise TypeError(f"the {field} of a device is of type {kind.__name__}: {value!r}")
+                raise TypeError(
+                    f"expected the {field} of a device to be of type {kind.__name__}, got {value!r}"
+                )
             pattern = _PATTERNS[field]
             if value is not None and not pattern.fullmatch(str(value)):
                 raise ValueError(f"{value!r} cannot be the {field} of a device")
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Reads "/job:ps/task:0/device:CPU:0", any part of it, or the short "/cpu:0".
+        """Parses "/job:ps/task:0/device:CPU:0", any part of it, or the short "/cpu:0".
 
-        A replica is read and ignored, and `*` is the same as leaving the field out.
+        A replica is accepted and ignored; `*` is the same as omitting the field.
 
         Raises:
           ValueError: if the text is not a device name.
@@ -133,11 +137,11 @@ class DeviceSpec:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no field is set."""
+        """Whether all fields are missing."""
         return self == type(self)()
 
     def merge(self, inner: DeviceSpec) -> DeviceSpec:
-        """Field by field, `inner` where it says something and this spec elsewhere."""
+        """Each field of `inner`, or of this spec where it is missing in `inner`."""
         chosen = {}
         for field in fields(DeviceSpec):
             value = getattr(inner, field.name)

@@ -21,21 +21,21 @@ _EVALUATOR = "evaluator"
 
 @dataclass(frozen=True, init=False)
 class RunConfig(Role):
-    """What this process is in its cluster, by TF_CONFIG and the rules of tf.estimator.
+    """The role of this process in its cluster, from TF_CONFIG by the rules of tf.estimator.
 
     A cluster has exactly one task "chief" (or "master", its older name), which counts as a
-    worker; TF_CONFIG says type and index of this process. An "evaluator" stands outside of the
-    cluster. Without a cluster this process is its only worker.
+    worker; TF_CONFIG gives the type and index of this process. An "evaluator" is not part of the
+    cluster. Without a cluster this process is the only worker.
 
     Args:
-      model_dir: directory for checkpoints and summaries; else that of TF_CONFIG.
+      model_dir: directory for checkpoints and summaries; by default that of TF_CONFIG.
 
     Attributes:
       global_id_in_cluster: a number for each task, 0 for the chief, parameter servers last; None
         for an evaluator.
 
     Raises:
-      ValueError: if TF_CONFIG is malformed, breaks these rules or has another model_dir.
+      ValueError: if TF_CONFIG is malformed, violates these rules or has another model_dir.
     """
 
     global_id_in_cluster: int | None
@@ -116,7 +116,7 @@ def _master(told: TaskConfig, job: str, index: int) -> str:
 
 
 def _global_id(cluster: ClusterSpec, chief: str, job: str, index: int) -> int:
-    """The chief comes first, then the other jobs by name, and parameter servers last."""
+    """Sorts the chief first, then the other jobs by name, and parameter servers last."""
     order = sorted(cluster.jobs, key=lambda each: (each == "ps", each != chief, each))
     before = order[: order.index(job)] if cluster else ()
     return sum(len(cluster.job_tasks(each)) for each in before) + index

@@ -11,15 +11,15 @@ from jflow.cluster.role import LOCAL_MASTER, Role, model_directory, n_tasks, own
 
 @dataclass(frozen=True, init=False)
 class RunConfig(Role):
-    """What this process is in its cluster, by TF_CONFIG and the rules of tf.contrib.learn.
+    """The role of this process in its cluster, from TF_CONFIG by the rules of tf.contrib.learn.
 
-    A cluster needs no chief: it is worker 0, or where the environment is "cloud" master 0. The
-    task may be left out, and its index is 0 by default.
+    The chief is worker 0, or master 0 if the environment is "cloud". The task may be omitted; its
+    index is 0 by default.
 
     Args:
-      master: target for sessions instead of that of the own task.
+      master: target for sessions; by default that of the own task.
       evaluation_master: target for evaluation.
-      model_dir: directory for checkpoints and summaries; else that of TF_CONFIG.
+      model_dir: directory for checkpoints and summaries; by default that of TF_CONFIG.
 
     Attributes:
       environment: the kind of cluster manager, "local" or "cloud" for example.
@@ -58,5 +58,5 @@ class RunConfig(Role):
 
     @staticmethod
     def get_task_id() -> int:
-        """The index that TF_CONFIG says, 0 if it says none."""
+        """The index given by TF_CONFIG, by default 0."""
         return read_tf_config().index or 0

@@ -1,4 +1,4 @@
-"""The role of this process in its cluster: the rules that both classes `RunConfig` share."""
+"""The role of this process in its cluster: what both `RunConfig` classes share."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ LOCAL_MASTER = ""
 
 @dataclass(frozen=True)
 class Role:
-    """What this process is in its cluster, under the names of TensorFlow's RunConfig.
+    """The role of this process in its cluster, with the names of TensorFlow's RunConfig.
 
     Attributes:
-      cluster_spec: the cluster; empty for a process that is alone.
+      cluster_spec: the cluster; empty for a process without one.
       task_type, task_id: job and index of this process.
       master: target for the sessions of this process, "" for the process itself.
       evaluation_master: the same for evaluation.
-      is_chief: whether this process does what one task does for all, such as initialization.
+      is_chief: whether this process does the work of one task for all, such as initialization.
       num_ps_replicas, num_worker_replicas: numbers of tasks.
-      model_dir: directory for checkpoints and summaries, None if not said.
+      model_dir: directory for checkpoints and summaries, None if not given.
     """
 
     cluster_spec: ClusterSpec
@@ -37,7 +37,7 @@ class Role:
 
 
 def n_tasks(cluster: ClusterSpec, job: str) -> int:
-    """Number of tasks of a job, 0 for a job that the cluster does not have."""
+    """The number of tasks of a job, 0 for an unknown job."""
     return cluster.num_tasks(job) if job in cluster.jobs else 0
 
 
@@ -54,12 +54,12 @@ def own_master(cluster: ClusterSpec, job: str, index: int) -> str:
 
 
 def is_alone(cluster: ClusterSpec) -> bool:
-    """Whether the cluster has one task only, which then needs no server."""
+    """Whether the cluster has only one task, which needs no server then."""
     return len(cluster.jobs) == 1 and len(cluster.job_tasks(cluster.jobs[0])) == 1
 
 
 def check_task(cluster: ClusterSpec, job: str, index: int) -> None:
-    """Raises ValueError if TF_CONFIG says a task that its cluster does not have."""
+    """Raises ValueError if TF_CONFIG gives a task that its cluster does not have."""
     if job not in cluster.jobs:
         raise ValueError(
             f'TF_CONFIG["task"]["type"] is {job!r}, but TF_CONFIG["cluster"] has the jobs '
@@ -73,7 +73,7 @@ def check_task(cluster: ClusterSpec, job: str, index: int) -> None:
 
 
 def model_directory(given: str | os.PathLike[str] | None, told: TaskConfig) -> str | None:
-    """The directory that an argument gives or TF_CONFIG tells.
+    """The directory given by an argument or by TF_CONFIG.
 
     Raises:
       ValueError: if they differ, or one is empty.
@@ -81,7 +81,7 @@ def model_directory(given: str | os.PathLike[str] | None, told: TaskConfig) -> s
     path = None if given is None else os.fspath(given)
     if path == "" or told.model_dir == "":
         source = "model_dir" if path == "" else 'TF_CONFIG["model_dir"]'
-        raise ValueError(f"{source} is empty; name a directory or leave it out")
+        raise ValueError(f"{source} is empty; name a directory or omit it")
     if path and told.model_dir and path != told.model_dir:
         raise ValueError(
             f'model_dir is {path!r} and TF_CONFIG["model_dir"] is {told.model_dir!r}; '

@@ -1,4 +1,4 @@
-"""Which tasks a cluster has and at which addresses they listen."""
+"""`ClusterSpec`: the tasks of a cluster and their addresses."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from jflow.cluster.device import Task
 class ClusterSpec:
     """The jobs of a cluster and the addresses of their tasks.
 
-    Addresses are normalized to "host:port" here, once for every reader: an address without a port
-    has port 2222, for the task that listens as for those that connect to it.
+    Addresses are normalized to "host:port": an address without a port has port 2222, for the task
+    that listens there and for those that connect to it.
 
     Args:
       cluster: a dict from job name to a list of addresses or to a dict from task index to
         address, or another ClusterSpec. An index may be a decimal string, as in JSON.
 
     Raises:
-      TypeError: if `cluster` has another form or an address is not a string.
+      TypeError: if `cluster` has another type or an address is not a string.
       ValueError: if an address or a task index is malformed.
     """
 
@@ -58,12 +58,12 @@ class ClusterSpec:
             ) from None
 
     def job_tasks(self, job_name: str) -> list[str | None]:
-        """Addresses of a job by task index, None for holes. Raises ValueError as above."""
+        """Addresses of a job by task index, None for missing ones. Raises ValueError as above."""
         tasks = self._job(job_name)
         return [tasks.get(index) for index in range(max(tasks, default=-1) + 1)]
 
     def as_dict(self) -> dict[str, list[str] | dict[int, str]]:
-        """A list for a job without holes, a dict by task index for one with holes or no tasks."""
+        """A list per job; a dict by task index for a job with missing indices or no tasks."""
         result: dict[str, list[str] | dict[int, str]] = {}
         for job, tasks in self._jobs.items():
             dense = tasks and list(tasks) == list(range(len(tasks)))
@@ -71,13 +71,13 @@ class ClusterSpec:
         return result
 
     def tasks(self) -> Iterator[Task]:
-        """Every task, by job name and then by index."""
+        """All tasks, ordered by job name and index."""
         for job, tasks in self._jobs.items():
             for index in tasks:
                 yield Task(job, index)
 
     def replace(self, task: Task, address: str) -> ClusterSpec:
-        """The same cluster with another address for one task."""
+        """This cluster with another address for one task."""
         jobs: dict[str, dict[int, str]] = {job: dict(tasks) for job, tasks in self._jobs.items()}
         jobs.setdefault(task.job, {})[task.index] = address
         return ClusterSpec(jobs)
@@ -86,7 +86,7 @@ class ClusterSpec:
         try:
             return self._jobs[name]
         except KeyError:
-            raise ValueError(f"no job {name!r} in the cluster; it has {self.jobs}") from None
+            raise ValueError(f"the cluster has no job {name!r}; it has {self.jobs}") from None
 
     def __bool__(self) -> bool:
         return bool(self._jobs)
@@ -103,7 +103,7 @@ class ClusterSpec:
 
 def _addresses(job: object, tasks: object) -> dict[int, str]:
     if not isinstance(job, str) or not job:
-        raise TypeError(f"a job name is a string, got {job!r}")
+        raise TypeError(f"expected a string as job name, got {job!r}")
     if isinstance(tasks, Mapping):
         items = [(_index(job, index), address) for index, address in tasks.items()]
     elif isinstance(tasks, Sequence) and not isinstance(tasks, str | bytes):

@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Any, Self
 
+from jflow.closing import Closing
 from jflow.data.position import PositionStore, packed, parsed, unpacked
 from jflow.data.stream import Cursor, State
 from jflow.errors import FailedPreconditionError
 from jflow.tracebacks import handled, hide_frames
 
 
-class DatasetIterator:
+class DatasetIterator(Closing):
     """One pass over a dataset.
 
     Threads may share one; each element goes to one of them. After an error the position is still
@@ -107,16 +107,8 @@ class DatasetIterator:
             finally:
                 self._end()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if kind is None:
+    def _leave(self, failed: bool) -> None:
+        if not failed:
             self.close()
             return
         # The element in hand was not dealt with: the position stays the one kept before.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
+
+from jflow.closing import Closing
 
 try:
     from tqdm.auto import tqdm as _tqdm
@@ -14,7 +15,7 @@ else:
     _BAR = _tqdm
 
 
-class Progress:
+class Progress(Closing):
     """Counts steps of several threads towards a total."""
 
     def __init__(self, total: int, label: str) -> None:
@@ -34,14 +35,6 @@ class Progress:
             elif self._done % max(self._total // 4, 1) == 0:
                 print(f"{self._label}: {self._done} of {self._total} steps, {note}")
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def _leave(self, failed: bool) -> None:
         if self._bar is not None:
             self._bar.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -10,6 +9,7 @@ import jax
 
 from jflow.graph import ResourceRef, origin
 from jflow.graph.primitives import host_p
+from jflow.packing import pack
 from jflow.values import AbstractValue, HostArray, as_array, string
 
 
@@ -60,7 +60,7 @@ class TracedCalls:
         values = host_p.bind(
             *inputs,
             function=function,
-            attributes=json.dumps(attributes or {}, sort_keys=True),
+            attributes=pack(attributes or {}, f"arguments of {function!r}"),
             resources=(self._ref,),
             is_blocking=True,
             outputs=tuple(outputs),

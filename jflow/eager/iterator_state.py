@@ -27,7 +27,7 @@ class IteratorState(Handle):
     """
 
     def __init__(self, shared_name: str, name: str = "iterator_state") -> None:
-        super().__init__("iterator_state", IteratorStateSpec().to_attributes(), shared_name, name)
+        super().__init__("iterator_state", IteratorStateSpec(), shared_name, name)
         if self._owner is None:
             raise RuntimeError(
                 "an IteratorState is for plain Python: make it inside `with jflow.connect(target):`"

@@ -6,11 +6,11 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
 
+from jflow.closing import Closing
 from jflow.errors import OpError, OutOfRangeError
 from jflow.resources.tensors import n_bytes_of
 
@@ -59,7 +59,7 @@ class _Batch:
         self.n_rows = self.n_bytes = 0
 
 
-class QueueWriter:
+class QueueWriter(Closing):
     """Puts elements into a queue in order, with as many in each message as are pending.
 
     `put` returns before an element is in the queue, `flush` when all are; leaving the block
@@ -150,19 +150,11 @@ class QueueWriter:
                 self._changed.notify_all()
             self._thread.join()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if kind is None:
-            self.close()
-        else:
+    def _leave(self, failed: bool) -> None:
+        if failed:
             self._give_up()
+        else:
+            self.close()
 
     def _give_up(self) -> None:
         """Ends without waiting for room; elements on their way may still get into the queue."""
@@ -223,7 +215,7 @@ class QueueWriter:
         self._changed.notify_all()
 
 
-class QueueReader:
+class QueueReader(Closing):
     """Takes elements out of a queue ahead of their use, until it is closed and empty.
 
     What was taken ahead and not used is lost when the reader is closed or the process dies.
@@ -260,15 +252,7 @@ class QueueReader:
         if future is not None:
             future.cancel()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def _leave(self, failed: bool) -> None:
         self.close()
 
     def __repr__(self) -> str:

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from jflow.errors import InvalidArgumentError, OpError
-from jflow.plan import Call
-from jflow.values import NUMBERS, Array
-
-_MAX = 2**32 - 1
+from jflow.plan import Call, CallbackAttributes
+from jflow.values import Array, TensorSpec
 
 ClientFunction = Callable[[Sequence[Array]], Sequence[Array]]
 """A function of the client in its own process: takes operands, gives results."""
@@ -26,13 +23,13 @@ class LinkedCallback:
     Attributes:
       instruction: what was linked.
       number: by which the client knows the function.
-      results: dtype and sizes of each result, None for a size that is not known.
+      results: what the function returns.
       is_conditional: whether the first operand says if the function is called.
     """
 
     instruction: Call
     number: int
-    results: tuple[tuple[np.dtype[Any], tuple[int | None, ...]], ...]
+    results: tuple[TensorSpec, ...]
     is_conditional: bool
 
     def operands(self, inputs: Sequence[Array]) -> Sequence[Array] | None:
@@ -43,7 +40,7 @@ class LinkedCallback:
 
     def zeros(self) -> list[Array]:
         """The results where the function is not called."""
-        return [np.zeros([size or 0 for size in sizes], dtype) for dtype, sizes in self.results]
+        return [np.zeros(spec.shape or (), spec.numpy_dtype) for spec in self.results]
 
     @contextmanager
     def naming_errors(self) -> Iterator[None]:
@@ -51,7 +48,7 @@ class LinkedCallback:
         try:
             yield
         except OpError as error:
-            error.op = error.op or self.instruction.op
+            error.with_context(op=self.instruction.op)
             raise
 
     def checked(self, results: Sequence[Array]) -> Sequence[Array]:
@@ -61,43 +58,28 @@ class LinkedCallback:
           InvalidArgumentError: if it does not.
         """
         fits = len(results) == len(self.results) and all(
-            value.dtype == dtype and _fits(value.shape, sizes)
-            for value, (dtype, sizes) in zip(results, self.results, strict=True)
+            spec.fits(value) for value, spec in zip(results, self.results, strict=True)
         )
         if not fits:
-            found = [f"{value.dtype}{[*value.shape]}" for value in results]
-            expected = [f"{dtype}{[*sizes]}" for dtype, sizes in self.results]
+            found = ", ".join(f"{value.dtype}{value.shape}" for value in results) or "nothing"
+            expected = ", ".join(f"{spec.dtype.name}{spec.shape}" for spec in self.results)
             raise InvalidArgumentError(
-                f"expected {expected} from the client, got {found}", op=self.instruction.op
+                f"expected {expected or 'nothing'} from the client, got {found}",
+                op=self.instruction.op,
             )
         return results
 
 
-def link_callback(call: Call, attributes: dict[str, Any]) -> LinkedCallback:
+def link_callback(call: Call) -> LinkedCallback:
     """Reads the attributes of a callback.
 
     Raises:
-      InvalidArgumentError: if they are not those of a callback, or its first input is missing.
+      InvalidArgumentError: if they are not those of a callback, or do not fit the call's slots.
     """
-    try:
-        number, results = attributes["number"], attributes["results"]
-        read = tuple((NUMBERS[dtype], tuple(map(_size, sizes))) for dtype, sizes in results)
-        is_conditional = attributes["is_conditional"]
-    except (KeyError, TypeError, ValueError) as error:
-        raise InvalidArgumentError(f"attributes of a callback: {error!r}") from None
-    fits = isinstance(is_conditional, bool) and isinstance(number, int) and 0 <= number <= _MAX
-    if not fits or len(read) != len(call.outputs) or is_conditional > len(call.inputs):
+    known = CallbackAttributes.from_bytes(call.attributes)
+    is_number = all(spec.shape is not None and not spec.is_string for spec in known.results)
+    has_zeros = not known.is_conditional or all(spec.is_static for spec in known.results)
+    fits = len(known.results) == len(call.outputs) and known.is_conditional <= len(call.inputs)
+    if not (is_number and has_zeros and fits):
         raise InvalidArgumentError(f"a callback cannot have these attributes and slots: {call}")
-    return LinkedCallback(call, number, read, is_conditional)
-
-
-def _size(size: Any) -> int | None:
-    if size is not None and (not isinstance(size, int) or size < 0):
-        raise ValueError(f"{size!r} is not a size")
-    return size
-
-
-def _fits(shape: Sequence[int], sizes: Sequence[int | None]) -> bool:
-    return len(shape) == len(sizes) and all(
-        size in (None, found) for size, found in zip(sizes, shape, strict=True)
-    )
+    return LinkedCallback(call, known.number, known.results, known.is_conditional)

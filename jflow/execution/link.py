@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 import math
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -17,6 +16,7 @@ import numpy as np
 from jflow.errors import InvalidArgumentError
 from jflow.execution.callback import LinkedCallback, link_callback
 from jflow.execution.functions import HostFunction, host_function, host_kernel
+from jflow.packing import Keywords
 from jflow.plan import (
     CALLBACK,
     Call,
@@ -239,21 +239,16 @@ def _is_constant(call: Call) -> bool:
 def _link_call(
     call: Call, plan: Plan, constant: Callable[[str], Any]
 ) -> LinkedCall | LinkedKernel | LinkedCallback:
-    constants = tuple(constant(digest) for digest in call.constants)
-    try:
-        attributes = json.loads(call.attributes)
-    except ValueError as error:
-        raise InvalidArgumentError(f"attributes of {call.function!r}: {error}") from None
-    if not isinstance(attributes, dict):
-        raise InvalidArgumentError(f"attributes of {call.function!r} are not a JSON object")
     if call.function == CALLBACK:
-        return link_callback(call, attributes)
+        return link_callback(call)
+    constants = tuple(constant(digest) for digest in call.constants)
     function = None if call.resources else host_function(call.function)
     if function is not None:
+        attributes = Keywords(function, call.function).unpack(call.attributes)
         _check_arguments(call, function, (*call.inputs, *constants), attributes)
         return LinkedCall(call, function, constants, attributes, LastLatency())
     kernel = host_kernel(call.function)
-    _check_arguments(call, kernel, (), attributes)
+    attributes = Keywords(kernel, call.function).unpack(call.attributes)
     resources = tuple(plan.resources[number] for number in call.resources)
     kind = call.function.partition(".")[0]
     if not resources or resources[0].kind != kind:
@@ -270,16 +265,12 @@ def _check_arguments(
     inputs: tuple[Any, ...],
     attributes: Mapping[str, Any],
 ) -> None:
-    """Refuses arguments that the function cannot be called with.
-
-    Kernels check the number of arrays themselves.
+    """Refuses a number of arrays that the function does not take. Kernels check it themselves.
 
     Raises:
-      InvalidArgumentError: if there are too many or too few arrays, or unknown attributes.
+      InvalidArgumentError: if there are too many or too few.
     """
-    signature = inspect.signature(function)
-    bind_arguments = signature.bind if inputs else signature.bind_partial
     try:
-        bind_arguments(*inputs, **attributes)
+        inspect.signature(function).bind(*inputs, **attributes)
     except TypeError as error:
         raise InvalidArgumentError(f"arguments of {call.function!r}: {error}") from None

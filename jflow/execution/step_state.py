@@ -115,7 +115,7 @@ class StepState:
         try:
             results = linked.function(*inputs, *linked.constants, **linked.attributes)
         except OpError as error:
-            error.op = error.op or linked.instruction.op
+            error.with_context(op=linked.instruction.op)
             raise
         self.fill(linked.instruction, results)
 
@@ -134,7 +134,7 @@ class StepState:
             values = [*inputs, *linked.constants]
             results = yield from linked.kernel(held, values, **linked.attributes)
         except OpError as error:
-            error.op = error.op or linked.instruction.op
+            error.with_context(op=linked.instruction.op)
             raise
         self.fill(linked.instruction, results)
 

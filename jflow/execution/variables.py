@@ -235,7 +235,7 @@ class _ComputedWatcher(Resource):
         return waiting
 
 
-COMPUTED = Cell(_ComputedWatcher(), "")
+COMPUTED = Cell(_ComputedWatcher())
 """Where to wait for values of variables; JAX's devices belong to the whole process."""
 
 

@@ -9,7 +9,6 @@ import weakref
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from types import TracebackType
 from typing import Any, Self
 
 import jax
@@ -17,6 +16,7 @@ import jax.extend.core as jex
 from jax.api_util import shaped_abstractify
 
 from jflow import _forks
+from jflow.closing import Closing
 from jflow.cluster import Device, DeviceSpec
 from jflow.context import Fallback
 from jflow.deadline import Deadline
@@ -40,7 +40,7 @@ _MAX_ACCESSES = 512
 
 
 @_forks.guarded("list_devices", "register", "place", "step", "access", "create", ignored=("close",))
-class Connection:
+class Connection(Closing):
     """Runs functions and keeps eager variables, in this process or on a cluster.
 
     On a cluster the variables stay when the connection ends, and every connection to the cluster
@@ -91,12 +91,7 @@ class Connection:
         self._block.enter_context(owners.owned_by(self))
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def _leave(self, failed: bool) -> None:
         block, self._block = self._block, None
         try:
             if block is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from jflow.graph.graph import Graph, Operation, Tensor
 from jflow.graph.primitives import ResourceRef, host_p
+from jflow.packing import pack
 from jflow.values import AbstractValue
 
 
@@ -35,7 +35,7 @@ def call(
       name: name for the operation.
       resources: what it works on; it runs where the first one is.
       is_blocking: whether it can take as long as others let it wait.
-      attributes: its other arguments, as JSON knows them.
+      attributes: its other arguments: plain values as `pack` takes them, and NumPy scalars.
 
     Raises:
       TypeError: if an attribute is something else, such as a tensor.
@@ -47,14 +47,14 @@ def call(
         outputs,
         name=name,
         function=function,
-        attributes=json.dumps(known, sort_keys=True),
+        attributes=pack(known, f"arguments of {function!r}"),
         resources=tuple(resources),
         is_blocking=is_blocking,
     )
 
 
 def plain(function: str, name: str, value: Any) -> Any:
-    """An attribute of a call as JSON has it. Raises TypeError if it holds something else."""
+    """An attribute of a call as a plain value. Raises TypeError if it holds something else."""
 
     def leaf(item: Any) -> Any:
         item = item.item() if isinstance(item, np.generic) else item

@@ -73,7 +73,7 @@ class ResourceRef:
       kind: what it is, such as "queue"; resources of different kinds may have one name.
       name: its name inside the container.
       container: the container that holds it, "" for the default one.
-      definition: how to make it, as JSON; all that share it must agree.
+      definition: how to make it, a record as bytes; all that share it must agree.
       is_shared: whether everybody has it by its name; else each session has its own.
       spec: the device that was asked for.
       owner: the graph or connection that it belongs to.
@@ -82,7 +82,7 @@ class ResourceRef:
     kind: str
     name: str
     container: str
-    definition: str
+    definition: bytes
     is_shared: bool
     spec: DeviceSpec = field(default_factory=DeviceSpec)
     owner: Owner | None = field(default=None, repr=False)
@@ -116,7 +116,7 @@ constant_p = jex.Primitive("constant")
 host_p = jex.Primitive("host")
 """*values → values, on the host.
 
-Params: `function`, by its name, which the worker knows; `attributes`, its other arguments as JSON;
+Params: `function`, by its name, which the worker knows; `attributes`, its other arguments, packed;
 `resources`, what it works on; `is_blocking`, whether it can take as long as others let it wait. In
 a traced function also `outputs`, the abstract values that it gives, and `line`.
 """

@@ -1,7 +1,8 @@
 """The process of one task of a `LocalCluster`: `python -m jflow.launch.child JOB INDEX`.
 
-It writes its address, or why it cannot start, to standard output, reads the cluster from a line of
-standard input, and serves until that input ends: the parent has closed it, or has ended.
+It writes its address, or the error that keeps it from starting, to standard output, reads the
+cluster from a line of standard input, and serves until that input ends: the parent has closed it,
+or has exited.
 """
 
 from __future__ import annotations
@@ -47,5 +48,5 @@ def _exit(_: int, __: FrameType | None) -> None:
 
 if __name__ == "__main__":
     main()
-    # Python would wait for a device that is busy with a step that cannot be cancelled.
+    # A normal exit would wait for a device that runs a program, which cannot be cancelled.
     os._exit(0)

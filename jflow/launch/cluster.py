@@ -1,4 +1,4 @@
-"""`LocalCluster`: a real cluster on this machine, for as long as a `with` block."""
+"""`LocalCluster`: a cluster of real server processes on this machine."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from types import TracebackType
-from typing import IO, Any, Self
+from typing import IO, Any
 
 from jflow import _forks
+from jflow.closing import Closing
 from jflow.cluster import ClusterSpec, Task
 from jflow.errors import DeadlineExceededError, UnavailableError, from_code
 
@@ -21,22 +21,22 @@ _STOP_TIMEOUT_S = 10.0
 
 
 @_forks.guarded("kill", ignored=("stop",))
-class LocalCluster:
-    """Server processes on the loopback interface, on ports that the system chooses.
+class LocalCluster(Closing):
+    """A cluster of processes on the loopback interface, on ports that the system chooses.
 
-    The processes end with the block, and with this process, however it ends.
+    The processes end with the `with` block, and with this process, even if it crashes.
 
     Args:
       ps: number of tasks of the job "ps".
       workers: number of tasks of the job "worker".
-      timeout: longest time for all of them to start, in seconds.
-      data_roots: directories below which their readers may read files; those of JFLOW_DATA_ROOTS
-        if None.
+      timeout: the longest time for all tasks to start, in seconds.
+      data_roots: directories below which readers may read files; if None, those of
+        JFLOW_DATA_ROOTS.
 
     Raises:
-      UnavailableError: if a process ends while it starts.
-      DeadlineExceededError: if they take longer than the timeout.
-      OpError: what a task refuses to start with, such as a token that is too short.
+      UnavailableError: if a process exits while it starts.
+      DeadlineExceededError: if starting takes longer than the timeout.
+      OpError: the error of a task that cannot start, such as a token that is too short.
     """
 
     def __init__(
@@ -78,39 +78,31 @@ class LocalCluster:
         return list(self._children)
 
     def target(self, job: str = "worker", index: int = 0) -> str:
-        """What to open a session with, on the given task."""
+        """The target for sessions on the given task."""
         return f"grpc://{self._spec.task_address(job, index)}"
 
     def pid(self, job: str, index: int = 0) -> int:
-        """Process id of a task."""
+        """The process id of a task."""
         return self._children[Task(job, index)].process.pid
 
     def kill(self, job: str, index: int = 0) -> None:
-        """Ends a task's process at once, as a crash would."""
+        """Kills a task's process, as a crash would."""
         child = self._children[Task(job, index)]
         child.process.kill()
         child.process.wait()
 
     def stop(self) -> None:
-        """Ends every process, and waits for it. May be called again."""
+        """Ends every process and waits for it. May be called again."""
         for child in self._children.values():
             child.close()
         for child in self._children.values():
             child.wait(_STOP_TIMEOUT_S)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def _leave(self, failed: bool) -> None:
         self.stop()
 
     def _introduce(self) -> ClusterSpec:
-        """Learns every child's address and tells all of them to all."""
+        """Collects the address of every child and sends the cluster to all."""
         with ThreadPoolExecutor(len(self._children)) as threads:
             addresses = list(threads.map(lambda c: c.listen("address"), self._children.values()))
             jobs: dict[str, dict[int, str]] = {}
@@ -131,7 +123,7 @@ class LocalCluster:
 
 
 class _Child:
-    """A server process; it ends when its standard input does."""
+    """A server process, which exits at the end of its standard input."""
 
     def __init__(self, task: Task, data_roots: Sequence[str | os.PathLike[str]] | None) -> None:
         self.task = task
@@ -145,7 +137,7 @@ class _Child:
             stdout=subprocess.PIPE,
             text=True,
             env=environment,
-            # Ctrl-C in a terminal is for the program that started the cluster.
+            # Ctrl-C in a terminal must reach only the program that started the cluster.
             start_new_session=True,
         )
 
@@ -167,7 +159,7 @@ class _Child:
         return message[key]
 
     def close(self) -> None:
-        with suppress(BrokenPipeError):  # it has ended already
+        with suppress(BrokenPipeError):  # it has exited already
             self._pipe(self.process.stdin).close()
 
     def wait(self, timeout: float) -> None:
@@ -182,7 +174,7 @@ class _Child:
         code = self.process.wait()
         return UnavailableError(
             f"the process of {self.task} ended with exit code {code} while the cluster started; "
-            "what it printed is above",
+            "see its output above",
             task=str(self.task),
         )
 

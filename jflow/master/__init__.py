@@ -1,3 +1,3 @@
-"""The master: takes clients' steps and runs them on the tasks that take part."""
+"""The master: runs the steps of clients on the tasks that take part."""
 
 from jflow.master.master import Master as Master

@@ -1,4 +1,4 @@
-"""The master of one server: its clients' sessions and the steps they run."""
+"""`Master`: opens and resets the sessions of a server's clients."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Master:
     """Opens sessions for clients. Every method must be called on the event loop.
 
     Args:
-      info: what the server it belongs to tells its callers, as it is now.
+      info: gives the current server info of its server.
       worker: the worker of the same server, called directly.
-      peers: the other servers.
+      peers: connections to the other tasks.
     """
 
     def __init__(self, info: Callable[[], ServerInfo], worker: WorkerService, peers: Peers) -> None:
@@ -26,7 +26,7 @@ class Master:
         self._sessions: set[ClientSession] = set()
 
     def open_session(self) -> MasterSession:
-        """A session for a client."""
+        """Opens a session for a client."""
         session = ClientSession(self._servers, self._reset, self._sessions.discard)
         self._sessions.add(session)
         return session
@@ -42,8 +42,8 @@ class Master:
         for session in others:
             session.end(
                 AbortedError(
-                    f"Session is not found: {self._servers.info().task} was told to reset "
-                    f"containers {list(containers)}, which ends its sessions; open a new one"
+                    f"Session is not found: it ended because containers {list(containers)} of "
+                    f"{self._servers.info().task} were reset; open a new one"
                 )
             )
         cluster = self._servers.info().cluster
@@ -65,6 +65,6 @@ class Master:
         try:
             await self._servers.peers[task].reset(containers, connect_timeout, deadline)
         except OpError as error:
-            error.message = f"containers {list(containers)} could not be reset: {error.message}"
-            error.args = (error.message,)
+            doing = f"containers {list(containers)} could not be reset"
+            error.with_context(task=str(task), doing=doing)
             raise

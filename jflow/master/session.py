@@ -1,4 +1,4 @@
-"""A client's session on the master: registered steps, and the running of them."""
+"""`ClientSession`: a client's session on the master, which registers and runs its steps."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ from jflow.protocol import (
 
 @dataclass(frozen=True)
 class ClusterView:
-    """The servers of a cluster as one of them sees them.
+    """A master's view of the cluster.
 
     Attributes:
-      info: what this one tells its callers, as it is now.
-      worker: its own worker.
-      peers: the others.
-      background: where work goes on for sessions that have ended.
+      info: gives the current server info of its own server.
+      worker: the worker of its own server.
+      peers: connections to the other tasks.
+      background: runs work that outlives the sessions that started it.
     """
 
     info: Callable[[], ServerInfo]
@@ -57,7 +57,7 @@ class ClusterView:
 
 @dataclass(frozen=True)
 class _TaskPlans:
-    """One task's plans of a registered step: their handle in one incarnation, and their values."""
+    """One task's plans of a registered step, with the indices of their fed and fetched values."""
 
     task: Task
     incarnation: int
@@ -76,9 +76,9 @@ class ClientSession:
     """The server's end of a session. Every method must be called on the event loop.
 
     Args:
-      servers: the servers of the cluster.
-      reset: frees containers everywhere on behalf of this session.
-      closed: is told when the session closes.
+      servers: the master's view of the cluster.
+      reset: frees containers on all tasks on behalf of this session.
+      closed: called when the session closes.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class ClientSession:
         self._reset = reset
         self._closed = closed
         self._handles = itertools.count(1)
-        # No other master counts through the same numbers.
+        # Step ids must be unique in the cluster: a random start keeps masters apart.
         self._step_ids = itertools.count(secrets.randbits(63))
         self._steps: dict[int, _Registered] = {}
         self._incarnations: dict[Task, int] = {}
@@ -140,7 +140,7 @@ class ClientSession:
         fetches = [index for group in by_task.values() for index in fetch_indices(group)]
         if len(fetches) != n_fetches or sorted(fetches) != list(range(len(fetches))):
             raise InvalidArgumentError(
-                f"a step of {n_fetches} fetched values came with plans that give {fetches[:100]}"
+                f"the plans of a step with {n_fetches} fetches give the fetches {fetches[:100]}"
             )
 
         async def register(task: Task, group: Sequence[Plan]) -> Registered:
@@ -158,7 +158,7 @@ class ClientSession:
             await self._release(entry for entry in entries.values() if entry.handle)
             return Registered(0, tuple(missing))
         handle = next(self._handles)
-        # What has to travel is started first.
+        # Remote tasks first, so that their calls overlap with the work on this task.
         ordered = dict(sorted(entries.items(), key=lambda item: item[0] == self._own))
         self._steps[handle] = _Registered(ordered, n_fetches)
         return Registered(handle)
@@ -174,7 +174,7 @@ class ClientSession:
         self._check_open()
         step = self._steps.get(handle)
         if step is None:
-            raise InvalidArgumentError(f"step {handle} was not registered in this session")
+            raise InvalidArgumentError(f"step {handle} is not registered in this session")
         running = asyncio.current_task()
         assert running is not None
         self._running.add(running)
@@ -210,11 +210,11 @@ class ClientSession:
         self._closed(self)
         entries = [entry for step in self._steps.values() for entry in step.entries.values()]
         self._steps.clear()
-        # The peers' streams may be slow; nothing waits for them to forget.
+        # In the background, because the streams of peers may be slow.
         self._servers.background.start(self._release(entries))
 
     def end(self, error: AbortedError) -> None:
-        """Ends the session from this side: what runs is cancelled, later calls get `error`."""
+        """Ends the session from the server: cancels running calls; later ones fail with `error`."""
         self._end = error
         for call in self._running:
             call.cancel()
@@ -226,7 +226,7 @@ class ClientSession:
         by_task: Mapping[Task, Sequence[Plan]],
         register: Callable[[Task, Sequence[Plan]], Coroutine[Any, Any, Registered]],
     ) -> list[Registered]:
-        """Registers plans on every task; if one of them fails, on none."""
+        """Registers plans on every task; if one fails, releases those of all others."""
         calls = {
             task: asyncio.ensure_future(register(task, group)) for task, group in by_task.items()
         }
@@ -260,11 +260,13 @@ class ClientSession:
             async with deadline.bounding(doing, str(task)):
                 return await self._servers.worker.register(plans, artifacts)
         peer = self._servers.peers[task]
-        # A task that was there before is not about to start: it need not be waited for.
+        # A task that this session has reached before is not about to start for the first time, so a
+        # short timeout is enough to find that it is lost.
         seen = task in self._incarnations
         patience = min(connect_timeout, RECONNECT_TIMEOUT_S) if seen else connect_timeout
         info = await peer.connect(patience, deadline)
-        # A session's state belongs to one incarnation of each task: the first one that it met.
+        # A session depends on the state of the first incarnation of each task that it reached;
+        # a call is refused by any later one.
         incarnation = self._incarnations.setdefault(task, info.incarnation)
         async with deadline.bounding(doing, str(task)):
             return await peer.register(incarnation, plans, artifacts)
@@ -284,10 +286,10 @@ class ClientSession:
     async def _run_on_task(
         self, entry: _TaskPlans, step_id: int, feeds: Sequence[Array], client: Client | None
     ) -> Sequence[Array]:
-        """Runs one task's plans; their values are in the order of their indices."""
+        """Runs one task's plans; returns their fetched values in the order of their indices."""
         if entry.feeds and entry.feeds[-1] >= len(feeds):
             raise InvalidArgumentError(
-                f"the step needs {entry.feeds[-1] + 1} fed values, got {len(feeds)}"
+                f"the step requires {entry.feeds[-1] + 1} fed values, got {len(feeds)}"
             )
         given = [feeds[index] for index in entry.feeds]
         if entry.task == self._own:
@@ -297,7 +299,7 @@ class ClientSession:
             values = await peer.run(entry.incarnation, step_id, entry.handle, given)
         if len(values) != len(entry.fetches):
             raise InternalError(
-                f"{entry.task} gave {len(values)} values where {len(entry.fetches)} were asked for",
+                f"expected {len(entry.fetches)} values from {entry.task}, got {len(values)}",
                 task=str(entry.task),
             )
         return values
@@ -307,7 +309,7 @@ class ClientSession:
             if entry.task == self._own:
                 self._servers.worker.release(entry.handle)
                 continue
-            with suppress(UnavailableError):  # it is gone, and what was registered with it
+            with suppress(UnavailableError):  # its plans are gone with it
                 await self._servers.peers[entry.task].release(entry.incarnation, entry.handle)
 
     def _check_open(self) -> None:
@@ -316,13 +318,18 @@ class ClientSession:
 
 
 def _only(tasks: Iterable[Task]) -> str | None:
-    """The name of the task if there is only one."""
+    """The name of the only task; None if there are several."""
     names = list(map(str, tasks))
     return names[0] if len(names) == 1 else None
 
 
 class _StepRunner:
-    """Acts out the step state machine on the event loop."""
+    """Executes the actions of the `Step` state machine on the event loop.
+
+    Invariant: each started call reports its end to the state machine exactly once, through its done
+    callback, whether it finished, failed or was cancelled. So the outcome is set exactly when no
+    call runs any more.
+    """
 
     def __init__(
         self,
@@ -345,7 +352,7 @@ class _StepRunner:
             ended = await asyncio.gather(*self._calls.values(), return_exceptions=True)
             for error in ended:
                 if isinstance(error, asyncio.CancelledError) and str(error):
-                    raise asyncio.CancelledError(str(error)) from None  # what its plans waited for
+                    raise asyncio.CancelledError(str(error)) from None  # says what it waited for
             raise
         return self._values
 
@@ -354,7 +361,7 @@ class _StepRunner:
             match action:
                 case StartTask(task):
                     call = begin(self._run_on_task(self._entries[task]))
-                    # A callback, because a call that is cancelled before it begins runs no line.
+                    # Not in the coroutine: one that is cancelled before it begins never runs.
                     call.add_done_callback(partial(self._ended, task))
                     self._calls[task] = call
                 case StopTask(task):

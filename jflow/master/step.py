@@ -1,8 +1,17 @@
 """One step over several tasks, as a state machine: events in, actions out.
 
-A step begins everywhere at once. It succeeds when every task has finished. On the first failure, or
-when it is cancelled, the tasks that still run are told to stop, and the step fails with that first
-error once nothing of it runs any more.
+A step starts on all tasks at once. It succeeds when every task has finished. On the first failure,
+or on cancellation, the tasks that still run are told to stop, and the step fails with that first
+error once none of them runs.
+
+Invariants:
+
+* `_running` holds exactly the tasks that were started and have not reported an end. A task reports
+  one end, also after `StopTask`; a second one is an InternalError.
+* The first error is kept and only it is reported: errors of tasks that were stopped are its
+  consequences. `StopTask` is therefore returned at most once for each task.
+* `Succeed` or `Fail` is the last action, returned by the event that empties `_running`. So a step
+  never ends while a plan of it still runs and may touch state.
 """
 
 from __future__ import annotations
@@ -16,26 +25,26 @@ from jflow.errors import InternalError, OpError
 
 @dataclass(frozen=True)
 class StartTask:
-    """Start the plans of a task."""
+    """Action: start the plans of a task."""
 
     task: Task
 
 
 @dataclass(frozen=True)
 class StopTask:
-    """Cancel the plans of a task, which still has to report that they ended."""
+    """Action: cancel the plans of a task, which reports their end afterwards."""
 
     task: Task
 
 
 @dataclass(frozen=True)
 class Succeed:
-    """The step is done."""
+    """Action: complete the step."""
 
 
 @dataclass(frozen=True)
 class Fail:
-    """The step has failed and nothing of it runs any more."""
+    """Action: fail the step, of which nothing runs any more."""
 
     error: OpError
 
@@ -44,10 +53,10 @@ Action = StartTask | StopTask | Succeed | Fail
 
 
 class Step:
-    """The state of one step.
+    """The state of one step. Each method is an event and returns the actions to execute.
 
     Args:
-      tasks: those that take part.
+      tasks: the tasks that take part.
     """
 
     def __init__(self, tasks: Iterable[Task]) -> None:
@@ -55,7 +64,7 @@ class Step:
         self._error: OpError | None = None
 
     def begin(self) -> list[Action]:
-        """The step may start."""
+        """The step begins."""
         return [StartTask(task) for task in self._running] or [Succeed()]
 
     def task_finished(self, task: Task) -> list[Action]:
@@ -64,12 +73,12 @@ class Step:
         return self._outcome()
 
     def task_failed(self, task: Task, error: OpError) -> list[Action]:
-        """A task's plans ended with an error, or the task was lost."""
+        """A task's plans failed or were stopped, or the task was lost."""
         self._leave(task)
         return self._stop(error) + self._outcome()
 
     def cancelled(self, error: OpError) -> list[Action]:
-        """The caller has cancelled the step."""
+        """The caller cancelled the step."""
         return self._stop(error) if self._running else []
 
     def _leave(self, task: Task) -> None:

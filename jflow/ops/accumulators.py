@@ -31,7 +31,7 @@ class _AccumulatorBase(Handle):
         self._dtype = as_dtype(dtype)
         self._shape = declared(as_shape(shape))
         spec = AccumulatorSpec(self._dtype.name, self._shape, reduction_type, is_sparse)
-        super().__init__("accumulator", spec.to_attributes(), shared_name, name)
+        super().__init__("accumulator", spec, shared_name, name)
 
     @property
     def dtype(self) -> Any:

@@ -49,7 +49,7 @@ class QueueBase(Handle):
             names=structure.names,
             **{what: as_integer(value, what) for what, value in bounds.items()},
         )
-        super().__init__("queue", self._spec.to_attributes(), shared_name, name)
+        super().__init__("queue", self._spec, shared_name, name)
         self._elements = QueueElements(
             structure.components,
             self._describe(),

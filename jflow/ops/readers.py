@@ -36,8 +36,7 @@ class ReaderBase(Handle):
         self, kind: str, options: dict[str, Any], shared_name: str | None, name: str
     ) -> None:
         given = {key: value for key, value in options.items() if value is not None}
-        definition = ReaderSpec(kind, given).to_attributes()
-        super().__init__("reader", definition, shared_name, name)
+        super().__init__("reader", ReaderSpec(kind, given), shared_name, name)
 
     def read(self, queue: QueueBase, name: str | None = None) -> tuple[Tensor, Tensor]:
         """Key and value of the next record, both strings.

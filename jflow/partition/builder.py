@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -18,6 +17,7 @@ from jflow.plan import (
     NAN_CHECK,
     VARYING,
     Call,
+    CallbackAttributes,
     Instruction,
     Plan,
     Program,
@@ -27,7 +27,7 @@ from jflow.plan import (
     VariableKey,
     VariableSpec,
 )
-from jflow.values import Array, as_strings, is_known, unwrapping
+from jflow.values import Array, TensorSpec, as_strings, is_known, unwrapping
 
 
 @dataclass
@@ -187,18 +187,18 @@ def _sizes(ref: VariableRef) -> tuple[int, ...]:
     return tuple(size if is_known(size) else VARYING for size in ref.shape)
 
 
-def _callback_attributes(op: Operation, number: int) -> str:
+def _callback_attributes(op: Operation, number: int) -> bytes:
     results = []
     for tensor in op.outputs:
         unwrap = unwrapping(tensor.aval)
         aval = tensor.aval if unwrap is None else unwrap.out_avals[0]
-        sizes = [int(size) if is_known(size) else None for size in aval.shape or ()]
-        results.append([aval.dtype.name, sizes])
+        sizes = tuple(int(size) if is_known(size) else None for size in aval.shape or ())
+        results.append(TensorSpec(sizes, aval.dtype))
     is_conditional = op.eqn.params["is_conditional"]
-    if is_conditional and any(None in sizes for _, sizes in results):
+    if is_conditional and not all(spec.is_static for spec in results):
         raise UnimplementedError(
             f"{op.name!r}: {op.eqn.params['callback']} is inside a branch and gives arrays of "
             "sizes that are not known before it runs; call it outside of the branch",
             op=op.name,
         )
-    return json.dumps({"number": number, "results": results, "is_conditional": is_conditional})
+    return CallbackAttributes(number, tuple(results), is_conditional).to_bytes()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Sequence
 
 import jax
@@ -10,6 +9,7 @@ import jax.numpy as jnp
 
 from jflow.graph import Operation, Tensor
 from jflow.graph.primitives import WRITES, read_p
+from jflow.packing import pack
 
 
 def may_be_nan(ops: Sequence[Operation], fed: Collection[Tensor]) -> list[Tensor]:
@@ -23,12 +23,12 @@ def may_be_nan(ops: Sequence[Operation], fed: Collection[Tensor]) -> list[Tensor
     ]
 
 
-def nan_attributes(checked: Sequence[Tensor], escaping: Collection[Tensor]) -> str:
+def nan_attributes(checked: Sequence[Tensor], escaping: Collection[Tensor]) -> bytes:
     """The attributes of a check of some tensors.
 
     As under `jax.jit`, a NaN counts if it is a result: leaves its program, or goes to a variable.
     """
-    return json.dumps(
+    return pack(
         {
             "ops": [tensor.op.name for tensor in checked],
             "results": [

@@ -1,5 +1,6 @@
 """What a worker is told to do in a step, as records that know nothing of graphs or the wire."""
 
+from jflow.plan.callback import CallbackAttributes as CallbackAttributes
 from jflow.plan.plan import CALLBACK as CALLBACK
 from jflow.plan.plan import NAN_CHECK as NAN_CHECK
 from jflow.plan.plan import VARYING as VARYING

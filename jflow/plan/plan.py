@@ -14,19 +14,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from jflow.cluster import Device
+from jflow.packing import pack
 
 Slot = int
 
 CALLBACK = "callback"
-"""The function of a `Call` that the client of the step computes.
-
-Its attributes are `number`, by which the client knows it, `results`, their dtypes and sizes (None
-where one is not known), and `is_conditional`: whether the first input says if it is called. If it
-is not, the results are zeros.
-"""
+"""The function of a `Call` that the client of the step computes; see `CallbackAttributes`."""
 
 NAN_CHECK = "check_nans"
 """The function that fails if what it is given is NaN; plans with it are for `jax_debug_nans`."""
+
+
+NO_ATTRIBUTES = pack({})
+"""The attributes of a `Call` that has no named arguments."""
 
 
 @dataclass(frozen=True, order=True)
@@ -67,14 +67,14 @@ class ResourceSpec:
       kind: what it is, such as "queue"; it has a name among those of its kind.
       container, name: where it is.
       owner: the session that it belongs to; "" if it is shared by its name.
-      definition: how to make it, as JSON.
+      definition: how to make it: the bytes of the record that specifies its kind.
     """
 
     kind: str
     container: str
     name: str
     owner: str
-    definition: str
+    definition: bytes
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name!r} (container {self.container!r})"
@@ -152,7 +152,7 @@ class Call:
       inputs, outputs: slots.
       constants: digests of arrays that the function takes as its last arguments.
       resources: numbers of the resources that it works on; it may have to wait for them.
-      attributes: its named arguments, as a JSON object.
+      attributes: its named arguments, packed.
       op: name of the operation in the user's graph, for messages.
     """
 
@@ -161,7 +161,7 @@ class Call:
     outputs: tuple[Slot, ...] = ()
     constants: tuple[str, ...] = ()
     resources: tuple[int, ...] = ()
-    attributes: str = "{}"
+    attributes: bytes = NO_ATTRIBUTES
     op: str = ""
 
 

@@ -1,4 +1,4 @@
-"""The protocol: services, messages and calls over streams of frames, whatever carries them."""
+"""The protocol: services, messages and calls over streams of frames, on any transport."""
 
 from jflow.protocol.client import MasterClient as MasterClient
 from jflow.protocol.coroutines import begin as begin

@@ -1,4 +1,4 @@
-"""The client's end of callbacks: functions that a running step of the client calls."""
+"""The client's end of callbacks: calls of its functions by a running step."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from jflow.protocol.v1 import service_pb2 as pb
 from jflow.values import Array
 
 CallbackFunction = Callable[[Sequence[Array]], Sequence[Array]]
-"""A function of the client that a step calls."""
+"""A function of the client that steps may call: takes operands, returns results."""
 
 
 class Callbacks:
-    """The callbacks of one running step. Any thread may call.
+    """The callbacks of one running step; thread-safe.
 
     Args:
       functions: the functions of the step by number.
       send: sends a message with tensors under the id of the step's call.
 
     Attributes:
-      error: what a function raised; the step fails because of it, and no other one is called.
+      error: the exception that a function raised. The step fails with it, and no other function
+        is called.
     """
 
     def __init__(
@@ -36,10 +37,11 @@ class Callbacks:
         self.error: Exception | None = None
 
     def answer(self, message: pb.Envelope, operands: Sequence[Array]) -> None:
-        """Calls the function that a message asks for, and sends its results.
+        """Calls the function that a message names, and sends its results.
 
         Raises:
-          BaseException: what it raises that is not an Exception, such as KeyboardInterrupt.
+          BaseException: what the function raises other than an Exception, such as
+            KeyboardInterrupt.
         """
         call, number = message.id, message.call_back.number
         results: Sequence[Array] = ()
@@ -59,7 +61,7 @@ class Callbacks:
 
 
 def _described(error: Exception) -> OpError:
-    """An exception that a function raised, as other tasks are told of it."""
+    """The error that stands for a function's exception on other tasks."""
     notes: list[Any] = getattr(error, "__notes__", [])
     words = " ".join(map(str, (f"{type(error).__name__}: {error}", *notes)))
     return UnknownError(f"a callback of the client failed: {words}")

@@ -1,4 +1,10 @@
-"""A client's connection to the master of its session, for any thread and without an event loop."""
+"""`MasterClient`: a client's connection to a master; thread-safe, without an event loop.
+
+Invariant: a call is in `_pending` from before its request is sent until its final answer, its
+caller or the end of the stream removes it. Calls begin only while `_end` is None, which the same
+lock guards, and the end of the stream answers every call that is left. So each call gets exactly
+one final answer or is given up by its caller, and none waits for a stream that has ended.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +51,7 @@ from jflow.values import Array
 
 _LOG = logging.getLogger(__name__)
 _LEAST_S = 0.001
-"""What a request says that it has left, in seconds, at least: 0 would mean no limit."""
+"""The least remaining time that a request states, in seconds: 0 would mean no limit."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -54,7 +60,7 @@ _Answer = _Reply | OpError
 
 
 class _Answers(Protocol):
-    """Where the answer to one call comes."""
+    """The receiver of one call's answer."""
 
     def put(self, answer: _Answer, /) -> None:
         """Takes an answer, on any thread."""
@@ -64,21 +70,22 @@ class _Answers(Protocol):
     "call", "list_devices", "register", "run", "start", "reset", ignored=("close", "release")
 )
 class MasterClient:
-    """A session on a server. Threads may call at the same time.
+    """A session on a server; thread-safe.
 
     Args:
       transport: carries the frames.
       address: "host:port" of the server.
-      connect_timeout: longest time to wait until it answers, in seconds.
+      connect_timeout: the longest time to wait for the server to answer, in seconds.
       deadline: of the call that needs the connection.
 
     Attributes:
-      info: what the server told about itself.
+      info: the server info.
 
     Raises:
-      UnavailableError: if it does not answer for the connect timeout, or its name does not resolve.
-      DeadlineExceededError: if the deadline comes before.
-      UnauthenticatedError: if it does not take this user's token.
+      UnavailableError: if the server does not answer within the connect timeout, or its name does
+        not resolve.
+      DeadlineExceededError: if the deadline passes first.
+      UnauthenticatedError: if the server does not accept this user's token.
     """
 
     def __init__(
@@ -109,7 +116,7 @@ class MasterClient:
 
     @property
     def is_open(self) -> bool:
-        """Whether the stream is there; once it has ended it stays so."""
+        """Whether the stream has not ended; it is not reopened once it has."""
         return self._end is None
 
     def call(
@@ -152,11 +159,11 @@ class MasterClient:
 
         Args:
           handle, feeds, deadline: the step, its fed values and how long it may take.
-          functions: those that the step calls back, by number; they are called in this thread.
+          functions: the functions that the step calls, by number; they run in this thread.
 
         Raises:
-          DeadlineExceededError: if the deadline passes; the step is cancelled then, and a function
-            that runs is waited for.
+          DeadlineExceededError: if the deadline passes. The step is cancelled then; a function that
+            is running is waited for.
           Exception: what one of the functions raises.
         """
         if functions:
@@ -164,9 +171,9 @@ class MasterClient:
         return self.call(RUN_STEP, deadline, handle, feeds)
 
     def start(self, handle: int, feeds: Sequence[Array], deadline: Deadline) -> Future[list[Array]]:
-        """As `run` without functions, but does not wait; cancelling the future cancels the step.
+        """Starts `run` without functions and does not wait; cancelling the future cancels the step.
 
-        The server watches the time.
+        The server enforces the deadline.
         """
         outcome = _Outcome(self._cancel)
         envelope, tensors = RUN_STEP.envelope(handle, feeds)
@@ -174,7 +181,7 @@ class MasterClient:
         return outcome
 
     def release(self, handle: int) -> None:
-        """See `MasterSession.release`. Does not wait, so that any thread may call it."""
+        """See `MasterSession.release`. Never blocks, so a finalizer may call it."""
         if self.is_open:
             self._send(next(self._ids), *RELEASE.envelope(handle))
 
@@ -185,7 +192,7 @@ class MasterClient:
         self.call(RESET_ALL, deadline, containers, connect_timeout)
 
     def close(self) -> None:
-        """Ends the session; calls under way fail with CancelledError."""
+        """Ends the session; pending calls fail with CancelledError."""
         self._finish(CancelledError("Step was cancelled by an explicit call to Session.close()"))
         self._outbox.close()
         if self._stream is not None:
@@ -228,7 +235,7 @@ class MasterClient:
                 doing = rpc.doing(getattr(envelope, rpc.name))
                 answer = self._late_answer(key, answers, deadline, doing)
         except BaseException:
-            # Ctrl-C, above all: the step stops and the session stays usable.
+            # Typically Ctrl-C: the step stops and the session remains usable.
             self._cancel(key)
             raise
         finally:
@@ -247,7 +254,7 @@ class MasterClient:
         except OpError:
             if callbacks.error is None:
                 raise
-        # Not from the error that the cluster gave in its place: the exception is the user's own.
+        # Not chained to the error of the cluster that stood for it: this is the user's own.
         raise callbacks.error
 
     def _begin(
@@ -282,9 +289,9 @@ class MasterClient:
         deadline: Deadline,
         callbacks: Callbacks | None,
     ) -> _Answer | None:
-        """The answer to a call, None if there is none by the deadline and a little later.
+        """The answer to a call, None if there is none shortly after the deadline.
 
-        Until it comes, functions are called in this thread.
+        Meanwhile the step's calls of functions are served in this thread.
         """
         with suppress(Empty):
             while True:
@@ -298,11 +305,11 @@ class MasterClient:
     def _late_answer(
         self, key: int, answers: SimpleQueue[_Answer], deadline: Deadline, doing: str
     ) -> _Answer:
-        """The answer to a call that was cancelled because its time is over.
+        """The answer to a call that was cancelled because its deadline passed.
 
-        The server watches the time too, and what it answers when the time is over is preferred: it
-        may be an element that was taken from a queue, which must not be lost, or an error that
-        knows which task was waited for. Only a server that does not answer then is given up.
+        The server enforces the deadline too, and its answer is preferred: it may be an element that
+        was taken from a queue, which must not be lost, or an error that names the task that was
+        waited for. Only if the server does not answer in time is the call given up.
         """
         reason = ""
         with suppress(Empty):
@@ -319,15 +326,16 @@ class MasterClient:
         self._send(key, pb.Envelope(cancel=pb.Cancel(id=key)), ())
 
     def _send(self, key: int, envelope: pb.Envelope, tensors: Sequence[Array]) -> None:
-        """Hands over a message; those of one key are sent in their order."""
+        """Queues a message to send; messages of one key are sent in order."""
         message = frames(next(self._frame_ids), envelope, tensors)
-        # The first frame is made here: if the message cannot be sent, its caller is told.
+        # The first frame is made here, so that a message that cannot be sent fails its caller.
         self._outbox.put(key, itertools.chain([next(message)], message))
 
     def _take(self, frame: bytes) -> bool:
-        """Takes a frame where the transport reads it, on a thread of the transport's own.
+        """Takes a frame, on the thread of the transport that reads it, and wakes its caller.
 
-        The caller is woken from there. False if the session is over.
+        Returns:
+          False if the session is over.
         """
         try:
             message = self._assembler.feed(frame)
@@ -335,12 +343,12 @@ class MasterClient:
                 self._receive(*open_message(message))
         except OpError as error:
             self._finish(error)
-        except Exception as error:  # a caller would wait for its answer forever
-            self._finish(InternalError(f"a message cannot be read: {error!r}"))
+        except Exception as error:  # its caller would wait forever
+            self._finish(InternalError(f"a message from the server is malformed: {error!r}"))
         return self._end is None
 
     def _receive(self, envelope: pb.Envelope, tensors: list[Array]) -> None:
-        # Made before its call is taken out: if this fails, the call ends with the session.
+        # Decoded before its call is taken out: if that fails, the call ends with the session.
         failed = envelope.status.code
         answer = error_of(envelope.status) if failed else (envelope, tensors)
         with self._lock:
@@ -364,15 +372,15 @@ class MasterClient:
             if self._end is None:
                 self._end = end
             pending = list(self._pending.values())
-            # The stream ends after `close`, too, and no call is answered twice.
+            # The stream ends after `close` too; by then all calls have been taken out.
             self._pending.clear()
         for answers in pending:
-            # A fresh error for each: one exception must not be raised in several threads.
+            # A new error for each: one exception must not be raised in several threads.
             answers.put(copy.copy(self._end))
 
 
 class _Outcome(Future[list[Array]]):
-    """The values of a step for which no thread waits."""
+    """Receives the values of a step for which no thread waits."""
 
     def __init__(self, cancel_call: Callable[[int], None]) -> None:
         super().__init__()
@@ -395,12 +403,12 @@ class _Outcome(Future[list[Array]]):
 
 
 def _timeout(deadline: Deadline) -> float | None:
-    """How long to wait for an answer to a call with a deadline, in seconds."""
+    """How long to wait for the answer to a call with a deadline, in seconds; None for no limit."""
     if deadline.timeout is None:
         return None
     return (deadline.remaining() or 0.0) + settings.GRACE_S
 
 
 def _calls_back(answer: _Answer) -> TypeGuard[_Reply]:
-    """Whether an answer is not final, but calls a function of this client."""
+    """Whether an answer is a call of one of this client's functions instead of the final one."""
     return isinstance(answer, tuple) and answer[0].HasField("call_back")

@@ -1,4 +1,4 @@
-"""Calls of a client's functions by its server, over the stream that the client opened."""
+"""A server's calls of functions of its client, over the stream that the client opened."""
 
 from __future__ import annotations
 
@@ -18,14 +18,18 @@ from jflow.values import Array
 
 
 class ClientFunctions:
-    """The functions of one client, as its server calls them. On the event loop only."""
+    """The functions of one client, for its server. Every method must be called on the event loop.
+
+    A pair of a call and a function number identifies a request, because a step calls each of its
+    functions at most once at a time.
+    """
 
     def __init__(self, stream: MessageStream) -> None:
         self._stream = stream
         self._pending: dict[tuple[int, int], asyncio.Future[Sequence[Array]]] = {}
 
     def of_call(self, call: int) -> Client:
-        """How to call the functions of the step that runs as the client's call of that id."""
+        """Calls functions of the step that the client's call with that id runs."""
         return partial(self._request, call)
 
     async def _request(
@@ -37,20 +41,22 @@ class ClientFunctions:
     ) -> None:
         key = call, number
         if key in self._pending:
-            raise InvalidArgumentError(f"a step calls back to its function {number} twice")
+            raise InvalidArgumentError(
+                f"a step calls its function {number} again before the client has answered"
+            )
         self._pending[key] = answer
         answer.add_done_callback(lambda _: self._pending.pop(key, None))
         message = pb.Envelope(id=call, call_back=pb.CallBack(number=number))
-        # Once begun it is sent to its end: half a message would be the end of the stream.
+        # Shielded: a message that is sent in part would break the stream.
         await asyncio.shield(begin(self._send(message, operands)))
 
     async def _send(self, message: pb.Envelope, operands: Sequence[Array]) -> None:
-        # If the client is gone, so is its call, which is cancelled with the stream.
+        # If the client is gone, its call is cancelled with the stream.
         with suppress(BrokenStreamError):
             await self._stream.send(message, operands)
 
     def answered(self, message: pb.Envelope, tensors: Sequence[Array]) -> None:
-        """Takes an answer; one to a step that has ended meanwhile is dropped."""
+        """Takes an answer of the client; ignores one for a step that has ended."""
         key = message.called_back.call, message.called_back.number
         answer = self._pending.get(key)
         if answer is None or answer.done():

@@ -1,4 +1,4 @@
-"""Between records and protobuf: plans, tensors, errors and whole messages."""
+"""Encoding and decoding of messages, tensors, errors and plans by protobuf."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ def frames(frame_id: int, envelope: pb.Envelope, tensors: Sequence[Array]) -> It
     """The frames of an envelope with its tensors.
 
     Args:
-      frame_id: tells this message from others under way on the stream.
-      envelope: the control part; its `tensors` are set here.
-      tensors: arrays of any dtype that JAX knows, and host tensors.
+      frame_id: identifies this message among those in flight on the stream.
+      envelope: the control part; this sets its `tensors`.
+      tensors: arrays of any dtype of JAX, and host values.
     """
     del envelope.tensors[:]
     for tensor in tensors:
@@ -61,14 +61,14 @@ def frames(frame_id: int, envelope: pb.Envelope, tensors: Sequence[Array]) -> It
 
 
 def _bytes_of(tensor: Array) -> ByteBuffer:
-    """A tensor's bytes in row-major order: a view unless it is small."""
+    """A tensor's bytes in row-major order; a view unless the tensor is small."""
     if tensor.nbytes <= SMALL_BYTES and (tensor.dtype in _NAMES or not is_host(tensor)):
         return tensor.tobytes()
     return raw_bytes(tensor).data
 
 
 def open_message(message: Message) -> tuple[pb.Envelope, list[Array]]:
-    """The envelope and the tensors, which are views of the message's payload unless of strings.
+    """The envelope and the tensors of a message; tensors are views of its payload, except strings.
 
     Raises:
       InvalidArgumentError: if the control part or a tensor is malformed.
@@ -77,7 +77,7 @@ def open_message(message: Message) -> tuple[pb.Envelope, list[Array]]:
     try:
         envelope.ParseFromString(message.control)
     except Exception as error:
-        raise InvalidArgumentError(f"a control message cannot be read: {error}") from None
+        raise InvalidArgumentError(f"malformed control message: {error}") from None
     tensors = []
     start = 0
     for meta in envelope.tensors:
@@ -88,47 +88,47 @@ def open_message(message: Message) -> tuple[pb.Envelope, list[Array]]:
 
 
 def _tensor(meta: pb_tensor.TensorMeta, payload: Array, start: int) -> tuple[Array, int]:
-    """The tensor that begins at byte `start` of a payload, and how many bytes it takes there."""
+    """The tensor that begins at byte `start` of a payload, and its length in bytes."""
     shape = tuple(meta.shape)
     try:
         if meta.dtype == string.name:
             strings, n_bytes = read_strings(payload[start:], math.prod(shape))
             _check_shape(shape)
             return strings.reshape(shape), n_bytes
-        # NumPy would read many more names, and run some of them.
+        # Not np.dtype(name), which accepts many more names and evaluates some of them.
         dtype = NUMBERS.get(meta.dtype)
         if dtype is None:
             raise InvalidArgumentError(
-                f"element type {meta.dtype!r} is neither string nor one of JAX's"
+                f"element type {meta.dtype!r} is neither string nor a dtype of JAX"
             )
         n_bytes = dtype.itemsize * math.prod(shape)
         if start + n_bytes > len(payload):
-            raise ValueError(f"it takes {n_bytes}")
+            raise ValueError(f"it has {n_bytes} bytes")
         _check_shape(shape)
         return np.ndarray(shape, dtype, payload, start if n_bytes else 0), n_bytes
     except ValueError as error:
         left = max(len(payload) - start, 0)
         raise InvalidArgumentError(
-            f"a tensor of {meta.dtype}{list(shape)} does not fit the {left} payload bytes "
-            f"that are left for it: {error}"
+            f"a tensor {meta.dtype}{shape} does not fit the {left} payload bytes that are left: "
+            f"{error}"
         ) from None
 
 
 def _check_shape(shape: tuple[int, ...]) -> None:
-    """Refuses what NumPy could not count with; an empty tensor may have any sizes otherwise."""
+    """Refuses sizes that NumPy cannot handle, which an empty tensor could have."""
     if len(shape) > _MAX_RANK or any(size > _MAX_SIZE for size in shape):
-        raise InvalidArgumentError(f"no tensor has the shape {shape[:_MAX_RANK]}")
+        raise InvalidArgumentError(f"a tensor cannot have the shape {shape[:_MAX_RANK]}")
 
 
 # Errors ----------------------------------------------------------------------------------------
 
 
 def error_to_status(error: BaseException, task: str) -> pb_tensor.Status:
-    """A status for any error; those that are not jflow's own become INTERNAL.
+    """The status for an error; an exception other than an OpError becomes INTERNAL.
 
     Args:
-      error: what was raised.
-      task: where, for errors that do not say so themselves.
+      error: the exception.
+      task: the task where it was raised, for errors that do not name one.
     """
     if not isinstance(error, OpError):
         error = InternalError(f"{type(error).__name__}: {error}")
@@ -142,14 +142,14 @@ def error_to_status(error: BaseException, task: str) -> pb_tensor.Status:
 
 
 def _text(text: str) -> str:
-    """Text as protobuf takes it: valid Unicode, and not so long that it cannot be sent."""
+    """Text that protobuf accepts: valid Unicode, truncated so that the message can be sent."""
     return text[:_MAX_TEXT].encode(errors="replace").decode()
 
 
 def error_of(status: pb_tensor.Status) -> OpError:
-    """The error that a status other than success stands for."""
+    """The error for a status other than success."""
     if not status.code:
-        return UnknownError("a status of success was taken for an error")
+        return UnknownError("expected the status of an error, got success")
     return from_code(
         status.code,
         status.message,

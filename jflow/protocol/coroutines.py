@@ -1,7 +1,7 @@
-"""Coroutines that begin where they are called, without a trip through the event loop.
+"""Eager coroutines: they start in their caller, without a pass of the event loop.
 
-Most of what a server does for a small step never waits. As a task of its own it would still wait
-once, until the loop gets to it.
+Most of a server's work for a small step never waits. As an asyncio task it would still wait for the
+loop to start it.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ T = TypeVar("T")
 
 
 def begin(coroutine: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
-    """Runs a coroutine up to where it first waits, and the rest as a task.
+    """Runs a coroutine up to its first wait, and the rest of it as a task.
 
     Args:
-      coroutine: must not ask which task it is in before it first waits; timeouts do.
+      coroutine: must not use the current task before its first wait, as timeouts do.
     """
     steps = coroutine.__await__()
     try:
@@ -35,10 +35,10 @@ def begin(coroutine: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
 
 
 class _Begun(Coroutine[Any, Any, T]):
-    """What is left of a coroutine that waits for something already.
+    """The rest of a coroutine that is waiting already, as an awaitable for a task.
 
-    An object and not a coroutine of our own, which would know nothing yet when its task is
-    cancelled before its first turn: then the one that has begun would never hear of it.
+    Not a coroutine itself: a task that is cancelled before its first iteration never starts its
+    coroutine, and the one that has begun would not receive the cancellation.
     """
 
     def __init__(self, steps: Generator[Any, Any, T], waits_for: Any) -> None:
@@ -60,7 +60,7 @@ class _Begun(Coroutine[Any, Any, T]):
 
 
 async def noticing(coroutine: Coroutine[Any, Any, T], on_wait: Callable[[], None]) -> T:
-    """Awaits a coroutine; calls `on_wait` once when it has to wait, and not if it never does."""
+    """Awaits a coroutine; calls `on_wait` at its first wait, never if it does not wait."""
     steps = coroutine.__await__()
     try:
         waits_for = next(steps)

@@ -1,4 +1,4 @@
-"""Dispatches the calls of one stream to a service, by the table of its procedures."""
+"""`Dispatcher`: serves the calls of one stream by a service's table of RPCs."""
 
 from __future__ import annotations
 
@@ -31,20 +31,24 @@ _LOG = logging.getLogger(__name__)
 S = TypeVar("S")
 Reply = tuple[pb.Envelope, Sequence[Array]]
 CALL_CANCELLED = "the call was cancelled"
-"""What the answer to a call says that was cancelled; after "; " follows what it waited for."""
+"""The message of a cancelled call's answer; "; " and what it was waiting for may follow."""
 
 
 class Dispatcher(Generic[S]):
     """Serves the calls of one stream.
 
-    The task that reads a call answers it too, and another task reads on once that call has to
-    wait: a call that does not wait is answered in the same iteration of the loop in which it came.
+    The task that reads a call also answers it; at the call's first wait another task continues to
+    read. So a call that does not wait is answered in the iteration of the loop in which it arrived.
+
+    Invariant: at any time exactly one task reads the stream, until one sees its end. `hand_over`
+    starts the next reader and makes its caller the answerer of its call only; it acts once, because
+    a reader may have several reasons to hand over (a wait, then a large answer).
 
     Args:
-      info: what the server told the caller about itself.
-      stream: where calls come and are answered.
-      service: has the procedures.
-      session: what they are called on.
+      info: the server info that the caller was given.
+      stream: carries the calls and answers.
+      service: the service with its table of RPCs.
+      session: the session that the RPCs are called on.
     """
 
     def __init__(
@@ -62,7 +66,7 @@ class Dispatcher(Generic[S]):
         self._over: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
 
     async def serve(self) -> None:
-        """Takes messages until the stream ends.
+        """Serves messages until the stream ends.
 
         Raises:
           OpError: if a message is malformed.
@@ -74,10 +78,10 @@ class Dispatcher(Generic[S]):
             raise error
 
     async def end(self, close: Callable[[], None]) -> None:
-        """Cancels what is not answered yet, then closes the session.
+        """Cancels all unanswered calls, then closes the session.
 
-        In a coroutine of its own: a transport may cancel the one that serves the stream, again
-        and again.
+        Run it in a task of its own: a transport may cancel the one that serves the stream several
+        times.
         """
         self._stream.end()
         tasks = list(self._all)
@@ -92,7 +96,7 @@ class Dispatcher(Generic[S]):
         task.add_done_callback(self._all.discard)
 
     async def _read(self) -> None:
-        """Takes messages until a call has to wait, and completes that call."""
+        """Serves messages up to the first call that must wait, and completes that call."""
         reads_on = True
 
         def hand_over() -> None:
@@ -112,7 +116,7 @@ class Dispatcher(Generic[S]):
                 return
         except Exception as caught:
             error = caught
-        if not self._over.done():  # else the wait for it was cancelled
+        if not self._over.done():  # it is if `serve` was cancelled
             self._over.set_result(error)
 
     async def _take(
@@ -122,7 +126,7 @@ class Dispatcher(Generic[S]):
             self._cancel(message.cancel.id)
         elif message.id:
             reply, values = await noticing(self._answer(message, tensors), hand_over)
-            # A small answer is on its way before the next message is wanted.
+            # A small answer is sent before the next message is read.
             if sum(value.nbytes for value in values) > CHUNK_BYTES:
                 hand_over()
             await self._send(reply, values)
@@ -132,7 +136,7 @@ class Dispatcher(Generic[S]):
                 await self._dispatch(message, tensors)
 
     def _cancel(self, key: int) -> None:
-        """Cancels the work for a call; an answer that is being sent already goes on."""
+        """Cancels the work for a call; an answer that is being sent is completed."""
         if key in self._working:
             self._working[key].cancel()
 
@@ -140,7 +144,7 @@ class Dispatcher(Generic[S]):
         name = request.WhichOneof("body")
         rpc = self._rpcs.get(name or "")
         if rpc is None:
-            raise InvalidArgumentError(f"{self._role} does not answer {name!r}")
+            raise InvalidArgumentError(f"{self._role} has no RPC {name!r}")
         incoming = Incoming(request, tensors, self._functions)
         message, values = await rpc.serve(self._session, incoming)
         return pb.Envelope() if message is None else pb.Envelope(**{rpc.reply: message}), values
@@ -155,16 +159,16 @@ class Dispatcher(Generic[S]):
         except asyncio.CancelledError as error:
             said = f"{CALL_CANCELLED}; {error}" if str(error) else CALL_CANCELLED
             reply, values = self._failed(CancelledError(said)), ()
-        except Exception as error:  # the boundary of this process: any error is the caller's
+        except Exception as error:  # any error is reported to the caller
             if not isinstance(error, OpError):
-                _LOG.exception("a call failed with an error that is not jflow's own")
+                _LOG.exception("a call failed with an unexpected error")
             reply, values = self._failed(error), ()
         self._working.pop(request.id, None)
         reply.id = request.id
         return reply, values
 
     async def _send(self, reply: pb.Envelope, values: Sequence[Array]) -> None:
-        # The caller may be gone; its stream's end is noticed where the stream is read.
+        # If the caller is gone, the task that reads the stream notices its end.
         with suppress(BrokenStreamError):
             try:
                 await self._stream.send(reply, values)
@@ -177,7 +181,7 @@ class Dispatcher(Generic[S]):
     def _check_incarnation(self, request: pb.Envelope) -> None:
         if request.incarnation not in (0, self._incarnation):
             raise AbortedError(
-                f"{self._task} has restarted since this call's state was made "
+                f"{self._task} has restarted since the state of this call was created "
                 f"(incarnation {request.incarnation:x} is now {self._incarnation:x}): its "
                 "variables and registered steps are gone; open a new session and initialize again",
                 task=self._task,

@@ -1,4 +1,4 @@
-"""Serves the streams that a server's callers open."""
+"""Serves the streams that clients and other servers open."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _LOG = logging.getLogger(__name__)
 
 
 class Endpoint:
-    """The services of one server. Every method must be called on the event loop."""
+    """Serves the streams of one server. Every method must be called on the event loop."""
 
     def __init__(self, server: ServerRoles) -> None:
         self._server = server
         self._closing = TaskSet()
 
     def services(self) -> Services:
-        """What serves the streams of each service."""
+        """The function that serves a stream, by the service's name."""
 
         def serving(service: Service[Any]) -> Any:
             return lambda stream: self._serve(service, stream)
@@ -33,7 +33,7 @@ class Endpoint:
         return {service.name: serving(service) for service in (MASTER, WORKER)}
 
     async def _serve(self, service: Service[Any], stream: FrameStream) -> None:
-        """Serves one stream: a handshake, then calls on a session of its own, until it ends."""
+        """Serves one stream: the handshake, then calls on a session of its own."""
         messages = MessageStream(stream)
         if not await self._handshake(messages):
             return
@@ -45,7 +45,7 @@ class Endpoint:
             self._closing.start(dispatcher.end(session.close))
 
     async def _handshake(self, stream: MessageStream) -> bool:
-        """Answers the first message of a stream; False if it is not the one that must come."""
+        """Answers the first message of a stream; False if it is not Hello."""
         received = await stream.receive()
         if received is None:
             return False

@@ -1,16 +1,16 @@
-"""Frames: how one message with its tensors travels over a stream.
+"""Frames: the encoding of a message and its tensors on a stream.
 
 A message is a control part (a serialized protobuf) and the raw bytes of its tensors. A frame is
 
     kind u8 | message id u64 | control length u32 | payload length u64 | control | payload
 
 The first frame of a message has the control part and as much of the payload as fits; further frames
-carry the rest, so that a large tensor neither passes through protobuf nor blocks small messages:
-frames of different messages may alternate, those of one keep their order.
+carry the rest. So a large tensor neither passes through protobuf nor blocks small messages: frames
+of different messages may alternate, while those of one message keep their order.
 
-The receiver learns the whole size first, checks it, and takes memory once. Each tensor starts at
-a multiple of 64 bytes, where JAX can use it without a copy; a small payload, of which it makes no
-difference, is put anywhere.
+The receiver learns the total size first, checks it against its limit, and allocates once. Each
+tensor starts at a multiple of 64 bytes, where JAX can use it without a copy; the memory of small
+payloads, which are copied anyway, is not aligned.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ByteBuffer = bytes | memoryview
 CHUNK_BYTES = 1 << 20
 ALIGNMENT = 64
 SMALL_BYTES = 4096
-"""Up to this size a copy costs less than anything that avoids it."""
+"""Up to this size, in bytes, copying is cheaper than avoiding it."""
 MAX_CONTROL_BYTES = 4 << 20
 MAX_PAYLOAD_BYTES = 16 << 30
 
@@ -41,7 +41,7 @@ MAX_FRAME_BYTES = _HEADER.size + MAX_CONTROL_BYTES + CHUNK_BYTES
 
 
 class Message(NamedTuple):
-    """What one or more frames add up to; tensors are read from `payload` by the codec."""
+    """A complete message; the codec reads its tensors from `payload`."""
 
     id: int
     control: bytes
@@ -49,7 +49,7 @@ class Message(NamedTuple):
 
 
 def aligned(n_bytes: int) -> int:
-    """The number of payload bytes that a tensor of `n_bytes` takes up."""
+    """The number of payload bytes of a tensor of `n_bytes`, with its padding."""
     return -(-n_bytes // ALIGNMENT) * ALIGNMENT
 
 
@@ -58,7 +58,7 @@ def aligned_buffer(n_bytes: int) -> Array:
     try:
         buffer = np.empty(n_bytes + ALIGNMENT, np.uint8)
     except MemoryError:
-        raise ResourceExhaustedError(f"there is no memory for {n_bytes} bytes") from None
+        raise ResourceExhaustedError(f"cannot allocate {n_bytes} bytes for a message") from None
     start = -buffer.ctypes.data % ALIGNMENT
     return buffer[start : start + n_bytes]
 
@@ -67,15 +67,17 @@ def encode(message_id: int, control: bytes, tensors: Sequence[ByteBuffer]) -> It
     """The frames of a message.
 
     Args:
-      message_id: not 0 and not in use by another message that is under way on the stream.
+      message_id: not 0, and not in use by another message in flight on the stream.
       control: the control part, at most 4 MiB.
-      tensors: contiguous buffers of bytes that make up the payload.
+      tensors: contiguous buffers, the payload.
 
     Raises:
       ResourceExhaustedError: if the control part is too large.
     """
     if len(control) > MAX_CONTROL_BYTES:
-        raise ResourceExhaustedError(f"a control message of {len(control)} bytes is too large")
+        raise ResourceExhaustedError(
+            f"a control message of {len(control)} bytes exceeds the limit of {MAX_CONTROL_BYTES}"
+        )
     total = sum(aligned(len(tensor)) for tensor in tensors)
     chunks = _chunks(tensors)
     first = next(chunks, ())
@@ -87,7 +89,7 @@ def encode(message_id: int, control: bytes, tensors: Sequence[ByteBuffer]) -> It
 
 
 def _chunks(tensors: Sequence[ByteBuffer]) -> Iterator[list[ByteBuffer]]:
-    """The padded payload in pieces of at most CHUNK_BYTES, each as parts to be joined."""
+    """The padded payload in chunks of at most CHUNK_BYTES, each as parts to be joined."""
     parts: list[ByteBuffer] = []
     room = CHUNK_BYTES
     for tensor in tensors:
@@ -100,7 +102,7 @@ def _chunks(tensors: Sequence[ByteBuffer]) -> Iterator[list[ByteBuffer]]:
             if not room:
                 yield parts
                 parts, room = [], CHUNK_BYTES
-        # CHUNK_BYTES is a multiple of the alignment, so padding never crosses a chunk's end.
+        # CHUNK_BYTES is a multiple of the alignment, so padding never crosses the end of a chunk.
         if padding := -size % ALIGNMENT:
             parts.append(bytes(padding))
             room -= padding
@@ -120,7 +122,7 @@ class _Partial:
         self._filled = 0
 
     def add(self, piece: memoryview) -> bool:
-        """Takes the next piece; True when the payload is whole."""
+        """Takes the next chunk; True when the payload is complete."""
         end = self._filled + len(piece)
         if end > len(self.message.payload):
             raise InvalidArgumentError(
@@ -133,10 +135,10 @@ class _Partial:
 
 
 class Assembler:
-    """Puts the frames of one stream together again.
+    """Assembles messages from the frames of one stream.
 
     Args:
-      max_bytes: how much memory to take for all unfinished messages together.
+      max_bytes: limit on the memory of all incomplete messages together.
     """
 
     def __init__(self, max_bytes: int = MAX_PAYLOAD_BYTES) -> None:
@@ -144,20 +146,22 @@ class Assembler:
         self._unfinished: dict[int, _Partial] = {}
 
     def feed(self, frame: bytes) -> Message | None:
-        """Takes a frame; returns the message that it completes, if it does.
+        """Takes a frame; returns the message that it completes, or None.
 
         Raises:
           InvalidArgumentError: if the frame is malformed or out of order.
           ResourceExhaustedError: if the message would be too large.
         """
         if len(frame) < _HEADER.size:
-            raise InvalidArgumentError(f"a frame of {len(frame)} bytes is too short")
+            raise InvalidArgumentError(f"malformed frame: {len(frame)} bytes are too few")
         kind, message_id, control_length, total = _HEADER.unpack_from(frame)
         if kind == _FIRST:
             return self._begin(frame, message_id, control_length, total)
         partial = self._unfinished.get(message_id)
         if kind != _MORE or partial is None:
-            raise InvalidArgumentError(f"a frame of kind {kind} for message {message_id}")
+            raise InvalidArgumentError(
+                f"malformed frame: unexpected kind {kind} for message {message_id}"
+            )
         if not partial.add(memoryview(frame)[_HEADER.size :]):
             return None
         del self._unfinished[message_id]
@@ -166,7 +170,7 @@ class Assembler:
     def _begin(self, frame: bytes, message_id: int, length: int, total: int) -> Message | None:
         start = _HEADER.size + length
         if message_id in self._unfinished or start > len(frame):
-            raise InvalidArgumentError(f"the first frame of message {message_id} is malformed")
+            raise InvalidArgumentError(f"malformed first frame of message {message_id}")
         control = frame[_HEADER.size : start]
         if total <= SMALL_BYTES and start + total == len(frame):
             payload = np.frombuffer(bytearray(frame[start:]), np.uint8) if total else _NOTHING

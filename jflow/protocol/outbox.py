@@ -1,4 +1,4 @@
-"""The messages that a client has to send, as one sequence of frames."""
+"""`Outbox`: the messages that a client sends, as one sequence of frames."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from queue import SimpleQueue
 
 
 class Outbox:
-    """Takes messages on any thread; one thread reads their frames."""
+    """Takes messages from any thread; one thread reads their frames."""
 
     def __init__(self) -> None:
         self._messages: SimpleQueue[tuple[int, Iterator[bytes]] | None] = SimpleQueue()
 
     def put(self, key: int, message: Iterator[bytes]) -> None:
-        """Adds the frames of a message; those of one key are sent in their order."""
+        """Adds the frames of a message; messages of one key are sent in order."""
         self._messages.put((key, message))
 
     def close(self) -> None:
@@ -23,7 +23,7 @@ class Outbox:
         self._messages.put(None)
 
     def frames(self) -> Iterator[bytes]:
-        """The frames to send; messages take turns, so that small ones pass large ones."""
+        """The frames to send. Messages alternate, so that small ones overtake large ones."""
         sending: OrderedDict[int, Iterator[bytes]] = OrderedDict()
         while True:
             if not sending or not self._messages.empty():

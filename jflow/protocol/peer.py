@@ -1,4 +1,4 @@
-"""A server's connection to another server."""
+"""`Peer`: a server's connection to the worker of another task."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ R = TypeVar("R")
 class Peer:
     """The worker service of another task. Every method must be called on the event loop.
 
-    The connection is made when it is first needed and made again after it broke. A call that is
-    meant for one incarnation of the task is refused when another one answers.
+    The connection is opened at its first use, and again after it broke. A call for one incarnation
+    of the task is refused if another one answers.
 
     Args:
       transport: carries the frames.
-      task: whom to call.
-      address: where it listens, "host:port".
+      task: the task to call.
+      address: its address, "host:port".
     """
 
     def __init__(self, transport: Transport, task: Task, address: str) -> None:
@@ -67,17 +67,17 @@ class Peer:
         self._link: _Link | None = None
 
     async def connect(self, connect_timeout: float, deadline: Deadline = FOREVER) -> ServerInfo:
-        """Makes sure that there is a connection.
+        """Connects unless there is a connection; returns the server info of the task.
 
         Args:
-          connect_timeout: longest time to wait for the task, in seconds.
+          connect_timeout: the longest time to wait for the task to answer, in seconds.
           deadline: of the call that needs the connection.
 
         Raises:
-          UnavailableError: if the task does not answer for the connect timeout, or the name of its
-            host does not resolve.
-          DeadlineExceededError: if the deadline comes before.
-          UnauthenticatedError: if it does not take the token.
+          UnavailableError: if the task does not answer within the connect timeout, or the name of
+            its host does not resolve.
+          DeadlineExceededError: if the deadline passes first.
+          UnauthenticatedError: if the task does not accept the token.
         """
         limit = deadline.while_connecting(connect_timeout)
         doing = f"connecting to {self._task} at {self.address}"
@@ -89,25 +89,26 @@ class Peer:
     async def call(
         self, rpc: Rpc[WorkerSession, P, R], incarnation: int, *args: P.args, **kwargs: P.kwargs
     ) -> R:
-        """Calls a procedure of one incarnation of the worker and waits for its result."""
+        """Calls an RPC of one incarnation of the worker; returns its result."""
         envelope, tensors = rpc.envelope(*args, **kwargs)
         try:
             reply = await (await self._incarnation(incarnation)).call(envelope, tensors)
         except _UnsentError:
-            # The connection had ended before, unnoticed: nothing was said twice.
+            # The connection had ended before, unnoticed, and the request was not sent: it cannot be
+            # executed twice.
             reply = await (await self._incarnation(incarnation)).call(envelope, tensors)
         return rpc.read(*reply)
 
     async def register(
         self, incarnation: int, plans: Sequence[Plan], artifacts: Artifacts
     ) -> Registered:
-        """See `WorkerService.register`; for one incarnation of the task."""
+        """See `WorkerService.register`, for one incarnation of the task."""
         return await self.call(REGISTER_PLANS, incarnation, plans, artifacts)
 
     async def run(
         self, incarnation: int, step: int, handle: int, feeds: Sequence[Array]
     ) -> Sequence[Array]:
-        """See `WorkerService.run`; for one incarnation of the task."""
+        """See `WorkerService.run`, for one incarnation of the task."""
         return await self.call(RUN_PLANS, incarnation, step, handle, feeds)
 
     async def reset(
@@ -120,28 +121,28 @@ class Peer:
                 await self._link.call(*RESET.envelope(containers))
 
     async def deliver(self, step: int, edge: int, tensor: Array | None) -> None:
-        """Sends the task a value under an edge of a step."""
+        """Sends a value, or a signal (None), under an edge of a step."""
         link = await self._linked()
         if link is not None:
             await link.push(*SEND_TENSOR.envelope(step, edge, tensor))
 
     async def release(self, incarnation: int, handle: int) -> None:
-        """Forgets registered plans if the task is still there, in the same incarnation."""
+        """Releases registered plans if the task is connected, in the same incarnation."""
         link = self._link
         if link is None or link.is_broken or link.info.incarnation != incarnation:
             return
         await link.push(*RELEASE.envelope(handle))
 
     async def close(self) -> None:
-        """Ends the connection; calls under way fail with UnavailableError."""
+        """Ends the connection; pending calls fail with UnavailableError."""
         link, self._link = self._link, None
         if link is not None:
             await link.close()
 
     async def _linked(self) -> _Link | None:
-        """The connection, which is made the first time and after it broke."""
+        """The connection, opened if there is none or it broke."""
         if self._link is None or self._link.is_broken:
-            # In a task of its own: a timeout must know which task it cancels (see `begin`).
+            # As a task: a timeout needs to know the task that it cancels (see `begin`).
             await asyncio.ensure_future(self.connect(settings.RECONNECT_TIMEOUT_S))
         return self._link
 
@@ -159,11 +160,11 @@ class Peer:
 
 
 class _UnsentError(UnavailableError):
-    """The stream had ended before a message began."""
+    """The stream had ended before any byte of a message was sent."""
 
 
 class _Link:
-    """One stream to one incarnation of a task."""
+    """One stream to one incarnation of a task, and its pending calls."""
 
     def __init__(self, task: Task, address: str, stream: FrameStream) -> None:
         self._task = task
@@ -184,13 +185,13 @@ class _Link:
     async def call(self, envelope: pb.Envelope, tensors: Sequence[Array] = ()) -> Received:
         """Sends a request and waits for its reply; cancelling the wait cancels the call.
 
-        A reply that is on its way already is still given.
+        If the reply arrives nevertheless, it is returned.
         """
         key = envelope.id = next(self._ids)
         future: asyncio.Future[Received] = asyncio.get_running_loop().create_future()
         self._pending[key] = future
-        # Once begun, a message is sent to its end whatever becomes of its sender: half a message,
-        # or a write that the transport sees cancelled, would be the end of the stream.
+        # Shielded from the caller's cancellation: a message that is sent in part, or a write that
+        # the transport sees cancelled, would break the stream.
         sending = begin(self._send(envelope, tensors))
         sending.add_done_callback(partial(_fail, future))
         try:
@@ -202,13 +203,13 @@ class _Link:
             self._pending.pop(key, None)
 
     async def _cancel(self, key: int, sending: asyncio.Future[None]) -> None:
-        """Cancels a call at the other end, once it is there."""
-        with suppress(OpError):  # then there is nothing to cancel, or the other end is gone
+        """Cancels a call at the other end, after its request was sent."""
+        with suppress(OpError):  # nothing to cancel, or the other end is gone
             await sending
             await self._send(pb.Envelope(cancel=pb.Cancel(id=key)), ())
 
     async def push(self, envelope: pb.Envelope, tensors: Sequence[Array] = ()) -> None:
-        """Sends a message that has no reply."""
+        """Sends a message without a reply."""
         await asyncio.shield(begin(self._send(envelope, tensors)))
 
     async def close(self) -> None:
@@ -260,11 +261,11 @@ class _Link:
 async def _reply_after_cancel(reply: asyncio.Future[Received]) -> Received:
     """The reply to a call that was cancelled, which may have been done before it was known.
 
-    It may be an element that was taken from a queue, which must not be lost.
+    It may hold an element that was taken from a queue, which must not be lost.
     """
     grace = asyncio.get_running_loop().call_later(settings.GRACE_S, reply.cancel)
     while not reply.done():
-        with suppress(asyncio.CancelledError):  # one cancellation is passed on, and is enough
+        with suppress(asyncio.CancelledError):  # the call was cancelled once already
             await asyncio.wait([reply])
     grace.cancel()
     try:
@@ -274,7 +275,7 @@ async def _reply_after_cancel(reply: asyncio.Future[Received]) -> Received:
 
 
 def _fail(future: asyncio.Future[Received], sending: asyncio.Future[None]) -> None:
-    """Fails the wait for a reply if the request was not sent."""
+    """Fails the wait for the reply if the request could not be sent."""
     error = None if sending.cancelled() else sending.exception()
     if error is not None and not future.done():
         future.set_exception(error)

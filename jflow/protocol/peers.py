@@ -1,4 +1,4 @@
-"""A server's connections to the other tasks of its cluster."""
+"""`Peers`: a server's connections to the other tasks of its cluster."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from jflow.values import Array
 
 
 class Peers:
-    """Connections by task, each made when it is first needed. To be used on the event loop.
+    """Connections by task, each created at its first use. Use it on the event loop only.
 
     Args:
-      cluster: the tasks and their addresses; may be replaced.
+      cluster: the tasks and their addresses; replaceable.
       transport: carries the frames.
     """
 
@@ -26,12 +26,12 @@ class Peers:
 
     @property
     def cluster(self) -> ClusterSpec:
-        """The cluster as this server knows it. May be replaced on any thread."""
+        """The cluster as this server knows it; any thread may replace it."""
         return self._view[0]
 
     @cluster.setter
     def cluster(self, cluster: ClusterSpec) -> None:
-        # The connections found for a cluster are replaced together with it.
+        # One assignment replaces the cluster and its connections together.
         self._view: tuple[ClusterSpec, dict[Task, Peer]] = (cluster, {})
 
     def __getitem__(self, task: Task) -> Peer:
@@ -55,7 +55,7 @@ class Peers:
         return peer
 
     async def deliver(self, target: Task, step: int, edge: int, tensor: Array | None) -> None:
-        """Sends a task a value, or a bare signal, under an edge of a step."""
+        """Sends a value, or a signal (None), to a task under an edge of a step."""
         await self[target].deliver(step, edge, tensor)
 
     async def close(self) -> None:

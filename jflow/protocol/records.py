@@ -1,4 +1,4 @@
-"""Records that the services exchange, and their messages."""
+"""What the services exchange, and the conversion to messages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Artifacts = Mapping[str, Array]
 """Programs (as u8 arrays) and constants by digest."""
 
 Client = Callable[[int, Sequence[Array], "Future[Sequence[Array]]"], Awaitable[None]]
-"""Asks the client of a step to call one of its functions.
+"""Calls a function of a step's client.
 
 Takes the number of the function, its operands, and a future for the results or an OpError.
 """
@@ -32,14 +32,14 @@ class DeviceRecord:
 
 @dataclass(frozen=True)
 class ServerInfo:
-    """What a server tells its callers about itself.
+    """What a server tells its callers in the handshake.
 
     Attributes:
-      task: which task of the cluster it is.
-      incarnation: tells this run of its process from earlier ones.
-      cluster: the cluster as it knows it.
+      task: the task of the server.
+      incarnation: identifies this run of its process.
+      cluster: the cluster as the server knows it.
       devices: its own devices, accelerators first.
-      n_compiled: how many programs it has compiled.
+      n_compiled: the number of programs that it has compiled.
     """
 
     task: Task
@@ -51,7 +51,7 @@ class ServerInfo:
 
 @dataclass(frozen=True)
 class Registered:
-    """A handle for what was registered; if digests are missing, the call must be made again."""
+    """The handle of registered plans; or the digests to send with the same call again."""
 
     handle: int
     missing: tuple[str, ...] = ()
@@ -65,12 +65,12 @@ def device_to_proto(record: DeviceRecord) -> pb.Device:
 
 
 def device_from_proto(message: pb.Device) -> DeviceRecord:
-    """The device that a message names. Raises ValueError if it names none."""
+    """The device of a message. Raises ValueError if its name is malformed."""
     return DeviceRecord(Device.parse(message.name), message.platform, message.incarnation)
 
 
 def info_to_proto(info: ServerInfo) -> pb.ServerInfo:
-    """What a server tells about itself, as a message."""
+    """Server info as a message."""
     cluster = info.cluster
     return pb.ServerInfo(
         task=str(info.task),
@@ -82,11 +82,11 @@ def info_to_proto(info: ServerInfo) -> pb.ServerInfo:
 
 
 def info_from_proto(message: pb.ServerInfo) -> ServerInfo:
-    """What a server tells about itself. Raises InternalError if it makes no sense."""
+    """The server info of a message. Raises InternalError if it is malformed."""
     try:
         return _info(message)
     except (TypeError, ValueError) as error:
-        raise InternalError(f"a server introduced itself in an unknown way: {error}") from None
+        raise InternalError(f"malformed server info: {error}") from None
 
 
 def _info(message: pb.ServerInfo) -> ServerInfo:

@@ -1,4 +1,4 @@
-"""A remote procedure and a service, as entries of the table in `rpcs.py`."""
+"""`Rpc` and `Service`: the entries of the table in `rpcs.py`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ R = TypeVar("R")
 
 
 class Incoming(NamedTuple):
-    """A request as a service gets it; `functions` are those of the client that sent it."""
+    """A received request; `functions` are those of the client that sent it."""
 
     envelope: pb.Envelope
     tensors: list[Array]
@@ -33,20 +33,20 @@ class Incoming(NamedTuple):
 
 
 Outgoing = tuple[Any, Sequence[Array]]
-"""A message, or None if the tensors say everything, and its tensors."""
+"""A message, None if there is nothing but tensors, and its tensors."""
 
 
 @dataclass(frozen=True, eq=False)
 class Rpc(Generic[S_contra, P, R]):
-    """A procedure that a service S offers: takes arguments P and gives an R.
+    """A remote procedure of a service S, which takes arguments P and returns an R.
 
     Attributes:
-      name: the field of `Envelope` that has the request.
-      request: the request message and its tensors, from the arguments.
-      serve: calls the method of the service; gives the reply message and its tensors.
-      result: reads the reply message and its tensors.
-      reply: the field of `Envelope` that has the reply message; empty if there is none.
-      doing: what a caller waits for, from the request; for messages about deadlines.
+      name: the field of `Envelope` that holds the request.
+      request: makes the request message and its tensors from the arguments.
+      serve: calls the method of the service; returns the reply message and its tensors.
+      result: decodes the reply message and its tensors.
+      reply: the field of `Envelope` that holds the reply message; empty if there is none.
+      doing: describes a request, for messages about deadlines.
     """
 
     name: str
@@ -62,22 +62,22 @@ class Rpc(Generic[S_contra, P, R]):
         return pb.Envelope(**{self.name: message}), tensors
 
     def read(self, envelope: pb.Envelope, tensors: list[Array]) -> R:
-        """The result that a reply has. Raises InternalError if the reply makes no sense."""
+        """The result in a reply. Raises InternalError if the reply is malformed."""
         try:
             return self.result(getattr(envelope, self.reply) if self.reply else None, tensors)
         except (TypeError, ValueError) as error:
-            raise InternalError(f"the reply to {self.name!r} makes no sense: {error}") from None
+            raise InternalError(f"malformed reply to {self.name!r}: {error}") from None
 
 
 @dataclass(frozen=True, eq=False)
 class Service(Generic[S_contra]):
-    """A service that a server offers on streams of its own.
+    """A service that a server offers, on streams of its own.
 
     Attributes:
-      name: as transports address it.
-      role: what serves it, for messages.
-      open: a session of the service on a server.
-      rpcs: its procedures, by the fields of `Envelope` that have their requests.
+      name: the name that transports use.
+      role: the role of the server that serves it, for messages.
+      open: opens a session of the service on a server.
+      rpcs: its RPCs, by the fields of `Envelope` that hold their requests.
     """
 
     name: str

@@ -1,6 +1,6 @@
-"""The services of a server and the table of their remote procedures.
+"""The services of a server and the table of their RPCs.
 
-Callers, dispatcher and services follow from this table: a new procedure is a message in
+Clients, peers and the dispatcher are derived from this table: a new RPC is a message in
 `service.proto`, an entry here and a method of the service.
 """
 
@@ -33,17 +33,17 @@ S_contra = TypeVar("S_contra", contravariant=True)
 
 
 class WorkerService(Protocol):
-    """What the worker of a task does for the masters of the cluster. Errors are `OpError`s."""
+    """A worker, as the masters of the cluster call it. Every error is an `OpError`."""
 
     async def register(self, plans: Sequence[Plan], artifacts: Artifacts) -> Registered:
-        """Makes plans for this task's devices ready to run; compiles what is not compiled yet."""
+        """Compiles and links plans for devices of this task, and keeps them ready to run."""
 
     async def run(
         self, step: int, handle: int, feeds: Sequence[Array], client: Client | None = None
     ) -> Sequence[Array]:
-        """Runs registered plans; takes and gives the values in the order of their indices.
+        """Runs registered plans; values are in the order of their indices.
 
-        Only the task that the client is connected to can reach it.
+        `client` is given only on the task that the client is connected to.
         """
 
     async def reset(self, containers: Sequence[str]) -> None:
@@ -57,23 +57,23 @@ class WorkerSession(WorkerService, Protocol):
     """A worker service for one caller."""
 
     def deliver(self, step: int, edge: int, tensor: Array | None) -> None:
-        """Takes what another task sends under an edge of a step."""
+        """Receives what another task sends under an edge of a step."""
 
     def close(self) -> None:
-        """Forgets everything that the caller registered; its running calls are cancelled before."""
+        """Forgets everything that the caller registered, after its running calls were cancelled."""
 
 
 class MasterSession(Protocol):
-    """What a server does for a client's session. Errors are `OpError`s.
+    """A client's session, as the client calls it. Every error is an `OpError`.
 
-    Every call has a deadline; `connect_timeout` says how long, in seconds, to wait for another task
-    that does not answer.
+    Every call has a deadline; `connect_timeout` is the longest time to wait for another task that
+    does not answer, in seconds.
     """
 
     async def list_devices(
         self, tasks: Sequence[Task], connect_timeout: float, only_up: bool, deadline: Deadline
     ) -> Sequence[DeviceRecord]:
-        """The devices of tasks; those that do not answer are left out if `only_up`."""
+        """The devices of tasks; with `only_up` those that do not answer are omitted."""
 
     async def register(
         self,
@@ -83,7 +83,7 @@ class MasterSession(Protocol):
         connect_timeout: float,
         deadline: Deadline,
     ) -> Registered:
-        """Makes a step ready to run on every task that takes part."""
+        """Registers a step on every task that takes part."""
 
     async def run(
         self,
@@ -92,10 +92,10 @@ class MasterSession(Protocol):
         feeds: Sequence[Array],
         client: Client | None = None,
     ) -> Sequence[Array]:
-        """Runs a registered step; a step with callbacks needs the client."""
+        """Runs a registered step; one with callbacks requires `client`."""
 
     def release(self, handle: int) -> None:
-        """Forgets a registered step, here and on the tasks that take part in it."""
+        """Forgets a registered step, here and on the tasks that take part."""
 
     async def reset(
         self, containers: Sequence[str], connect_timeout: float, deadline: Deadline
@@ -103,20 +103,20 @@ class MasterSession(Protocol):
         """Frees containers on every task and closes this server's other sessions."""
 
     def close(self) -> None:
-        """Releases what the session registered; running calls are cancelled before."""
+        """Releases what the session registered, after its running calls were cancelled."""
 
 
 class ServerRoles(Protocol):
-    """What one server is to its callers: a master for clients, a worker for other servers."""
+    """The roles of a server: a master for clients, a worker for other servers."""
 
     def info(self) -> ServerInfo:
-        """What the server tells its callers, as it is now."""
+        """The current server info."""
 
     def open_master_session(self) -> MasterSession:
-        """A session for a client."""
+        """Opens a session for a client."""
 
     def open_worker_session(self) -> WorkerSession:
-        """A session for another server."""
+        """Opens a session for another server."""
 
 
 # Remote procedures ------------------------------------------------------------------------------
@@ -126,7 +126,7 @@ _DONE: Outgoing = (None, ())
 
 
 def _nothing(_: Any, __: list[Array]) -> None:
-    """The result of a procedure that gives nothing."""
+    """The result of an RPC that returns nothing."""
 
 
 def _tensors(_: Any, tensors: list[Array]) -> list[Array]:
@@ -143,7 +143,9 @@ def _registered_to_proto(registered: Registered) -> Outgoing:
 
 def _artifacts(sent: Sequence[pb.Artifact], tensors: list[Array]) -> dict[str, Array]:
     if len(sent) != len(tensors):
-        raise InvalidArgumentError(f"{len(sent)} artifacts came with {len(tensors)} tensors")
+        raise InvalidArgumentError(
+            f"expected a tensor for each of {len(sent)} artifacts, got {len(tensors)}"
+        )
     return {artifact.digest: tensor for artifact, tensor in zip(sent, tensors, strict=True)}
 
 

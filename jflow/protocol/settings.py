@@ -1,10 +1,10 @@
-"""How long the two ends of a stream wait for each other, whatever carries their frames."""
+"""How long the two ends of a stream wait for each other, on any transport."""
 
 GRACE_S = 1.0
 """How long to wait for the reply to a call that was cancelled, in seconds."""
 
 NOTICE_AFTER_S = 10.0
-"""After how long a connection attempt that still waits is logged, in seconds."""
+"""How long a connection attempt may wait before that is logged, in seconds."""
 
 RECONNECT_TIMEOUT_S = 2.0
 """How long to try to reach a task that was lost, in seconds."""

@@ -1,4 +1,4 @@
-"""Messages over one end of a stream of frames, on an event loop."""
+"""`MessageStream`: messages over one end of a stream of frames, on an event loop."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Received = tuple[pb.Envelope, list[Array]]
 
 
 class MessageStream:
-    """Sends and receives envelopes with tensors; several messages may be sent at the same time.
+    """Sends and receives envelopes with tensors; messages may be sent concurrently.
 
     Args:
       stream: carries the frames.
@@ -28,24 +28,24 @@ class MessageStream:
         self._eof = stream.eof
         self._assembler = Assembler()
         self._frame_ids = itertools.count(1)
-        # A transport takes one write at a time. The lock is held for each frame alone, so that
-        # small messages pass between the chunks of large ones.
+        # A transport takes one write at a time. The lock is held for one frame only, so that small
+        # messages pass between the chunks of large ones.
         self._writing = asyncio.Lock()
         self._is_over = False
 
     async def send(self, envelope: pb.Envelope, tensors: Sequence[Array] = ()) -> None:
-        """Sends a message; returns when the transport has taken it.
+        """Sends a message; returns when the transport has accepted it.
 
         Raises:
           ResourceExhaustedError: if the message is too large; nothing is sent then.
-          EndedStreamError: if the stream is over.
+          EndedStreamError: if the stream has ended.
           BrokenStreamError: if the stream breaks.
         """
         for frame in frames(next(self._frame_ids), envelope, tensors):
             async with self._writing:
                 if self._is_over:
-                    # The transport would wait forever for a reader that is gone.
-                    raise EndedStreamError("the stream is over")
+                    # The transport would wait forever, because nothing reads its frames.
+                    raise EndedStreamError("the stream has ended")
                 try:
                     await self._stream.write(frame)
                 except self._errors as error:
@@ -56,10 +56,10 @@ class MessageStream:
         self._is_over = True
 
     async def receive(self) -> Received | None:
-        """The next message, or None at the end of the stream; for one caller at a time.
+        """The next message, or None at the end of the stream. One caller at a time.
 
         Raises:
-          OpError: if it is malformed or too large.
+          OpError: if the message is malformed or too large.
           BrokenStreamError: if the stream broke.
         """
         while True:

@@ -1,4 +1,4 @@
-"""A set of asyncio tasks that outlive the coroutine which started them."""
+"""`TaskSet`: asyncio tasks that outlive the coroutine that started them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class TaskSet:
-    """Keeps tasks referenced until they are done; the event loop itself has weak references."""
+    """Holds references to tasks until they are done; the event loop holds weak ones only."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()

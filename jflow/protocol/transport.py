@@ -1,4 +1,4 @@
-"""What the protocol needs of a transport: streams of frames between two addresses."""
+"""The interface of transports: streams of frames between two addresses."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class BrokenStreamError(Exception):
     """A stream failed.
 
     Args:
-      details: how, as a part of a sentence.
-      is_refused: whether the other end refused the token of the caller.
+      details: the reason, as part of a sentence.
+      is_refused: whether the other end refused the caller's token.
     """
 
     def __init__(self, details: str, *, is_refused: bool = False) -> None:
@@ -24,20 +24,20 @@ class BrokenStreamError(Exception):
 
 
 class EndedStreamError(BrokenStreamError):
-    """A stream had ended before a frame was written; nothing of the frame was sent."""
+    """A stream had ended before a frame was written; no part of the frame was sent."""
 
 
 class FrameStream(Protocol):
-    """One end of a stream on an event loop. One read and one write may be under way.
+    """One end of a stream on an event loop. One read and one write may be pending at a time.
 
-    `read` and `write` may be those of the library below: no coroutine of a transport's own is
-    needed around every frame.
+    `read` and `write` are attributes, so that they can be the functions of the library that a
+    transport uses, without a coroutine around each frame.
 
     Attributes:
-      read: gives the next frame, or `eof` at the end.
+      read: returns the next frame, or `eof` at the end.
       write: sends a frame.
-      eof: what `read` gives at the end.
-      errors: what `read` and `write` raise; see `broken`.
+      eof: what `read` returns at the end of the stream.
+      errors: the exceptions that `read` and `write` raise; see `broken`.
     """
 
     @property
@@ -53,39 +53,39 @@ class FrameStream(Protocol):
     def errors(self) -> tuple[type[Exception], ...]: ...
 
     def broken(self, error: Exception) -> BrokenStreamError:
-        """What one of the errors says."""
+        """The error for one of `errors`."""
 
     async def close(self) -> None:
         """Ends the stream and frees its connection."""
 
 
 class ClientStream(Protocol):
-    """A client's end of a stream, which runs on threads of its own."""
+    """A client's end of a stream, on threads of its own."""
 
     def close(self) -> None:
-        """Ends the stream and frees its connection; any thread may call it."""
+        """Ends the stream and frees its connection; thread-safe."""
 
 
 Services = Mapping[str, Callable[[FrameStream], Awaitable[None]]]
-"""What serves the streams of each service, by the service's name."""
+"""The function that serves a stream, by the name of its service."""
 
 
 class Listener(Protocol):
     """Listens on an address. Every method must be called on the event loop."""
 
     async def start(self, host: str, port: int) -> int:
-        """Listens; returns the port, which the system chooses if `port` is 0.
+        """Starts listening; returns the port, which the system chooses if `port` is 0.
 
         Raises:
           UnknownError: if the address cannot be bound, for example because it is in use.
         """
 
     async def stop(self) -> None:
-        """Ends every stream; calls under way are cancelled, and their callers see them end."""
+        """Ends every stream; pending calls are cancelled, and their callers notice the end."""
 
 
 class Transport(Protocol):
-    """Carries frames to and from the servers of one user."""
+    """Carries frames between the clients and servers of one user."""
 
     def open(
         self,
@@ -96,39 +96,39 @@ class Transport(Protocol):
         received: Callable[[bytes], bool],
         ended: Callable[[BrokenStreamError | None], object],
     ) -> ClientStream:
-        """Opens a client's stream to a server, which need not be up yet.
+        """Opens a client's stream to a server, which may start later.
 
         Args:
           service: the name of the service.
           address: "host:port".
-          limit: by when the host's name must be known.
-          outgoing: the frames to send; to be read on one thread, which may block in it.
-          received: takes each frame as soon as it is read; False if no further one is wanted.
+          limit: the deadline for resolving the host's name.
+          outgoing: the frames to send; read on one thread, where it may block.
+          received: takes each frame when it is read; returns False to stop reading.
           ended: called once at the end of the stream, with the error if it broke.
 
         Raises:
           UnavailableError: if the address cannot be resolved.
-          DeadlineExceededError: if that is not known at the limit.
+          DeadlineExceededError: if resolving it takes longer than the limit.
         """
 
     async def connect(self, service: str, task: Task, address: str) -> FrameStream:
-        """Connects to a service of a task as soon as the task is up.
+        """Connects to a service of a task, which may start later.
 
         Raises:
           UnavailableError: if the address cannot be resolved.
         """
 
     def listener(self, services: Services) -> Listener:
-        """A listener that is not bound to an address yet."""
+        """Makes a listener that is not bound to an address yet."""
 
 
 def stream_error(cause: object, server: str, caller: str, task: str | None) -> OpError:
-    """The error that a caller gets for a stream that failed.
+    """The error that a caller gets when a stream failed.
 
     Args:
-      cause: what the transport raised, or a sentence.
+      cause: the error of the transport, or a reason.
       server: the other end, for the message.
-      caller: this end, likewise.
+      caller: this end, for the message.
       task: the task at the other end.
     """
     if isinstance(cause, BrokenStreamError) and cause.is_refused:

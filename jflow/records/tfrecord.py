@@ -11,9 +11,9 @@ import os
 import struct
 import zlib
 from functools import lru_cache
-from types import TracebackType
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO
 
+from jflow.closing import Closing
 from jflow.errors import (
     DataLossError,
     FailedPreconditionError,
@@ -122,7 +122,7 @@ def _length_of(header: bytes) -> int | None:
     return length if masked(checksum(header[: _LENGTH.size])) == length_checksum else None
 
 
-class TFRecordWriter:
+class TFRecordWriter(Closing):
     """Writes records to a new TFRecord file, as a context manager or until `close`.
 
     Where a process ends before `close`, the file has the records that were handed to the operating
@@ -190,15 +190,7 @@ class TFRecordWriter:
         if self._file.closed:
             raise FailedPreconditionError(f"the writer of {self._path!r} is closed")
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def _leave(self, failed: bool) -> None:
         self.close()
 
     def __repr__(self) -> str:

@@ -17,7 +17,7 @@ class Cell:
 
     Args:
       resource: the resource.
-      definition: what it was made as.
+      definition: what it was made as, if that is known.
       lock: a lock that guards more than this resource; one of its own if None.
 
     Attributes:
@@ -27,11 +27,14 @@ class Cell:
     __slots__ = ("_lock", "_resource", "definitions")
 
     def __init__(
-        self, resource: Resource, definition: str, lock: threading.Lock | None = None
+        self,
+        resource: Resource,
+        definition: bytes | None = None,
+        lock: threading.Lock | None = None,
     ) -> None:
         self._lock = lock or threading.Lock()
         self._resource = resource
-        self.definitions = {definition}
+        self.definitions = set() if definition is None else {definition}
 
     def submit(self, attempt: Attempt, then: Callable[[Attempt], None]) -> bool:
         """Begins an attempt; returns whether it has completed.

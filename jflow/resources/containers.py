@@ -55,7 +55,7 @@ class Containers:
         self._variables: dict[VariableId, VariableState] = {}
         self.lock = threading.Lock()
         self._queue = AccessQueue()
-        self.accesses = Cell(self._queue, "", self.lock)
+        self.accesses = Cell(self._queue, lock=self.lock)
         self.resources = ResourceManager(task, roots or AllowedDirectories(()))
 
     def get(self, variable_id: VariableId, spec: VariableSpec) -> VariableState:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -60,8 +59,4 @@ def kind_of(spec: ResourceSpec) -> Kind[Any]:
 
 
 def _definition(spec: ResourceSpec) -> Any:
-    try:
-        record = json.loads(spec.definition)
-    except ValueError as error:
-        raise InvalidArgumentError(f"the definition of {spec} cannot be read: {error}") from None
-    return kind_of(spec).spec.from_attributes(record)
+    return kind_of(spec).spec.from_bytes(spec.definition)

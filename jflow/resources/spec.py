@@ -1,31 +1,16 @@
-"""What a resource is made as: a record of plain values that travels as JSON."""
+"""`Spec`: the definition of a resource, which travels as a record."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from jflow.errors import InvalidArgumentError
+from jflow.packing import Record
 
 
-class Spec(ABC):
-    """The definition of a resource; a subclass for each kind of resource.
-
-    Attributes:
-      what: what messages call such a resource.
-    """
-
-    what: ClassVar[str]
-
-    @abstractmethod
-    def to_attributes(self) -> dict[str, Any]:
-        """This as a record of plain values."""
-
-    @classmethod
-    @abstractmethod
-    def from_attributes(cls, record: object) -> Self:
-        """What `to_attributes` described. Raises InvalidArgumentError if it did not."""
+class Spec(Record):
+    """The definition of a resource; a frozen dataclass for each kind of resource."""
 
     def facts(self) -> Iterator[tuple[str, Any]]:
         """What two resources of this kind may differ in, as messages say it; nothing by default."""

@@ -1,12 +1,10 @@
-"""Tensors that resources take: their attributes on the wire, refusals, and sizes in memory."""
+"""Tensors that resources take: refusals, and sizes in memory."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from jflow.errors import InvalidArgumentError
-from jflow.resources.attributes import Attributes
 from jflow.values import Array, Shape, TensorSpec, shape_text, type_name
 
 
@@ -19,17 +17,6 @@ def mismatch(spec: TensorSpec, array: Array, where: str, resource: object) -> In
     return InvalidArgumentError(
         f"{what} mismatch in {where}. Expected {expected}, got {got} ({resource})"
     )
-
-
-def tensor_attributes(spec: TensorSpec) -> dict[str, Any]:
-    """A spec as a record of plain values."""
-    return {"dtype": spec.dtype.name, "shape": None if spec.shape is None else [*spec.shape]}
-
-
-def read_tensor_attributes(record: object) -> TensorSpec:
-    """The spec that `tensor_attributes` described. Raises InvalidArgumentError if it did not."""
-    found = Attributes(record, "component of a queue", ("dtype", "shape"))
-    return checked_spec(found.shape("shape"), found.text("dtype"))
 
 
 def checked_spec(shape: Shape, dtype: str) -> TensorSpec:

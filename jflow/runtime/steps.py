@@ -87,6 +87,4 @@ def add_origin(error: OpError, graph: Graph) -> None:
         op: Operation = graph.get_operation_by_name(error.op)
     except KeyError:
         return
-    if op.origin not in error.message:
-        error.message += f" [{op.name!r} was made at {op.origin}]"
-        error.args = (error.message,)
+    error.with_context(made_at=op.origin)

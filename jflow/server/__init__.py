@@ -1,3 +1,3 @@
-"""A server: master and worker of one task of a cluster, put together."""
+"""`Server`: the master and worker of one task of a cluster."""
 
 from jflow.server.server import Server as Server

@@ -1,4 +1,4 @@
-"""The addresses that a server may listen on."""
+"""Which addresses a server may listen on."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _LOG = logging.getLogger(__name__)
 
 
 def listening_host(host: str, task: Task) -> str:
-    """The host to bind for a name in a cluster: what the cluster says, and only on this machine.
+    """Resolves a host name of a cluster to the host to bind, which must be of this machine.
 
-    Other users who can reach a port beyond the loopback can read what passes, the token included,
-    so that listening there needs JFLOW_INSECURE=1.
+    Traffic is not encrypted. Other users of the network can read what passes beyond the loopback
+    interface, including the token, so listening there requires JFLOW_INSECURE=1.
 
     Args:
-      host: as in the cluster.
-      task: the task whose address it is, for messages.
+      host: the name in the cluster.
+      task: the task with this address, for messages.
 
     Raises:
-      InvalidArgumentError: if the name does not resolve, is that of another machine, or is not a
-        loopback one and JFLOW_INSECURE is not set.
+      InvalidArgumentError: if the name does not resolve, belongs to another machine, or is not a
+        loopback address and JFLOW_INSECURE is not set.
     """
     if host == "localhost":
         return "127.0.0.1"
@@ -48,7 +48,7 @@ def listening_host(host: str, task: Task) -> str:
     if os.environ.get("JFLOW_INSECURE") != "1":
         raise InvalidArgumentError(
             f"{host!r} is not a loopback address, and traffic to it would not be encrypted; "
-            "set JFLOW_INSECURE=1 if everybody on that network may read and change it"
+            "set JFLOW_INSECURE=1 if all users of that network may read and change it"
         )
     _LOG.warning("listening on %s without encryption, because JFLOW_INSECURE=1", host)
     return host
@@ -59,7 +59,7 @@ def _is_loopback(address: str) -> bool:
 
 
 def _is_of_this_machine(kind: int, address: tuple[Any, ...]) -> bool:
-    """Whether this machine has an address: only then can one of its ports be bound."""
+    """Whether an address belongs to this machine: only then can its ports be bound."""
     try:
         with socket.socket(kind) as one:
             one.bind(address)

@@ -1,4 +1,4 @@
-"""The event loop that all servers of this process share, on a thread of its own."""
+"""The event loop shared by all servers of this process, on a thread of its own."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ T = TypeVar("T")
 
 @_forks.guarded("run")
 class LoopThread:
-    """An event loop on a daemon thread, started when it is first needed."""
+    """An event loop on a daemon thread, started at its first use."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def run(self, coroutine: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
-        """Runs a coroutine on the loop and waits for its result; not to be called on the loop.
+        """Runs a coroutine on the loop and waits for its result. Must not be called on the loop.
 
         Raises:
           TimeoutError: if it takes longer than `timeout` seconds; it is cancelled.
@@ -47,15 +47,15 @@ class LoopThread:
 
 
 def take_64_bits() -> None:
-    """Lets this thread use 64-bit types: whether a graph has them is decided where it is built."""
+    """Enables 64-bit types in this thread: the client decided whether its graph has them."""
     jax.enable_x64(True).__enter__()
 
 
 def run_programs_in_their_threads() -> None:
-    """Has CPU programs run in the threads that start them, if JAX has not started yet.
+    """Makes CPU programs run in the threads that start them, if JAX has not started yet.
 
-    Otherwise XLA gives the larger ones to a few threads of its own, and one that runs for minutes
-    there can keep any other program waiting. A server has threads enough, and needs results anyway.
+    Otherwise XLA runs larger programs on a few threads of its own, where one that takes minutes can
+    block all others. A server has enough threads, and waits for the results in any case.
     """
     if not internals.has_started():
         jax.config.update("jax_cpu_enable_async_dispatch", False)
@@ -67,4 +67,4 @@ def _serve(loop: asyncio.AbstractEventLoop) -> None:
 
 
 SERVERS = LoopThread()
-"""gRPC's asyncio layer works best with one loop a process."""
+"""The loop of the servers; gRPC's asyncio API supports one loop per process best."""

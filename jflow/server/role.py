@@ -1,4 +1,4 @@
-"""Which task of a cluster a server is."""
+"""Determines which task of a cluster a server is."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from jflow.errors import InvalidArgumentError
 
 
 def which_task(cluster: ClusterSpec, job: str | None, index: int | None) -> Task:
-    """The task that the arguments name, else TF_CONFIG, else the only one there is.
+    """The task given by the arguments, else by TF_CONFIG, else the only task of the cluster.
 
     Raises:
       TypeError: if an argument has the wrong type.
-      ValueError: if the task is not told and cannot be inferred, or TF_CONFIG is malformed.
+      ValueError: if the task is not given and cannot be inferred, or TF_CONFIG is malformed.
       InvalidArgumentError: if the cluster has no such task.
     """
     if not isinstance(job, str | None):

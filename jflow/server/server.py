@@ -1,4 +1,4 @@
-"""`Server`: one task of a cluster in this process."""
+"""`Server`: one task of a cluster, in this process."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import secrets
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from types import TracebackType
 from typing import Self
 
 from jflow import _forks
+from jflow.closing import Closing
 from jflow.cluster import ClusterSpec, Task, split_address
 from jflow.errors import InvalidArgumentError, NotFoundError
 from jflow.execution import local_devices
@@ -40,27 +40,27 @@ _ROOTS_VARIABLE = "JFLOW_DATA_ROOTS"
 
 
 @_forks.guarded("start", "connect", "join", ignored=("stop",))
-class Server:
+class Server(Closing):
     """A task of a cluster: a master for clients and a worker for masters, on one port.
 
-    Several servers may live in one process. The server listens only at the address that the
-    cluster gives for its task; it asks every caller for this user's token. Where it is the first
-    in its process to use JAX, it switches off `jax_cpu_enable_async_dispatch` there.
+    A process may have several servers. A server listens only at the address that the cluster gives
+    for its task, and requires the token of this user from every caller. If JAX has not been used in
+    the process before, the server switches off `jax_cpu_enable_async_dispatch`.
 
     Args:
       server_or_cluster_def: the cluster, as for ClusterSpec.
-      job_name, task_index: which task this is. May be left out where only one answer is possible,
-        or where TF_CONFIG tells it.
-      protocol: what carries frames; "grpc".
+      job_name, task_index: the task of this server. May be omitted if TF_CONFIG gives the task or
+        only one is possible.
+      protocol: the transport; "grpc".
       start: whether to start at once.
-      data_roots: directories below which readers may read files; those of JFLOW_DATA_ROOTS, which
-        are separated as in PATH, if None.
+      data_roots: directories below which readers may read files; if None, those of
+        JFLOW_DATA_ROOTS, separated as in PATH.
 
     Raises:
-      NotFoundError: if a data root is no directory.
-      ValueError: if the task is not told and cannot be inferred.
-      InvalidArgumentError: if the cluster has no such task, or its address does not resolve, is
-        that of another machine or not a loopback one.
+      NotFoundError: if a data root is not a directory.
+      ValueError: if the task is not given and cannot be inferred.
+      InvalidArgumentError: if the cluster has no such task, or its address does not resolve,
+        belongs to another machine or is not a loopback address.
       NotFoundError: if the protocol is unknown.
       UnknownError: if the port is in use.
     """
@@ -89,7 +89,7 @@ class Server:
 
     @property
     def target(self) -> str:
-        """What to open a session with: "grpc://host:port"."""
+        """The target for sessions: "grpc://host:port"."""
         return f"{self._protocol}://{self._address}"
 
     @property
@@ -99,20 +99,20 @@ class Server:
 
     @property
     def incarnation(self) -> int:
-        """A random number that tells this server from earlier ones of the same task."""
+        """A random number that identifies this run of the task's server."""
         return self._started().info().incarnation
 
     @property
     def worker(self) -> Worker:
-        """The worker, for looking at; its methods belong to the servers' event loop."""
+        """The worker, for inspection; call its methods only on the servers' event loop."""
         return self._started().worker
 
     def start(self) -> None:
-        """Starts to listen. Raises as the constructor; does nothing if it has started."""
+        """Starts listening; does nothing if it is running. Raises as the constructor."""
         if self._running is None:
             _forks.mark_used()
             run_programs_in_their_threads()
-            # Here and not on the loop, which serves others while a name is looked up.
+            # Not on the loop, which must serve other calls while a name is resolved.
             host = listening_host(split_address(self._address)[0], self._task)
             transport = transport_of(self._protocol)
             starting = _start(self._task, self._cluster, host, transport, self._roots)
@@ -120,14 +120,16 @@ class Server:
             self._cluster = self._running.info().cluster
 
     def connect(self, cluster: ClusterSpec | Mapping[str, object]) -> None:
-        """Sets the addresses of the other tasks if they were not known at the start.
+        """Sets the addresses of the other tasks, if they were not known at the start.
 
         Raises:
           InvalidArgumentError: if the cluster has another address for this task.
         """
         known = ClusterSpec(cluster)
         if known.task_address(self._task.job, self._task.index) != self._address:
-            raise InvalidArgumentError(f"{self._task} listens at {self._address}, not as {known}")
+            raise InvalidArgumentError(
+                f"{self._task} listens at {self._address}, but has another address in {known}"
+            )
         self._started().set_cluster(known)
         self._cluster = known
 
@@ -136,17 +138,19 @@ class Server:
         self._stopped.wait()
 
     def stop(self) -> None:
-        """Stops listening, cancels what runs and frees the state. May be called again.
+        """Stops listening, cancels running steps and frees the state. May be called again.
 
-        It returns within seconds also when a program is running that nothing can interrupt.
+        It returns within seconds even if a program is running, which cannot be interrupted.
         """
         running, self._running = self._running, None
         if running is not None:
             try:
                 SERVERS.run(running.stop(), _STOP_S)
             except TimeoutError:
-                _LOG.warning("%s did not stop within %.0f s and was left", self._task, _STOP_S)
-            # A device may be busy with a step that cannot be cancelled; nothing waits for it.
+                _LOG.warning(
+                    "%s did not stop within %g s and was left running", self._task, _STOP_S
+                )
+            # Without waiting: a device may be busy with a program that cannot be cancelled.
             running.worker.long_programs.shutdown()
             running.threads.shutdown(wait=False, cancel_futures=True)
         self._stopped.set()
@@ -155,12 +159,7 @@ class Server:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def _leave(self, failed: bool) -> None:
         self.stop()
 
     @property
@@ -178,7 +177,7 @@ class Server:
 
 
 class _Running:
-    """What a server is made of while it runs; see `protocol.ServerRoles`."""
+    """The parts of a running server; see `protocol.ServerRoles`."""
 
     def __init__(
         self,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from jflow import _forks
+from jflow.closing import Closing
 from jflow.cluster import Device
 from jflow.deadline import FOREVER, Deadline
 from jflow.errors import OpError
@@ -35,7 +35,7 @@ class _Known(NamedTuple):
 
 
 @_forks.guarded("run", "list_devices", "placement", "reset")
-class Session:
+class Session(Closing):
     """Runs a graph in this process or on a cluster.
 
     A local session has its own copy of every variable. A session on a cluster uses the variables
@@ -263,12 +263,7 @@ class Session:
         self._blocks.enter_context(self.as_default())
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def _leave(self, failed: bool) -> None:
         blocks, self._blocks = self._blocks, None
         try:
             if blocks is not None:

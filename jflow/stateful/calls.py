@@ -39,7 +39,7 @@ class HostCalls(Protocol):
           inputs: operands.
           outputs: abstract values of what it gives.
           name: name for the operation.
-          attributes: its other arguments, as JSON knows them.
+          attributes: its other arguments, as for `jflow.graph.calls.call`.
         """
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +11,7 @@ from jflow.graph import Graph, Operation, ResourceRef, owners
 from jflow.graph import get_default_graph as _default_graph
 from jflow.graph.completion import visible
 from jflow.graph.primitives import resource_p
+from jflow.packing import Record
 from jflow.stateful.calls import GraphCalls
 
 
@@ -33,9 +33,7 @@ class Handle:
       InvalidArgumentError: if the shared name starts with "_".
     """
 
-    def __init__(
-        self, kind: str, definition: dict[str, Any], shared_name: str | None, name: str
-    ) -> None:
+    def __init__(self, kind: str, definition: Record, shared_name: str | None, name: str) -> None:
         is_text = isinstance(shared_name, str)
         if shared_name is not None and not (is_text and shared_name and shared_name[0] != "_"):
             raise InvalidArgumentError(
@@ -52,7 +50,7 @@ class Handle:
             kind,
             shared_name or private,
             container,
-            json.dumps(definition, sort_keys=True),
+            definition.to_bytes(),
             shared_name is not None,
             self._op.spec,
             self._graph if self._owner is None else self._owner,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ import jax
 from jflow.graph import Graph, Tensor, VariableRef, colocate_with, origin
 from jflow.graph.calls import call
 from jflow.graph.primitives import host_p
+from jflow.packing import pack
 from jflow.values import Dim, abstract, declared
 
 
@@ -49,7 +49,7 @@ def checked(
     (same,) = host_p.bind(
         *map(jax.lax.stop_gradient, inputs),
         function=function,
-        attributes=json.dumps(attributes, sort_keys=True),
+        attributes=pack(attributes),
         resources=(),
         is_blocking=False,
         outputs=(aval,),

@@ -1,8 +1,8 @@
-"""Transports of the protocol's frames. Only this room knows gRPC."""
+"""Transports of the protocol's frames; the only room that imports gRPC."""
 
 import os
 
-# gRPC reads this when it is imported; its default tells of every connection that a stop ends.
+# gRPC reads this when it is imported; by default it logs each connection that a stop ends.
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
 from jflow.wire.transports import TRANSPORTS as TRANSPORTS

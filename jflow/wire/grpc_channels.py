@@ -1,8 +1,8 @@
-"""gRPC channels and servers, their options and credentials: the one place where they are made.
+"""Creates gRPC channels and servers with their options and credentials; nothing else does.
 
-With other values, or with some of them missing, a second server takes a port that is in use without
-a word, a dead peer goes unnoticed for a minute, or a restarted one is found again after six
-seconds (docs/decisions/0001-foundations.md has the measurements).
+With other values, or without some of them, a second server silently shares a port that is in use, a
+dead peer goes unnoticed for a minute, or a restarted one is found again only after six seconds
+(docs/decisions/0001-foundations.md has the measurements).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ KEEPALIVE_TIMEOUT_MS = 5_000
 _BOTH = [
     ("grpc.keepalive_time_ms", KEEPALIVE_TIME_MS),
     ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
-    # Without this one a stopped peer is found after the kernel's minute, whatever the others say.
+    # Without this option a stopped peer is noticed after the kernel's minute, despite the others.
     ("grpc.http2.ping_timeout_ms", KEEPALIVE_TIMEOUT_MS),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
@@ -35,12 +35,12 @@ _BOTH = [
 CHANNEL_OPTIONS = [
     *_BOTH,
     ("grpc.initial_reconnect_backoff_ms", 100),
-    # Its name does not say it: this is also how long one attempt to connect may take. Refused
-    # attempts are repeated as fast with it.
+    # Despite its name it is also the limit of one connection attempt. Refused attempts are repeated
+    # as quickly with it.
     ("grpc.min_reconnect_backoff_ms", 5_000),
     ("grpc.max_reconnect_backoff_ms", 1_000),
     ("grpc.enable_http_proxy", 0),
-    # Sessions to one server must not share a connection that another one's closing could disturb.
+    # Sessions on one server must not share a connection, which closing one of them could disturb.
     ("grpc.use_local_subchannel_pool", 1),
 ]
 
@@ -53,17 +53,17 @@ SERVER_OPTIONS = [
 
 
 def client_channel(address: str) -> grpc.Channel:
-    """A channel for threads."""
+    """A channel for use by threads."""
     return grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
 
 
 def aio_channel(address: str) -> grpc.aio.Channel:
-    """A channel for the event loop."""
+    """A channel for use on an event loop."""
     return grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
 
 
 def aio_server(interceptors: Sequence[Any] = ()) -> grpc.aio.Server:
-    """A server for the event loop, which does not listen yet."""
+    """A server for use on an event loop, which does not listen yet."""
     return grpc.aio.server(interceptors=interceptors, options=SERVER_OPTIONS)
 
 
@@ -84,17 +84,17 @@ def bind(server: grpc.aio.Server, host: str, port: int) -> int:
 
 
 def method_of(service: str) -> str:
-    """The gRPC method whose streams are those of a service."""
+    """The path of the gRPC method that carries the streams of a service."""
     return f"/{service}"
 
 
 def credentials(token: str) -> tuple[tuple[str, str], ...]:
-    """The metadata that shows the token to a server."""
+    """The call metadata that holds the token."""
     return ((_HEADER, f"Bearer {token}"),)
 
 
 def is_authorized(metadata: Sequence[tuple[str, str | bytes]], token: str) -> bool:
-    """Whether a call's metadata shows the token."""
+    """Whether a call's metadata holds the token."""
     shown = [value for key, value in metadata if key == _HEADER]
     expected = f"Bearer {token}".encode()
     return len(shown) == 1 and hmac.compare_digest(_bytes(shown[0]), expected)

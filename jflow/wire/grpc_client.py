@@ -30,15 +30,15 @@ class GrpcClientStream:
     ) -> None:
         self._ended = ended
         self._channel = client_channel(address)
-        # Frames are taken where gRPC deserializes them, on a thread of gRPC's own: a caller that is
-        # woken from there need not wait until the thread that reads the stream has its turn.
+        # Frames are taken in gRPC's deserializer, on a thread of gRPC. So callers are woken one
+        # thread switch earlier than by the thread that iterates over the stream.
         try:
             method: Any = self._channel.stream_stream(
                 method_of(service), response_deserializer=received
             )
             self._stream = method(outgoing, metadata=credentials(token), wait_for_ready=True)
             threading.Thread(target=self._read, name=f"jflow {address}", daemon=True).start()
-        except BaseException:  # such as that no thread can be started
+        except BaseException:  # for example, no thread can be started
             self.close()
             raise
 
@@ -46,7 +46,7 @@ class GrpcClientStream:
         self._channel.close()
 
     def _read(self) -> None:
-        """Asks gRPC for frame after frame, each of which was taken before."""
+        """Iterates over the stream, whose frames the deserializer has taken."""
         cause: BrokenStreamError | None = None
         try:
             for is_wanted in self._stream:
@@ -59,7 +59,7 @@ class GrpcClientStream:
 
 
 def resolve(address: str, limit: Deadline) -> None:
-    """Makes sure that the host of an address is known."""
+    """Checks that the host of an address resolves."""
     try:
         looked_up(address).result(limit.remaining())
     except TimeoutError:

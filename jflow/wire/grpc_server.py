@@ -1,4 +1,4 @@
-"""The gRPC server of one task."""
+"""`GrpcServer`: listens on the address of one task."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class GrpcServer:
     """Serves streams on an address; see `protocol.transport.Listener`.
 
     Args:
-      services: what serves the streams of each service.
-      token: the secret that callers must show.
+      services: the functions that serve the streams of each service.
+      token: the secret that callers must send.
     """
 
     def __init__(self, services: Services, token: str) -> None:
@@ -36,7 +36,7 @@ class GrpcServer:
 
 
 class _TokenCheck(grpc.aio.ServerInterceptor):
-    """Refuses every call that does not show the token, before its body is read."""
+    """Refuses every call without the token before its body is read."""
 
     def __init__(self, token: str) -> None:
         self._token = token
@@ -57,7 +57,7 @@ async def _refuse(_: Any, context: Any) -> None:
 
 class _Methods(grpc.GenericRpcHandler):
     def __init__(self, services: Services) -> None:
-        # gRPC looks whether a handler is a coroutine function: partials are, lambdas are not.
+        # gRPC checks whether a handler is a coroutine function: a partial is, a lambda is not.
         self._methods = {
             method_of(name): partial(_serve, serve) for name, serve in services.items()
         }
@@ -68,5 +68,5 @@ class _Methods(grpc.GenericRpcHandler):
 
 
 async def _serve(serve: Callable[[FrameStream], Awaitable[None]], _: Any, context: Any) -> None:
-    with suppress(BrokenStreamError):  # the caller is gone, and cannot be told
+    with suppress(BrokenStreamError):  # the caller is gone
         await serve(GrpcStream(context))

@@ -1,4 +1,4 @@
-"""The two ends of a gRPC stream on an event loop."""
+"""Both ends of a gRPC stream, on an event loop."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jflow.wire.names import looked_up, unresolved
 
 
 class _Call(Protocol):
-    """What the two ends of a gRPC stream have in common."""
+    """The interface that both ends of a gRPC stream have."""
 
     async def read(self) -> Any: ...
 
@@ -27,8 +27,8 @@ class GrpcStream:
     """One end of a stream; see `protocol.transport.FrameStream`.
 
     Args:
-      call: gRPC's end of it.
-      channel: what is closed with the stream.
+      call: gRPC's object for this end.
+      channel: closed with the stream.
     """
 
     eof: object = grpc.aio.EOF
@@ -50,7 +50,7 @@ class GrpcStream:
 
 
 async def connect(service: str, task: Task, address: str, token: str) -> GrpcStream:
-    """A stream to a service of a task; waits until the task is up."""
+    """Opens a stream to a service of a task; waits until the task is up."""
     await _resolve(task, address)
     channel = aio_channel(address)
     try:
@@ -63,7 +63,7 @@ async def connect(service: str, task: Task, address: str, token: str) -> GrpcStr
 
 
 def broken(error: grpc.RpcError) -> BrokenStreamError:
-    """The error of a stream that gRPC gave up."""
+    """The error for a stream that gRPC ended."""
     code, details = error.code(), error.details() or ""
     if code is grpc.StatusCode.UNAUTHENTICATED:
         return BrokenStreamError(details, is_refused=True)
@@ -71,7 +71,7 @@ def broken(error: grpc.RpcError) -> BrokenStreamError:
 
 
 async def _resolve(task: Task, address: str) -> None:
-    """Makes sure that the host of an address is known."""
+    """Checks that the host of an address resolves."""
     try:
         await asyncio.wrap_future(looked_up(address))
     except (OSError, UnicodeError) as error:

@@ -16,7 +16,7 @@ class GrpcTransport:
     """Carries frames over gRPC; see `protocol.transport.Transport`.
 
     Args:
-      token: the secret that both ends must know.
+      token: the secret that both ends share.
     """
 
     def __init__(self, token: str) -> None:

@@ -1,4 +1,4 @@
-"""Host names, resolved before gRPC connects: gRPC retries a name that does not exist forever."""
+"""Resolves host names before gRPC connects, because gRPC retries an unknown name forever."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from jflow.cluster import split_address
 
 
 def looked_up(address: str) -> Future[None]:
-    """Resolves the host of an address, on a thread because the system may take its time.
+    """Resolves the host of an address, in a thread because that may take long.
 
     Returns:
-      A future that is done when the host has an address; it fails with `OSError` if it has none.
+      A future that is done when the host has resolved; it fails with `OSError` if it does not.
     """
     found: Future[None] = Future()
-    found.set_running_or_notify_cancel()  # the thread ends it, even if nothing waits any more
+    found.set_running_or_notify_cancel()  # the future may have been cancelled
     host, port = split_address(address)
     if _is_literal(host):
         found.set_result(None)
@@ -31,13 +31,13 @@ def looked_up(address: str) -> Future[None]:
         else:
             found.set_result(None)
 
-    # A daemon: a resolver that hangs does not keep the process from ending.
+    # A daemon thread: a resolver that hangs must not keep the process from exiting.
     threading.Thread(target=look_up, name=f"jflow looks up {host}", daemon=True).start()
     return found
 
 
 def unresolved(address: str, error: BaseException) -> str:
-    """The end of a message about an address whose host has no address."""
+    """The reason in a message about a host name that does not resolve."""
     host, _ = split_address(address)
     reason = error.strerror if isinstance(error, OSError) and error.strerror else error
     return f"the host name {host!r} does not resolve ({reason})"

@@ -1,7 +1,7 @@
-"""The secret that clients show to servers of the same user.
+"""The secret that authenticates clients to servers of the same user.
 
-It is made at first use, in a file that only its user can read, so programs on one machine need do
-nothing. On several machines the same file, or the variable JFLOW_TOKEN, has to be there.
+It is created at its first use, in a file that only the user can read, so on one machine nothing has
+to be set up. Several machines need copies of that file, or the variable JFLOW_TOKEN.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from jflow.errors import InvalidArgumentError, NotFoundError, PermissionDeniedEr
 
 _N_BYTES = 32
 MIN_LENGTH = 16
-"""Fewest characters of a token that a user made."""
+"""The least number of characters of a token that a user chose."""
 
 _HOW_TO_MAKE = (
     "use the token of the other tasks (~/.jflow/token where they run), or one for all of them "
@@ -27,13 +27,13 @@ _HOW_TO_MAKE = (
 def load_token(environ: Mapping[str, str] = os.environ) -> str:
     """The token: JFLOW_TOKEN, else the file JFLOW_TOKEN_FILE, else ~/.jflow/token.
 
-    Only the default file is made if it is missing. A new token in a file that was named would
+    Only the default file is created if it is missing: a new token in a file that was named would
     differ from that of the other tasks.
 
     Raises:
-      PermissionDeniedError: if the file cannot be read or others may read it.
+      PermissionDeniedError: if the file cannot be read, or other users may read it.
       NotFoundError: if the file that JFLOW_TOKEN_FILE names does not exist.
-      InvalidArgumentError: if the token is too short or cannot be part of a gRPC header.
+      InvalidArgumentError: if the token is too short or not printable ASCII, as headers require.
     """
     told = environ.get("JFLOW_TOKEN", "").strip()
     if told:
@@ -53,7 +53,7 @@ def load_token(environ: Mapping[str, str] = os.environ) -> str:
         raise PermissionDeniedError(f"cannot read the token file {path}: {error}") from error
     if stat.S_IMODE(mode) & 0o077 or not token:
         raise PermissionDeniedError(
-            f"the token file {path} must have a token and be readable by its user only; "
+            f"the token file {path} must contain a token and be readable by its owner only; "
             f"run `chmod 600 {path}`, or delete it to get a new one"
         )
     return _checked(token, f"the token file {path}")
@@ -62,8 +62,8 @@ def load_token(environ: Mapping[str, str] = os.environ) -> str:
 def _checked(token: str, source: str) -> str:
     if len(token) < MIN_LENGTH:
         raise InvalidArgumentError(
-            f"{source} has a token of {len(token)} characters, and at least {MIN_LENGTH} are "
-            f"needed so that it cannot be guessed; {_HOW_TO_MAKE}"
+            f"{source} has a token of {len(token)} characters; at least {MIN_LENGTH} are required "
+            f"so that it cannot be guessed; {_HOW_TO_MAKE}"
         )
     if not (token.isascii() and token.isprintable()):
         raise InvalidArgumentError(
@@ -74,7 +74,7 @@ def _checked(token: str, source: str) -> str:
 
 def _create(path: Path) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # Written aside and linked into place: of two processes that come first, both get one token.
+    # Written to another file and linked into place, so that concurrent first uses get one token.
     aside = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(secrets.token_hex(_N_BYTES))

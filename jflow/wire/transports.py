@@ -1,4 +1,4 @@
-"""The transports by the names that targets and servers give them."""
+"""The registry of transports, by the names in targets and servers."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from jflow.wire.token import load_token
 TRANSPORTS: Mapping[str, Callable[[str], Transport]] = {
     "grpc": GrpcTransport,
 }
-"""What makes a transport for a token, by the protocol that a server is started with."""
+"""Constructors of transports, which take the token, by the name of the protocol."""
 
 
 def transport_of(protocol: str) -> Transport:
     """The transport of that name, with this user's token.
 
     Raises:
-      KeyError: if there is none.
+      KeyError: if the name is unknown.
       OpError: as `load_token`.
     """
     return TRANSPORTS[protocol](load_token())
@@ -28,5 +28,5 @@ def transport_of(protocol: str) -> Transport:
 def connect(
     address: str, connect_timeout: float, deadline: Deadline = FOREVER, protocol: str = "grpc"
 ) -> MasterClient:
-    """A client's session on the server at an address. Raises as `MasterClient`."""
+    """Opens a client's session on the server at an address. Raises as `MasterClient`."""
     return MasterClient(transport_of(protocol), address, connect_timeout, deadline)

@@ -1,4 +1,4 @@
-"""Constants that programs and host functions take as arguments, where they take them, by digest."""
+"""Cache of the constants of programs and host functions, by digest and device."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from jflow.values import is_host
 
 
 class ConstantCache:
-    """Arrays by digest and device, the least recently used ones dropped first; for any thread.
+    """LRU cache of arrays by digest and device; thread-safe.
 
     Args:
-      capacity_bytes: how much to keep; plans in use keep their own beyond it.
+      capacity_bytes: how much to keep; linked plans keep their constants alive beyond it.
     """
 
     def __init__(self, capacity_bytes: int = 4 << 30) -> None:
@@ -32,7 +32,7 @@ class ConstantCache:
             return (digest, str(device)) in self._arrays
 
     def get(self, digest: str, device: jax.Device, source: Callable[[], Array]) -> Any:
-        """The constant, put on the device from `source()` if it is not there; see `put`."""
+        """A constant on the device, transferred from `source()` if it is not cached; see `put`."""
         key = (digest, str(device))
         with self._lock:
             if key not in self._arrays:

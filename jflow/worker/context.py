@@ -1,4 +1,4 @@
-"""What the plans that run on one task share."""
+"""`WorkerContext`: what the plans that run on one task share."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from jflow.worker.rendezvous import Rendezvous
 
 
 class TensorTransport(Protocol):
-    """How plans reach other tasks."""
+    """Sends values to other tasks."""
 
     async def deliver(self, target: Task, step: int, edge: int, tensor: Array | None) -> None:
-        """Sends a value, or a bare signal, to another task."""
+        """Sends a value, or a signal without one (None), to another task."""
 
 
 @dataclass(frozen=True)
@@ -26,13 +26,13 @@ class WorkerContext:
     """What the plans that run on one task share.
 
     Attributes:
-      task: which task it is.
+      task: the task.
       containers: its state.
-      rendezvous: where values for its plans arrive.
-      transport: how to reach other tasks.
-      threads: for work on the host that may take a while, but ends.
-      devices: where programs run, and are waited for, that may take long.
-      blocked: by step, what those of its plans waited for that were cancelled.
+      rendezvous: receives values for its plans.
+      transport: sends values to other tasks.
+      threads: for host work that may be slow but terminates.
+      devices: runs, and waits for, programs that may take long.
+      blocked: by step, what a cancelled plan of it was waiting for; for error messages.
     """
 
     task: Task
@@ -44,7 +44,7 @@ class WorkerContext:
     blocked: dict[int, str] = field(default_factory=dict)
 
     def deliver(self, step: int, edge: int, value: Any) -> None:
-        """Takes a value for a plan of this task."""
+        """Hands a value to the plan of this task that receives it, now or later."""
         waiter = self.rendezvous.deliver(step, edge, value)
         if waiter is not None and not waiter.done():
             waiter.set_result(value)

@@ -1,4 +1,4 @@
-"""Threads for programs that may take long, and how many of them a device takes at once."""
+"""`DevicePool`: threads for long programs, with a limit for each device."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from typing import Any
 import jax
 
 N_LONG = 24
-"""How many programs that may take long run on a device at once; others wait until one ends.
+"""How many long programs run on a device at once; further ones wait until one of them ends.
 
-XLA accepts 32 programs on a device, and a thread that starts another one is stuck until one ends.
-The rest is for programs that are known to be quick, which the event loop starts.
+XLA accepts 32 programs per device; a thread that starts a 33rd blocks until one ends. The event
+loop starts quick programs itself and must never block there, so the difference is left to them.
 """
 
 _N_WAITING = 64
-"""How many threads more there may be, which wait for values that a device is about to compute."""
+"""Additional threads, which wait for values that a device is computing."""
 
 
 class DevicePool:
-    """Runs programs that cannot be interrupted; every method must be called on the event loop.
+    """Runs programs that cannot be interrupted. Every method must be called on the event loop.
 
-    Programs have threads of their own, so that all other work goes on even if many programs never
-    end.
+    Programs have threads of their own, so that other work proceeds even if many programs never
+    terminate.
 
     Args:
       devices: the devices of the task.
-      name: for the threads.
-      initializer: what each thread calls first.
+      name: prefix of the threads' names.
+      initializer: each thread calls it first.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class DevicePool:
         )
 
     async def start(self, device: jax.Device, work: Callable[[], Any]) -> Future[Any]:
-        """Starts work in a thread as soon as the device takes it."""
+        """Starts work in a thread as soon as the device has a free slot."""
         slots = self._slots[device]
         await slots.acquire()
         loop = asyncio.get_running_loop()
@@ -56,7 +56,8 @@ class DevicePool:
         except BaseException:
             slots.release()
             raise
-        # At its end, not when it is cancelled: the device goes on with it.
+        # The slot is free when the work ends, not when its caller is cancelled: the device still
+        # runs it then.
         job.add_done_callback(lambda _: _tell(loop, slots.release))
         return job
 
@@ -67,7 +68,7 @@ class DevicePool:
         )
 
     def shutdown(self) -> None:
-        """Starts nothing more; what runs cannot be stopped and is not waited for."""
+        """Starts no further work. Does not wait for running programs, which cannot be stopped."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 

@@ -1,4 +1,4 @@
-"""Structured waiting for several awaitables."""
+"""`all_of`: waits for several awaitables, or for the first error of one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 async def all_of(awaitables: Iterable[Awaitable[Any]]) -> list[Any]:
-    """Awaits all; the first error cancels the others and is raised alone."""
+    """Results of all awaitables. The first error cancels the others and is the only one raised."""
     tasks = [asyncio.ensure_future(awaitable) for awaitable in awaitables]
     try:
         return await asyncio.gather(*tasks)

@@ -1,4 +1,4 @@
-"""The asyncio driver: runs one plan of a step without ever blocking the event loop."""
+"""The asyncio driver: runs one plan of a step without blocking the event loop."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from jflow.worker.context import WorkerContext
 from jflow.worker.gather import all_of
 
 QUICK_S = 200e-6
-"""What a program may take to run on the event loop, which serves nothing else meanwhile."""
+"""The longest time that a program may take on the event loop, which does nothing else then."""
 
 
 async def run_plan(
@@ -49,23 +49,23 @@ async def run_plan(
 
     Args:
       linked: the plan.
-      step: names the step on every task that takes part.
+      step: identifies the step on every task that takes part.
       fed: the step's fed values by their index.
       context: what the plan's task provides.
-      client: calls functions of the client of the step.
+      client: calls functions of the step's client; None if it is not connected to this task.
 
     Raises:
-      OpError: with the task where it happened.
+      OpError: the step failed; the error names the task.
     """
     run = _PlanRun(linked, step, context, client)
     try:
         return await run.run(fed)
     except OpError as error:
-        error.task = error.task or str(context.task)
+        error.with_context(task=str(context.task))
         raise
     except (TypeError, ValueError) as error:
         raise InvalidArgumentError(
-            f"a program on {linked.plan.device} does not take what it is given: {error}",
+            f"a program on {linked.plan.device} does not take its arguments: {error}",
             task=str(context.task),
         ) from error
     except jax.errors.JaxRuntimeError as error:
@@ -77,7 +77,11 @@ async def run_plan(
 
 
 class _PlanRun:
-    """One run of a plan, and the driver of its interpreters. Must be closed."""
+    """One run of a plan, and the driver of its interpreters. Must be closed.
+
+    Invariant: the state, which holds leases on what programs read, is closed only after `close` was
+    called and no program of the run executes any more, even if the run was cancelled.
+    """
 
     def __init__(
         self, linked: LinkedPlan, step: int, context: WorkerContext, client: Client | None
@@ -104,7 +108,7 @@ class _PlanRun:
             await self._sends[0]
         elif self._sends:
             await all_of(self._sends)
-        # Read at the end, so that no stage waits for the device.
+        # Values are fetched after all stages, so that no stage waits for the device.
         fetched = {}
         for fetch in linked.fetches:
             await self._computed(fetch.slot)
@@ -114,7 +118,7 @@ class _PlanRun:
     def close(self) -> None:
         for send in self._sends:
             send.cancel()
-        # A program that a cancelled step has started goes on, and needs what the state leases.
+        # A program that a cancelled step has started still runs and reads what the state leases.
         running = {job for job in self._programs if not job.done()}
         if not running:
             self._state.close()
@@ -126,7 +130,7 @@ class _PlanRun:
             self._state.close()
 
     async def _in_dataflow_order(self, after: Sequence[Collection[int]]) -> None:
-        """Performs each stage as soon as those that it needs are done."""
+        """Performs each stage as soon as the stages that it depends on are done."""
         done = [asyncio.Event() for _ in after]
 
         async def perform(number: int) -> None:
@@ -138,7 +142,7 @@ class _PlanRun:
         await all_of(perform(number) for number in range(len(after)))
 
     async def _perform_all(self, instructions: Iterable[LinkedInstruction]) -> None:
-        """Performs instructions in order. What need not wait is done without the event loop."""
+        """Performs instructions in order; yields to the event loop only where one must wait."""
         running = interpret(zip(repeat(0), instructions), (self._state,), self)
         try:
             for pending in running:
@@ -152,7 +156,7 @@ class _PlanRun:
     # Waiting ----------------------------------------------------------------------------------
 
     async def _wait_for(self, cell: Cell, attempt: Attempt) -> None:
-        """Waits until an attempt is complete; gives it up if the plan need not go on."""
+        """Waits until an attempt completes; cancels it if this plan is cancelled or fails."""
         self._check_cancelled()
         waiter: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         if cell.submit(attempt, _Waker(waiter)):
@@ -166,11 +170,17 @@ class _PlanRun:
             is_done = attempt.error is None and not attempt.can_roll_back
             if not (is_done and isinstance(error, asyncio.CancelledError)):
                 raise
-            # It was too late: a caller that is told that nothing was done might do it again.
+            # The attempt completed before it could be cancelled and cannot be rolled back. The
+            # caller must not be told that nothing was done, since it might retry: the plan goes on
+            # to its next wait and ends there.
             self._is_cancelled = True
 
     async def _wait(self, waiter: asyncio.Future[Any]) -> Any:
-        """Waits for what others do, unless what they need of this plan is lost."""
+        """Waits for an event that other plans bring about.
+
+        They may depend on a value that this plan sends. If that is lost they never act, so a
+        failed send fails the wait; `_sent` does so for sends that fail later.
+        """
         self._check_cancelled()
         self._waiters.add(waiter)
         try:
@@ -221,14 +231,14 @@ class _PlanRun:
         work: Callable[[], object],
         give_up: Callable[[], object] = lambda: None,
     ) -> None:
-        """Runs a program that may take long until its results are computed.
+        """Runs a long program until its results are computed.
 
-        Nothing can interrupt it: if the plan is cancelled, it goes on and ends by itself.
+        It cannot be interrupted: if the plan is cancelled, it still runs to its end.
 
         Args:
           run: the program.
           work: runs it.
-          give_up: is called instead if the plan is cancelled before the program starts.
+          give_up: called instead if the plan is cancelled before the program starts.
         """
         try:
             job = await self._context.devices.start(self._linked.device, partial(_timed, run, work))
@@ -274,7 +284,7 @@ class _PlanRun:
     def _in_threads(
         self, work: Generator[Wanted, None, None]
     ) -> Generator[Wanted | Awaitable[None], None, None]:
-        """As `work`, which is resumed in a thread each time."""
+        """The same as `work`, with each of its steps run in a thread."""
         wanted: list[Wanted | None] = []
         try:
             while True:
@@ -289,26 +299,26 @@ class _PlanRun:
     async def _next_in_thread(
         self, work: Generator[Wanted, None, None], wanted: list[Wanted | None]
     ) -> None:
-        """Resumes `work` and adds to `wanted` what it waits for next; None at its end."""
+        """Resumes `work` in a thread; adds to `wanted` what it waits for next, None at its end."""
         loop = asyncio.get_running_loop()
         going = loop.run_in_executor(self._context.threads, next, work, None)
         try:
             wanted.append(await asyncio.shield(going))
         except asyncio.CancelledError:
-            while not going.done():  # it cannot be closed before
-                with suppress(asyncio.CancelledError):  # one cancellation is enough
+            while not going.done():  # a running generator cannot be closed
+                with suppress(asyncio.CancelledError):  # raised once, below
                     await asyncio.wait([going])
             raise
 
     async def call_client(self, state: StepState, callback: LinkedCallback, /) -> None:
-        """Has the client call one of its functions."""
+        """Makes the client call one of its functions."""
         await self._computed(*callback.instruction.inputs)
         operands = state.operands(callback)
         if operands is None:
             return
         if self._client is None:
             raise InvalidArgumentError(
-                f"a plan for {self._linked.plan.device} calls a function of its client, which is "
+                f"a plan for {self._linked.plan.device} calls a function of the client, which is "
                 "not connected to this task",
                 op=callback.instruction.op,
             )
@@ -349,7 +359,7 @@ class _PlanRun:
         await self._context.transport.deliver(send.target.task, self._step, send.edge, tensor)
 
     def _sent(self, sending: asyncio.Future[None]) -> None:
-        """Ends all waiting when what the plan sends is lost: others then send nothing back."""
+        """Fails every wait if a send failed: the plans that depend on it send nothing back."""
         error = None if sending.cancelled() else sending.exception()
         if error is None:
             return
@@ -358,7 +368,7 @@ class _PlanRun:
                 waiter.set_exception(error)
 
     def _own_value(self, slot: Slot | None) -> Any:
-        """A slot's value that stays unchanged when this plan has ended and others go on."""
+        """A slot's value that remains valid after this plan has ended; a copy if it is leased."""
         if slot is None:
             return None
         value = self._state[slot]
@@ -372,16 +382,16 @@ def _timed(linked: LinkedRun | LinkedCall, work: Callable[..., object], *args: o
 
 
 def _is_quick(run: LinkedRun) -> bool:
-    """Whether a program may run on the event loop, which serves nothing else meanwhile.
+    """Whether a program may run on the event loop, which does nothing else meanwhile.
 
-    Some run to their end where they are started. A loop whose end is computed may take minutes,
-    however quick it was the last time.
+    XLA runs some programs to their end in the thread that starts them. A loop with a computed
+    number of iterations may take minutes even if it was quick the last time (`may_be_quick`).
     """
     return run.latency.seconds <= QUICK_S and run.may_be_quick
 
 
 class _Waker:
-    """Ends a wait on an event loop; any thread may call it, and the wait may be over already."""
+    """Wakes a waiter on an event loop; thread-safe, and harmless if the wait is over."""
 
     def __init__(self, waiter: asyncio.Future[Any]) -> None:
         self._waiter = waiter
@@ -399,6 +409,6 @@ class _Waker:
 
 
 def _is_ready(array: jax.Array) -> bool:
-    """Whether the device has computed it; JAX has the method, its type stub has not."""
+    """Whether the device has computed an array; JAX's type stub lacks the method."""
     ready: bool = array.is_ready()  # type: ignore[attr-defined]
     return ready

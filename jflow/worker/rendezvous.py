@@ -1,7 +1,18 @@
-"""Rendezvous of values that other plans send with the plans that wait for them.
+"""Rendezvous: matches values that plans send with the plans that receive them.
 
-A plain state machine: it keeps values that come before they are wanted, and hands waiters back to
-its caller when their value comes. The caller decides what a waiter is and how it is woken.
+A state machine without I/O: it keeps values that arrive before they are wanted, and returns the
+waiter when its value arrives. The caller chooses what a waiter is and wakes it.
+
+Invariants:
+
+* For one edge of a step there is a kept value or a waiter, never both, because `deliver` and `take`
+  each look for the other one first. An edge carries one value per step.
+* A step is in one of three states: *early* (values arrived before `open`; in `_steps` and
+  `_early`), *open* (in `_steps` only) or *ended* (in `_ended` only). `take` requires an open step.
+* Memory is bounded although a value may arrive before its step is opened, or after it has ended
+  (the sender failed or was slow): both sets forget their oldest members. What is forgotten is a
+  step that was never opened here, or a late value, which is then kept as an early one until it is
+  forgotten in its turn. A running step is never forgotten.
 """
 
 from __future__ import annotations
@@ -17,7 +28,7 @@ Waiter = TypeVar("Waiter")
 
 @dataclass(frozen=True)
 class Kept:
-    """A value that was there before it was asked for."""
+    """A value that arrived before it was wanted; a wrapper, because the value may be None."""
 
     value: Any
 
@@ -31,11 +42,8 @@ class _Step(Generic[Waiter]):
 class Rendezvous(Generic[Waiter]):
     """Values and waiters by step and edge.
 
-    A value may come before its step is opened here, or after the step has ended. Steps that were
-    never opened and ends are therefore remembered, the oldest of them forgotten.
-
     Args:
-      memory: how many ended steps, and how many steps not opened yet, to remember.
+      memory: how many ended steps, and how many steps that are not open yet, to remember.
     """
 
     def __init__(self, memory: int = 4096) -> None:
@@ -45,15 +53,18 @@ class Rendezvous(Generic[Waiter]):
         self._ended: OrderedDict[int, None] = OrderedDict()
 
     def open(self, step: int) -> None:
-        """A step begins to run here."""
+        """Marks the beginning of a step on this task."""
         self._early.pop(step, None)
         self._steps.setdefault(step, _Step())
 
     def deliver(self, step: int, edge: int, value: Any) -> Waiter | None:
-        """A value came; returns what waits for it, or None if it is kept (or came too late).
+        """Takes a value that arrived; returns the waiter for it.
+
+        Returns:
+          None if nothing waits: the value is kept, or dropped if its step has ended.
 
         Raises:
-          InternalError: if there was a value under this edge already.
+          InternalError: if the edge has a value already.
         """
         if step in self._ended:
             return None
@@ -66,7 +77,7 @@ class Rendezvous(Generic[Waiter]):
         return waiter
 
     def take(self, step: int, edge: int, waiter: Waiter) -> Kept | None:
-        """The value if it is here, else None, and `waiter` will be returned by `deliver`.
+        """The value if it has arrived; otherwise None, and `deliver` will return `waiter`.
 
         Raises:
           KeyError: if the step is not open.
@@ -78,7 +89,7 @@ class Rendezvous(Generic[Waiter]):
         return kept
 
     def end(self, step: int) -> None:
-        """A step has ended here: its values are dropped, those to come as well."""
+        """Marks the end of a step: drops its values, and those that arrive later."""
         self._steps.pop(step, None)
         self._early.pop(step, None)
         self._ended[step] = None
@@ -89,7 +100,7 @@ class Rendezvous(Generic[Waiter]):
         return len(self._steps)
 
     def _begin_early(self, step: int) -> _Step[Waiter]:
-        """A place for the values of a step that has not been opened here."""
+        """Begins to keep the values of a step that is not open yet."""
         self._early[step] = None
         if len(self._early) > self._memory:
             oldest, _ = self._early.popitem(last=False)

@@ -1,4 +1,4 @@
-"""The worker of one task: keeps registered plans and state, and runs plans on an event loop."""
+"""`Worker`: registers and runs the plans of one task, and owns its state."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from jflow.xla.export import digest_of
 
 @dataclass(frozen=True)
 class _Registered:
-    """What one task does in a step: plans for its devices, and which values come and go."""
+    """One task's plans of a step, and the indices of the values they are fed and give."""
 
     plans: tuple[LinkedPlan, ...]
     feeds: tuple[int, ...]
@@ -42,20 +42,20 @@ class _Registered:
 
 
 class Worker:
-    """The worker service of one task, as one caller uses it. For calls on the event loop only.
+    """The worker service of one task, for one caller. Call it on the event loop only.
 
     Args:
-      task: which task this is.
+      task: the task.
       devices: this process's devices by name.
-      transport: how to reach other tasks.
-      threads: where to compile, and to do other work that ends.
-      roots: where readers may read files; nowhere if None.
-      thread_started: what each thread that runs programs calls first.
+      transport: sends values to other tasks.
+      threads: for compilation and other work that terminates.
+      roots: the directories that readers may read; none if None.
+      thread_started: each thread that runs programs calls it first.
 
     Attributes:
-      long_programs: runs the programs that may take long.
+      long_programs: runs programs that may take long.
       containers: the state of the task.
-      programs: what it has compiled.
+      programs: the cache of compiled programs.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Worker:
         self._handles = itertools.count(1)
         self._registered: dict[int, _Registered] = {}
         self._of_caller: set[int] = set()
-        # How many registered steps use the resources of a session.
+        # How many registered steps use resources of a session that are not shared.
         self._owners: Counter[str] = Counter()
         self._constants = ConstantCache()
         self.long_programs = DevicePool(devices.values(), f"jflow program {task}", thread_started)
@@ -81,8 +81,8 @@ class Worker:
         self.programs = ProgramCache()
 
     def open_session(self) -> Worker:
-        """The worker for one more caller: shares everything but what that caller registered."""
-        # Nothing is bound anew after `__init__`, so all sessions share what there is.
+        """A worker for another caller: shares everything except what each caller registered."""
+        # A shallow copy shares all state, because no attribute is rebound after `__init__`.
         session = copy.copy(self)
         session._of_caller = set()
         return session
@@ -93,22 +93,27 @@ class Worker:
         return self._context.containers
 
     async def register(self, plans: Sequence[Plan], artifacts: Artifacts) -> Registered:
-        """Compiles and keeps plans; asks for the artifacts that are neither here nor sent along.
+        """Compiles, links and keeps plans.
+
+        Returns:
+          A handle; or the digests of artifacts that are neither cached here nor sent, in which
+          case nothing was registered.
 
         Raises:
-          InvalidArgumentError: if a plan is not for a device of this task, or an artifact is bad.
+          InvalidArgumentError: if a plan is for a device of another task or malformed, or an
+            artifact does not have its digest.
         """
         task = self._context.task
         for plan in plans:
             if plan.device not in self._devices:
                 raise InvalidArgumentError(
-                    f"a plan for {plan.device} came to {task}, "
-                    f"which has {[str(device) for device in self._devices]}",
+                    f"{task} received a plan for {plan.device}; "
+                    f"it has the devices {', '.join(map(str, self._devices))}",
                     task=str(task),
                 )
         for digest, artifact in artifacts.items():
             if digest_of(artifact) != digest:
-                raise InvalidArgumentError(f"an artifact's bytes do not have the digest {digest}")
+                raise InvalidArgumentError(f"the bytes of artifact {digest} have another digest")
         missing = self._missing(plans, artifacts)
         if missing:
             return Registered(0, missing)
@@ -129,7 +134,7 @@ class Worker:
         return Registered(handle)
 
     def release(self, handle: int) -> None:
-        """Forgets registered plans, and the resources of a session that has no other plans here."""
+        """Forgets registered plans, and frees the session's resources with its last plans here."""
         self._of_caller.discard(handle)
         registered = self._registered.pop(handle, None)
         if registered is None:
@@ -144,27 +149,27 @@ class Worker:
     async def run(
         self, step: int, handle: int, feeds: Sequence[Array], client: Client | None = None
     ) -> list[Array]:
-        """Runs registered plans, which are what this task does in a step.
+        """Runs registered plans: what this task does in a step.
 
         Args:
-          step: names the step on every task that takes part.
+          step: identifies the step on every task that takes part.
           handle: the registered plans.
           feeds: the fed values of these plans in the order of their indices.
-          client: calls functions of the client, if it is connected to this task.
+          client: calls functions of the client; None if it is not connected to this task.
 
         Returns:
           Their fetched values in the order of their indices.
 
         Raises:
-          AbortedError: if the handle is not known.
-          OpError: as the plans do.
-          asyncio.CancelledError: if it is cancelled; says what it waited for.
+          AbortedError: if the handle is unknown.
+          OpError: if a plan fails.
+          asyncio.CancelledError: if it is cancelled; the message says what it was waiting for.
         """
         task = self._context.task
         registered = self._registered.get(handle)
         if registered is None:
             raise AbortedError(
-                f"{task} does not know registered plans {handle}; open a new session",
+                f"{task} has no registered plans {handle}; open a new session",
                 task=str(task),
             )
         if len(feeds) != len(registered.feeds):
@@ -174,12 +179,12 @@ class Worker:
         fed = dict(zip(registered.feeds, feeds, strict=True))
         self._context.rendezvous.open(step)
         try:
-            # A single plan is awaited where it is, without a trip through the loop.
+            # A single plan runs in this coroutine, without another pass of the event loop.
             calls = [run_plan(plan, step, fed, self._context, client) for plan in registered.plans]
             results = [await calls[0]] if len(calls) == 1 else await all_of(calls)
         except asyncio.CancelledError as error:
             if reason := self._context.blocked.get(step):
-                # The error of the deadline that cancelled it says what it waited for.
+                # The error of the deadline that cancelled the step shows it.
                 raise asyncio.CancelledError(f"{task} {reason}") from error
             raise
         finally:
@@ -189,7 +194,7 @@ class Worker:
         return [fetched[index] for index in registered.fetches]
 
     def deliver(self, step: int, edge: int, value: Any) -> None:
-        """Takes a value that a plan of another task sent."""
+        """Receives a value that a plan of another task sent."""
         self._context.deliver(step, edge, value)
 
     async def reset(self, containers: Sequence[str]) -> None:
@@ -197,16 +202,16 @@ class Worker:
         self.containers.clear(containers)
 
     def close(self) -> None:
-        """Forgets what this caller registered."""
+        """Forgets everything that this caller registered."""
         for handle in tuple(self._of_caller):
             self.release(handle)
 
     async def _compile(self, plans: Sequence[Plan], artifacts: Artifacts) -> None:
-        """Compiles several programs side by side; linking finds them done."""
+        """Compiles several programs concurrently; linking finds them in the cache."""
         loop = asyncio.get_running_loop()
         work = [(plan.device, program) for plan in plans for program in plan.programs]
-        # No thread waits for what another one compiles: calls that are made again and again would
-        # take all of them.
+        # A thread must not wait for a program that another thread compiles: repeated registrations
+        # of one slow program would occupy all threads. So the event loop waits first.
         for device, program in work:
             begun = self.programs.begun(program.digest, self._devices[device], program.donated)
             if begun is not None and not begun.done():
@@ -250,12 +255,12 @@ class Worker:
 
 
 def _owners(plans: Sequence[Plan]) -> set[str]:
-    """The sessions that have resources of their own in plans."""
+    """The sessions that own resources in plans."""
     return {spec.owner for plan in plans for spec in plan.resources if spec.owner}
 
 
 class _DroppedError(Exception):
-    """A cache dropped an artifact after it was found there."""
+    """A cache evicted an artifact after `_missing` had found it."""
 
     def __init__(self, digest: str) -> None:
         super().__init__(digest)

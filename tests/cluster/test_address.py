@@ -41,7 +41,7 @@ def test_an_address_without_a_port_means_port_2222(address, parts):
         ("[]:80", "not an IPv6 address"),
         ("[a]:80", "not an IPv6 address"),
         ("[::1", "square brackets"),
-        ("http://a:80", "'grpc://' or no scheme"),
+        ("http://a:80", "'grpc://' or have no scheme"),
         ("a b:80", "has no host"),
     ],
 )

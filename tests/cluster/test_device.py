@@ -126,7 +126,7 @@ def test_a_field_that_no_name_could_say_is_a_value_error(field, value):
 
 @pytest.mark.parametrize(("field", "value"), [("job", 1), ("task", "0"), ("index", True)])
 def test_a_field_of_another_type_is_a_type_error(field, value):
-    with pytest.raises(TypeError, match=f"the {field} of a device is of type"):
+    with pytest.raises(TypeError, match=f"expected the {field} of a device to be of type"):
         DeviceSpec(**{field: value})
 
 
@@ -174,7 +174,7 @@ def test_a_device_reads_back_from_its_name(job, task, kind, index):
 
 @pytest.mark.parametrize("text", ["", "/job:ps", "/task:0", "/job:ps/task:*", "/cpu:0"])
 def test_a_task_needs_a_job_and_an_index(text):
-    with pytest.raises(ValueError, match="a task name has a job and an index"):
+    with pytest.raises(ValueError, match="expected a task name with a job and an index"):
         Task.parse(text)
 
 
@@ -183,7 +183,7 @@ def test_a_task_needs_a_job_and_an_index(text):
     ["/job:ps/task:0", "/job:ps/device:CPU:0", "/task:0/cpu:0", "/job:ps/task:0/device:CPU:*"],
 )
 def test_a_device_needs_every_field(text):
-    with pytest.raises(ValueError, match="a device name has a job, a task, a type and an index"):
+    with pytest.raises(ValueError, match="a device name with a job, a task, a type and an index"):
         Device.parse(text)
 
 

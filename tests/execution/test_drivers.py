@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -19,9 +18,11 @@ from hypothesis import strategies as st
 from jflow.cluster import Device, Task
 from jflow.errors import AbortedError, OpError
 from jflow.execution import LocalExecutable, link
+from jflow.packing import pack
 from jflow.plan import (
     CALLBACK,
     Call,
+    CallbackAttributes,
     Feed,
     Fetch,
     Instruction,
@@ -51,7 +52,7 @@ DEVICES = {
 HERE, THERE = DEVICES
 X, MISSING = (VariableSpec(VariableKey("", name), "float32", (3,)) for name in ("x", "missing"))
 SPEC = QueueSpec("FIFOQueue", 100, components=(TensorSpec((3,), "float32"),))
-QUEUE = ResourceSpec("queue", "", "q", "", json.dumps(SPEC.to_attributes()))
+QUEUE = ResourceSpec("queue", "", "q", "", SPEC.to_bytes())
 N_RUNS = 3
 """The first run of a program goes another way on a worker than those after it."""
 
@@ -146,18 +147,17 @@ KINDS = (
 def _callback(
     number: int, inputs: tuple[int, ...], to: int, *, is_conditional: bool = False
 ) -> Call:
-    attributes = {
-        "number": number,
-        "results": [["float32", [3]]],
-        "is_conditional": is_conditional,
-    }
-    return Call(CALLBACK, inputs, (to,), attributes=json.dumps(attributes), op="callback")
+    results = (TensorSpec((3,), "float32"),)
+    attributes = CallbackAttributes(number, results, is_conditional).to_bytes()
+    return Call(CALLBACK, inputs, (to,), attributes=attributes, op="callback")
 
 
 FAULTS: dict[str, Any] = {
     "a variable that is not initialized": Run(Program("read"), reads=(1,), outputs=(90,)),
     "a program that does not take a value": Run(Program("narrow"), inputs=(0,), outputs=(90,)),
-    "a call that fails": Call("ensure_shape", (0,), (90,), attributes='{"shape": [4]}', op="shape"),
+    "a call that fails": Call(
+        "ensure_shape", (0,), (90,), attributes=pack({"shape": [4]}), op="shape"
+    ),
     "an empty slot": Call("identity", (91,), (90,), op="empty"),
     "a kernel that does not take a value": Call(
         "queue.enqueue", (0, 0), resources=(0,), op="enqueue"

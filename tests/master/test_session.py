@@ -460,7 +460,9 @@ def test_a_reset_ends_the_other_sessions_and_cancels_what_they_run():
             with pytest.raises(AbortedError, match="open a new one"):
                 await other.register([plan(OWN)], 0, {}, 5.0)
         servers.script("run", answers())
-        assert await requesting.run(kept, FOREVER, []) == [], "who asked goes on"
+        assert await requesting.run(kept, FOREVER, []) == [], (
+            "the session that requested it goes on"
+        )
         assert (await servers.master.open_session().register([plan(OWN)], 0, {}, 5.0)).handle
 
     check(use)

@@ -97,7 +97,7 @@ class StepMachine(RuleBasedStateMachine):
         for action in actions:
             match action:
                 case StopTask(task):
-                    assert task in self.running, "only who runs can be stopped"
+                    assert task in self.running, "only tasks that run can be stopped"
                     assert task not in self.stopped, "no task is stopped twice"
                     self.stopped.add(task)
                 case Succeed() | Fail():

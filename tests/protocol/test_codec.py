@@ -232,7 +232,7 @@ def test_an_element_type_that_is_not_one_of_jax_s_numbers_is_refused(name):
 
 
 def test_a_control_part_that_is_no_envelope_is_refused():
-    with pytest.raises(errors.InvalidArgumentError, match="cannot be read"):
+    with pytest.raises(errors.InvalidArgumentError, match="malformed control message"):
         open_message(Message(1, b"\xff\xff\xff", aligned_buffer(0)))
 
 

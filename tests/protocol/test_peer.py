@@ -175,7 +175,7 @@ def test_cancelling_a_call_cancels_it_at_the_other_end():
 
 @pytest.mark.parametrize("n_cancellations", [1, 2])
 def test_a_call_that_was_done_before_it_could_be_cancelled_gives_its_reply(n_cancellations):
-    """It may be an element of a queue: who asked for it too long ago has it now."""
+    """The reply may hold an element of a queue, which must not be lost."""
 
     async def done_all_the_same(*_):
         try:

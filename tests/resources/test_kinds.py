@@ -1,13 +1,13 @@
-import json
-
 import pytest
 
 from jflow.cluster import Device, Task
 from jflow.errors import InvalidArgumentError
+from jflow.packing import pack
 from jflow.plan import ResourceSpec
 from jflow.records.allowed_directories import AllowedDirectories
 from jflow.resources import ResourceManager
 from jflow.resources.kinds import KINDS, make
+from jflow.resources.reader import ReaderSpec
 
 TASK = Task("ps", 0)
 CPU = Device(TASK, "CPU", 0)
@@ -28,21 +28,21 @@ def test_kernels_are_named_after_the_kind_of_the_resource_that_they_work_on():
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_a_definition_that_is_not_one_of_its_kind_is_refused(kind):
-    for definition in ("", "{", "[]", '{"nothing": 1}'):
+    for definition in (b"", b"\x81", b"\x90", pack({"nothing": 1}), b"{}"):
         with pytest.raises(InvalidArgumentError):
             make(spec(kind.name, definition), ROOTS)
 
 
 def test_a_kind_that_is_not_registered_is_refused():
     with pytest.raises(InvalidArgumentError, match=r"no known kind; there are .*'queue'"):
-        make(spec("stack", "{}"), ROOTS)
+        make(spec("stack", pack({})), ROOTS)
 
 
 def test_a_shared_reader_must_have_the_kind_and_options_that_are_expected():
     manager = ResourceManager(TASK, ROOTS)
 
     def get(kind, **options):
-        return manager.get(CPU, spec("reader", json.dumps({"kind": kind, "options": options})))
+        return manager.get(CPU, spec("reader", ReaderSpec(kind, options).to_bytes()))
 
     reader = get("TextLineReader", skip_header_lines=1)
     assert get("TextLineReader", skip_header_lines=1) is reader

@@ -1,4 +1,4 @@
-"""Servers: starting, stopping, who may call them, and what they answer."""
+"""Servers: starting, stopping, which callers they accept, and what they answer."""
 
 from __future__ import annotations
 

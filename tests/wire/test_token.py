@@ -123,8 +123,8 @@ def test_space_around_the_token_does_not_count(tmp_path):
 @pytest.mark.parametrize(
     ("token", "words"),
     [
-        ("x", "has a token of 1 characters, and at least 16"),
-        ("fifteen letters", "has a token of 15 characters, and at least 16"),
+        ("x", "has a token of 1 characters; at least 16"),
+        ("fifteen letters", "has a token of 15 characters; at least 16"),
         ("a token with an \u00e4 in it", "not printable ASCII"),
         ("a token of\nseveral lines", "not printable ASCII"),
     ],

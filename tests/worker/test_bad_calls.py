@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
+import msgpack
 import numpy as np
 import pytest
 
 from jflow.cluster import Device, Task
 from jflow.errors import InvalidArgumentError, OpError
 from jflow.execution import local_devices
+from jflow.packing import pack
 from jflow.plan import Call, Feed, Fetch, Instruction, Plan, ResourceSpec
+from jflow.resources.accumulator import AccumulatorSpec
 from jflow.resources.queue import QueueSpec
 from jflow.values import TensorSpec
 from jflow.worker import Worker
@@ -23,14 +25,11 @@ from jflow.worker import Worker
 TASK = Task("a", 0)
 HERE = Device(TASK, "CPU", 0)
 PATIENCE_S = 20.0
-RECORD = QueueSpec("FIFOQueue", 10, components=(TensorSpec((), "float32"),)).to_attributes()
-QUEUE = ResourceSpec("queue", "", "q", "", json.dumps(RECORD))
+SPEC = QueueSpec("FIFOQueue", 10, components=(TensorSpec((), "float32"),))
+RECORD = msgpack.unpackb(SPEC.to_bytes())
+QUEUE = ResourceSpec("queue", "", "q", "", SPEC.to_bytes())
 ACCUMULATOR = ResourceSpec(
-    "accumulator",
-    "",
-    "acc",
-    "",
-    json.dumps({"dtype": "float32", "shape": [], "reduction": "MEAN", "is_sparse": False}),
+    "accumulator", "", "acc", "", AccumulatorSpec("float32", (), "MEAN", is_sparse=False).to_bytes()
 )
 
 
@@ -46,8 +45,8 @@ def _plan(*steps: Instruction, resource: ResourceSpec = QUEUE) -> Plan:
 
 
 def _call(function: str, attributes: Any = None, **fields: Any) -> Call:
-    text = attributes if isinstance(attributes, str) else json.dumps(attributes or {})
-    return Call(function, attributes=text, **({"resources": (0,)} | fields))
+    packed = attributes if isinstance(attributes, bytes) else pack(attributes or {})
+    return Call(function, attributes=packed, **({"resources": (0,)} | fields))
 
 
 async def _run(worker: Worker, plan: Plan, *feeds: float) -> list[Any]:
@@ -98,12 +97,19 @@ def _with_worker(use: Any) -> None:
         {"count": 2, "minimum": "1"},
         {"count": 2, "nonsense": 1},
         {"cuont": 2},
-        '{"count": Infinity}',
-        '{"count": NaN}',
-        "nonsense",
-        "[]",
-        "3",
-        "",
+        {"count": True},
+        {"count": 2, "up_to": 1},
+        msgpack.packb({"count": float("inf")}),
+        msgpack.packb({"count": float("nan")}),
+        msgpack.packb({"count": msgpack.ExtType(1, b"2")}),
+        msgpack.packb({"up_to": True, "count": 2}),
+        b"\x82\xa5count\x01\xa5count\x01",
+        b"nonsense",
+        b'{"count": 1}',
+        b"\x90",
+        b"\x03",
+        b"\xdf\xff\xff\xff\xff",
+        b"",
     ],
     ids=str,
 )
@@ -130,13 +136,18 @@ def test_functions_that_are_no_operations(function: str) -> None:
 @pytest.mark.parametrize(
     "call",
     [
-        Call("ensure_shape", (0,), (1,), attributes='{"shape": [], "more": 1}'),
+        Call("ensure_shape", (0,), (1,), attributes=pack({"shape": [], "more": 1})),
         Call("ensure_shape", (0,), (1,)),
-        Call("ensure_shape", (0, 0), (1,), attributes='{"shape": []}'),
-        Call("ensure_shape", (), (1,), attributes='{"shape": []}'),
-        Call("ensure_shape", (0,), (1,), attributes='{"shape": 3}'),
-        Call("ensure_shape_like", (0,), (1,), attributes='{"shape": [], "leading": 0, "what": ""}'),
-        Call("ensure_shape_like", (0, 0), (1,), attributes='{"shape": [], "what": ""}'),
+        Call("ensure_shape", (0, 0), (1,), attributes=pack({"shape": []})),
+        Call("ensure_shape", (), (1,), attributes=pack({"shape": []})),
+        Call("ensure_shape", (0,), (1,), attributes=pack({"shape": 3})),
+        Call(
+            "ensure_shape_like",
+            (0,),
+            (1,),
+            attributes=pack({"shape": [], "leading": 0, "what": ""}),
+        ),
+        Call("ensure_shape_like", (0, 0), (1,), attributes=pack({"shape": [], "what": ""})),
         Call("identity", (0, 0), (1,)),
         Call("identity", (), (1,)),
         Call("identity", (), ()),
@@ -144,8 +155,8 @@ def test_functions_that_are_no_operations(function: str) -> None:
         Call("identity", (0,), (1, 2)),
         Call("identity", (3,), (1,)),
         Call("check_indices", (0,), ()),
-        Call("cast", (0,), (1,), attributes='{"dtype": "nonsense"}'),
-        Call("cast", (0,), (1,), attributes='{"dtype": 3}'),
+        Call("cast", (0,), (1,), attributes=pack({"dtype": "nonsense"})),
+        Call("cast", (0,), (1,), attributes=pack({"dtype": 3})),
     ],
     ids=lambda call: f"{call.function} {len(call.inputs)} {len(call.outputs)} {call.attributes}",
 )
@@ -181,9 +192,14 @@ def test_an_operation_on_a_resource_of_another_kind(function: str) -> None:
 
 
 BAD_RECORDS: dict[str, Any] = {
-    "no JSON": "nonsense",
-    "a list": "[]",
-    "nothing": "{}",
+    "no MessagePack": b"nonsense",
+    "no bytes at all": b"",
+    "JSON": b'{"kind": "FIFOQueue"}',
+    "a list": [],
+    "nothing": {},
+    "half of it": SPEC.to_bytes()[:40],
+    "more than it": SPEC.to_bytes() + b"\x00",
+    "another order": dict(sorted(RECORD.items(), reverse=True)),
     "one key too many": RECORD | {"more": 1},
     "unknown kind": RECORD | {"kind": "LIFOQueue"},
     "kind of a number": RECORD | {"kind": 3},
@@ -194,9 +210,9 @@ BAD_RECORDS: dict[str, Any] = {
     "no components": RECORD | {"components": []},
     "components of text": RECORD | {"components": "x"},
     "components of numbers": RECORD | {"components": [3]},
-    "unknown dtype": RECORD | {"components": [{"dtype": "x", "shape": []}]},
-    "negative size": RECORD | {"components": [{"dtype": "float32", "shape": [-1]}]},
-    "shape of text": RECORD | {"components": [{"dtype": "float32", "shape": "x"}]},
+    "unknown dtype": RECORD | {"components": [{"shape": [], "dtype": "x"}]},
+    "negative size": RECORD | {"components": [{"shape": [-1], "dtype": "float32"}]},
+    "shape of text": RECORD | {"components": [{"shape": "x", "dtype": "float32"}]},
     "names of numbers": RECORD | {"names": [1]},
     "too many names": RECORD | {"names": ["a", "b"]},
     "no memory": RECORD | {"capacity_bytes": 0},
@@ -207,9 +223,9 @@ BAD_RECORDS: dict[str, Any] = {
 @pytest.mark.parametrize("name", ["q", "new"])
 @pytest.mark.parametrize("record", BAD_RECORDS)
 def test_a_definition_of_no_queue(record: str, name: str) -> None:
-    text = BAD_RECORDS[record]
-    text = text if isinstance(text, str) else json.dumps(text)
-    resource = replace(QUEUE, name=name, definition=text)
+    bad = BAD_RECORDS[record]
+    bad = bad if isinstance(bad, bytes) else msgpack.packb(bad)
+    resource = replace(QUEUE, name=name, definition=bad)
     _check(_plan(_call("queue.size", outputs=(0,)), resource=resource))
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import msgpack
 import numpy as np
 import pytest
 
@@ -21,7 +21,15 @@ TASK = Task("a", 0)
 HERE = Device(TASK, "CPU", 0)
 PATIENCE_S = 20.0
 
-ONE = {"number": 3, "results": [["float32", [2]]], "is_conditional": False}
+ONE = {
+    "number": 3,
+    "results": [{"shape": [2], "dtype": "float32"}],
+    "is_conditional": False,
+}
+
+
+def _returning(shape: Any, dtype: Any = "float32") -> dict[str, Any]:
+    return {**ONE, "results": [{"shape": shape, "dtype": dtype}]}
 
 
 class _Nowhere:
@@ -42,7 +50,7 @@ def _with_worker(use: Callable[[Worker], Coroutine[Any, Any, None]]) -> None:
 
 
 def _plan(attributes: Any, inputs: tuple[int, ...] = (0,)) -> Plan:
-    call = Call(CALLBACK, inputs, (3,), attributes=json.dumps(attributes), op="call")
+    call = Call(CALLBACK, inputs, (3,), attributes=msgpack.packb(attributes), op="call")
     feeds = tuple(Feed(slot, slot) for slot in inputs)
     return Plan(HERE, 4, (), ((*feeds, call, Fetch(3, 0)),))
 
@@ -111,10 +119,16 @@ BAD: dict[str, Any] = {
     "no number": {**ONE, "number": "3"},
     "a negative number": {**ONE, "number": -1},
     "a number too large": {**ONE, "number": 2**32},
-    "an unknown dtype": {**ONE, "results": [["object", [2]]]},
-    "a dtype that is a list": {**ONE, "results": [[[], [2]]]},
-    "a negative size": {**ONE, "results": [["float32", [-2]]]},
-    "a size that is text": {**ONE, "results": [["float32", ["2"]]]},
+    "an unknown dtype": _returning([2], "object"),
+    "a dtype that is a list": _returning([2], []),
+    "a negative size": _returning([-2]),
+    "a size that is text": _returning(["2"]),
+    "results of an unknown rank": _returning(None),
+    "results that are strings": _returning([2], "string"),
+    "results of unknown sizes that may be zeros": {
+        **_returning([None]),
+        "is_conditional": True,
+    },
     "results that are none": {**ONE, "results": 5},
     "too few results": {**ONE, "results": []},
     "a condition that is none": {**ONE, "is_conditional": 1},

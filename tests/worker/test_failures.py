@@ -137,7 +137,7 @@ def test_plans_that_were_never_registered_or_were_released_are_not_known():
         a.release(handle)
         a.release(handle)
         for unknown in (handle, handle + 1, 0):
-            with pytest.raises(errors.AbortedError, match=r"/job:a/task:0 does not know") as caught:
+            with pytest.raises(errors.AbortedError, match=r"task:0 has no registered") as caught:
                 await a.run(1, unknown, [])
             assert caught.value.task == str(A)
 

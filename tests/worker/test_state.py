@@ -1,7 +1,6 @@
 """State of workers: what plans do with variables and resources."""
 
 import asyncio
-import json
 import threading
 
 import numpy as np
@@ -18,7 +17,7 @@ from jflow.plan import (
     Send,
 )
 from jflow.resources.queue import Dequeue, Enqueue, QueueSpec
-from jflow.resources.reader import ReaderState
+from jflow.resources.reader import ReaderSpec, ReaderState
 from jflow.values import TensorSpec
 from tests.worker.two_workers import (
     A0,
@@ -129,7 +128,7 @@ def test_a_cancelled_step_holds_no_variable():
 
 
 ONE_PLACE = QueueSpec("FIFOQueue", 1, components=(TensorSpec((3,), "float32"),))
-QUEUE = ResourceSpec("queue", "", "q", "", json.dumps(ONE_PLACE.to_attributes()))
+QUEUE = ResourceSpec("queue", "", "q", "", ONE_PLACE.to_bytes())
 
 
 def _enqueue(index, slot):
@@ -177,9 +176,8 @@ def test_a_reader_that_is_cancelled_again_while_it_reads_lets_others_read(monkey
     original = ReaderState.read
     monkeypatch.setattr(ReaderState, "read", read)
     work = QueueSpec("FIFOQueue", 2, components=(TensorSpec((), "string"),))
-    queue = ResourceSpec("queue", "", "work", "", json.dumps(work.to_attributes()))
-    definition = json.dumps({"kind": "IdentityReader", "options": {}})
-    reader = ResourceSpec("reader", "", "r", "", definition)
+    queue = ResourceSpec("queue", "", "work", "", work.to_bytes())
+    reader = ResourceSpec("reader", "", "r", "", ReaderSpec("IdentityReader").to_bytes())
     steps = (Call("reader.read", (), (0, 1), resources=(0, 1)), Fetch(1, 0))
     plan = Plan(A0, 2, (), (steps,), (reader, queue))
 

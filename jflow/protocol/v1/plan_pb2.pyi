@@ -90,9 +90,9 @@ class Call(_message.Message):
     outputs: _containers.RepeatedScalarFieldContainer[int]
     constants: _containers.RepeatedScalarFieldContainer[str]
     resources: _containers.RepeatedScalarFieldContainer[int]
-    attributes: str
+    attributes: bytes
     op: str
-    def __init__(self, function: _Optional[str] = ..., inputs: _Optional[_Iterable[int]] = ..., outputs: _Optional[_Iterable[int]] = ..., constants: _Optional[_Iterable[str]] = ..., resources: _Optional[_Iterable[int]] = ..., attributes: _Optional[str] = ..., op: _Optional[str] = ...) -> None: ...
+    def __init__(self, function: _Optional[str] = ..., inputs: _Optional[_Iterable[int]] = ..., outputs: _Optional[_Iterable[int]] = ..., constants: _Optional[_Iterable[str]] = ..., resources: _Optional[_Iterable[int]] = ..., attributes: _Optional[bytes] = ..., op: _Optional[str] = ...) -> None: ...
 
 class Send(_message.Message):
     __slots__ = ("edge", "target", "slot")
@@ -139,8 +139,8 @@ class ResourceSpec(_message.Message):
     container: str
     name: str
     owner: str
-    definition: str
-    def __init__(self, kind: _Optional[str] = ..., container: _Optional[str] = ..., name: _Optional[str] = ..., owner: _Optional[str] = ..., definition: _Optional[str] = ...) -> None: ...
+    definition: bytes
+    def __init__(self, kind: _Optional[str] = ..., container: _Optional[str] = ..., name: _Optional[str] = ..., owner: _Optional[str] = ..., definition: _Optional[bytes] = ...) -> None: ...
 
 class Stage(_message.Message):
     __slots__ = ("steps", "after")

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from jflow.errors import InvalidArgumentError
-from jflow.resources.attributes import Attributes
 from jflow.resources.spec import Spec
 from jflow.resources.tensors import checked_spec
 from jflow.values import Shape, TensorSpec, shape_text
@@ -73,25 +72,6 @@ class AccumulatorSpec(Spec):
         """The dtype of sums: a small one would lose too much precision, or overflow."""
         own = self.gradient.numpy_dtype
         return next((wide for wide in _WIDE if np.can_cast(own, wide)), own)
-
-    def to_attributes(self) -> dict[str, Any]:
-        return {
-            "dtype": self.dtype,
-            "shape": None if self.shape is None else [*self.shape],
-            "reduction": self.reduction,
-            "is_sparse": self.is_sparse,
-        }
-
-    @classmethod
-    def from_attributes(cls, record: object) -> AccumulatorSpec:
-        keys = ("dtype", "shape", "reduction", "is_sparse")
-        found = Attributes(record, "accumulator", keys)
-        return cls(
-            dtype=found.text("dtype"),
-            shape=found.shape("shape"),
-            reduction=found.text("reduction"),
-            is_sparse=found.flag("is_sparse"),
-        )
 
     def facts(self) -> Iterator[tuple[str, Any]]:
         yield "kind", self.kind

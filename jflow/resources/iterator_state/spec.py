@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from jflow.resources.attributes import Attributes
 from jflow.resources.spec import Spec
 
 
@@ -14,11 +12,3 @@ class IteratorStateSpec(Spec):
     """The spec of every iterator state: they do not differ."""
 
     what = "iterator state"
-
-    def to_attributes(self) -> dict[str, Any]:
-        return {}
-
-    @classmethod
-    def from_attributes(cls, record: object) -> IteratorStateSpec:
-        Attributes(record, "iterator state", ())
-        return cls()

@@ -40,12 +40,16 @@ def _dequeue_many(
     )
 
 
+def _close(*, cancel_pending_enqueues: bool = False) -> Attempt:
+    return Close(cancel_pending_enqueues)
+
+
 _ON_ONE: Mapping[str, Kernel] = {
     "queue.enqueue": single_attempt(_enqueue),
     "queue.enqueue_many": single_attempt(_enqueue_many),
     "queue.dequeue": single_attempt(Dequeue),
     "queue.dequeue_many": single_attempt(_dequeue_many),
-    "queue.close": single_attempt(Close),
+    "queue.close": single_attempt(_close),
     "queue.size": query(lambda queue: np.int32(queue.size)),
     "queue.is_closed": query(lambda queue: np.bool_(queue.is_closed)),
 }

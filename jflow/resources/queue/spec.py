@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from jflow.errors import InvalidArgumentError
-from jflow.resources.attributes import Attributes
 from jflow.resources.spec import Spec
-from jflow.resources.tensors import read_tensor_attributes, shapes_text, tensor_attributes
+from jflow.resources.tensors import shapes_text
 from jflow.values import TensorSpec, shape_text
 
 FIFO = "FIFOQueue"
@@ -17,16 +16,6 @@ SHUFFLE = "RandomShuffleQueue"
 PADDING = "PaddingFIFOQueue"
 PRIORITY = "PriorityQueue"
 KINDS = (FIFO, SHUFFLE, PADDING, PRIORITY)
-
-_KEYS = (
-    "kind",
-    "capacity",
-    "capacity_bytes",
-    "components",
-    "names",
-    "min_after_dequeue",
-    "seed",
-)
 
 
 @dataclass(frozen=True)
@@ -78,30 +67,6 @@ class QueueSpec(Spec):
     def accepts(self, fact: str, wanted: Any, found: Any) -> bool:
         # A graph that gives no seed joins a queue of any.
         return bool(wanted == found) or (fact == "seed" and wanted is None)
-
-    def to_attributes(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "capacity": self.capacity,
-            "capacity_bytes": self.capacity_bytes,
-            "components": [tensor_attributes(component) for component in self.components],
-            "names": [*self.names],
-            "min_after_dequeue": self.min_after_dequeue,
-            "seed": self.seed,
-        }
-
-    @classmethod
-    def from_attributes(cls, record: object) -> QueueSpec:
-        found = Attributes(record, "queue", _KEYS)
-        return cls(
-            kind=found.text("kind"),
-            capacity=found.integer("capacity"),
-            capacity_bytes=found.optional_integer("capacity_bytes"),
-            components=tuple(map(read_tensor_attributes, found.items("components"))),
-            names=found.texts("names"),
-            min_after_dequeue=found.integer("min_after_dequeue"),
-            seed=found.optional_integer("seed"),
-        )
 
     def facts(self) -> Iterator[tuple[str, Any]]:
         yield "kind", self.kind

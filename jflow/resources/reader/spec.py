@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from jflow.errors import InvalidArgumentError
-from jflow.resources.attributes import Attributes
 from jflow.resources.spec import Spec
 
 
@@ -22,15 +22,7 @@ class ReaderSpec(Spec):
     what = "reader"
 
     kind: str
-    options: dict[str, Any] = field(default_factory=dict)
-
-    def to_attributes(self) -> dict[str, Any]:
-        return {"kind": self.kind, "options": self.options}
-
-    @classmethod
-    def from_attributes(cls, record: object) -> ReaderSpec:
-        found = Attributes(record, "reader", ("kind", "options"))
-        return cls(found.text("kind"), found.mapping("options"))
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     def check_same(self, found: ReaderSpec, name: str) -> None:
         if self != found:

@@ -1,0 +1,96 @@
+"""The records of the project, and the arguments of all functions that plans call."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from jflow.errors import InvalidArgumentError
+from jflow.execution.functions import host_function, host_kernel
+from jflow.packing import Keywords, Record, pack
+from jflow.plan import CallbackAttributes
+from jflow.records import DECODERS
+from jflow.resources import KERNELS
+from jflow.resources.accumulator import AccumulatorSpec
+from jflow.resources.iterator_state import IteratorStateSpec
+from jflow.resources.queue import QueueSpec
+from jflow.resources.queue.spec import FIFO, SHUFFLE
+from jflow.resources.reader import ReaderSpec
+from tests.packing.test_record import PLAIN, SPECS, TEXTS
+
+BUILDS = {
+    AccumulatorSpec: {
+        "dtype": st.sampled_from(["float32", "int8", "bfloat16", "bool", "string"]),
+        "shape": st.none() | st.lists(st.none() | st.integers(-1, 9), max_size=3).map(tuple),
+        "reduction": st.sampled_from(["MEAN", "SUM", "MEDIAN"]),
+        "is_sparse": st.booleans(),
+    },
+    CallbackAttributes: {
+        "number": st.integers(0, 2**32 - 1),
+        "results": st.lists(SPECS, max_size=3).map(tuple),
+        "is_conditional": st.booleans(),
+    },
+    IteratorStateSpec: {},
+    QueueSpec: {
+        "kind": st.sampled_from([FIFO, SHUFFLE]),
+        "capacity": st.integers(-3, 2**40),
+        "capacity_bytes": st.none() | st.integers(1, 2**60),
+        "components": st.lists(SPECS, min_size=2, max_size=2).map(tuple),
+        "names": st.just(()) | st.lists(TEXTS, min_size=2, max_size=2, unique=True).map(tuple),
+        "min_after_dequeue": st.sampled_from([0, 0, 3]),
+        "seed": st.none() | st.integers(-(2**63), 2**63),
+    },
+    ReaderSpec: {"kind": TEXTS, "options": st.dictionaries(TEXTS, PLAIN, max_size=3)},
+}
+
+
+def _made(kind, data):
+    try:
+        return kind(**{name: data.draw(values, name) for name, values in BUILDS[kind].items()})
+    except InvalidArgumentError:
+        assume(False)
+
+
+def test_every_record_is_in_this_test():
+    def below(kind):
+        return {kind}.union(*map(below, kind.__subclasses__()))
+
+    found = {kind for kind in below(Record) if kind.__module__.startswith("jflow.")}
+    assert {kind for kind in found if not kind.__subclasses__()} == set(BUILDS)
+
+
+@pytest.mark.parametrize("kind", BUILDS, ids=lambda kind: kind.__name__)
+@given(st.data())
+def test_a_record_comes_back_as_it_was(kind, data):
+    record = _made(kind, data)
+    assert kind.from_bytes(record.to_bytes()) == record
+
+
+@pytest.mark.parametrize("kind", BUILDS, ids=lambda kind: kind.__name__)
+@given(st.data())
+def test_a_damaged_record_is_refused_or_is_another_one(kind, data):
+    encoded = bytearray(_made(kind, data).to_bytes())
+    encoded[data.draw(st.integers(0, len(encoded) - 1))] = data.draw(st.integers(0, 255))
+    del encoded[data.draw(st.integers(0, len(encoded))) :]
+    with suppress(InvalidArgumentError):
+        assert isinstance(kind.from_bytes(bytes(encoded)), kind)
+
+
+FUNCTIONS = [
+    *(*DECODERS, *KERNELS),
+    *("identity", "check_indices", "check_nans", "cast", "ensure_shape", "ensure_shape_like"),
+    *("count_up_to", "check_rows", "take_row", "keep_rows"),
+]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_the_arguments_of_every_function_have_types(name):
+    keywords = Keywords(host_function(name) or host_kernel(name), name)
+    with pytest.raises(InvalidArgumentError, match=f"malformed arguments of '{name}'"):
+        keywords.unpack(b"\xc1")
+    if name != "queue.selected":
+        with pytest.raises(InvalidArgumentError, match="'nonsense'"):
+            keywords.unpack(pack({"nonsense": 1}))
