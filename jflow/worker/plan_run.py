@@ -83,6 +83,11 @@ class _PlanRun:
     called and no program of the run executes any more, even if the run was cancelled.
     """
 
+    __slots__ = (
+        *("_client", "_context", "_is_cancelled", "_linked", "_programs", "_sends", "_state"),
+        *("_step", "_waiters"),
+    )
+
     def __init__(
         self, linked: LinkedPlan, step: int, context: WorkerContext, client: Client | None
     ) -> None:
@@ -273,13 +278,18 @@ class _PlanRun:
     def perform(
         self, state: StepState, kernel: LinkedKernel, /
     ) -> Generator[Wanted | Awaitable[None], None, None]:
+        # A generator around the other one would be kept for each operation that waits.
+        if not kernel.reads_files and all(map(self._is_computed, kernel.instruction.inputs)):
+            return state.perform(kernel)
+        return self._perform(state, kernel)
+
+    def _perform(
+        self, state: StepState, kernel: LinkedKernel
+    ) -> Generator[Wanted | Awaitable[None], None, None]:
         if not all(map(self._is_computed, kernel.instruction.inputs)):
             yield self._computed(*kernel.instruction.inputs)
         work = state.perform(kernel)
-        if kernel.reads_files:
-            yield from self._in_threads(work)
-        else:
-            yield from work
+        yield from self._in_threads(work) if kernel.reads_files else work
 
     def _in_threads(
         self, work: Generator[Wanted, None, None]
