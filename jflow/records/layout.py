@@ -11,16 +11,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jflow.records.example import BYTES, FLOATS, INTEGERS, NO_LIST, MalformedError, varint
+from jflow.records.example import BYTES, NO_LIST
 from jflow.values import Array
 
-_FIRST, _SECOND = BYTES, FLOATS  # which are the tags of a message's first and second field
+_FIRST, _SECOND, _THIRD = (number << 3 | 2 for number in (1, 2, 3))
+"""Tags of the fields of a message that are messages or bytes themselves."""
 
 Span = tuple[int, int]
 """Start and end."""
 
 ValueSpans = tuple[int, Sequence[Span]]
 """Kind of a list, and where its strings are or all its numbers; an empty list has no span."""
+
+
+class _UnusualError(Exception):
+    """An Example that is damaged, or valid but not written as all writers do it."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +60,7 @@ def layout_of(data: bytes, wanted: Collection[bytes]) -> ExampleLayout | None:
                 free += value_spans[key][1]
             else:
                 free.append((start, stop))
-    except (IndexError, MalformedError):
+    except (IndexError, _UnusualError):
         return None
     return ExampleLayout(value_spans, free) if at == end == size else None
 
@@ -75,26 +80,38 @@ def alike(examples: Sequence[bytes], layout: ExampleLayout) -> Array:
 def _enter(data: bytes, at: int, tag: int) -> Span:
     """Start and end of the message at an index, which has to have that tag."""
     if data[at] != tag:
-        raise MalformedError
-    size = data[at + 1]
-    start = at + 2
+        raise _UnusualError
+    size, start = data[at + 1], at + 2
     if size > 127:
-        size, start = varint(data, at + 1)
+        size, start = _varint(data, at + 1)
     return start, start + size
+
+
+def _varint(data: bytes, at: int) -> Span:
+    """The integer at an index, of at most five bytes as sizes are, and the index behind it."""
+    value = 0
+    for shift in range(0, 35, 7):
+        byte = data[at]
+        at += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, at
+    raise _UnusualError
 
 
 def _list(data: bytes, at: int, end: int) -> ValueSpans:
     """Kind of a Feature's only list, and where its strings are or all its numbers."""
     if at == end:
         return NO_LIST, ()
-    kind = data[at]
-    if kind not in (BYTES, FLOATS, INTEGERS):
-        raise MalformedError
-    at, last = _enter(data, at, kind)
+    tag = data[at]
+    if tag not in (_FIRST, _SECOND, _THIRD):
+        raise _UnusualError
+    kind = tag >> 3
+    at, last = _enter(data, at, tag)
     spans = []
     while at < last:
         spans.append(_enter(data, at, _FIRST))
         at = spans[-1][1]
     if at != last or last != end or (kind != BYTES and len(spans) > 1):
-        raise MalformedError
+        raise _UnusualError
     return kind, spans

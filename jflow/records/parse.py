@@ -12,10 +12,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from jflow.errors import InvalidArgumentError
-from jflow.records import example
-from jflow.records.example import BYTES, FLOATS, INTEGERS, NO_LIST, MalformedError
+from jflow.records.example import (
+    BYTES,
+    FLOATS,
+    INTEGERS,
+    NO_LIST,
+    MalformedError,
+    integers_of,
+)
 from jflow.records.features import Column
-from jflow.records.lists import Lists, find_lists
+from jflow.records.lists import Lists, feature_error, lists_of_batch
 from jflow.values import Array
 
 KINDS = {"string": BYTES, "float32": FLOATS, "int64": INTEGERS, "int32": INTEGERS}
@@ -46,7 +52,7 @@ def parse_example(
     """
     if serialized.ndim != 1:
         raise InvalidArgumentError(f"expected string[batch], got string{list(serialized.shape)}")
-    found = find_lists(serialized.tolist(), [column[0].encode() for column in columns])
+    found = lists_of_batch(serialized.tolist(), [column[0] for column in columns])
     rest = iter(defaults)
     results: list[Array] = []
     for (key, kind, dtype, shape), lists in zip(columns, found, strict=True):
@@ -75,7 +81,6 @@ class _Values:
         for i in np.flatnonzero(self.is_there & (of_kind != self._kind)):
             raise self._error(i, f"expected {dtype} values, got {_KIND_NAMES[lists.kinds[i]]}")
         read = self._read_strings if dtype == "string" else self._read_numbers
-        self._unpack(lists)
         self.flat, self.counts = read(lists.contents)
 
     def fixed(self, shape: tuple[int, ...], default: Array) -> Array:
@@ -120,17 +125,6 @@ class _Values:
         shape = np.array([len(self.counts), self.counts.max(initial=0)], np.int64)
         return np.stack((rows, places), axis=1), self.flat, shape
 
-    def _unpack(self, lists: Lists) -> None:
-        unpack = example.strings if self._dtype == "string" else self._packed
-        for i in lists.unread:
-            try:
-                lists.contents[i] = unpack(lists.contents[i])
-            except MalformedError:
-                raise self._error(i, "its list is damaged") from None
-
-    def _packed(self, message: bytes) -> bytes:
-        return example.packed(self._kind, message)
-
     def _read_strings(self, lists: Sequence[Sequence[bytes]]) -> tuple[Array, Array]:
         items = [item for strings in lists for item in strings]
         flat = np.empty(len(items), object)
@@ -153,7 +147,7 @@ class _Values:
         until = np.concatenate(([0], np.cumsum(is_last)))
         counts = until[ends] - until[ends - sizes]
         try:
-            flat = example.varints(data)
+            flat = integers_of(data)
         except MalformedError:
             raise InvalidArgumentError(
                 f"Key: {self._key}.  Can't parse serialized Example: its list is damaged"
@@ -174,6 +168,4 @@ class _Values:
         return int(self.counts[wrong[0]])
 
     def _error(self, index: int | np.intp, reason: str) -> InvalidArgumentError:
-        return InvalidArgumentError(
-            f"Key: {self._key}.  Can't parse serialized Example {index}: {reason}"
-        )
+        return feature_error(self._key, int(index), reason)

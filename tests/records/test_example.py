@@ -16,6 +16,7 @@ from jflow.records import (
     as_columns,
     encode_example,
 )
+from jflow.records.example import MalformedError
 from tests.records.arrays import strings
 
 # Written by TensorFlow 2.21: f is [1.5, -2.0], i is [-1, 0, 300], s is ["ab", ""]; n has no list.
@@ -378,14 +379,14 @@ def test_examples_together_are_what_they_are_one_by_one(batch, features):
 def test_an_example_by_itself_is_what_it_is_in_a_batch_of_one(batch, features):
     for data in batch:
         found = _outcome([data], features, "parse_single_example")
-        with mock.patch("jflow.records.single.layout_of", return_value=None):
+        with mock.patch("jflow.records.single.find_lists", side_effect=MalformedError):
             assert found == _outcome([data], features, "parse_single_example")
 
 
 def test_examples_of_one_layout_are_not_looked_at_one_by_one():
     batch = [encode_example({"x": [i, i + 0.5], "y": i}) for i in range(100)]
     features = {"x": FixedLenFeature([2], "float32"), "y": FixedLenFeature([], "int64")}
-    with mock.patch("jflow.records.example.features_of", side_effect=AssertionError):
+    with mock.patch("jflow.records.example.find_lists", side_effect=AssertionError):
         found = _parse(batch, features)
     assert found["x"].tolist() == [[i, i + 0.5] for i in range(100)]
     assert found["y"].tolist() == [*range(100)]
