@@ -99,13 +99,14 @@ def encode_lists(lists: Iterable[tuple[str, int, Sequence[Any]]]) -> bytes:
       InvalidArgumentError: if a value is not of the kind, or an integer is out of range.
     """
     example = pb.RawExample()
-    example.features.SetInParent()
+    features = example.features
+    features.SetInParent()
     for key, kind, values in lists:
-        entry = example.features.feature.add()
+        entry = features.feature.add()
         entry.key = key.encode()
         try:
             entry.value.append(_encoded(kind, values))
-        except (TypeError, AttributeError, ValueError, OverflowError) as error:
+        except (TypeError, AttributeError, ValueError) as error:
             raise InvalidArgumentError(f"feature {key!r}: {error}: {values!r:.80}") from error
     return example.SerializeToString()
 
@@ -118,9 +119,11 @@ def _list(feature: pb.Feature) -> List:
     if name == "bytes_list":
         return BYTES, values.value[:]
     runs = values.value
-    if len(runs) > 1 or len(UnknownFieldSet(values)):
+    if len(runs) == 1 and not len(UnknownFieldSet(values)):
+        return _KINDS[name], runs[0]
+    if values.ByteSize():
         raise _UnusualError
-    return _KINDS[name], runs[0] if runs else b""
+    return _KINDS[name], b""
 
 
 def _find_one_by_one(data: bytes, wanted: Iterable[str]) -> dict[str, List]:
@@ -174,14 +177,15 @@ def _encoded(kind: int, values: Sequence[Any]) -> bytes:
     """The Feature with a list of this kind; its fields are set one by one, which is fastest."""
     if kind == INTEGERS:
         typed = pb.TypedFeature()
-        typed.int64_list.SetInParent()
-        typed.int64_list.value.extend(np.array(values, np.int64).tolist())
+        integers = typed.int64_list
+        integers.SetInParent()  # a list has a kind even if it is empty
+        integers.value.extend(map(int, values))
         return typed.SerializeToString()
     feature = pb.Feature()
     if kind == BYTES:
-        feature.bytes_list.SetInParent()
-        items = (item.encode() if isinstance(item, str) else item for item in values)
-        feature.bytes_list.value.extend(items)
+        strings = feature.bytes_list
+        strings.SetInParent()
+        strings.value.extend([x.encode() if isinstance(x, str) else x for x in values])
     elif kind == FLOATS:
         with np.errstate(over="ignore"):
             feature.float_list.value.append(np.array(values, "<f4").tobytes())

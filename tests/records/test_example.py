@@ -110,6 +110,16 @@ def test_an_empty_list_is_one_of_any_dtype():
     assert _parse(examples[:1], {"x": FixedLenFeature([], "int64", 7)})["x"].tolist() == [7]
 
 
+@pytest.mark.parametrize("dtype", ["int64", "float32", "string"])
+def test_an_empty_array_is_a_list_of_its_dtype(dtype):
+    data = encode_example({"x": np.array([], object if dtype == "string" else dtype)})
+    with pytest.raises(InvalidArgumentError, match=r"expected 2 values.*got 0"):
+        _parse([data], {"x": FixedLenFeature([2], dtype, "1" if dtype == "string" else 1)})
+    other = "float32" if dtype == "int64" else "int64"
+    with pytest.raises(InvalidArgumentError, match=f"expected {other} values, got {dtype}"):
+        _parse([data], {"x": VarLenFeature(other)})
+
+
 def test_sequences_of_arrays_are_padded_with_zeros():
     examples = [encode_example({"x": [1.0, 2, 3, 4]}), encode_example({"x": [5.0, 6]}), b""]
     found = _parse(examples, {"x": FixedLenSequenceFeature([2], "float32")})["x"]
