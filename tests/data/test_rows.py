@@ -220,8 +220,8 @@ class TestCsv:
         third = write("a,c\n1,2\n", "2.csv")
         dataset = Dataset.from_csv(tmp_path / "*.csv")
         assert failure(dataset) == (
-            f"{third} has the columns ['a', 'c'], and the first file, {first}, has ['a', 'b']; "
-            "choose those in common by columns="
+            f"{third} has the columns ['a', 'c'], but the first file, {first}, has ['a', 'b']; "
+            "select common columns with columns="
         )
         common = Dataset.from_csv(tmp_path / "*.csv", columns=["a"])
         assert [row["a"] for row in common] == [b"1", b"3", b"1"]
