@@ -1,7 +1,7 @@
-"""tf.train.Example: named lists of strings, floats or integers as protocol buffers.
+"""Parsing and encoding of tf.train.Example: named lists of strings, floats or integers.
 
-Protocol buffers take Examples apart, but leave packed numbers as bytes: the numbers of a whole
-batch then become one array, where typed messages would make each of them a Python object.
+Protocol buffers parse the messages, but leave packed numbers as bytes. The numbers of a whole batch
+then become one array, whereas typed messages would make each of them a Python object.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from jflow.records.v1 import example_pb2 as pb
 from jflow.values import Array, as_strings
 
 NO_LIST, BYTES, FLOATS, INTEGERS = range(4)
-"""The kinds of lists, by their field numbers in a Feature."""
+"""The kinds of lists, numbered as the fields of a Feature."""
 
 _KINDS = {"bytes_list": BYTES, "float_list": FLOATS, "int64_list": INTEGERS}
 
 List = tuple[int, Any]
-"""Kind of a list, and its strings or its packed numbers."""
+"""The kind of a list, and its strings or its packed numbers."""
 
 
 class MalformedError(Exception):
-    """Bytes that cannot be parsed.
+    """An Example that cannot be parsed.
 
     Attributes:
-      key: of the feature that is damaged; None if it is the Example itself.
+      key: key of the feature that is damaged; None if it is the Example itself.
     """
 
     def __init__(self, key: str | None = None) -> None:
@@ -43,15 +43,15 @@ class _UnusualError(Exception):
 
 
 def find_lists(data: bytes, wanted: Iterable[str]) -> dict[str, List]:
-    """The lists of an Example by their keys; other features of it may be damaged.
+    """Returns the requested lists of an Example by key; other features may be damaged.
 
     Raises:
-      MalformedError: if the bytes are not an Example, or one of these features is damaged.
+      MalformedError: if the bytes are not an Example, or a requested feature is damaged.
     """
     try:
         features = pb.Example.FromString(data).features
         if len(UnknownFieldSet(features)):
-            # An entry of a map that has unknown fields is itself kept among the unknown fields.
+            # A map entry with unknown fields is not in the map, but itself an unknown field.
             raise _UnusualError
         by_key = features.feature
         return {key: _list(by_key[key]) for key in wanted if key in by_key}
@@ -60,10 +60,10 @@ def find_lists(data: bytes, wanted: Iterable[str]) -> dict[str, List]:
 
 
 def integers_of(packed: Array) -> Array:
-    """i64[n], the integers that `packed`, u8[m], consists of; the last one has to be complete.
+    """Decodes varints, u8[m], to i64[n]; the last varint must be complete.
 
     Raises:
-      MalformedError: if one takes more than ten bytes.
+      MalformedError: if one has more than ten bytes.
     """
     ends = np.flatnonzero(packed < 128)
     if len(ends) == len(packed):
@@ -72,28 +72,31 @@ def integers_of(packed: Array) -> Array:
     lengths = ends - starts + 1
     if lengths.max(initial=0) > 10:
         raise MalformedError
-    # A byte holds seven bits, the first byte the lowest ones.
+    # Each byte holds seven bits, the first byte the lowest.
     places = np.arange(len(packed)) - np.repeat(starts, lengths)
     bits = (packed & 127).astype(np.uint64) << (7 * places).astype(np.uint64)
     return np.bitwise_or.reduceat(bits, starts).view(np.int64)
 
 
 def encode_example(features: Mapping[str, Any]) -> bytes:
-    """The bytes of the Example with these lists.
+    """Encodes lists as a serialized `tf.train.Example`.
 
     Args:
-      features: by key, an array or nested lists of numbers, text or bytes, or one of these. Floats
-        are kept in 32 bits, integers and booleans in 64. An empty list, which has no dtype, is
-        read as an empty list of any dtype.
+      features: by key, an array or nested lists of numbers, text or bytes, or a single one. Floats
+        are stored in 32 bits, integers and booleans in 64 bits. An empty list without a dtype can
+        be parsed as a list of any dtype.
+
+    Returns:
+      The bytes of the Example.
 
     Raises:
-      InvalidArgumentError: if a value is none of these, or an integer is out of range.
+      InvalidArgumentError: if a value is something else, or an integer is out of range.
     """
     return encode_lists(_as_list(key, value) for key, value in sorted(features.items()))
 
 
 def encode_lists(lists: Iterable[tuple[str, int, Sequence[Any]]]) -> bytes:
-    """The bytes of the Example with lists of these keys, kinds and values.
+    """Encodes lists, each as key, kind and values, as a serialized Example.
 
     Raises:
       InvalidArgumentError: if a value is not of the kind, or an integer is out of range.
@@ -127,7 +130,7 @@ def _list(feature: pb.Feature) -> List:
 
 
 def _find_one_by_one(data: bytes, wanted: Iterable[str]) -> dict[str, List]:
-    """As `find_lists`, but slower, for an Example that is unusual or damaged."""
+    """As `find_lists`, but slower, for unusual and damaged Examples."""
     try:
         entries = pb.RawExample.FromString(data).features.feature
     except DecodeError:
@@ -144,7 +147,7 @@ def _find_one_by_one(data: bytes, wanted: Iterable[str]) -> dict[str, List]:
 
 
 def _packed(message: bytes) -> bytes:
-    """A Feature as protocol buffers write it: numbers in one packed run, no unknown fields."""
+    """The Feature in canonical form: numbers in one packed run, no unknown fields."""
     feature = pb.TypedFeature.FromString(message)
     feature.DiscardUnknownFields()
     return feature.SerializeToString()
@@ -174,7 +177,7 @@ def _as_list(key: str, value: Any) -> tuple[str, int, Sequence[Any]]:
 
 
 def _encoded(kind: int, values: Sequence[Any]) -> bytes:
-    """The Feature with a list of this kind; its fields are set one by one, which is fastest."""
+    """The Feature with a list of this kind; fields are set one by one, which is fastest."""
     if kind == INTEGERS:
         typed = pb.TypedFeature()
         integers = typed.int64_list

@@ -1,7 +1,8 @@
-"""Where the values of an Example lie that is written as all writers do it.
+"""The byte layout of Examples in canonical form, which all common writers use.
 
-Such an Example says everything once and without gaps, with its numbers packed. Its bytes are then
-*values* or *structure*: tags, lengths and keys. Examples of one structure differ only in values.
+In canonical form each field occurs once, numbers are packed, and there are no unknown fields. Each
+byte then belongs to *values* or to *structure*: tags, lengths and keys. Examples of equal length
+and structure have their values in the same places, so one of them has to be walked for all.
 """
 
 from __future__ import annotations
@@ -15,26 +16,26 @@ from jflow.records.example import BYTES, NO_LIST
 from jflow.values import Array
 
 _FIRST, _SECOND, _THIRD = (number << 3 | 2 for number in (1, 2, 3))
-"""Tags of the fields of a message that are messages or bytes themselves."""
+"""The tags of the first three fields of a message that are length-delimited."""
 
 Span = tuple[int, int]
 """Start and end."""
 
 ValueSpans = tuple[int, Sequence[Span]]
-"""Kind of a list, and where its strings are or all its numbers; an empty list has no span."""
+"""The kind of a list, and the spans of its strings, or one span of all its numbers if any."""
 
 
 class _UnusualError(Exception):
-    """An Example that is damaged, or valid but not written as all writers do it."""
+    """An Example that is damaged or not in canonical form."""
 
 
 @dataclass(frozen=True)
 class ExampleLayout:
-    """Where values lie in an Example.
+    """The layout of an Example.
 
     Attributes:
-      value_spans: by key those of the lists that are wanted.
-      free: all that is no structure: these values, and the features that are not requested.
+      value_spans: by key, the spans of the requested lists.
+      free: the spans that are not structure: these values, and all of the other features.
     """
 
     value_spans: dict[bytes, ValueSpans]
@@ -42,7 +43,7 @@ class ExampleLayout:
 
 
 def layout_of(data: bytes, wanted: Collection[bytes]) -> ExampleLayout | None:
-    """Where the values of an Example lie; None if it is written in another way, or damaged."""
+    """Returns the layout of an Example; None if it is damaged or not in canonical form."""
     value_spans: dict[bytes, ValueSpans] = {}
     free: list[Span] = []
     size = len(data)
@@ -66,7 +67,7 @@ def layout_of(data: bytes, wanted: Collection[bytes]) -> ExampleLayout | None:
 
 
 def alike(examples: Sequence[bytes], layout: ExampleLayout) -> Array:
-    """bool[n], which Examples have this layout, that of the first; all have the same length."""
+    """Returns bool[n], which Examples have the layout of the first; all have equal length."""
     length = len(examples[0])
     bytes_ = np.frombuffer(b"".join(examples), np.uint8).reshape(-1, length)
     is_structure = np.ones(length, bool)
@@ -78,7 +79,7 @@ def alike(examples: Sequence[bytes], layout: ExampleLayout) -> Array:
 
 
 def _enter(data: bytes, at: int, tag: int) -> Span:
-    """Start and end of the message at an index, which has to have that tag."""
+    """The span of the message at an index, which must have that tag."""
     if data[at] != tag:
         raise _UnusualError
     size, start = data[at + 1], at + 2
@@ -88,7 +89,7 @@ def _enter(data: bytes, at: int, tag: int) -> Span:
 
 
 def _varint(data: bytes, at: int) -> Span:
-    """The integer at an index, of at most five bytes as sizes are, and the index behind it."""
+    """The varint at an index, of at most five bytes, and the index after it."""
     value = 0
     for shift in range(0, 35, 7):
         byte = data[at]
@@ -100,7 +101,7 @@ def _varint(data: bytes, at: int) -> Span:
 
 
 def _list(data: bytes, at: int, end: int) -> ValueSpans:
-    """Kind of a Feature's only list, and where its strings are or all its numbers."""
+    """The kind and spans of the only list of a Feature."""
     if at == end:
         return NO_LIST, ()
     tag = data[at]

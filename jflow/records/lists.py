@@ -1,6 +1,7 @@
 """The lists of a batch of Examples.
 
-Examples of one layout are read together, which costs a fifth; the others are parsed one by one.
+Examples of equal layout are read together, which is several times faster; the others are parsed
+one by one.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ _MIN_ALIKE = 4
 class Lists:
     """The lists of one key in all Examples of a batch.
 
-    Kinds and contents are kept apart because tuples of both would keep the garbage collector busy.
+    Kinds and contents are separate, because tuples of both would burden the garbage collector.
 
     Attributes:
-      kinds: of each list.
-      contents: of each list its strings, or its packed numbers.
+      kinds: kind of each list.
+      contents: strings or packed numbers of each list.
     """
 
     kinds: list[int]
@@ -34,11 +35,11 @@ class Lists:
 
 
 def lists_of_batch(examples: Sequence[bytes], keys: Sequence[str]) -> list[Lists]:
-    """For each key its lists in all Examples.
+    """Returns the lists of each key in all Examples.
 
     Raises:
-      InvalidArgumentError: if bytes are not an Example, or one of the lists is damaged; the
-        message says which.
+      InvalidArgumentError: if an Example or one of these lists is malformed; the message says
+        which.
     """
     keys_in_bytes = [key.encode() for key in keys]
     rest: list[int] = []
@@ -59,7 +60,7 @@ def lists_of_batch(examples: Sequence[bytes], keys: Sequence[str]) -> list[Lists
 
 
 def feature_error(key: str, index: int, reason: str) -> InvalidArgumentError:
-    """The error of one feature of the Example at an index of the batch."""
+    """Returns the error for a feature of the Example at an index of the batch."""
     return InvalidArgumentError(f"Key: {key}.  Can't parse serialized Example {index}: {reason}")
 
 
@@ -75,7 +76,7 @@ def _refused(index: int, data: bytes, key: str | None) -> InvalidArgumentError:
 def _find_alike(
     examples: Sequence[bytes], rows: list[int], keys: Sequence[bytes], found: list[Lists]
 ) -> list[int]:
-    """Finds the lists of those Examples that are like the first one; returns the others."""
+    """Finds the lists of the Examples with the layout of the first; returns the other rows."""
     layout = layout_of(examples[rows[0]], keys) if len(rows) >= _MIN_ALIKE else None
     if layout is None:
         return rows

@@ -1,7 +1,6 @@
-"""Examples become arrays, a batch at a time.
+"""The decoder of batches of Examples.
 
-Python looks at each Example once to find its lists; what is in the lists of one key is decoded for
-the whole batch together.
+Once the lists of each Example were found, the values of a key are decoded for the whole batch.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from jflow.records.lists import Lists, feature_error, lists_of_batch
 from jflow.values import Array
 
 KINDS = {"string": BYTES, "float32": FLOATS, "int64": INTEGERS, "int32": INTEGERS}
-"""The kind of list that a feature of each dtype has."""
+"""The kind of list for each dtype of a feature."""
 
 _KIND_NAMES = {BYTES: "string", FLOATS: "float32", INTEGERS: "int64"}
 
@@ -33,25 +32,25 @@ _KIND_NAMES = {BYTES: "string", FLOATS: "float32", INTEGERS: "int64"}
 def parse_example(
     serialized: Array, *defaults: Array, columns: Sequence[Column]
 ) -> Sequence[Array]:
-    """The features of a batch of Examples.
+    """Parses a batch of Examples.
 
     Args:
       serialized: string[batch], the Examples.
-      defaults: for each column that is not sparse what stands for missing values; empty if there
-        is nothing.
-      columns: [key, kind, dtype, shape] of each feature, as `as_columns` makes them.
+      defaults: default values for each column that is not sparse, empty for none.
+      columns: [key, kind, dtype, shape] of each feature, as `as_columns` returns them.
 
     Returns:
-      For each column in turn: "fixed" gives dtype[batch, *shape]; "sequence" gives
-      dtype[batch, longest, *shape]; "sparse" gives i64[n, 2], dtype[n] and i64[2], which are
-      indices, values and shape.
+      For each column in order: dtype[batch, *shape] if it is "fixed", dtype[batch, longest, *shape]
+      if it is a "sequence"; indices i64[n, 2], values dtype[n] and shape i64[2] if it is "sparse".
 
     Raises:
-      InvalidArgumentError: if bytes are no Example, or a feature is missing or is not as declared;
-        the message says which Example and key.
+      InvalidArgumentError: if an Example is malformed, or a feature is missing or not as declared;
+        the message names the Example and the key.
     """
     if serialized.ndim != 1:
-        raise InvalidArgumentError(f"expected string[batch], got string{list(serialized.shape)}")
+        raise InvalidArgumentError(
+            f"expected string[batch], got strings of shape {serialized.shape}"
+        )
     found = lists_of_batch(serialized.tolist(), [column[0] for column in columns])
     rest = iter(defaults)
     results: list[Array] = []
@@ -69,9 +68,9 @@ class _Values:
     """The values of one feature in all Examples of a batch.
 
     Attributes:
-      flat: the values one after the other.
-      counts: i64[batch], how many of them each Example has.
-      is_there: bool[batch], whether it has the feature.
+      flat: dtype[n], all values in order.
+      counts: i64[batch], number of values in each Example.
+      is_there: bool[batch], whether the Example has the feature.
     """
 
     def __init__(self, key: str, dtype: str, lists: Lists) -> None:
@@ -89,13 +88,13 @@ class _Values:
         wrong = np.flatnonzero(self.is_there & (self.counts != size))
         if len(wrong):
             raise self._error(
-                wrong[0], f"expected {size} values of shape {list(shape)}, got {self._count(wrong)}"
+                wrong[0], f"expected {size} values of shape {shape}, got {self._count(wrong)}"
             )
         missing = np.flatnonzero(~self.is_there)
         if not len(missing):
             return self.flat.reshape(-1, *shape)
         if default.size != size:
-            raise self._error(missing[0], "it is required and not there, and has no default value")
+            raise self._error(missing[0], "it is required, but missing, and has no default value")
         result = np.empty((len(self.counts), size), self.flat.dtype)
         result[self.is_there] = self.flat.reshape(-1, size)
         result[missing] = default.reshape(-1)
@@ -108,7 +107,7 @@ class _Values:
         if len(wrong):
             raise self._error(
                 wrong[0],
-                f"expected a multiple of {size} values, as elements have shape {list(shape)}, "
+                f"expected a multiple of {size} values, because elements have shape {shape}, "
                 f"got {self._count(wrong)}",
             )
         longest = int(self.counts.max(initial=0))
@@ -156,7 +155,7 @@ class _Values:
         is_lost = np.flatnonzero(narrow != flat)
         if len(is_lost):
             i = np.searchsorted(np.cumsum(counts), is_lost[0], side="right")
-            raise self._error(i, f"{flat[is_lost[0]]} does not fit {self._dtype}")
+            raise self._error(i, f"{flat[is_lost[0]]} is out of range for {self._dtype}")
         return narrow, counts
 
     def _refuse(self, is_wrong: Array, reason: str) -> None:

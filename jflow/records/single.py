@@ -1,7 +1,7 @@
-"""One Example becomes arrays.
+"""The decoder of single Examples.
 
-A batch of one would take ten times as long, for most of that goes into doing all at once. It is
-still what takes care of Examples that are written in unusual ways, and words the errors.
+A batch of one takes several times as long, because of the overhead of vectorized decoding. It is
+still the fallback for missing features and for errors, so both decoders behave alike.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ _MISSING = (NO_LIST, b"")
 
 
 class _UnusualError(Exception):
-    """A feature that is not simply there."""
+    """A feature that is missing or not as declared."""
 
 
 def parse_single_example(
     serialized: Array, *defaults: Array, columns: Sequence[Column]
 ) -> Sequence[Array]:
-    """The features of one Example, string[]; as `parse_example` without the batch's dimension."""
+    """Parses one Example, string[]; returns as `parse_example`, without the batch dimension."""
     if serialized.ndim != 0:
-        raise InvalidArgumentError(f"expected string[], got string{list(serialized.shape)}")
+        raise InvalidArgumentError(f"expected string[], got strings of shape {serialized.shape}")
     try:
         return _parsed(serialized.item(), columns)
     except (_UnusualError, MalformedError):

@@ -175,10 +175,10 @@ def test_a_single_example_has_no_batch_dimension():
 @pytest.mark.parametrize(
     ("feature", "message"),
     [
-        (FixedLenFeature([3], "float32"), r"expected 3 values of shape \[3\], got 2"),
+        (FixedLenFeature([3], "float32"), r"expected 3 values of shape \(3,\), got 2"),
         (FixedLenFeature([2], "int64"), "expected int64 values, got float32"),
         (VarLenFeature("string"), "expected string values, got float32"),
-        (FixedLenSequenceFeature([3], "float32"), r"a multiple of 3 values.*\[3\], got 2"),
+        (FixedLenSequenceFeature([3], "float32"), r"a multiple of 3 values.*\(3,\), got 2"),
     ],
 )
 def test_features_that_are_not_as_declared_are_refused_by_key_and_index(feature, message):
