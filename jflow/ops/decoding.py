@@ -7,18 +7,17 @@ dtypes there, because no value goes to a device.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
 from jflow.graph import Graph, Tensor
-from jflow.graph import get_default_graph as _default_graph
-from jflow.graph.calls import call, plain
-from jflow.graph.stack import decodes_eagerly
+from jflow.graph.calls import plain
+from jflow.ops.decoder_calls import graph_for, host_array, invoke, on_host, strings_of
 from jflow.ops.sparse import SparseTensor
-from jflow.records import DECODERS, Column, Feature, VarLenFeature, as_columns
+from jflow.records import Column, Feature, VarLenFeature, as_columns
 from jflow.values import (
     AbstractValue,
     Array,
@@ -26,9 +25,7 @@ from jflow.values import (
     HostArray,
     HostDtype,
     abstract,
-    as_array,
     as_dtype,
-    as_strings,
     host_abstract,
     host_dtype,
     string,
@@ -52,7 +49,7 @@ def cast(x: Any, dtype: Any, name: str = "Cast") -> Tensor:
     Raises:
       TypeError: if either dtype is string.
     """
-    graph = _graph_for(x)
+    graph = graph_for(x)
     if graph is None:
         array: Tensor = _cast_array(x, dtype)
         return array
@@ -67,7 +64,7 @@ def cast(x: Any, dtype: Any, name: str = "Cast") -> Tensor:
         cast_: Tensor = graph.apply(lambda value: jnp.asarray(value, wanted), (tensor,), name=name)
         return cast_
     avals = [abstract(tensor.shape, wanted)]
-    return _call(graph, "cast", [tensor], lambda: avals, name, dtype=wanted.name)[0]
+    return invoke(graph, "cast", [tensor], lambda: avals, name, dtype=wanted.name)[0]
 
 
 def decode_csv(
@@ -98,8 +95,8 @@ def decode_csv(
       InvalidArgumentError: in the step, if a record has another number of fields or a field cannot
         be parsed; it names record, column and value.
     """
-    graph = _graph_for(records, *record_defaults)
-    lines = _strings(graph, records)
+    graph = graph_for(records, *record_defaults)
+    lines = strings_of(graph, records)
     defaults = [_default(graph, value) for value in record_defaults]
     attributes: dict[str, Any] = {
         "field_delim": _text(field_delim, "field_delim"),
@@ -112,7 +109,7 @@ def decode_csv(
     def avals() -> list[AbstractValue]:
         return [host_abstract(lines.shape, default.dtype) for default in defaults]
 
-    return [*_call(graph, "decode_csv", [lines, *defaults], avals, name, **attributes)]
+    return [*invoke(graph, "decode_csv", [lines, *defaults], avals, name, **attributes)]
 
 
 def decode_raw(
@@ -133,8 +130,8 @@ def decode_raw(
       TypeError: if `out_type` is not a dtype of numbers.
       InvalidArgumentError: in the step, if lengths differ or are not multiples of the dtype's size.
     """
-    graph = _graph_for(input_bytes)
-    strings = _strings(graph, input_bytes)
+    graph = graph_for(input_bytes)
+    strings = strings_of(graph, input_bytes)
     dtype = _number(out_type)
     attributes = {"out_type": dtype.name, "little_endian": little_endian}
 
@@ -142,7 +139,7 @@ def decode_raw(
         shape = None if strings.shape is None else (*strings.shape, unknown_dim())
         return [host_abstract(shape, dtype)]
 
-    return _call(graph, "decode_raw", [strings], avals, name, **attributes)[0]
+    return invoke(graph, "decode_raw", [strings], avals, name, **attributes)[0]
 
 
 def string_split(
@@ -159,10 +156,10 @@ def string_split(
     Returns:
       A sparse string[n, longest].
     """
-    graph = _graph_for(source)
-    strings = _strings(graph, source)
+    graph = graph_for(source)
+    strings = strings_of(graph, source)
     attributes = {"delimiter": _text(delimiter, "delimiter"), "skip_empty": skip_empty}
-    parts = _call(graph, "string_split", [strings], lambda: _sparse(string), name, **attributes)
+    parts = invoke(graph, "string_split", [strings], lambda: _sparse(string), name, **attributes)
     return SparseTensor(*parts)
 
 
@@ -183,14 +180,14 @@ def string_to_number(
       TypeError: if `out_type` is not a dtype of numbers.
       InvalidArgumentError: in the step, if a string is not a number of the dtype.
     """
-    graph = _graph_for(string_tensor)
-    strings = _strings(graph, string_tensor)
+    graph = graph_for(string_tensor)
+    strings = strings_of(graph, string_tensor)
     dtype = _number(out_type)
 
     def avals() -> list[AbstractValue]:
         return [host_abstract(strings.shape, dtype)]
 
-    return _call(graph, "string_to_number", [strings], avals, name, out_type=dtype.name)[0]
+    return invoke(graph, "string_to_number", [strings], avals, name, out_type=dtype.name)[0]
 
 
 def string_join(inputs: Sequence[Any], separator: str = "", name: str = "StringJoin") -> Tensor:
@@ -210,22 +207,22 @@ def string_join(inputs: Sequence[Any], separator: str = "", name: str = "StringJ
     """
     if not inputs:
         raise ValueError("expected at least one tensor of strings to join, got none")
-    graph = _graph_for(*inputs)
+    graph = graph_for(*inputs)
     attributes = {"separator": _text(separator, "separator")}
-    strings = [_strings(graph, value) for value in inputs]
+    strings = [strings_of(graph, value) for value in inputs]
     shape = next((tensor.shape for tensor in strings if tensor.shape != ()), ())
 
     def avals() -> list[AbstractValue]:
         return [abstract(shape, string)]
 
-    return _call(graph, "string_join", strings, avals, name, **attributes)[0]
+    return invoke(graph, "string_join", strings, avals, name, **attributes)[0]
 
 
 def string_strip(input: Any, name: str = "StringStrip") -> Tensor:  # noqa: A002 - TensorFlow's name
     """Removes white space from both ends of strings, string[...]."""
-    graph = _graph_for(input)
-    strings = _strings(graph, input)
-    return _call(graph, "string_strip", [strings], lambda: [strings.aval], name)[0]
+    graph = graph_for(input)
+    strings = strings_of(graph, input)
+    return invoke(graph, "string_strip", [strings], lambda: [strings.aval], name)[0]
 
 
 def substr(input: Any, pos: Any, len: Any, name: str = "Substr", unit: str = "BYTE") -> Tensor:  # noqa: A002
@@ -244,18 +241,18 @@ def substr(input: Any, pos: Any, len: Any, name: str = "Substr", unit: str = "BY
     Raises:
       InvalidArgumentError: in the step, if a position is out of range.
     """
-    graph = _graph_for(input, pos, len)
-    strings = _strings(graph, input)
+    graph = graph_for(input, pos, len)
+    strings = strings_of(graph, input)
     unit = _text(unit, "unit")
-    places = [_on_host(graph, value) for value in (pos, len)]
-    return _call(graph, "substr", [strings, *places], lambda: [strings.aval], name, unit=unit)[0]
+    places = [on_host(graph, value) for value in (pos, len)]
+    return invoke(graph, "substr", [strings, *places], lambda: [strings.aval], name, unit=unit)[0]
 
 
 def as_string(input: Any, name: str = "AsString") -> Tensor:  # noqa: A002 - TensorFlow's name
     """Formats numbers or booleans, T[...], as text, string[...]."""
-    graph = _graph_for(input)
-    tensor = _on_host(graph, input)
-    return _call(graph, "as_string", [tensor], lambda: [abstract(tensor.shape, string)], name)[0]
+    graph = graph_for(input)
+    tensor = on_host(graph, input)
+    return invoke(graph, "as_string", [tensor], lambda: [abstract(tensor.shape, string)], name)[0]
 
 
 def decode_image(contents: Any, channels: int = 0, name: str = "DecodeImage") -> Tensor:
@@ -359,8 +356,8 @@ def parse_single_example(
 def _parse(
     function: str, serialized: Any, features: Mapping[str, Feature], name: str
 ) -> dict[str, Any]:
-    graph = _graph_for(serialized)
-    strings = _strings(graph, serialized)
+    graph = graph_for(serialized)
+    strings = strings_of(graph, serialized)
     defaults: Sequence[Any]
     defaults, columns = as_columns(features)
     if graph is not None:
@@ -370,7 +367,7 @@ def _parse(
         batch = () if function == "parse_single_example" else strings.shape or (unknown_dim(),)
         return [aval for column in columns for aval in _column_avals(batch, column)]
 
-    outputs = iter(_call(graph, function, [strings, *defaults], avals, name, columns=columns))
+    outputs = iter(invoke(graph, function, [strings, *defaults], avals, name, columns=columns))
     return {
         key: SparseTensor(next(outputs), next(outputs), next(outputs))
         if isinstance(feature, VarLenFeature)
@@ -390,21 +387,21 @@ def _column_avals(batch: Sequence[Any], column: Column) -> list[AbstractValue]:
 
 
 def _decode(function: str, contents: Any, channels: int, name: str) -> Tensor:
-    graph = _graph_for(contents)
-    strings = _strings(graph, contents)
+    graph = graph_for(contents)
+    strings = strings_of(graph, contents)
     channels = plain(function, "channels", channels)
 
     def avals() -> list[AbstractValue]:
         shape = (unknown_dim("h"), unknown_dim("w"), channels or unknown_dim("c"))
         return [abstract(shape, np.dtype(np.uint8))]
 
-    return _call(graph, function, [strings], avals, name, channels=channels)[0]
+    return invoke(graph, function, [strings], avals, name, channels=channels)[0]
 
 
 def _encode(function: str, image: Any, name: str, **attributes: Any) -> Tensor:
-    graph = _graph_for(image)
-    tensor = _on_host(graph, image)
-    return _call(graph, function, [tensor], lambda: [abstract((), string)], name, **attributes)[0]
+    graph = graph_for(image)
+    tensor = on_host(graph, image)
+    return invoke(graph, function, [tensor], lambda: [abstract((), string)], name, **attributes)[0]
 
 
 def _sparse(dtype: Dtype, rank: int = 2) -> list[AbstractValue]:
@@ -415,61 +412,6 @@ def _sparse(dtype: Dtype, rank: int = 2) -> list[AbstractValue]:
         host_abstract((n_values,), dtype),
         host_abstract((rank,), _INT64),
     ]
-
-
-def _graph_for(*values: Any) -> Graph | None:
-    """The graph to add to; None for arrays in a function of a dataset."""
-    if decodes_eagerly() and not any(map(_is_symbolic, values)):
-        return None
-    return _default_graph()
-
-
-def _is_symbolic(value: Any) -> bool:
-    return getattr(value, "to_tensor", None) is not None
-
-
-def _call(
-    graph: Graph | None,
-    function: str,
-    inputs: Sequence[Any],
-    avals: Callable[[], Sequence[AbstractValue]],
-    name: str,
-    **attributes: Any,
-) -> tuple[Tensor, ...]:
-    """Adds the call and returns its tensors; without a graph, calls the decoder at once."""
-    if graph is None:
-        arrays: tuple[Any, ...] = tuple(
-            array[()] for array in DECODERS[function](*inputs, **attributes)
-        )
-        return arrays
-    graph = inputs[0].graph
-    return call(graph, function, inputs, avals(), name=name, attributes=attributes).outputs
-
-
-def _on_host(graph: Graph | None, value: Any) -> Any:
-    """The value as a tensor on the host; without a graph, as an array."""
-    if graph is None:
-        return _host_array(value)
-    if not _is_symbolic(value):
-        return graph.constant(value, on_host=True)
-    return graph.as_tensor(value)
-
-
-def _host_array(value: Any) -> Array:
-    """The value as an array, which keeps 64-bit dtypes, unlike a constant of a graph."""
-    dtype = getattr(value, "dtype", None)
-    if dtype is None or dtype.kind in "OSU":
-        return np.asarray(as_array(value))
-    return np.asarray(value)
-
-
-def _strings(graph: Graph | None, value: Any) -> Any:
-    if graph is None:
-        return as_strings(value)
-    tensor = _on_host(graph, value)
-    if tensor.dtype != string:
-        raise TypeError(f"expected strings, got {tensor!r}")
-    return tensor
 
 
 def _text(value: Any, what: str) -> str:
@@ -488,7 +430,7 @@ def _number(dtype: Any) -> np.dtype[Any]:
 
 
 def _cast_array(value: Any, dtype: Any) -> Any:
-    array, wanted = _host_array(value), host_dtype(dtype)
+    array, wanted = host_array(value), host_dtype(dtype)
     if array.dtype == object or not isinstance(wanted, np.dtype):
         raise TypeError(
             f"cast is for numbers, got {array.dtype} and {wanted.name}; "
@@ -503,7 +445,7 @@ def _default(graph: Graph | None, value: Any) -> Any:
         dtype = host_dtype(value)
         empty = np.empty(0, object if dtype is string else _number(dtype))
         return empty if graph is None else graph.constant(empty, dtype, on_host=True)
-    return _on_host(graph, value)
+    return on_host(graph, value)
 
 
 def default_of_column(value: Any) -> Array:
