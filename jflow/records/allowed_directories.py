@@ -143,7 +143,7 @@ def _shown(text: str) -> str:
 def _walk(root: str, way: str) -> int:
     """Opens the file at a path below the root, and refuses links in the path."""
     *directories, last = way.split("/")
-    # The root's own path is that of the owner of the task, who may have put links into it.
+    # The root's own path was declared by the owner of the task and may contain links.
     here = os.open(root, _DIRECTORY & ~os.O_NOFOLLOW)
     try:
         for directory in directories:

@@ -88,7 +88,7 @@ def interleaved(numbers: Numbers, lanes: int, block: int) -> Numbers:
         lane = cycle_of[current]
         if lane is not None:
             out += lane[:block]
-            # Only who asks in vain learns that a lane has ended.
+            # The end of a lane is noticed only by a read that finds no element.
             cycle_of[current] = None if len(lane) < block else lane[block:]
         current = (current + 1) % lanes
     return out
