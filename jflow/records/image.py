@@ -11,6 +11,7 @@ import numpy as np
 
 from jflow.errors import InvalidArgumentError
 from jflow.records.extras import needed
+from jflow.records.strings import string_array
 from jflow.values import Array
 
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
@@ -136,6 +137,4 @@ def _encode(image: Array, kind: str, channels: tuple[int, ...], **options: Any) 
     pixels = image[:, :, 0] if image.shape[2] == 1 else image
     out = io.BytesIO()
     pillow.fromarray(np.ascontiguousarray(pixels)).save(out, kind, **options)
-    result = np.empty((), object)
-    result[()] = out.getvalue()
-    return result
+    return string_array([out.getvalue()]).reshape(())

@@ -21,6 +21,7 @@ from jflow.records.example import (
 )
 from jflow.records.features import Column
 from jflow.records.lists import Lists, feature_error, lists_of_batch
+from jflow.records.strings import string_array
 from jflow.values import Array
 
 KINDS = {"string": BYTES, "float32": FLOATS, "int64": INTEGERS, "int32": INTEGERS}
@@ -125,9 +126,7 @@ class _Values:
         return np.stack((rows, places), axis=1), self.flat, shape
 
     def _read_strings(self, lists: Sequence[Sequence[bytes]]) -> tuple[Array, Array]:
-        items = [item for strings in lists for item in strings]
-        flat = np.empty(len(items), object)
-        flat[:] = items
+        flat = string_array(item for strings in lists for item in strings)
         return flat, np.fromiter(map(len, lists), np.int64, len(lists))
 
     def _read_numbers(self, parts: Sequence[bytes]) -> tuple[Array, Array]:

@@ -16,6 +16,7 @@ from jflow.errors import InvalidArgumentError
 from jflow.records.example import NO_LIST, MalformedError, find_lists, integers_of
 from jflow.records.features import Column
 from jflow.records.parse import KINDS, parse_example
+from jflow.records.strings import string_array
 from jflow.values import Array
 
 _MISSING = (NO_LIST, b"")
@@ -68,9 +69,7 @@ def _values(kind: int, content: Any, dtype: str) -> Array:
     if kind != KINDS[dtype]:
         raise _UnusualError
     if dtype == "string":
-        strings = np.empty(len(content), object)
-        strings[:] = content
-        return strings
+        return string_array(content)
     if dtype == "float32":
         if len(content) % 4:
             raise _UnusualError

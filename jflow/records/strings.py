@@ -36,7 +36,7 @@ def string_split(
     counts = np.array([len(row) for row in rows], np.int64)
     row_of = np.repeat(np.arange(len(rows)), counts)
     place = np.arange(len(row_of)) - np.repeat(np.cumsum(counts) - counts, counts)
-    values = _strings(part for row in rows for part in row)
+    values = string_array(part for row in rows for part in row)
     shape = np.array([len(rows), counts.max(initial=0)], np.int64)
     return np.stack((row_of, place), axis=1), values, shape
 
@@ -71,12 +71,12 @@ def string_join(*inputs: Array, separator: str = "") -> tuple[Array]:
     shape = shapes[0] if shapes else ()
     columns = [np.broadcast_to(array, shape).reshape(-1).tolist() for array in inputs]
     join = separator.encode().join
-    return (_strings(map(join, zip(*columns, strict=True))).reshape(shape),)
+    return (string_array(map(join, zip(*columns, strict=True))).reshape(shape),)
 
 
 def string_strip(strings: Array) -> tuple[Array]:
     """Removes white space from both ends of strings, string[...]."""
-    return (_strings(item.strip() for item in strings.reshape(-1)).reshape(strings.shape),)
+    return (string_array(item.strip() for item in strings.reshape(-1)).reshape(strings.shape),)
 
 
 def substr(strings: Array, pos: Array, length: Array, *, unit: str = "BYTE") -> tuple[Array]:
@@ -111,7 +111,7 @@ def substr(strings: Array, pos: Array, length: Array, *, unit: str = "BYTE") -> 
                 f"pos {start} out of range for string {item[:80]!r} at index {i}"
             )
         parts.append(part)
-    return (_strings(parts).reshape(strings.shape),)
+    return (string_array(parts).reshape(strings.shape),)
 
 
 def as_string(
@@ -156,7 +156,7 @@ def as_string(
         texts = [f"({template % item.real},{template % item.imag})" for item in flat]
     else:
         texts = [template % (str(x).lower() if kind == "b" else x) for x in flat]
-    return (_strings(text.encode() for text in texts).reshape(values.shape),)
+    return (string_array(text.encode() for text in texts).reshape(values.shape),)
 
 
 def _splitter(delimiter: bytes) -> Callable[[bytes], Iterable[bytes]]:
@@ -187,8 +187,8 @@ def _cut_characters(item: bytes, start: int, size: int) -> bytes | None:
     return part.encode(errors="surrogateescape")
 
 
-def _strings(items: Iterable[bytes]) -> Array:
-    """string[n]"""
+def string_array(items: Iterable[bytes]) -> Array:
+    """Returns the array string[n] of n items."""
     found = list(items)
     array = np.empty(len(found), object)
     array[:] = found

@@ -1,4 +1,4 @@
-"""Pipelines against the same on plain lists, and what each transformation promises."""
+"""Pipelines compared with plain lists, and the guarantees of each transform."""
 
 from __future__ import annotations
 

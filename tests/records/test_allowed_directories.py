@@ -111,7 +111,7 @@ def test_a_link_that_is_put_in_between_is_refused(tree, tmp_path, monkeypatch):
     resolve = os.path.realpath
 
     def swap(path):
-        """What an attacker does between looking and opening."""
+        """Replaces a file between its check and its opening, as an attacker would."""
         found = resolve(path)
         if found.endswith("inner/b.txt"):
             (tree / "inner").rename(tree / "was")

@@ -38,7 +38,7 @@ def _parse(examples, features, name="parse_example"):
 
 
 def _lists(sparse, batch=1):
-    """What a sparse result says that each Example has."""
+    """The values of each Example in a sparse result."""
     indices, values, shape = sparse
     rows = [[] for _ in range(batch)]
     for (i, j), value in zip(indices.tolist(), values.tolist(), strict=True):
@@ -310,7 +310,7 @@ def test_values_that_no_list_holds_are_refused(value):
 
 
 def _outcome(examples, features, name="parse_example"):
-    """All that parsing gives, or the message of its error."""
+    """All results of parsing, or the message of its error."""
     try:
         found = _parse(examples, features, name)
     except InvalidArgumentError as error:
@@ -332,7 +332,7 @@ _ROWS = st.fixed_dictionaries(
 
 @st.composite
 def _batches(draw):
-    """Examples of few structures, many times each with other values; some of them damaged."""
+    """Examples of few layouts with different values; some of them are damaged."""
     batch = []
     for row in draw(st.lists(_ROWS, min_size=1, max_size=3)):
         data = encode_example(row)

@@ -1,6 +1,6 @@
-"""Examples in every form that protocol buffers allow, next to what they say by the rules of proto3.
+"""Examples in every form that protocol buffers allow, compared with their meaning in proto3.
 
-Statements are drawn, written as bytes, and folded to values here; the parser has to agree.
+Entries are drawn, written as bytes, and reduced to values here; the decoders must agree.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Entry:
-    """Key, the lists of a Feature by field number, and where it is cut into two pieces."""
+    """A key, the lists of a Feature by field number, and where the Feature is divided."""
 
     key: str
     lists: Sequence[tuple[int, Sequence[Run]]]
@@ -76,7 +76,7 @@ def write_entry(entry: Entry, unknown: bytes) -> bytes:
 
 
 def said(entries: Sequence[Entry]) -> dict[str, tuple[int, list[Any]]]:
-    """Kind and values by key: the last entry counts, in it the last kind, of that all in order."""
+    """Kind and values by key: those of the last entry with the key, and of its last kind."""
     found = {}
     for entry in entries:
         kind, values = 0, list[Any]()
@@ -109,7 +109,7 @@ ENTRIES = st.lists(
 
 
 def parse(data: bytes, key: str, dtype: str) -> list[Any]:
-    """The values of a feature, which are the same in a batch, by themselves, and many times."""
+    """The values of a feature, after a check that both decoders agree on them."""
     defaults, columns = as_columns({key: VarLenFeature(dtype)})
     _, values, _ = DECODERS["parse_single_example"](
         strings(data).reshape(()), *defaults, columns=columns

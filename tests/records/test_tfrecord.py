@@ -39,7 +39,7 @@ def _write(path, records, compression=""):
 
 
 def _all(source):
-    """Keys and values until the end, or the error, which ends them."""
+    """Keys and values until the end or an error."""
     pairs = []
     try:
         while pair := source.read():
