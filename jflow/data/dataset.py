@@ -326,7 +326,12 @@ class Dataset:
     def padded_batch(
         self, batch_size: int, *, padding_value: Any = 0, drop_remainder: bool = False
     ) -> Dataset:
-        """Pads arrays at the end to the longest of the batch, then stacks them as `batch`."""
+        """Pads arrays at the end to the longest of the batch, then stacks them as `batch`.
+
+        Args:
+          batch_size, drop_remainder: as for `batch`.
+          padding_value: the value to pad with.
+        """
         size = _count("batch_size", batch_size, 1)
         collate = partial(elements.pad_and_stack, value=padding_value)
         return self._then(

@@ -161,7 +161,21 @@ class QueueBase(Handle):
         return self._structure.unflatten(self._operations.dequeue_many(n, name))
 
     def dequeue_up_to(self, n: Any, name: str | None = None) -> Any:
-        """Removes `n` elements as `dequeue_many`; if the queue is closed, fewer, at least one."""
+        """Removes up to `n` elements and returns them stacked along a new first dimension.
+
+        It waits for `n` elements as `dequeue_many`, but returns fewer once the queue is closed.
+
+        Args:
+          n: integer scalar.
+          name: name of the operation.
+
+        Returns:
+          dtype[m, *shape] for each component, with 1 <= m <= n, in the structure of `dtypes`.
+
+        Raises:
+          ValueError: if `n` is negative, or the queue has no shapes.
+          OutOfRangeError: in the step, if the queue is closed and empty.
+        """
         return self._structure.unflatten(self._operations.dequeue_up_to(n, name))
 
     def size(self, name: str | None = None) -> Any:
@@ -199,7 +213,16 @@ class QueueBase(Handle):
         self._plain.put(self._structure.flatten(element), timeout)
 
     def put_many(self, batch: Any, timeout: float | None = None) -> None:
-        """Adds the rows of a batch, dtype[n, *shape], one by one; takes and raises as `put`."""
+        """Adds the rows of a batch one by one, as soon as there is room.
+
+        Args:
+          batch: dtype[n, *shape] for each component, in the structure of `dtypes`.
+          timeout: limit of the call in seconds; None for the connection's.
+
+        Raises:
+          ValueError, TypeError, CancelledError, DeadlineExceededError: as `put`; rows that were
+            added before a CancelledError or DeadlineExceededError stay in the queue.
+        """
         self._plain.put_many(self._structure.flatten(batch), timeout)
 
     def get(self, timeout: float | None = None) -> Any:
@@ -219,7 +242,19 @@ class QueueBase(Handle):
         return self._structure.unflatten(self._plain.get(timeout))
 
     def get_many(self, n: int, timeout: float | None = None) -> Any:
-        """Removes `n` elements and returns them stacked, dtype[n, *shape]; raises as `get`."""
+        """Removes `n` elements and returns them stacked along a new first dimension.
+
+        Args:
+          n: number of elements.
+          timeout: limit of the call in seconds; None for the connection's.
+
+        Returns:
+          dtype[n, *shape] NumPy arrays in the structure of `dtypes`.
+
+        Raises:
+          OutOfRangeError: if the queue is closed and has fewer than `n` elements.
+          DeadlineExceededError: if the time is over; nothing was removed.
+        """
         return self._structure.unflatten(self._plain.get_many(n, timeout))
 
     def get_up_to(self, n: int, minimum: int = 1, timeout: float | None = None) -> Any:

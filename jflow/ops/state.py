@@ -12,17 +12,17 @@ from jflow.ops.variable import GLOBAL_VARIABLES, LOCAL_VARIABLES, TRAINABLE_VARI
 
 
 def assign(ref: Variable, value: Any, name: str = "Assign") -> Any:
-    """Assigns to a variable; see `Variable.assign`."""
+    """Sets the value of the variable `ref`; see `Variable.assign`."""
     return _variable(ref).assign(value, name)
 
 
 def assign_add(ref: Variable, value: Any, name: str = "AssignAdd") -> Any:
-    """Adds to a variable; see `Variable.assign_add`."""
+    """Adds `value` to the variable `ref`; see `Variable.assign_add`."""
     return _variable(ref).assign_add(value, name)
 
 
 def assign_sub(ref: Variable, value: Any, name: str = "AssignSub") -> Any:
-    """Subtracts from a variable; see `Variable.assign_sub`."""
+    """Subtracts `value` from the variable `ref`; see `Variable.assign_sub`."""
     return _variable(ref).assign_sub(value, name)
 
 

@@ -135,7 +135,16 @@ def maybe_batch_join(
     shared_name: str | None = None,
     name: str | None = None,
 ) -> Any:
-    """Filters elements of several sources and batches them; see `maybe_batch` and `batch_join`."""
+    """Filters elements of several sources and batches them.
+
+    Args:
+      keep_input: see `maybe_batch`; the same mask is for all sources.
+      tensors_list, batch_size, capacity, enqueue_many, shapes, dynamic_pad,
+        allow_smaller_final_batch, shared_name, name: see `batch_join`.
+
+    Raises:
+      ValueError, TypeError: as `maybe_batch` and `batch_join`.
+    """
     sources = Sources.of(tensors_list, enqueue_many, shapes)
     make = _fifo(capacity, dynamic_pad, shared_name)
     return _batches(
@@ -189,7 +198,16 @@ def maybe_shuffle_batch(
     shared_name: str | None = None,
     name: str | None = None,
 ) -> Any:
-    """Filters, shuffles and batches elements; see `maybe_batch` and `shuffle_batch`."""
+    """Filters, shuffles and batches elements.
+
+    Args:
+      keep_input: see `maybe_batch`.
+      tensors, batch_size, capacity, min_after_dequeue, num_threads, seed, enqueue_many, shapes,
+        allow_smaller_final_batch, shared_name, name: see `shuffle_batch`.
+
+    Raises:
+      ValueError, InvalidArgumentError: as `maybe_batch` and `shuffle_batch`.
+    """
     sources = Sources.of([tensors], enqueue_many, shapes, num_threads)
     make = _shuffle(capacity, min_after_dequeue, seed, shared_name)
     name = name or "maybe_shuffle_batch"
@@ -208,7 +226,16 @@ def shuffle_batch_join(
     shared_name: str | None = None,
     name: str | None = None,
 ) -> Any:
-    """Shuffles and batches elements of several sources; see `shuffle_batch`, `batch_join`."""
+    """Shuffles and batches elements of several sources, each of which has a thread.
+
+    Args:
+      tensors_list: see `batch_join`.
+      batch_size, capacity, min_after_dequeue, seed, enqueue_many, shapes,
+        allow_smaller_final_batch, shared_name, name: see `shuffle_batch`.
+
+    Raises:
+      ValueError, TypeError, InvalidArgumentError: as `batch_join` and `shuffle_batch`.
+    """
     sources = Sources.of(tensors_list, enqueue_many, shapes)
     make = _shuffle(capacity, min_after_dequeue, seed, shared_name)
     name = name or "shuffle_batch_join"
@@ -230,7 +257,14 @@ def maybe_shuffle_batch_join(
 ) -> Any:
     """Filters elements of several sources, shuffles and batches them.
 
-    See `maybe_batch`, `shuffle_batch` and `batch_join`.
+    Args:
+      keep_input: see `maybe_batch`; the same mask is for all sources.
+      tensors_list: see `batch_join`.
+      batch_size, capacity, min_after_dequeue, seed, enqueue_many, shapes,
+        allow_smaller_final_batch, shared_name, name: see `shuffle_batch`.
+
+    Raises:
+      ValueError, TypeError, InvalidArgumentError: as `maybe_batch_join` and `shuffle_batch`.
     """
     sources = Sources.of(tensors_list, enqueue_many, shapes)
     make = _shuffle(capacity, min_after_dequeue, seed, shared_name)
