@@ -55,7 +55,7 @@ def find_lists(data: bytes, wanted: Iterable[str]) -> dict[str, List]:
             raise _UnusualError
         by_key = features.feature
         return {key: _list(by_key[key]) for key in wanted if key in by_key}
-    except (DecodeError, _UnusualError):
+    except (DecodeError, UnicodeDecodeError, _UnusualError):
         return _find_one_by_one(data, wanted)
 
 
