@@ -89,6 +89,7 @@ class Interleaved(grain.DatasetIterator[Any]):
 
     def set_state(self, state: State) -> None:
         self._close_lanes()
+        # To resume a lane moves the input back to the lane's element, so the input comes last.
         self._lanes = [lane and self._resumed(lane) for lane in state["lanes"]]
         self._parent.set_state(state["parent"])
         self._read, self._current, self._given = state["read"], state["turn"], state["given"]

@@ -102,6 +102,7 @@ class CsvBlocks:
                 arrays = columns_of(records, self._defaults, self._layout)
                 return dict(zip(self.columns, arrays, strict=True))
             except BadRecordError as error:
+                # Rows before the bad one are returned first; it may not be the first bad one.
                 index = error.index
                 self._go_to(start, lines[index])
                 if index == 0:

@@ -114,6 +114,7 @@ class _Values:
         longest = int(self.counts.max(initial=0))
         padding = default.item() if default.size else b"" if self._dtype == "string" else 0
         result = np.full((len(self.counts), longest), padding, self.flat.dtype)
+        # The mask selects the first `counts[i]` places of row i, in the order of `flat`.
         result[np.arange(longest) < self.counts[:, None]] = self.flat
         return result.reshape(len(self.counts), longest // max(size, 1), *shape)
 
@@ -142,6 +143,7 @@ class _Values:
         is_last = data < 128
         if len(data):
             self._refuse((sizes > 0) & ~is_last[ends - 1], "its list is damaged")
+        # until[i] varints end before byte i, so those of an Example are a difference.
         until = np.concatenate(([0], np.cumsum(is_last)))
         counts = until[ends] - until[ends - sizes]
         try:
