@@ -102,7 +102,12 @@ class ReaderBase(Handle):
         return self._count("reader.n_work_units", name)
 
     def serialize_state(self, name: str | None = None) -> Tensor:
-        """Returns the state of the reader, string[], for `restore_state`."""
+        """Returns the state of the reader, string[], for `restore_state`.
+
+        Raises:
+          UnimplementedError: in the step, if the reader splits work items into records; only an
+            `IdentityReader` and a `WholeFileReader` have a state that can be saved.
+        """
         name = name or f"{self._title}_SerializeState"
         return self._calls.call("reader.serialize", [], [abstract((), string)], name).outputs[0]
 
@@ -116,6 +121,7 @@ class ReaderBase(Handle):
         Raises:
           TypeError, ValueError: if it is not a string scalar.
           InvalidArgumentError: in the step, if it is not a state of such a reader.
+          UnimplementedError: in the step, as `serialize_state`.
         """
         name = name or f"{self._title}_RestoreState"
         tensor = self._calls.operand(state, string)
