@@ -159,7 +159,7 @@ def _scatter(
     is_rows = depth is not None
     depth = depth or (where.shape or (0,))[-1]
     if not is_known(depth) or not 1 <= depth <= ref.ndim:
-        raise ValueError(f"indices of shape {where.shape} do not fit {ref!r}")
+        raise ValueError(f"indices of shape {declared(where.shape)} do not fit {ref!r}")
     n_dims = where.ndim if is_rows else where.ndim - 1
     if not (is_rows and values.shape == ()):
         values = _checked(ref, where, values, (*where.shape[:n_dims], *ref.shape[depth:]), n_dims)

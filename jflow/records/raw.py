@@ -35,7 +35,7 @@ def decode_raw(
         if len(item) != length:
             raise InvalidArgumentError(
                 "decode_raw requires input strings to all be the same size, but element "
-                f"{i} has {len(item)} bytes and the first one {length}; pass fixed_length="
+                f"{i} has {len(item)} bytes and the first one {length}"
             )
     if length % dtype.itemsize:
         raise InvalidArgumentError(
