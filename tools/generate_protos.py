@@ -1,4 +1,4 @@
-"""Writes jflow/protocol/v1 from protos/, or with --check says whether it is up to date.
+"""Writes jflow/*/v1 from protos/, or with --check says whether they are up to date.
 
 The generator is an old one on purpose: code of grpcio-tools 1.76 runs on protobuf 6.31 to 7.
 """
@@ -14,12 +14,11 @@ from pathlib import Path
 from grpc_tools import protoc
 
 ROOT = Path(__file__).resolve().parent.parent
-TARGET = ROOT / "jflow" / "protocol" / "v1"
-PROTOS = sorted((ROOT / "protos" / "jflow" / "v1").glob("*.proto"))
+PROTOS = sorted((ROOT / "protos").rglob("*.proto"))
 
 
-def generate() -> dict[str, str]:
-    """Texts of the generated files by name."""
+def generate() -> dict[Path, str]:
+    """Texts of the generated files by their paths in the repository."""
     with tempfile.TemporaryDirectory() as out:
         arguments = [
             "protoc",
@@ -31,23 +30,27 @@ def generate() -> dict[str, str]:
         ]
         if protoc.main(arguments) != 0:
             sys.exit("protoc failed")
-        made = sorted(Path(out, "jflow", "v1").iterdir())
-        return {path.name: _in_package(path.read_text()) for path in made}
+        made = sorted(Path(out).rglob("*_pb2.py*"))
+        return {_target(path.relative_to(out)): _in_package(path.read_text()) for path in made}
+
+
+def _target(path: Path) -> Path:
+    """The proto package jflow.v1 is the Python package jflow.protocol.v1; others have one name."""
+    return Path("jflow", "protocol", "v1", path.name) if path.parent == Path("jflow/v1") else path
 
 
 def _in_package(text: str) -> str:
-    """The generated imports name the proto package; ours is jflow.protocol.v1."""
+    """The generated imports name the proto package."""
     return re.sub(r"^from jflow\.v1 import", "from jflow.protocol.v1 import", text, flags=re.M)
 
 
 def main() -> None:
     texts = generate()
     if "--check" in sys.argv[1:]:
-        stale = [name for name, text in texts.items() if (TARGET / name).read_text() != text]
+        stale = [str(path) for path, text in texts.items() if (ROOT / path).read_text() != text]
         sys.exit(f"out of date, run `make protos`: {stale}" if stale else 0)
-    TARGET.mkdir(parents=True, exist_ok=True)
-    for name, text in texts.items():
-        (TARGET / name).write_text(text)
+    for path, text in texts.items():
+        (ROOT / path).write_text(text)
 
 
 if __name__ == "__main__":

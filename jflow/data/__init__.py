@@ -1,4 +1,4 @@
-"""Input pipelines in the user's process, on Grain: sources, transformations, kept positions."""
+"""Input pipelines in the user's process, on Grain: sources, transforms, saved positions."""
 
 from jflow import tracebacks as _tracebacks
 from jflow.data.dataset import Dataset as Dataset

@@ -1,4 +1,4 @@
-"""Any Python iterable as a source, whose position is how many elements it gave."""
+"""A Python iterable as a source, whose position is the number of elements it has yielded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _END = object()
 
 
 class Counted(grain.DatasetIterator[Any]):
-    """Starts an iterable again and skips what was given before, to get to a position."""
+    """Iterates an iterable; to restore a position it starts it again and skips elements."""
 
     def __init__(self, transform: str, start: Callable[[], Iterable[Any]]) -> None:
         super().__init__()
@@ -44,7 +44,8 @@ class Counted(grain.DatasetIterator[Any]):
             if next(values, _END) is _END:
                 raise DataLossError(
                     f"{self._transform} has {skipped} elements now, but the position to continue "
-                    f"from is after element {self._given}; give it the data it had, or start anew"
+                    f"from is after element {self._given}; provide the data of the first pass, or "
+                    "start without a position"
                 )
         return values
 
@@ -56,7 +57,7 @@ class Counted(grain.DatasetIterator[Any]):
         self._given = state["given"]
 
     def _close_values(self) -> None:
-        # A generator may hold files and such until it is closed.
+        # A generator may hold resources, such as files, until it is closed.
         if isinstance(self._values, collections.abc.Generator):
             self._values.close()
         self._values = None

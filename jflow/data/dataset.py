@@ -1,4 +1,4 @@
-"""`Dataset`: what users build pipelines of."""
+"""`Dataset`, the public class of input pipelines."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from jflow.values import TensorSpec
 
 
 class Dataset:
-    """A sequence of elements, described by its transforms; nothing is read until it is iterated.
+    """A lazy sequence of elements, defined by a source and transforms.
 
-    An element is a pytree of NumPy arrays and scalars, str and bytes. Datasets do not change: each
-    method returns a new one. Made by the class methods whose names begin with `from_`, and `range`.
+    An element is a pytree of NumPy arrays and scalars, str and bytes. Datasets are immutable: each
+    method returns a new one. Sources are the class methods `from_…` and `range`.
 
     Attributes:
-      transforms: the pipeline in words, a line for each transform; two datasets with equal
-        transforms can restore each other's positions.
+      transforms: a description of each transform; a position saved by a dataset can be restored
+        by those with equal transforms.
     """
 
     def __init__(self, transforms: Sequence[str], build: Build, spec: Callable[[], Any]) -> None:
@@ -46,20 +46,20 @@ class Dataset:
 
     @classmethod
     def from_tensor_slices(cls, tensors: Any) -> Dataset:
-        """The rows of arrays.
+        """Makes a dataset of the rows of arrays.
 
         Args:
           tensors: a pytree of arrays, or lists of numbers, str or bytes, with first axes of one
             length. A tuple of two arrays gives pairs of rows.
 
         Raises:
-          InvalidArgumentError: an array has no first axis, or their lengths differ.
+          InvalidArgumentError: if an array has no first axis, or the lengths differ.
         """
         return cls(*sources.tensor_slices(tensors))
 
     @classmethod
     def from_tensors(cls, tensors: Any) -> Dataset:
-        """One element, the pytree itself."""
+        """Makes a dataset of one element, the pytree `tensors`."""
         only = as_element(tensors)
         spec = elements.spec_of(only)
         transform = f"from_tensors({spec})"
@@ -67,7 +67,7 @@ class Dataset:
 
     @classmethod
     def range(cls, *bounds: int) -> Dataset:
-        """The numbers of Python's `range` with the same arguments, as int64."""
+        """Makes a dataset of the numbers of Python's `range(*bounds)`, as int64 scalars."""
         numbers = range(*bounds)
         rows = Numbers(numbers)
         spec = TensorSpec((), "int64")
@@ -77,31 +77,30 @@ class Dataset:
     def from_generator(
         cls, generator: str | Callable[..., Iterable[Any]], args: Sequence[Any] = ()
     ) -> Dataset:
-        """The values that a generator function yields.
+        """Makes a dataset of the values that a generator function yields.
 
-        A position in it is a count: to continue, the generator is started again and its first
-        values are skipped, so it must yield the same ones each time.
+        Its position is a count: to restore it, the generator is started again and values are
+        skipped, so it must yield the same values each time.
 
         Args:
-          generator: the function, or the name it was registered under with `register_generator`.
-          args: its arguments, fit for JSON, as they tell one dataset from another.
+          generator: the function, or a name under which `register_generator` registered it.
+          args: its arguments, of JSON types, because they are part of the dataset's transforms.
 
         Raises:
-          NotFoundError: no generator has the name.
-          InvalidArgumentError: the arguments are not fit for JSON.
+          NotFoundError: if no generator has the name.
+          InvalidArgumentError: if the arguments are not JSON types.
         """
         return cls(*sources.generator(generator, args))
 
     @classmethod
     def from_iterable(cls, iterable: Iterable[Any]) -> Dataset:
-        """The values of any Python iterable that can be iterated again, such as another library's
-        loader.
+        """Makes a dataset of the values of an iterable, such as the loader of another library.
 
-        A position in it is a count: to continue, the iterable is read again from its start, and
-        what was given before is skipped.
+        Its position is a count: to restore it, the iterable is iterated again and values are
+        skipped.
 
         Raises:
-          InvalidArgumentError: it is an iterator, which can be read only once.
+          InvalidArgumentError: if it is an iterator, which can be iterated only once.
         """
         return cls(*sources.iterable(iterable))
 
@@ -112,19 +111,18 @@ class Dataset:
         kind: str = "text",
         **options: Any,
     ) -> Dataset:
-        """The records of files, one file after the other, as bytes.
+        """Makes a dataset of the records of files, as bytes, one file after another.
 
         Args:
-          files: a list, kept in its order, or a pattern such as "logs/*.txt", whose matches are
-            sorted.
-          kind: "text" for lines without their ends, "tfrecord", "fixed", "parquet" for rows as
-            serialized Examples, or "array_record", whose records can be had by number and so
-            shuffled in full.
-          **options: those of the kind's reader in `jflow.records`, such as `record_bytes`.
+          files: a list of paths, or a pattern such as "logs/*.txt", whose matches are sorted.
+          kind: "text" for lines without line ends, "tfrecord", "fixed", "parquet" for rows as
+            serialized Examples, or "array_record", which has random access and can so be shuffled
+            in full.
+          **options: options of the reader of that kind, such as `record_bytes`.
 
         Raises:
-          NotFoundError: the pattern matches nothing.
-          InvalidArgumentError: there is no such kind.
+          NotFoundError: if no file matches the pattern.
+          InvalidArgumentError: if there is no such kind.
         """
         return cls(*sources.files(files, kind, options))
 
@@ -141,23 +139,23 @@ class Dataset:
         na_value: str = "",
         skip_header_lines: int = 0,
     ) -> Dataset:
-        """The rows of CSV files, each a dictionary of scalars by the names of the columns.
+        """Makes a dataset of the rows of CSV files, as dictionaries of scalars by column name.
 
         Args:
           files: as for `from_files`.
-          column_names: of all columns in their order; None takes them from each file's first line.
-          columns: names of those to read, where it is not all.
-          record_defaults: as for `jflow.decode_csv`, by the names of columns or in their order: a
-            dtype, or a value that stands for a missing one and says the dtype. Columns that are not
-            named are `bytes`.
+          column_names: names of all columns in order; None to read them from the first line of
+            each file.
+          columns: names of the columns to read; None for all.
+          record_defaults: by column name, or for all columns in order: a dtype, or the value of an
+            empty field, which also sets the dtype. Other columns are `bytes`.
           field_delim, use_quote_delim, na_value: as for `jflow.decode_csv`; fields in quotes may
-            hold ends of lines, which are read as "\\n". Empty lines are skipped.
-          skip_header_lines: lines at the start of each file that are not read.
+            contain line ends, which are read as "\\n". Empty lines are skipped.
+          skip_header_lines: number of lines to skip at the start of each file.
 
         Raises:
-          NotFoundError: the pattern matches nothing.
-          InvalidArgumentError: while reading, there is no such column, or a row cannot be read; the
-            message names the file, the line and the column.
+          NotFoundError: if no file matches the pattern.
+          InvalidArgumentError: while reading, if there is no such column, or a row cannot be
+            parsed; the message names the file, the line and the column.
         """
         options = {
             "column_names": column_names,
@@ -177,20 +175,20 @@ class Dataset:
         columns: Sequence[str] | None = None,
         record_defaults: Mapping[str, Any] | None = None,
     ) -> Dataset:
-        """The rows of Parquet files, each a dictionary of scalars by the names of the columns.
+        """Makes a dataset of the rows of Parquet files, as dictionaries by column name.
 
         Numbers, booleans and dates keep their dtypes, text and binary values are `bytes`, and lists
-        of these are arrays. Needs `jflow[data]`.
+        of these are arrays. Requires `jflow[data]`.
 
         Args:
           files: as for `from_files`.
-          columns: names of those to read, where it is not all.
-          record_defaults: by the names of columns, what stands for null; elsewhere it is an error.
+          columns: names of the columns to read; None for all.
+          record_defaults: by column name, the value to use for null; without one, null is an error.
 
         Raises:
-          NotFoundError: the pattern matches nothing.
-          UnimplementedError: pyarrow is not installed.
-          InvalidArgumentError: while reading, there is no such column, or a value is null; the
+          NotFoundError: if no file matches the pattern.
+          UnimplementedError: if pyarrow is not installed.
+          InvalidArgumentError: while reading, if there is no such column, or a value is null; the
             message names the file, the row and the column.
         """
         options = {"columns": columns, "record_defaults": record_defaults or {}}
@@ -199,15 +197,15 @@ class Dataset:
     # Transformations of each element.
 
     def map(self, function: Callable[..., Any], num_parallel_calls: int | None = None) -> Dataset:
-        """A function of each element.
+        """Applies a function to each element.
 
         Args:
-          function: gets the element; of a tuple, its parts as arguments of their own.
-          num_parallel_calls: how many threads call it at once; the order stays. None calls it in
+          function: takes the element; the items of a tuple as separate arguments.
+          num_parallel_calls: number of threads that call it; the order is kept. None calls it in
             the thread that iterates.
 
         Raises:
-          InvalidArgumentError: `num_parallel_calls` is not positive.
+          InvalidArgumentError: if `num_parallel_calls` is not positive.
         """
         threads = (
             0 if num_parallel_calls is None else _count("num_parallel_calls", num_parallel_calls, 1)
@@ -218,19 +216,19 @@ class Dataset:
             return stages.mapped(self._build(epochs), call, threads)
 
         def spec() -> Any:
-            # What the function makes of an axis without a fixed length is not known.
+            # The function may do anything with an axis of unknown length.
             one = elements.spec_of(stages.first_element(build, call.transform))
             return elements.loosened(one, elements.unknown_axes(self.element_spec))
 
         return Dataset([*self.transforms, call.transform], build, spec)
 
     def filter(self, predicate: Callable[..., Any]) -> Dataset:
-        """The elements for which a function, called as by `map`, is true."""
+        """Keeps the elements for which a function, called as by `map`, returns True."""
         call = UserCall(f"filter({name_of(predicate)})", predicate, bool)
         return self._then(call.transform, lambda stage: stages.filtered(stage, call))
 
     def enumerate(self) -> Dataset:
-        """Pairs of an element's number, int64 from 0, and the element."""
+        """Pairs each element with its number: (int64 from 0, element)."""
         return self._then(
             "enumerate()",
             lambda stage: stages.mapped(stage, lambda n, element: (np.int64(n), element)),
@@ -240,20 +238,22 @@ class Dataset:
     # Which elements, and in which order.
 
     def take(self, count: int) -> Dataset:
-        """The first `count` elements, or all where there are fewer."""
+        """Keeps the first `count` elements, or all if there are fewer."""
         wanted = slice(_count("count", count, 0))
         return self._then(f"take({count})", lambda stage: stages.sliced(stage, wanted))
 
     def skip(self, count: int) -> Dataset:
-        """All but the first `count` elements."""
+        """Drops the first `count` elements."""
         wanted = slice(_count("count", count, 0), None)
         return self._then(f"skip({count})", lambda stage: stages.sliced(stage, wanted))
 
     def shard(self, num_shards: int, index: int) -> Dataset:
-        """Every `num_shards`-th element from number `index` on: disjoint for different indices.
+        """Keeps every `num_shards`-th element from number `index` on.
+
+        Shards with different indices are disjoint and together the whole dataset.
 
         Raises:
-          InvalidArgumentError: the index is not below the number of shards.
+          InvalidArgumentError: if the index is not below the number of shards.
         """
         _count("num_shards", num_shards, 1)
         if _count("index", index, 0) >= num_shards:
@@ -272,17 +272,16 @@ class Dataset:
         seed: int = 0,
         reshuffle_each_iteration: bool = True,
     ) -> Dataset:
-        """Another order, which the seed decides.
+        """Shuffles the elements.
 
         Args:
-          buffer_size: how many elements of a stream are read and given in another order before the
-            next ones are. Where elements can be had by number all are shuffled, without a buffer,
-            and this may be left out.
-          seed: the same seed gives the same order each time a dataset is iterated.
+          buffer_size: for a stream, the number of elements in each window that is shuffled. A
+            finite dataset with random access is shuffled in full and needs none.
+          seed: seed of the order, which is the same each time the dataset is iterated.
           reshuffle_each_iteration: whether each epoch of a `repeat` has an order of its own.
 
         Raises:
-          InvalidArgumentError: the elements come as a stream and there is no `buffer_size`.
+          InvalidArgumentError: if the dataset is a stream and there is no `buffer_size`.
         """
         if buffer_size is not None:
             _count("buffer_size", buffer_size, 1)
@@ -297,7 +296,7 @@ class Dataset:
         return Dataset([*self.transforms, transform], build, lambda: self.element_spec)
 
     def repeat(self, count: int | None = None) -> Dataset:
-        """The elements `count` times over, or for ever."""
+        """Repeats the dataset `count` times, or without end if it is None."""
         if count is not None:
             _count("count", count, 0)
         if count == 0:
@@ -314,8 +313,8 @@ class Dataset:
         """Stacks elements along a new first axis; strings become object arrays.
 
         Args:
-          batch_size: how many.
-          drop_remainder: whether to leave out a last batch that is smaller.
+          batch_size: number of elements in a batch.
+          drop_remainder: whether to drop a last batch that is smaller.
         """
         size = _count("batch_size", batch_size, 1)
         return self._then(
@@ -327,7 +326,12 @@ class Dataset:
     def padded_batch(
         self, batch_size: int, *, padding_value: Any = 0, drop_remainder: bool = False
     ) -> Dataset:
-        """As `batch`, of arrays that are first padded at the end to the longest of the batch."""
+        """Pads arrays at the end to the longest of the batch, then stacks them as `batch`.
+
+        Args:
+          batch_size, drop_remainder: as for `batch`.
+          padding_value: the value to pad with.
+        """
         size = _count("batch_size", batch_size, 1)
         collate = partial(elements.pad_and_stack, value=padding_value)
         return self._then(
@@ -337,20 +341,20 @@ class Dataset:
         )
 
     def unbatch(self) -> Dataset:
-        """The elements of batches, one for each index of the first axis."""
+        """Splits batches into elements along the first axis."""
         return self._then("unbatch()", stages.unbatched, elements.unbatched_spec)
 
     # Several datasets.
 
     @classmethod
     def zip(cls, *datasets: Dataset) -> Dataset:
-        """Tuples of an element of each dataset, until the shortest ends.
+        """Combines the elements of datasets into tuples, until the shortest dataset ends.
 
         Raises:
-          InvalidArgumentError: no dataset is given.
+          InvalidArgumentError: if there is no dataset.
         """
         if not datasets:
-            raise InvalidArgumentError("zip expects one dataset or more, got none")
+            raise InvalidArgumentError("zip expects at least one dataset, got none")
         return cls(
             _joined("zip", datasets),
             lambda epochs: stages.zipped([dataset._build(epochs) for dataset in datasets]),
@@ -358,7 +362,7 @@ class Dataset:
         )
 
     def concatenate(self, dataset: Dataset) -> Dataset:
-        """The elements of another dataset after those of this one."""
+        """Appends the elements of another dataset."""
         both = (self, dataset)
         return Dataset(
             _joined("concatenate", both),
@@ -369,12 +373,13 @@ class Dataset:
     def interleave(
         self, function: Callable[..., Dataset], cycle_length: int = 8, block_length: int = 1
     ) -> Dataset:
-        """Makes a dataset of each element, and reads several of them in turn.
+        """Makes a dataset from each element and interleaves the elements of these datasets.
 
         Args:
-          function: makes a dataset of an element, called as by `map`, such as one of a file's name.
-          cycle_length: how many datasets are read in turn; one that ends gives way to the next.
-          block_length: how many elements of a dataset are taken before the next has its turn.
+          function: returns a dataset for an element, such as a file name; called as by `map`.
+          cycle_length: number of datasets that are read round-robin; the next one replaces one
+            that ends.
+          block_length: number of elements to read from a dataset before the next one is read.
         """
         lanes = _count("cycle_length", cycle_length, 1)
         block = _count("block_length", block_length, 1)
@@ -398,7 +403,7 @@ class Dataset:
     # Reading.
 
     def prefetch(self, count: int) -> Dataset:
-        """Has a thread prepare up to `count` elements ahead; no part of a position."""
+        """Prepares up to `count` elements ahead in a thread; positions do not depend on it."""
         size = _count("count", count, 1)
         return Dataset(
             self.transforms,
@@ -408,30 +413,30 @@ class Dataset:
 
     @cached_property
     def element_spec(self) -> Any:
-        """Shapes and dtypes of the elements, as a pytree of `TensorSpec`.
+        """The shapes and dtypes of the elements, as a pytree of `TensorSpec`.
 
-        A length is None where it may differ from element to element. Where user's code makes the
-        elements, the first one is made to look at it.
+        A length that may differ between elements is None. If user code makes the elements, the
+        first element is made and inspected.
 
         Raises:
-          OutOfRangeError: that would be needed, and there is no element.
+          OutOfRangeError: if that is required and the dataset is empty.
         """
         return self._spec()
 
     def iterator(
         self, position: PositionStore | None = None, *, save_every: int = 1000
     ) -> DatasetIterator:
-        """Begins a pass over the elements, or continues one.
+        """Starts a pass over the elements, or resumes one.
 
         Args:
-          position: where the iterator finds its position and keeps it: after every `save_every`
-            elements, once the next one is asked for, and when it is closed; at the end of a `with`
-            block only if there was no error. Asking for an element means to be done with those
-            before it, so one thread should do so.
-          save_every: how many elements are given again at most if the process dies.
+          position: storage from which the position is loaded and to which it is saved: after every
+            `save_every` elements, when the next one is requested, and when the iterator is closed;
+            at the end of a `with` block only if there was no error. A request for an element
+            confirms that those before it were processed, so only one thread should make it.
+          save_every: maximum number of elements that are repeated if the process dies.
 
         Raises:
-          FailedPreconditionError: the kept position is of another pipeline.
+          FailedPreconditionError: if the saved position belongs to another pipeline.
         """
         every = _count("save_every", save_every, 1)
         return DatasetIterator(self.transforms, self._start, position, every)
@@ -451,7 +456,7 @@ class Dataset:
         transform: Callable[[Stage], Stage],
         spec: Callable[[Any], Any] = lambda spec: spec,
     ) -> Dataset:
-        """This dataset with one more transform."""
+        """The dataset with another transform."""
         return Dataset(
             [*self.transforms, words],
             lambda epochs: transform(self._build(epochs)),

@@ -1,6 +1,6 @@
-"""The decoders of `jflow.ops` as plain functions: arrays, text and bytes in, NumPy arrays out.
+"""The decoders of `jflow.ops` as plain functions from arrays, text and bytes to NumPy arrays.
 
-Inside a function of a dataset those of `jflow` do the same; these do it everywhere.
+The functions of `jflow` itself do this only inside a function of a dataset.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What an element is: a pytree of NumPy arrays, NumPy scalars, str and bytes.
+"""Elements of datasets: pytrees of NumPy arrays, NumPy scalars, str and bytes.
 
-Strings stay Python objects until a batch makes an object array of them: NumPy's own string
-arrays would cut the zero bytes at a string's end.
+Strings stay Python objects and become object arrays in a batch, because NumPy's own string
+arrays drop zero bytes at the end of a string.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from jflow.values import TensorSpec, string
 
 
 def as_element(value: Any) -> Any:
-    """Makes NumPy arrays and scalars of the leaves of what a user's code returned."""
+    """Converts the leaves of a value from user code to NumPy arrays and scalars."""
     if value is None:
         raise InvalidArgumentError(
             "an element of a dataset must be a pytree of arrays, got None; "
-            "return an element, and drop those not wanted with filter"
+            "return an element, and remove elements with filter"
         )
     return jax.tree.map(_as_leaf, value)
 
@@ -32,9 +32,9 @@ def _as_leaf(leaf: Any) -> Any:
         return leaf
     if isinstance(leaf, Tensor):
         raise InvalidArgumentError(
-            f"the leaves of an element must be arrays, got {leaf!r}, an operation of a graph; "
-            "a function of a dataset computes with NumPy or jax.numpy, and the decoders of jflow "
-            "give arrays there where they are given arrays"
+            f"the leaves of an element must be arrays, got the graph tensor {leaf!r}; a function "
+            "of a dataset computes with NumPy or jax.numpy, and the decoders of jflow return "
+            "arrays there if their arguments are arrays"
         )
     array = np.asarray(leaf)
     if array.dtype == object:
@@ -46,7 +46,7 @@ def _as_leaf(leaf: Any) -> Any:
 
 
 def spec_of(element: Any) -> Any:
-    """Shapes and dtypes of one element; str and bytes have the shape ()."""
+    """Returns shapes and dtypes of an element; str and bytes have the shape ()."""
     return jax.tree.map(_leaf_spec, element)
 
 
@@ -57,13 +57,13 @@ def _leaf_spec(leaf: Any) -> TensorSpec:
 
 
 def stack(elements: Sequence[Any]) -> Any:
-    """One batch of elements: their leaves along a new first axis."""
+    """Stacks the leaves of elements along a new first axis."""
     _check_structures(elements)
     return jax.tree.map(lambda *leaves: _stack_leaves(leaves), *elements)
 
 
 def pad_and_stack(elements: Sequence[Any], value: Any) -> Any:
-    """One batch of elements whose leaves are first padded at the end to the longest of each."""
+    """Pads the leaves of elements at the end to the longest, and stacks them."""
     _check_structures(elements)
     return jax.tree.map(lambda *leaves: _stack_leaves(_padded(leaves, value)), *elements)
 
@@ -74,8 +74,8 @@ def _check_structures(elements: Sequence[Any]) -> None:
         found = jax.tree.structure(element)
         if found != expected:
             raise InvalidArgumentError(
-                f"a batch needs elements of one structure: element 0 of the batch is {expected}, "
-                f"element {number} is {found}; bring them to one structure with map"
+                f"a batch requires elements of one structure: element 0 of the batch is "
+                f"{expected}, element {number} is {found}; make the structures equal with map"
             )
 
 
@@ -84,9 +84,9 @@ def _stack_leaves(leaves: Sequence[Any]) -> Any:
     for number, leaf in enumerate(leaves):
         if _shape_and_kind(leaf) != first:
             raise InvalidArgumentError(
-                "a batch needs elements of one shape and kind: element 0 of the batch is "
-                f"{_leaf_spec(leaves[0])}, element {number} is {_leaf_spec(leaf)}; "
-                "bring them to one shape with map, or use padded_batch"
+                "a batch requires elements of one shape and kind of dtype: element 0 of the batch "
+                f"is {_leaf_spec(leaves[0])}, element {number} is {_leaf_spec(leaf)}; "
+                "make the shapes equal with map, or use padded_batch"
             )
     if isinstance(leaves[0], str | bytes):
         return np.array(leaves, dtype=object)
@@ -94,7 +94,7 @@ def _stack_leaves(leaves: Sequence[Any]) -> Any:
 
 
 def _shape_and_kind(leaf: Any) -> tuple[tuple[int, ...], str]:
-    # Specs of every leaf of every element would take longer than stacking them.
+    # A full spec of each leaf would take longer than stacking.
     return ((), "O") if isinstance(leaf, str | bytes) else (np.shape(leaf), leaf.dtype.kind)
 
 
@@ -110,20 +110,20 @@ def _padded(leaves: Sequence[Any], value: Any) -> Sequence[Any]:
 
 
 def unstack(batch: Any) -> list[Any]:
-    """The elements of a batch, one for each index of the first axis."""
+    """Splits a batch into its elements along the first axis."""
     leaves: list[Any]
     structure: Any
     leaves, structure = jax.tree.flatten(batch)
     lengths = {len(leaf) if np.ndim(leaf) else None for leaf in leaves}
     if len(lengths) != 1 or None in lengths:
         raise InvalidArgumentError(
-            f"unbatch needs leaves with a first axis of one length, got {spec_of(batch)}"
+            f"unbatch requires leaves with a first axis of one length, got {spec_of(batch)}"
         )
     return [structure.unflatten(leaf) for leaf in zip(*leaves, strict=True)]
 
 
 def batched_spec(spec: Any, size: int | None, padded: bool = False) -> Any:
-    """The spec of batches; the size is None where the last batch may be smaller."""
+    """Returns the spec of batches; `size` is None if the last batch may be smaller."""
 
     def batched(leaf: TensorSpec) -> TensorSpec:
         inner = (None,) * len(_sizes(leaf)) if padded else _sizes(leaf)
@@ -133,12 +133,12 @@ def batched_spec(spec: Any, size: int | None, padded: bool = False) -> Any:
 
 
 def unbatched_spec(spec: Any) -> Any:
-    """The spec of the elements of batches."""
+    """Returns the spec of the elements of batches."""
     return jax.tree.map(lambda leaf: TensorSpec(_sizes(leaf)[1:], leaf.dtype), spec)
 
 
 def unknown_axes(spec: Any) -> set[int]:
-    """The axes along which some leaf has no fixed length."""
+    """Returns the axes along which the length of some leaf is unknown."""
     return {
         axis
         for leaf in jax.tree.leaves(spec)
@@ -148,10 +148,10 @@ def unknown_axes(spec: Any) -> set[int]:
 
 
 def common_spec(specs: Sequence[Any]) -> Any:
-    """What holds for the elements of several datasets, whose structures must be equal."""
+    """Returns the spec that the elements of several datasets have in common."""
     if len({jax.tree.structure(spec) for spec in specs}) > 1:
         raise InvalidArgumentError(
-            "datasets of one structure have one spec, got "
+            "a common spec requires datasets of one structure, got "
             + " and ".join(repr(spec) for spec in specs)
         )
     return jax.tree.map(lambda *leaves: _common_leaf(leaves), *specs)
@@ -162,7 +162,7 @@ def _common_leaf(leaves: Sequence[TensorSpec]) -> TensorSpec:
     ranks = {len(_sizes(leaf)) for leaf in leaves}
     if len(dtypes) > 1 or len(ranks) > 1:
         raise InvalidArgumentError(
-            "datasets with elements of one dtype and rank have one spec, got "
+            "a common spec requires elements of one dtype and rank, got "
             + " and ".join(repr(leaf) for leaf in leaves)
         )
     lengths = zip(*map(_sizes, leaves), strict=True)
@@ -170,7 +170,7 @@ def _common_leaf(leaves: Sequence[TensorSpec]) -> TensorSpec:
 
 
 def loosened(spec: Any, axes: Iterable[int]) -> Any:
-    """The spec with no fixed length along the axes."""
+    """Returns the spec with unknown lengths along the axes."""
 
     def loosen(leaf: TensorSpec) -> TensorSpec:
         shape = tuple(None if axis in axes else n for axis, n in enumerate(_sizes(leaf)))
@@ -180,6 +180,6 @@ def loosened(spec: Any, axes: Iterable[int]) -> Any:
 
 
 def _sizes(leaf: TensorSpec) -> tuple[int | None, ...]:
-    """The sizes of a leaf, whose rank is known as some element was there."""
+    """The sizes of a leaf; its rank is known, because the spec was made from an element."""
     assert leaf.shape is not None
     return leaf.shape

@@ -1,6 +1,6 @@
-"""Grain, the library that this room is built on: imported here, so that its absence has one error.
+"""The one import of Grain, with an error that tells how to install it.
 
-Grain is a dependency of jflow; it is missing only where jflow was installed without dependencies.
+Grain is a dependency of jflow; it is missing only if jflow was installed without dependencies.
 """
 
 try:
@@ -8,6 +8,6 @@ try:
     from grain import experimental as experimental
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
-        f"jflow.data is built on Grain, which cannot be imported here ({error}); pip install grain",
+        f"jflow.data requires Grain, which cannot be imported ({error}); pip install grain",
         name=error.name,
     ) from error

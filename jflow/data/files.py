@@ -1,4 +1,4 @@
-"""Files as a source, read one after the other: records as bytes, or rows in blocks of arrays."""
+"""Files as a source, read one after another: records as bytes, or rows in blocks of arrays."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Reader(Protocol):
 
     @property
     def position(self) -> Any:
-        """Where reading goes on, fit for JSON."""
+        """The position of the next record, as JSON types."""
 
     def close(self) -> None:
         """Closes the file."""
@@ -41,7 +41,7 @@ Open = TypeVar("Open", bound=Reader)
 
 
 def named(files: Path | Sequence[Path]) -> list[str]:
-    """The files of a list in its order, or those that a pattern matches, sorted."""
+    """Returns the files of a list in its order, or those that a pattern matches, sorted."""
     if not isinstance(files, str | os.PathLike):
         return [os.fspath(file) for file in files]
     pattern = os.fspath(files)
@@ -52,32 +52,32 @@ def named(files: Path | Sequence[Path]) -> list[str]:
 
 
 def check_kind(kind: str) -> None:
-    """Refuses what is no kind of file."""
+    """Raises InvalidArgumentError if `kind` is not a kind of file."""
     if kind not in KINDS:
         raise InvalidArgumentError(
-            f"files are of a kind in {KINDS}, got {kind!r}; "
+            f"expected one of {KINDS} as kind, got {kind!r}; "
             "for rows as dictionaries use Dataset.from_csv or Dataset.from_parquet"
         )
 
 
 def shown(kind: str, files: Sequence[str], options: Mapping[str, Any]) -> str:
-    """Files as a saved position knows them: by their names, which must stay."""
+    """Describes files for saved positions: by their names, which must not change."""
     digest = hashlib.sha256("\0".join(files).encode(errors="surrogateescape")).hexdigest()[:12]
     extra = "".join(f", {name}={value!r}" for name, value in sorted(options.items()))
     return f"from_files({kind}, {len(files)} files, sha256 of their names {digest}{extra})"
 
 
-# A dataset runs in its user's own process, which may read what the user may.
+# A dataset runs in the user's own process and may read all files that the process may.
 _ROOTS = AllowedDirectories.anywhere()
 
 
 class Files(grain.DatasetIterator[Any], Generic[Open]):
-    """What is in files; its position is a file and its reader's position.
+    """Iterates the contents of files; its position is a file and the position of its reader.
 
     Args:
-      files: their names.
-      start: opens one, at a position or at its start if that is None.
-      read: gives the next element of an open file, None at its end.
+      files: names of the files.
+      start: opens a file at a position, or at its start if that is None.
+      read: returns the next element of an open file, None at its end.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class Files(grain.DatasetIterator[Any], Generic[Open]):
 
 
 def records_of(kind: str, files: Sequence[str], options: Mapping[str, Any]) -> Files[Records]:
-    """The records of files, as bytes."""
+    """Returns an iterator of the records of files, as bytes."""
 
     def start(name: bytes, position: Any) -> Records:
         return open_records(READERS[kind], name, options, _ROOTS, position=position)
@@ -145,17 +145,17 @@ class Blocks(Reader, Protocol):
     """Reads the rows of one file in blocks."""
 
     columns: list[str]
-    """Names of the columns that are read."""
+    """The names of the columns that are read."""
 
     def read(self) -> dict[str, Any] | None:
-        """Arrays by the names of the columns, None at the end."""
+        """Returns arrays by the names of the columns, None at the end."""
 
 
 BLOCKS: Mapping[str, Callable[..., Blocks]] = {"csv": CsvBlocks, "parquet": ParquetBlocks}
 
 
 def blocks_of(kind: str, files: Sequence[str], options: Mapping[str, Any]) -> Files[Blocks]:
-    """The rows of files, in blocks; all files must have the columns of the first one."""
+    """Returns an iterator of blocks of rows; all files must have the columns of the first."""
 
     @cache
     def columns_of_first() -> list[str]:
@@ -168,8 +168,8 @@ def blocks_of(kind: str, files: Sequence[str], options: Mapping[str, Any]) -> Fi
         if name != os.fsencode(files[0]) and {*opened.columns} != {*columns_of_first()}:
             opened.close()
             raise InvalidArgumentError(
-                f"{os.fsdecode(name)} has the columns {opened.columns}, and the first file, "
-                f"{files[0]}, has {columns_of_first()}; choose those in common by columns="
+                f"{os.fsdecode(name)} has the columns {opened.columns}, but the first file, "
+                f"{files[0]}, has {columns_of_first()}; select common columns with columns="
             )
         return opened
 
@@ -181,5 +181,5 @@ def _next_block(reader: Blocks) -> dict[str, Any] | None:
 
 
 def rows_of(block: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The rows of a block, by the names of the columns in their order."""
+    """Returns the rows of a block as dictionaries by column name."""
     return [dict(zip(block, row, strict=True)) for row in zip(*block.values(), strict=True)]

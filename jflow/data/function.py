@@ -1,4 +1,4 @@
-"""Calling a user's function on an element, so that an error says which and where."""
+"""Calls of user functions on elements, with notes on errors that say which and where."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from jflow.graph.stack import EagerDecoding
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """The name a user knows a function by: what a saved position calls it, too."""
+    """Returns the name of a function for messages and saved positions."""
     if isinstance(function, functools.partial):
         return name_of(function.func)
     return getattr(function, "__name__", type(function).__name__)
 
 
 class AtElement:
-    """Notes on an error in a user's code which transform and which element it was."""
+    """Adds a note to errors of user code that names the transform and the element."""
 
     def __init__(self, transform: str, number: int) -> None:
         self._transform = transform
@@ -29,7 +29,7 @@ class AtElement:
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if isinstance(error, StopIteration):
-            # It would pass for the end of the data.
+            # The iterator around this would take it for the end of the data.
             raise RuntimeError(
                 f"{self._transform} raised StopIteration at element {self._number}"
             ) from error
@@ -41,12 +41,12 @@ class AtElement:
 
 @dataclass(frozen=True)
 class UserCall:
-    """A user's function as a transform: tuples are spread over its arguments, as tf.data does.
+    """A user function as a transform; a tuple is passed as separate arguments, as in tf.data.
 
     Attributes:
-      transform: what an error calls it, such as "map(normalise)".
-      function: the user's function.
-      finish: what is made of its result, inside the same care for errors.
+      transform: its name in errors, such as "map(normalise)".
+      function: the user function.
+      finish: converts its result; its errors get the same notes.
     """
 
     transform: str

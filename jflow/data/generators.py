@@ -1,4 +1,4 @@
-"""Generators by name, so that a pipeline, and a position in it, can say which one it reads."""
+"""A registry of generator functions by name, by which pipelines and positions refer to them."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ _generators: dict[str, Callable[..., Iterable[Any]]] = {}
 
 
 def register_generator(name: str) -> Callable[[Generator], Generator]:
-    """Gives a generator function a name under which `Dataset.from_generator` finds it.
+    """Registers a generator function under a name for `Dataset.from_generator`.
 
-    Running the same definition again, as in a notebook, replaces it.
+    A repeated definition of the same function, as in a notebook, replaces it.
 
     Args:
-      name: the name; every process that reads the dataset registers it.
+      name: the name, which each process that reads the dataset has to register.
 
     Returns:
-      A decorator, which returns the function as it is.
+      A decorator that returns the function unchanged.
 
     Raises:
-      AlreadyExistsError: another function has the name.
+      AlreadyExistsError: if another function has the name.
     """
 
     def register(function: Generator) -> Generator:
         before = _generators.get(name)
         if before is not None and _origin(before) != _origin(function):
             raise AlreadyExistsError(
-                f"the generator {name!r} is {_origin(before)} already, got {_origin(function)}; "
-                "choose another name"
+                f"the generator name {name!r} is registered for {_origin(before)}, got "
+                f"{_origin(function)}; choose another name"
             )
         _generators[name] = function
         return function
@@ -45,11 +45,11 @@ def _origin(function: Callable[..., Any]) -> str:
 
 
 def find_generator(name: str) -> Callable[..., Iterable[Any]]:
-    """The generator function that was registered under a name."""
+    """Returns the generator function that is registered under a name."""
     if name not in _generators:
         raise NotFoundError(
-            f"no generator is registered as {name!r} in this process, known are "
+            f"no generator is registered as {name!r} in this process, only "
             f"{sorted(_generators)}; decorate its function with "
-            f"@jflow.data.register_generator({name!r}) before the dataset is made"
+            f"@jflow.data.register_generator({name!r}) before the dataset is created"
         )
     return _generators[name]

@@ -1,4 +1,4 @@
-"""Several datasets read in turn, each made from one element of an input."""
+"""Interleaving of datasets, each of which is made from one element of an input."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from jflow.data.stream import Cursor, State
 
 @dataclass
 class _Lane:
-    """One of the datasets being read.
+    """One of the datasets that are being read.
 
     Attributes:
-      before: the input's state before the element that the dataset was made from.
-      number: that element's number.
-      elements: where the dataset is.
+      before: state of the input before the element that the dataset was made from.
+      number: number of that element.
+      elements: iterator of the dataset.
     """
 
     before: State
@@ -26,8 +26,10 @@ class _Lane:
 
 
 class Interleaved(grain.DatasetIterator[Any]):
-    """Takes `block` elements of a lane, then goes to the next; a lane that ends gets a new dataset
-    when its turn comes again."""
+    """Yields `block` elements of a lane, then those of the next, round-robin.
+
+    A lane whose dataset has ended gets a new one when it is next again.
+    """
 
     def __init__(
         self, parent: Cursor, open_lane: Callable[[int, Any], Cursor], lanes: int, block: int
@@ -87,6 +89,7 @@ class Interleaved(grain.DatasetIterator[Any]):
 
     def set_state(self, state: State) -> None:
         self._close_lanes()
+        # To resume a lane moves the input back to the lane's element, so the input comes last.
         self._lanes = [lane and self._resumed(lane) for lane in state["lanes"]]
         self._parent.set_state(state["parent"])
         self._read, self._current, self._given = state["read"], state["turn"], state["given"]

@@ -1,4 +1,4 @@
-"""The iterator that users hold: one pass over a dataset, with a position that can be kept."""
+"""The public iterator of a dataset, which can save and restore its position."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from jflow.tracebacks import handled, hide_frames
 
 
 class DatasetIterator(Closing):
-    """One pass over a dataset.
+    """One pass over a dataset; made by `Dataset.iterator` or `iter(dataset)`.
 
-    Threads may share one; each element goes to one of them. After an error the position is still
-    before the element that failed, so that a next call tries it again.
+    Threads may share an iterator; each element goes to one of them. After an error the position is
+    before the element that failed, so the next call tries it again.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class DatasetIterator(Closing):
         self._save_every = save_every
         self._lock = threading.Lock()
         self._inner: Cursor | None = None
-        self._position: State | None = None  # Where to start an inner iterator.
+        self._position: State | None = None  # where the inner iterator starts
         self._unsaved = 0
         self._closed = False
         kept = None if store is None else store.load()
@@ -49,7 +49,7 @@ class DatasetIterator(Closing):
         try:
             with self._lock:
                 self._check_open()
-                # A call for the next element means that those before it are done with.
+                # A request for the next element means that the earlier ones were processed.
                 if self._unsaved >= self._save_every:
                     self._save()
                 inner = self._opened()
@@ -68,36 +68,36 @@ class DatasetIterator(Closing):
             raise
 
     def get_state(self) -> dict[str, Any]:
-        """The position after the element given last, as JSON's types.
+        """Returns the position after the last element that was returned.
 
         Returns:
-          The position with the transforms of the pipeline, for `set_state` of an iterator of the
-          same pipeline, in this process or another.
+          A dictionary of JSON types, for `set_state` of an iterator of the same pipeline in this
+          or another process; it contains the transforms of the pipeline.
 
         Raises:
-          FailedPreconditionError: the iterator is closed.
+          FailedPreconditionError: if the iterator is closed.
         """
         with self._lock:
             self._check_open()
             return self._state()
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Goes to a position, so that the element after it comes next.
+        """Sets the position; the element after it is returned next.
 
         Args:
-          state: what `get_state` returned.
+          state: a result of `get_state`.
 
         Raises:
-          InvalidArgumentError: the value is not a state.
-          FailedPreconditionError: it is of another pipeline, which differs as the message says; or
-            the iterator is closed. The iterator stays where it is.
+          InvalidArgumentError: if it is not a state.
+          FailedPreconditionError: if it belongs to another pipeline, or the iterator is closed; the
+            position does not change.
         """
         with self._lock:
             self._check_open()
             self._restart(unpacked(self._transforms, state))
 
     def close(self) -> None:
-        """Keeps the position, where there is a store, and ends all threads and open files."""
+        """Saves the position, if there is a store, and releases all threads and files."""
         with self._lock:
             if self._closed:
                 return
@@ -111,7 +111,7 @@ class DatasetIterator(Closing):
         if not failed:
             self.close()
             return
-        # The element in hand was not dealt with: the position stays the one kept before.
+        # The last element was not processed, so the position that was saved before stays.
         with self._lock:
             self._end()
 
@@ -122,7 +122,7 @@ class DatasetIterator(Closing):
     def _check_open(self) -> None:
         if self._closed:
             raise FailedPreconditionError(
-                "the dataset's iterator is closed; make another with dataset.iterator()"
+                "this dataset iterator is closed; create another with dataset.iterator()"
             )
 
     def _opened(self) -> Cursor:

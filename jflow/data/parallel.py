@@ -1,4 +1,4 @@
-"""A function of a stream's elements, called on several threads, with the results in order."""
+"""Parallel calls of a function on the elements of a stream, with results in order."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from jflow.data.stream import Cursor, State
 
 
 class Parallel(grain.DatasetIterator[Any]):
-    """Reads ahead as many elements as it has threads.
+    """Reads as many elements ahead as it has threads.
 
-    Its position is its input's before the oldest element that is not given yet: the same as
-    without threads, so their number may change between saving a position and restoring it.
+    Its position is that of its input before the oldest element that was not returned yet. This is
+    the same without threads, so their number may differ where the position is restored.
     """
 
     def __init__(self, parent: Cursor, call: Callable[[Any], Any], threads: int) -> None:
@@ -41,7 +41,7 @@ class Parallel(grain.DatasetIterator[Any]):
             self._ended = True
             return
         except Exception as error:
-            # It is due after the results of the elements before it.
+            # It must be raised after the results of earlier elements were returned.
             self._ended = True
             result = Future()
             result.set_exception(error)

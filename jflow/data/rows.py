@@ -1,7 +1,7 @@
-"""Datasets whose elements have numbers: what Grain lacks, as its `MapDataset`.
+"""Random-access datasets that Grain lacks, as its `MapDataset`.
 
-Grain numbers the elements of later epochs on: number `n` of a dataset of length `n` is element 0 of
-the second epoch. A transform keeps the epoch and works on the number within it.
+Grain continues the numbers in later epochs: in a dataset of length `n`, number `n` is element 0 of
+the second epoch. A transform keeps the epoch and changes the number within it.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import numpy as np
 from jflow.data.engine import experimental, grain
 
 ENDLESS = 2**62
-"""The most elements that may have numbers: the end is never reached, and `len` has room for it."""
+"""The length of endless datasets: never reached in practice, and small enough for `len`."""
 
 _WHOLE_ORDERS = 2**16
-"""Up to this length an order is made as a whole: number by number is quick only above it."""
+"""Up to this length a permutation is computed as a whole, which is faster than by element."""
 
 
 class RowSlices:
@@ -50,7 +50,7 @@ class Numbers:
 
 
 class Mapped(grain.MapDataset[Any]):
-    """A function of every element and its number; `threads` may call it at once."""
+    """Applies a function to each number and element; up to `threads` threads call it."""
 
     def __init__(
         self, parent: grain.MapDataset[Any], call: Callable[[int, Any], Any], threads: int = 0
@@ -69,10 +69,10 @@ class Mapped(grain.MapDataset[Any]):
 
 
 class Endless(grain.MapDataset[Any]):
-    """Epoch after epoch of a dataset that is not empty.
+    """Repeats a dataset that is not empty without end.
 
-    Its own length is a whole number of them, so that an epoch of it begins with one of theirs;
-    Grain's endless `repeat` ends within one.
+    Its length is a multiple of the input's, so that its own epochs begin with those of the input;
+    the length of Grain's endless `repeat` is not.
     """
 
     def __len__(self) -> int:
@@ -85,7 +85,7 @@ class Endless(grain.MapDataset[Any]):
 
 
 class Permuted(grain.MapDataset[Any]):
-    """All elements in another order, for each epoch its own unless it is `fixed`."""
+    """Permutes all elements, differently in each epoch unless `fixed`."""
 
     def __init__(
         self, parent: grain.MapDataset[Any], seed: int, epochs: tuple[int, ...], fixed: bool
@@ -109,8 +109,9 @@ class Permuted(grain.MapDataset[Any]):
 def _permuted(number: int, length: int, seed: int) -> int:
     if length <= _WHOLE_ORDERS:
         return int(order(length, seed)[number])
-    # Grain's order of 4**k + 1 numbers has one twice and one never; in the order of one number more
-    # the number that is too large is passed over.
+    # Grain's shuffle of 4**k + 1 numbers is not a permutation: one number occurs twice, one never.
+    # There the shuffle of one more number is used. Following it until it gives a number in range
+    # skips the surplus number and stays a permutation of the others.
     last = length if (length - 1).bit_count() == 1 else length - 1
     other = length
     while other >= length:
@@ -120,17 +121,17 @@ def _permuted(number: int, length: int, seed: int) -> int:
 
 @functools.lru_cache
 def folded(seed: int, epochs: tuple[int, ...]) -> int:
-    """The seed of one epoch, of 32 bits."""
+    """Returns the seed of an epoch, of 32 bits."""
     return int(np.random.SeedSequence((seed, *epochs)).generate_state(1)[0])
 
 
 @functools.lru_cache(maxsize=16)
 def order(length: int, seed: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """The numbers below a length in an order that is the same with every version of NumPy."""
+    """Returns a permutation i64[length] that is the same in all versions of NumPy."""
     return np.argsort(np.random.Philox(key=seed).random_raw(length), kind="stable")
 
 
 def most_threads(rows: grain.MapDataset[Any]) -> int:
-    """How many threads the most parallel transform of a dataset asks for."""
+    """Returns the largest number of threads that a transform of the dataset requests."""
     own = rows.threads if isinstance(rows, Mapped) else 0
     return max([own, *(most_threads(parent) for parent in rows.parents)])

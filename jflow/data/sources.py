@@ -1,4 +1,4 @@
-"""Sources of datasets: for each its words, what builds it, and the spec of its elements."""
+"""Sources of datasets, each as its transform, its builder and the spec of its elements."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Source = tuple[Sequence[str], Build, Callable[[], Any]]
 
 
 def tensor_slices(tensors: Any) -> Source:
-    """The rows of arrays; see `Dataset.from_tensor_slices`."""
+    """Source of the rows of arrays; see `Dataset.from_tensor_slices`."""
     arrays = jax.tree.map(_as_rows, tensors, is_leaf=lambda leaf: isinstance(leaf, list))
     lengths = {array.shape[0] if array.ndim else None for array in jax.tree.leaves(arrays)}
     if len(lengths) != 1 or None in lengths:
@@ -47,30 +47,30 @@ def _as_rows(leaf: Any) -> np.ndarray[Any, Any]:
     strings = isinstance(leaf, list) and leaf and isinstance(leaf[0], str | bytes)
     rows = np.asarray(leaf, dtype=object if strings else None)
     rows = rows.astype(object) if rows.dtype.kind in "US" else rows.view()
-    # A row is part of the array: a function that wrote into it would change the data.
+    # A row is a view of the array: a function that wrote into it would change the data.
     rows.flags.writeable = False
     return rows
 
 
 def generator(generator: str | Callable[..., Iterable[Any]], args: Sequence[Any]) -> Source:
-    """What a generator function yields; see `Dataset.from_generator`."""
+    """Source of what a generator function yields; see `Dataset.from_generator`."""
     function = find_generator(generator) if isinstance(generator, str) else generator
     name = generator if isinstance(generator, str) else name_of(generator)
     try:
         shown = json.dumps(list(args))
     except (TypeError, ValueError) as error:
         raise InvalidArgumentError(
-            f"the arguments of the generator {name} must be fit for JSON, got {args!r:.200}"
+            f"the arguments of the generator {name} must be JSON types, got {args!r:.200}"
         ) from error
     return _counted(f"from_generator({name}, {shown})", lambda: function(*args))
 
 
 def iterable(iterable: Iterable[Any]) -> Source:
-    """The values of an iterable; see `Dataset.from_iterable`."""
+    """Source of the values of an iterable; see `Dataset.from_iterable`."""
     if isinstance(iterable, Iterator):
         raise InvalidArgumentError(
-            f"from_iterable needs what can be iterated again, got {type(iterable).__name__}, "
-            "which ends after one pass; give the function that makes it to from_generator"
+            f"from_iterable requires an iterable that can be iterated again, got the iterator "
+            f"{type(iterable).__name__}; pass the function that makes it to from_generator"
         )
     return _counted(f"from_iterable({type(iterable).__name__})", lambda: iterable)
 
@@ -83,7 +83,7 @@ def _counted(transform: str, start: Callable[[], Iterable[Any]]) -> Source:
 
 
 def files(files: Path | Sequence[Path], kind: str, options: Mapping[str, Any]) -> Source:
-    """The records of files; see `Dataset.from_files`."""
+    """Source of the records of files; see `Dataset.from_files`."""
     record_files.check_kind(kind)
     paths = record_files.named(files)
 
@@ -102,7 +102,7 @@ def csv(
     record_defaults: Mapping[str, Any] | Sequence[Any],
     options: Mapping[str, Any],
 ) -> Source:
-    """The rows of CSV files; see `Dataset.from_csv`."""
+    """Source of the rows of CSV files; see `Dataset.from_csv`."""
     defaults: Any
     if isinstance(record_defaults, Mapping):
         defaults = {name: default_of_column(value) for name, value in record_defaults.items()}
@@ -115,7 +115,7 @@ def csv(
 
 
 def parquet(files: Path | Sequence[Path], options: Mapping[str, Any]) -> Source:
-    """The rows of Parquet files; see `Dataset.from_parquet`."""
+    """Source of the rows of Parquet files; see `Dataset.from_parquet`."""
     needed("pyarrow.parquet", "data", "Dataset.from_parquet")
     return _rows("parquet", files, options, options)
 
@@ -126,7 +126,7 @@ def _rows(
     options: Mapping[str, Any],
     shown: Mapping[str, Any],
 ) -> Source:
-    """Rows of files that are read in blocks; positions know the options as they are shown."""
+    """Source of rows of files that are read in blocks; `shown` are the options for positions."""
     paths = record_files.named(files)
 
     def blocks(_: Epochs) -> Stage:
@@ -136,7 +136,7 @@ def _rows(
         return Stream(partial(Unbatched, unstack=record_files.rows_of), streamed(blocks(epochs)))
 
     def spec() -> Any:
-        # Lists in a column may differ in length from row to row.
+        # Lists in a column may differ in length between rows.
         rows = record_files.rows_of(first_element(blocks, transform))
         return elements.common_spec([elements.spec_of(row) for row in rows])
 
@@ -145,5 +145,5 @@ def _rows(
 
 
 def _shown(default: np.ndarray[Any, Any]) -> str:
-    """A default of a column in words."""
+    """A default value of a column as text."""
     return f"{type_name(default)}={default.item()!r}" if default.size == 1 else type_name(default)

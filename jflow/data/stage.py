@@ -1,8 +1,8 @@
-"""Transforms of a pipeline as functions from Grain's datasets to Grain's datasets.
+"""Transforms of a pipeline as functions from Grain datasets to Grain datasets.
 
-A stage is a `MapDataset` as long as its elements can be had by number, which shuffling in full and
-sharding without reading need; from the first transform that cannot keep this on it is an
-`IterDataset`.
+A stage is a `MapDataset` while it has random access, which is required to shuffle in full and to
+shard without reading. From the first transform that loses random access on, it is an
+`IterDataset`, a stream.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ Rows = grain.MapDataset[Any]
 Elements = grain.IterDataset[Any]
 Stage = Rows | Elements
 Epochs = tuple[int, ...]
-"""Which repetition this is, for each `repeat` around a stage, the outermost first."""
+"""The numbers of the current epochs of all `repeat`s around a stage, the outermost first."""
 Build = Callable[[Epochs], Stage]
 
 _IN_THIS_THREAD = grain.ReadOptions(num_threads=0, prefetch_buffer_size=0)
 
 
 def streamed(stage: Stage) -> Elements:
-    """The stage as a stream, read by as many threads as one of its functions asks for."""
+    """Converts a stage to a stream, read by as many threads as its transforms request."""
     if not isinstance(stage, grain.MapDataset):
         return stage
     threads = most_threads(stage)
@@ -40,24 +40,24 @@ def streamed(stage: Stage) -> Elements:
 
 
 def first_element(build: Build, transform: str) -> Any:
-    """The first element of what `build` makes, which is iterated for it.
+    """Builds a stage, iterates it once and returns its first element.
 
     Raises:
-      OutOfRangeError: if there is none; the message calls it by `transform`.
+      OutOfRangeError: if the stage is empty; the message names the `transform`.
     """
     iterator = iter(streamed(build(())))
     try:
         return next(iterator)
     except StopIteration:
         raise OutOfRangeError(
-            f"{transform} has no element, so that their shapes and dtypes are not known"
+            f"{transform} has no element from which to derive shapes and dtypes"
         ) from None
     finally:
         iterator.close()
 
 
 def mapped(stage: Stage, call: Callable[[int, Any], Any], threads: int = 0) -> Stage:
-    """A function of number and element."""
+    """Applies a function to each number and element."""
     if isinstance(stage, grain.MapDataset):
         return Mapped(stage, call, threads)
     if not threads:
@@ -67,12 +67,12 @@ def mapped(stage: Stage, call: Callable[[int, Any], Any], threads: int = 0) -> S
 
 
 def filtered(stage: Stage, wanted: Callable[[int, Any], bool]) -> Stage:
-    """The elements of which a function is true."""
+    """Keeps the elements for which a function of number and element returns True."""
     return Stream(partial(Filtered, wanted=wanted), streamed(stage))
 
 
 def sliced(stage: Stage, wanted: slice) -> Stage:
-    """The elements with numbers in a slice."""
+    """Keeps the elements whose numbers are in a slice."""
     if isinstance(stage, grain.MapDataset):
         return stage.slice(wanted)
     return Stream(partial(Sliced, wanted=wanted), stage)
@@ -81,26 +81,26 @@ def sliced(stage: Stage, wanted: slice) -> Stage:
 def batched(
     stage: Stage, size: int, drop_remainder: bool, collate: Callable[[Sequence[Any]], Any]
 ) -> Stage:
-    """Batches, each made of a sequence of elements by a function."""
+    """Groups elements; `collate` makes a batch from a sequence of them."""
     return stage.batch(size, drop_remainder=drop_remainder, batch_fn=collate)
 
 
 def unbatched(stage: Stage) -> Stage:
-    """The elements of batches."""
+    """Splits batches into elements."""
     return Stream(partial(Unbatched, unstack=unstack), streamed(stage))
 
 
 def shuffled(
     stage: Stage, epochs: Epochs, buffer_size: int | None, seed: int, fixed: bool
 ) -> Stage:
-    """Another order: in full where elements have numbers, else within windows."""
+    """Permutes elements: all of them with random access, otherwise those of a window."""
     if isinstance(stage, grain.MapDataset) and len(stage) < 2**32:
         return Permuted(stage, seed, epochs, fixed)
     if buffer_size is None:
         raise InvalidArgumentError(
-            "shuffle() in full needs a finite dataset whose elements can be had by number, and "
-            "here they come as a stream; give shuffle a buffer_size, or shuffle before "
-            "filter, interleave, unbatch, prefetch and repeat()"
+            "shuffle() without buffer_size requires a finite dataset with random access, but this "
+            "is a stream; pass a buffer_size, or shuffle before filter, interleave, unbatch, "
+            "prefetch and repeat()"
         )
 
     def mixed(number: int, window: list[Any]) -> list[Any]:
@@ -112,7 +112,7 @@ def shuffled(
 
 
 def repeated(build: Callable[[Epochs], Stage], epochs: Epochs, count: int | None) -> Stage:
-    """Several epochs of what `build` makes, which learns the epoch's number, or endless ones."""
+    """Repeats the stage that `build` makes for each epoch; without end if `count` is None."""
     stage = build(epochs)
     if not isinstance(stage, grain.MapDataset):
         return Stream(lambda: Repeated(lambda n: iter(streamed(build((*epochs, n)))), count))
@@ -123,7 +123,7 @@ def repeated(build: Callable[[Epochs], Stage], epochs: Epochs, count: int | None
 
 
 def zipped(stages: Sequence[Stage]) -> Stage:
-    """Tuples of elements, as many as the shortest stage has."""
+    """Combines elements of all stages into tuples, as many as the shortest stage has."""
     rows = [stage for stage in stages if isinstance(stage, grain.MapDataset)]
     if len(rows) < len(stages):
         return experimental.ZipIterDataset([streamed(stage) for stage in stages], strict=False)
@@ -132,7 +132,7 @@ def zipped(stages: Sequence[Stage]) -> Stage:
 
 
 def concatenated(stages: Sequence[Stage]) -> Stage:
-    """One stage after the other."""
+    """Chains stages."""
     rows = [stage for stage in stages if isinstance(stage, grain.MapDataset)]
     if len(rows) < len(stages) or sum(len(stage) for stage in rows) > ENDLESS:
         return Stream(Concatenated, *(streamed(stage) for stage in stages))
@@ -140,5 +140,5 @@ def concatenated(stages: Sequence[Stage]) -> Stage:
 
 
 def prefetched(stage: Stage, count: int) -> Stage:
-    """Reads ahead in a thread."""
+    """Reads up to `count` elements ahead in a thread."""
     return experimental.ThreadPrefetchIterDataset(streamed(stage), prefetch_buffer_size=count)

@@ -1,7 +1,7 @@
-"""Datasets that are read from the start, element by element: what Grain lacks.
+"""Streams that Grain lacks: datasets that are read from the start, element by element.
 
-An iterator's state is a dictionary of numbers and of its inputs' states. `set_state` brings a new
-iterator, or one that is somewhere else, to the element after the one that `get_state` saw.
+The state of an iterator is a dictionary of numbers and of the states of its inputs. `set_state`
+takes an iterator at any position to the position at which `get_state` was called.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from jflow.data.engine import grain
 
 State = dict[str, Any]
 Cursor = grain.DatasetIterator[Any]
-"""Grain's iterator: what gives elements and has a state."""
+"""Grain's iterator, which has a state."""
 
 
 class Stream(grain.IterDataset[Any]):
-    """The dataset whose iterators are made by a function from iterators of its inputs."""
+    """A dataset whose iterators a function makes from the iterators of its inputs."""
 
     def __init__(self, start: Callable[..., Cursor], *inputs: grain.IterDataset[Any]) -> None:
         super().__init__(inputs)
@@ -29,7 +29,7 @@ class Stream(grain.IterDataset[Any]):
 
 
 class Sliced(grain.DatasetIterator[Any]):
-    """The elements whose numbers are in a slice, as `itertools.islice` takes them."""
+    """Yields the elements whose numbers are in a slice, as `itertools.islice`."""
 
     def __init__(self, parent: Cursor, wanted: slice) -> None:
         super().__init__(parent)
@@ -53,7 +53,7 @@ class Sliced(grain.DatasetIterator[Any]):
 
 
 class Filtered(grain.DatasetIterator[Any]):
-    """The elements for which a function of number and element is true."""
+    """Yields the elements for which a function of number and element returns True."""
 
     def __init__(self, parent: Cursor, wanted: Callable[[int, Any], bool]) -> None:
         super().__init__(parent)
@@ -76,8 +76,10 @@ class Filtered(grain.DatasetIterator[Any]):
 
 
 class Unbatched(grain.DatasetIterator[Any]):
-    """The elements of batches, as a function takes these apart; its position is a batch and how
-    many of it are given."""
+    """Yields the elements of batches, which `unstack` splits.
+
+    Its position is that of a batch and the number of its elements that were yielded.
+    """
 
     def __init__(self, parent: Cursor, unstack: Callable[[Any], list[Any]]) -> None:
         super().__init__(parent)
@@ -105,7 +107,7 @@ class Unbatched(grain.DatasetIterator[Any]):
 
 
 class Concatenated(grain.DatasetIterator[Any]):
-    """The elements of one input after those of another."""
+    """Yields the elements of one input after those of another."""
 
     def __init__(self, *parents: Cursor) -> None:
         super().__init__(parents)
@@ -130,7 +132,7 @@ class Concatenated(grain.DatasetIterator[Any]):
 
 
 class Repeated(grain.DatasetIterator[Any]):
-    """Epochs of a dataset, which is made anew for each, so that it may know its number."""
+    """Yields the elements of epochs, for each of which `start` makes an iterator."""
 
     def __init__(self, start: Callable[[int], Cursor], count: int | None) -> None:
         super().__init__()
@@ -150,7 +152,7 @@ class Repeated(grain.DatasetIterator[Any]):
                 self.close_inner()
                 self._epoch += 1
             if fresh and self._count is None:
-                break  # A whole epoch without an element: all others would be the same.
+                break  # the epoch was empty, and so would be all others
         raise StopIteration
 
     def get_state(self) -> State:
@@ -165,7 +167,7 @@ class Repeated(grain.DatasetIterator[Any]):
             self._inner.set_state(state["inner"])
 
     def close_inner(self) -> None:
-        """Gives up what the current epoch holds."""
+        """Closes the iterator of the current epoch."""
         if self._inner is not None:
             self._inner.close()
         self._inner = None

@@ -1,4 +1,4 @@
-"""What users build graphs with: constants, placeholders, variables, queues and readers."""
+"""Public operations and resources: constants, variables, queues, readers, decoders."""
 
 from jflow.eager import IteratorState as IteratorState
 from jflow.ops.accumulators import ConditionalAccumulator as ConditionalAccumulator

@@ -42,44 +42,53 @@ class _AccumulatorBase(Handle):
         return {"dtype": self._dtype.name, "shape": self._shape}
 
     def num_accumulated(self, name: str | None = None) -> Tensor:
-        """How many gradients have been applied since the last take, as an int32 scalar."""
+        """Returns the number of gradients applied since the last take, i32[]."""
         aval = abstract((), _INT32)
         name = name or f"{self._title}_num_accumulated"
         op = self._calls.call("accumulator.num_accumulated", [], [aval], name, is_blocking=False)
         return op.outputs[0]
 
     def set_global_step(self, new_global_step: Any, name: str | None = None) -> Operation:
-        """An operation that sets the step; gradients of earlier ones are dropped from then on."""
+        """Returns an operation that sets the step; gradients of earlier steps become stale.
+
+        Args:
+          new_global_step: an integer scalar.
+          name: name of the operation.
+
+        Raises:
+          TypeError: if it is not an integer.
+        """
         step = self._integer(new_global_step)
         return self._calls.call(
             "accumulator.set_global_step", [step], [], name or f"{self._title}_SetGlobalStep"
         )
 
     def _integer(self, value: Any) -> Tensor:
-        """A scalar of some integer type."""
+        """The tensor of a value, which must have an integer dtype."""
         if getattr(value, "to_tensor", None) is None:
             return self._graph.constant(value, _INT32, on_host=True)
         tensor = self._graph.as_tensor(value)
         if not isinstance(tensor.dtype, np.dtype) or tensor.dtype.kind not in "iu":
-            raise TypeError(f"{self!r} counts in integers, got {tensor!r}")
+            raise TypeError(f"{self!r} requires integers here, got {tensor!r}")
         return tensor
 
 
 class ConditionalAccumulator(_AccumulatorBase):
-    """Adds up gradients; taking the result blocks until enough have been applied.
+    """Aggregates gradients; taking the result blocks until enough have been applied.
 
-    Each gradient has a step. One with a step before the accumulator's is stale and is dropped
-    silently. Each take begins the next step.
+    Each gradient carries the step that it was computed for. If that is before the accumulator's
+    step, the gradient is stale and is dropped silently. Each take begins the next step.
 
     Args:
-      dtype: of the gradients; those of 16 bits are added up in float32.
-      shape: of the gradients, None where a size is not known; None for any.
-      shared_name: its name in the container; without one each session has its own.
+      dtype: dtype of the gradients; gradients of 16 bits are summed in float32.
+      shape: shape of the gradients, with None for each unknown size; None for any shape.
+      shared_name: name in the container, by which sessions share it; None for one per session.
       name: name of the operation that stands for it.
-      reduction_type: what is taken, "MEAN" or "SUM".
+      reduction_type: result of a take, "MEAN" or "SUM".
 
     Raises:
-      InvalidArgumentError, TypeError: if there can be no such accumulator.
+      InvalidArgumentError: if the reduction is unknown, or the dtype cannot be summed.
+      TypeError: if `dtype` or `shape` is not one.
     """
 
     def __init__(
@@ -93,10 +102,16 @@ class ConditionalAccumulator(_AccumulatorBase):
         super().__init__(dtype, shape, shared_name, name, reduction_type, is_sparse=False)
 
     def apply_grad(self, grad: Any, local_step: Any = 0, name: str | None = None) -> Operation:
-        """An operation that adds a gradient of a step, or drops it if it is stale.
+        """Returns an operation that adds a gradient, or drops it if it is stale.
+
+        Args:
+          grad: dtype[*shape], the gradient.
+          local_step: integer scalar, the step that the gradient was computed for.
+          name: name of the operation.
 
         Raises:
-          TypeError, ValueError: if it has another dtype or shape.
+          TypeError: if the gradient has another dtype.
+          ValueError: if the gradient has another shape.
         """
         gradient = self._calls.operand(grad, self._dtype)
         if not is_compatible(self._shape, gradient.shape):
@@ -107,7 +122,14 @@ class ConditionalAccumulator(_AccumulatorBase):
         return self._calls.call("accumulator.apply", inputs, [], name or f"{self._title}_ApplyGrad")
 
     def take_grad(self, num_required: Any, name: str | None = None) -> Tensor:
-        """The mean, or sum, of all gradients; it waits until there are `num_required` of them."""
+        """Returns the mean or sum of the gradients applied, dtype[*shape], and resets the sum.
+
+        The step blocks until `num_required` gradients that are not stale have been applied.
+
+        Args:
+          num_required: integer scalar, at least 1.
+          name: name of the operation.
+        """
         aval = abstract(as_shape(self._shape), self._dtype)
         inputs = [self._integer(num_required)]
         name = name or f"{self._title}_TakeGrad"
@@ -115,16 +137,17 @@ class ConditionalAccumulator(_AccumulatorBase):
 
 
 class SparseConditionalAccumulator(_AccumulatorBase):
-    """As `ConditionalAccumulator`, for gradients that are slices of a tensor.
+    """Aggregates sparse gradients; taking the result blocks until enough have been applied.
 
-    The result has, for each slice, the mean or sum of the gradients that contain it.
+    A sparse gradient holds some slices of a tensor along its first dimension. The result has, for
+    each slice, the mean or sum over the gradients that contain it.
 
     Args:
       dtype, shared_name, name, reduction_type: as for a `ConditionalAccumulator`.
-      shape: of the whole tensor, None where a size is not known; None for any.
+      shape: shape of the dense tensor, with None for each unknown size; None for any shape.
 
     Raises:
-      InvalidArgumentError, TypeError: if there can be no such accumulator.
+      InvalidArgumentError, TypeError: as `ConditionalAccumulator`.
     """
 
     def __init__(
@@ -145,17 +168,17 @@ class SparseConditionalAccumulator(_AccumulatorBase):
         local_step: Any = 0,
         name: str | None = None,
     ) -> Operation:
-        """An operation that adds a sparse gradient of a step, or drops it if it is stale.
+        """Returns an operation that adds a sparse gradient, or drops it if it is stale.
 
         Args:
-          grad_indices: i[n], which slices they are.
+          grad_indices: i[n], the positions of the slices along the first dimension.
           grad_values: dtype[n, ...], the slices.
-          grad_shape: i[rank], the shape of the whole tensor, if it is known.
-          local_step: the step.
+          grad_shape: i[rank], the shape of the dense tensor, if it is known.
+          local_step: integer scalar, the step that the gradient was computed for.
           name: name of the operation.
 
         Raises:
-          TypeError: if it has another dtype.
+          TypeError: if the gradient has another dtype, or indices that are not integers.
         """
         inputs = [
             self._integer(local_step),
@@ -168,9 +191,16 @@ class SparseConditionalAccumulator(_AccumulatorBase):
         return self._calls.call("accumulator.apply_sparse", inputs, [], name)
 
     def take_grad(self, num_required: Any, name: str | None = None) -> tuple[Tensor, ...]:
-        """Indices i[n] in ascending order, values dtype[n, ...], and the whole shape i[rank].
+        """Returns the mean or sum of the gradients applied, and resets the sum.
 
-        It waits until there are `num_required` gradients.
+        The step blocks until `num_required` gradients that are not stale have been applied.
+
+        Args:
+          num_required: integer scalar, at least 1.
+          name: name of the operation.
+
+        Returns:
+          Indices i[n] in ascending order, values dtype[n, ...], and the dense shape i[rank].
         """
         index = jax.dtypes.canonicalize_dtype(np.int64)
         n_slices = unknown_dim()

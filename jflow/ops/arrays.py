@@ -1,4 +1,4 @@
-"""Where values enter a graph, and operations that are there for their order only."""
+"""Constants, placeholders, and operations that only pass on values or order."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ from jflow.values import HostArray, abstract, as_array, as_dtype, as_shape, decl
 
 
 def constant(value: Any, dtype: Any = None, shape: Any = None, name: str = "Const") -> Tensor:
-    """A tensor with a fixed value.
+    """Returns a tensor with a fixed value.
 
     Args:
       value: a number, text or bytes, nested lists of them, an array, or random keys of JAX.
-      dtype: wanted dtype, or None for the one JAX gives the value (float32 for 1.0).
-      shape: wanted shape; the value's elements fill it in order, the last one what remains.
+      dtype: dtype of the tensor; None for the one that JAX gives the value (float32 for 1.0).
+      shape: shape of the tensor, filled with the value's elements in order; the last element is
+        repeated. None for the value's own shape.
       name: name of the operation.
 
     Raises:
-      TypeError: if the value is nothing of that or does not fit the dtype.
-      ValueError: if the value does not fit the shape, or the dtype needs 64 bits and
+      TypeError: if the value is of another type, or cannot be converted to the dtype.
+      ValueError: if the value has more elements than the shape, or the dtype has 64 bits and
         `jax_enable_x64` is off.
     """
     array = as_array(value, dtype)
@@ -38,24 +39,29 @@ def constant(value: Any, dtype: Any = None, shape: Any = None, name: str = "Cons
 
 
 def placeholder(dtype: Any, shape: Any = None, name: str = "Placeholder") -> Tensor:
-    """A tensor whose value every step that needs it must feed.
+    """Returns a tensor whose value must be fed by each step that needs it.
 
     Args:
-      dtype: of the values.
-      shape: of the values, None for each size that is not known; programs are compiled again for
-        each size that is fed. Without a shape only operations of the host (queues, decoders) and
-        `ensure_shape` take the tensor.
+      dtype: dtype of the values.
+      shape: shape of the values, with None for each unknown size; programs are compiled once for
+        each size that is fed. If the shape is None, only operations on the host (queues, decoders)
+        and `ensure_shape` accept the tensor.
       name: name of the operation.
 
     Raises:
-      TypeError: if it is no shape or dtype.
+      TypeError: if `shape` or `dtype` is not one.
     """
     aval = abstract(as_shape(shape), as_dtype(dtype))
     return _default_graph().add(placeholder_p, [], [aval], name=name).outputs[0]
 
 
 def identity(value: Any, name: str = "Identity") -> Tensor:
-    """A tensor with the same value, as an operation of its own under the current scopes."""
+    """Returns a tensor with the same value, made by an operation in the current scopes.
+
+    Args:
+      value: a tensor, or what `constant` takes.
+      name: name of the operation.
+    """
     graph = _default_graph()
     tensor = graph.as_tensor(value)
     if isinstance(tensor.aval, HostArray):
@@ -65,16 +71,16 @@ def identity(value: Any, name: str = "Identity") -> Tensor:
 
 
 def ensure_shape(x: Any, shape: Any, name: str = "EnsureShape") -> Tensor:
-    """The same tensor, of which the shape is known from here on.
+    """Returns the tensor with a shape that is checked when a step runs.
 
     Args:
-      x: a tensor, of any rank.
-      shape: its sizes, None for those that stay unknown.
+      x: a tensor of any shape, also of unknown rank.
+      shape: the shape, with None for each size that stays unknown.
       name: name of the operation.
 
     Raises:
-      ValueError: if the tensor cannot have that shape. The step fails with an
-        InvalidArgumentError if its value has not.
+      ValueError: if the tensor cannot have that shape.
+      InvalidArgumentError: in the step, if the value has another shape.
     """
     graph = _default_graph()
     tensor = graph.as_tensor(x)
@@ -89,14 +95,19 @@ def ensure_shape(x: Any, shape: Any, name: str = "EnsureShape") -> Tensor:
 
 
 def group(*inputs: Any, name: str = "group_deps") -> Operation:
-    """An operation that is done when all of the inputs (operations, tensors, variables) are."""
+    """Returns an operation that runs after all inputs.
+
+    Args:
+      inputs: operations, tensors or variables.
+      name: name of the operation.
+    """
     graph = _graph_of(inputs)
     with graph.as_default(), _after(inputs):
         return graph.add(group_p, [], [], name=name)
 
 
 def no_op(name: str = "NoOp") -> Operation:
-    """An operation that does nothing but wait for its control inputs."""
+    """Returns an operation that does nothing; it runs after its control inputs."""
     return _default_graph().add(group_p, [], [], name=name)
 
 
@@ -109,7 +120,7 @@ def _graph_of(inputs: Sequence[Any]) -> Graph:
 
 
 def _filled(array: Any, shape: tuple[int, ...]) -> Any:
-    """The elements in another shape, the last one as often as it takes; random keys too."""
+    """The elements in another shape, the last one repeated; also of random keys."""
     size = math.prod(shape)
     if array.size > size or (size and not array.size):
         raise ValueError(f"{array.size} elements do not fill the shape {shape}, which has {size}")

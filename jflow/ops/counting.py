@@ -1,4 +1,4 @@
-"""Counting up to a limit, past which a step fails."""
+"""A counter with a limit."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ from jflow.values import abstract
 
 
 def count_up_to(ref: Variable, limit: int, name: str = "CountUpTo") -> Tensor:
-    """Adds 1 to a variable atomically, unless it has reached a limit.
+    """Increments a variable atomically; the step fails once it has reached a limit.
 
     Args:
-      ref: a scalar variable of integers, of graph code.
-      limit: the value that it does not get past.
-      name: name for the operation.
+      ref: an integer scalar variable of a graph.
+      limit: the largest value that the variable takes.
+      name: name of the operation.
 
     Returns:
-      The value before, i[].
+      The value before the increment, i[].
 
     Raises:
-      TypeError: if it is no such variable.
-      OutOfRangeError: in the step, if it has reached the limit; it stays as it is.
+      TypeError: if `ref` is not such a variable.
+      OutOfRangeError: in the step, if the variable has reached the limit; it is not changed.
     """
     _check(ref)
-    # The read and the update are of one segment, and so of one critical section.
+    # Read and update are in one segment and so in one critical section: no other step writes
+    # between them.
     before = ref.read_value()
     with control_dependencies([before]):
         counted = ref.update(_next, ref.operations.operand(limit, ref.dtype))

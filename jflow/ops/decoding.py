@@ -1,24 +1,23 @@
-"""Operations on strings, and from strings to numbers; they run on the host of a task.
+"""Operations on strings and from strings to numbers, which run on the host of a task.
 
-Inside a function of a `jflow.data.Dataset` they are plain functions: given arrays, text or bytes
-they return NumPy arrays, and a scalar result is a NumPy scalar or `bytes`. 64-bit dtypes are
-kept there, because nothing goes to a device.
+Inside a function of a `jflow.data.Dataset` they are plain functions: they take arrays, text or
+bytes and return NumPy arrays; a scalar result is a NumPy scalar or `bytes`. They keep 64-bit
+dtypes there, because no value goes to a device.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
 from jflow.graph import Graph, Tensor
-from jflow.graph import get_default_graph as _default_graph
-from jflow.graph.calls import call, plain
-from jflow.graph.stack import decodes_eagerly
+from jflow.graph.calls import plain
+from jflow.ops.decoder_calls import graph_for, host_array, invoke, on_host, strings_of
 from jflow.ops.sparse import SparseTensor
-from jflow.records import DECODERS, Column, Feature, VarLenFeature, as_columns
+from jflow.records import Column, Feature, VarLenFeature, as_columns
 from jflow.values import (
     AbstractValue,
     Array,
@@ -26,9 +25,7 @@ from jflow.values import (
     HostArray,
     HostDtype,
     abstract,
-    as_array,
     as_dtype,
-    as_strings,
     host_abstract,
     host_dtype,
     string,
@@ -39,12 +36,20 @@ _INT64 = np.dtype(np.int64)
 
 
 def cast(x: Any, dtype: Any, name: str = "Cast") -> Tensor:
-    """The same numbers in another dtype; also of tensors on the host.
+    """Converts numbers to another dtype, also those of tensors on the host.
+
+    Args:
+      x: a tensor or array of numbers or booleans.
+      dtype: dtype of the result.
+      name: name of the operation.
+
+    Returns:
+      dtype[*x.shape].
 
     Raises:
-      TypeError: if they are strings.
+      TypeError: if either dtype is string.
     """
-    graph = _graph_for(x)
+    graph = graph_for(x)
     if graph is None:
         array: Tensor = _cast_array(x, dtype)
         return array
@@ -59,7 +64,7 @@ def cast(x: Any, dtype: Any, name: str = "Cast") -> Tensor:
         cast_: Tensor = graph.apply(lambda value: jnp.asarray(value, wanted), (tensor,), name=name)
         return cast_
     avals = [abstract(tensor.shape, wanted)]
-    return _call(graph, "cast", [tensor], lambda: avals, name, dtype=wanted.name)[0]
+    return invoke(graph, "cast", [tensor], lambda: avals, name, dtype=wanted.name)[0]
 
 
 def decode_csv(
@@ -71,24 +76,27 @@ def decode_csv(
     na_value: str = "",
     select_cols: Sequence[int] | None = None,
 ) -> list[Tensor]:
-    """The columns of records of comma-separated values, as RFC 4180 has them.
+    """Parses records of comma-separated values (RFC 4180) into columns.
 
     Args:
-      records: string[...], a record each.
-      record_defaults: for each column the value of an empty field, which also says the dtype; a
-        dtype alone, or an empty list or array, where the field must not be empty.
-      field_delim: what is between fields, one byte.
-      use_quote_delim: whether fields may be in double quotes.
+      records: string[...], one record each.
+      record_defaults: for each column the value of an empty field, which also sets the dtype; a
+        dtype, or an empty list or array, for a column whose fields must not be empty.
+      field_delim: delimiter of the fields, one byte.
+      use_quote_delim: whether fields may be enclosed in double quotes.
       name: name of the operation.
-      na_value: another text that means that there is no value.
-      select_cols: the columns to give, in ascending order; all if None.
+      na_value: text of a field that counts as empty.
+      select_cols: indices of the columns to return, in ascending order; None for all.
 
     Returns:
-      A tensor of the records' shape for each column. The step fails with an InvalidArgumentError
-      that names record, column and value where one cannot be read.
+      dtype[*records.shape] for each column.
+
+    Raises:
+      InvalidArgumentError: in the step, if a record has another number of fields or a field cannot
+        be parsed; it names record, column and value.
     """
-    graph = _graph_for(records, *record_defaults)
-    lines = _strings(graph, records)
+    graph = graph_for(records, *record_defaults)
+    lines = strings_of(graph, records)
     defaults = [_default(graph, value) for value in record_defaults]
     attributes: dict[str, Any] = {
         "field_delim": _text(field_delim, "field_delim"),
@@ -101,19 +109,29 @@ def decode_csv(
     def avals() -> list[AbstractValue]:
         return [host_abstract(lines.shape, default.dtype) for default in defaults]
 
-    return [*_call(graph, "decode_csv", [lines, *defaults], avals, name, **attributes)]
+    return [*invoke(graph, "decode_csv", [lines, *defaults], avals, name, **attributes)]
 
 
 def decode_raw(
     input_bytes: Any, out_type: Any, little_endian: bool = True, name: str = "DecodeRaw"
 ) -> Tensor:
-    """The numbers that the bytes of strings of one length are: out_type[..., n].
+    """Reinterprets the bytes of strings as numbers.
+
+    Args:
+      input_bytes: string[...], all of one length.
+      out_type: dtype of the numbers.
+      little_endian: byte order of the numbers.
+      name: name of the operation.
+
+    Returns:
+      out_type[..., n].
 
     Raises:
-      TypeError: if `out_type` is no dtype of numbers.
+      TypeError: if `out_type` is not a dtype of numbers.
+      InvalidArgumentError: in the step, if lengths differ or are not multiples of the dtype's size.
     """
-    graph = _graph_for(input_bytes)
-    strings = _strings(graph, input_bytes)
+    graph = graph_for(input_bytes)
+    strings = strings_of(graph, input_bytes)
     dtype = _number(out_type)
     attributes = {"out_type": dtype.name, "little_endian": little_endian}
 
@@ -121,137 +139,196 @@ def decode_raw(
         shape = None if strings.shape is None else (*strings.shape, unknown_dim())
         return [host_abstract(shape, dtype)]
 
-    return _call(graph, "decode_raw", [strings], avals, name, **attributes)[0]
+    return invoke(graph, "decode_raw", [strings], avals, name, **attributes)[0]
 
 
 def string_split(
     source: Any, delimiter: str = " ", skip_empty: bool = True, name: str = "StringSplit"
 ) -> SparseTensor:
-    """The parts of each of a vector of strings, as the rows of a sparse matrix.
+    """Splits each string of a vector into the elements of a row of a sparse matrix.
 
     Args:
       source: string[n].
-      delimiter: each of its bytes separates; "" makes each byte a part.
-      skip_empty: whether empty parts are left out.
+      delimiter: delimiters, one per byte; "" splits into single bytes.
+      skip_empty: whether to leave out empty parts.
       name: name of the operation.
+
+    Returns:
+      A sparse string[n, longest].
     """
-    graph = _graph_for(source)
-    strings = _strings(graph, source)
+    graph = graph_for(source)
+    strings = strings_of(graph, source)
     attributes = {"delimiter": _text(delimiter, "delimiter"), "skip_empty": skip_empty}
-    parts = _call(graph, "string_split", [strings], lambda: _sparse(string), name, **attributes)
+    parts = invoke(graph, "string_split", [strings], lambda: _sparse(string), name, **attributes)
     return SparseTensor(*parts)
 
 
 def string_to_number(
     string_tensor: Any, out_type: Any = "float32", name: str = "StringToNumber"
 ) -> Tensor:
-    """The numbers that strings say in decimal notation."""
-    graph = _graph_for(string_tensor)
-    strings = _strings(graph, string_tensor)
+    """Parses strings as numbers in decimal notation.
+
+    Args:
+      string_tensor: string[...].
+      out_type: dtype of the numbers.
+      name: name of the operation.
+
+    Returns:
+      out_type[*string_tensor.shape].
+
+    Raises:
+      TypeError: if `out_type` is not a dtype of numbers.
+      InvalidArgumentError: in the step, if a string is not a number of the dtype.
+    """
+    graph = graph_for(string_tensor)
+    strings = strings_of(graph, string_tensor)
     dtype = _number(out_type)
 
     def avals() -> list[AbstractValue]:
         return [host_abstract(strings.shape, dtype)]
 
-    return _call(graph, "string_to_number", [strings], avals, name, out_type=dtype.name)[0]
+    return invoke(graph, "string_to_number", [strings], avals, name, out_type=dtype.name)[0]
 
 
 def string_join(inputs: Sequence[Any], separator: str = "", name: str = "StringJoin") -> Tensor:
-    """The strings of several tensors of one shape, or scalars, joined element by element.
+    """Joins the strings of several tensors element by element.
+
+    Args:
+      inputs: at least one tensor, string[*shape] or string[] each.
+      separator: text between the strings.
+      name: name of the operation.
+
+    Returns:
+      string[*shape].
 
     Raises:
-      ValueError: if there are none.
+      ValueError: if `inputs` is empty.
+      InvalidArgumentError: in the step, if shapes differ.
     """
     if not inputs:
         raise ValueError("expected at least one tensor of strings to join, got none")
-    graph = _graph_for(*inputs)
+    graph = graph_for(*inputs)
     attributes = {"separator": _text(separator, "separator")}
-    strings = [_strings(graph, value) for value in inputs]
+    strings = [strings_of(graph, value) for value in inputs]
     shape = next((tensor.shape for tensor in strings if tensor.shape != ()), ())
 
     def avals() -> list[AbstractValue]:
         return [abstract(shape, string)]
 
-    return _call(graph, "string_join", strings, avals, name, **attributes)[0]
+    return invoke(graph, "string_join", strings, avals, name, **attributes)[0]
 
 
 def string_strip(input: Any, name: str = "StringStrip") -> Tensor:  # noqa: A002 - TensorFlow's name
-    """Strings without white space at their ends."""
-    graph = _graph_for(input)
-    strings = _strings(graph, input)
-    return _call(graph, "string_strip", [strings], lambda: [strings.aval], name)[0]
+    """Removes white space from both ends of strings, string[...]."""
+    graph = graph_for(input)
+    strings = strings_of(graph, input)
+    return invoke(graph, "string_strip", [strings], lambda: [strings.aval], name)[0]
 
 
 def substr(input: Any, pos: Any, len: Any, name: str = "Substr", unit: str = "BYTE") -> Tensor:  # noqa: A002
-    """Parts of strings.
+    """Returns substrings.
 
     Args:
       input: string[...].
-      pos, len: where a part begins, from the end if negative, and how long it is.
+      pos: integer scalar or i[*input.shape], start of a substring; from the end if negative.
+      len: as `pos`, length of a substring, which ends earlier at the end of the string.
       name: name of the operation.
-      unit: what is counted, "BYTE" or "UTF8_CHAR".
+      unit: unit of `pos` and `len`, "BYTE" or "UTF8_CHAR".
+
+    Returns:
+      string[*input.shape].
+
+    Raises:
+      InvalidArgumentError: in the step, if a position is out of range.
     """
-    graph = _graph_for(input, pos, len)
-    strings = _strings(graph, input)
+    graph = graph_for(input, pos, len)
+    strings = strings_of(graph, input)
     unit = _text(unit, "unit")
-    places = [_on_host(graph, value) for value in (pos, len)]
-    return _call(graph, "substr", [strings, *places], lambda: [strings.aval], name, unit=unit)[0]
+    places = [on_host(graph, value) for value in (pos, len)]
+    return invoke(graph, "substr", [strings, *places], lambda: [strings.aval], name, unit=unit)[0]
 
 
 def as_string(input: Any, name: str = "AsString") -> Tensor:  # noqa: A002 - TensorFlow's name
-    """Numbers and booleans as text."""
-    graph = _graph_for(input)
-    tensor = _on_host(graph, input)
-    return _call(graph, "as_string", [tensor], lambda: [abstract(tensor.shape, string)], name)[0]
+    """Formats numbers or booleans, T[...], as text, string[...]."""
+    graph = graph_for(input)
+    tensor = on_host(graph, input)
+    return invoke(graph, "as_string", [tensor], lambda: [abstract(tensor.shape, string)], name)[0]
 
 
 def decode_image(contents: Any, channels: int = 0, name: str = "DecodeImage") -> Tensor:
-    """u8[height, width, channels], the image in the bytes of a file. Needs `jflow[image]`.
+    """Decodes an image file. Requires `jflow[image]`.
 
     Args:
-      contents: string[], a BMP, GIF, JPEG, PNG or WebP file.
-      channels: 1, 3 or 4; 0 for what the file has.
+      contents: string[], the bytes of a BMP, GIF, JPEG, PNG or WebP file.
+      channels: 1, 3 or 4; 0 for the number that the file has.
       name: name of the operation.
+
+    Returns:
+      u8[height, width, channels].
+
+    Raises:
+      InvalidArgumentError: in the step, if the bytes are not such a file.
     """
     return _decode("decode_image", contents, channels, name)
 
 
 def decode_jpeg(contents: Any, channels: int = 0, name: str = "DecodeJpeg") -> Tensor:
-    """As `decode_image`, of a JPEG file."""
+    """Decodes a JPEG file; takes, returns and raises as `decode_image`."""
     return _decode("decode_jpeg", contents, channels, name)
 
 
 def decode_png(contents: Any, channels: int = 0, name: str = "DecodePng") -> Tensor:
-    """As `decode_image`, of a PNG file."""
+    """Decodes a PNG file; takes, returns and raises as `decode_image`."""
     return _decode("decode_png", contents, channels, name)
 
 
 def encode_jpeg(image: Any, quality: int = 95, name: str = "EncodeJpeg") -> Tensor:
-    """string[], a JPEG file of u8[height, width, 1 or 3]. Needs `jflow[image]`."""
+    """Encodes an image as a JPEG file. Requires `jflow[image]`.
+
+    Args:
+      image: u8[height, width, 1 or 3].
+      quality: 1 to 100; a higher one gives a larger file.
+      name: name of the operation.
+
+    Returns:
+      string[], the bytes of the file.
+    """
     return _encode("encode_jpeg", image, name, quality=quality)
 
 
 def encode_png(image: Any, name: str = "EncodePng") -> Tensor:
-    """string[], a PNG file of u8[height, width, 1 to 4]. Needs `jflow[image]`."""
+    """Encodes an image as a PNG file. Requires `jflow[image]`.
+
+    Args:
+      image: u8[height, width, 1 to 4].
+      name: name of the operation.
+
+    Returns:
+      string[], the bytes of the file.
+    """
     return _encode("encode_png", image, name)
 
 
 def parse_example(
     serialized: Any, features: Mapping[str, Feature], name: str = "ParseExample"
 ) -> dict[str, Any]:
-    """The features of a batch of serialized Examples.
+    """Parses a batch of serialized `tf.train.Example` messages.
 
     Args:
       serialized: string[batch].
-      features: what to read, by the keys of the Examples.
+      features: declarations of the features to read, by their keys in the Examples.
       name: name of the operation.
 
     Returns:
-      A tensor for each key, dtype[batch, *shape], or a `SparseTensor` for a `VarLenFeature`. Those
-      of int64 stay on the host while JAX's 64-bit types are off: declare them as int32, or `cast`.
+      By key, dtype[batch, *shape] for a `FixedLenFeature`, dtype[batch, longest, *shape] for a
+      `FixedLenSequenceFeature`, a `SparseTensor` of shape [batch, longest] for a `VarLenFeature`.
+      Tensors of int64 stay on the host while JAX's 64-bit types are off: declare them as int32, or
+      `cast` them.
 
     Raises:
-      InvalidArgumentError: if a feature is of another dtype, or a default value does not fit.
+      InvalidArgumentError: if a declaration has an unsupported dtype or a default value that does
+        not fit; in the step, if an Example is malformed, lacks a feature without a default value,
+        or has a feature that is not as declared.
     """
     return _parse("parse_example", serialized, features, name)
 
@@ -259,15 +336,28 @@ def parse_example(
 def parse_single_example(
     serialized: Any, features: Mapping[str, Feature], name: str = "ParseSingleExample"
 ) -> dict[str, Any]:
-    """As `parse_example`, for one Example, string[], and without the dimension of the batch."""
+    """Parses one serialized `tf.train.Example`.
+
+    Args:
+      serialized: string[].
+      features: declarations of the features to read, by their keys in the Example.
+      name: name of the operation.
+
+    Returns:
+      By key, as `parse_example` without the batch dimension: dtype[*shape], dtype[n, *shape] or a
+      `SparseTensor` of shape [n].
+
+    Raises:
+      InvalidArgumentError: as `parse_example`.
+    """
     return _parse("parse_single_example", serialized, features, name)
 
 
 def _parse(
     function: str, serialized: Any, features: Mapping[str, Feature], name: str
 ) -> dict[str, Any]:
-    graph = _graph_for(serialized)
-    strings = _strings(graph, serialized)
+    graph = graph_for(serialized)
+    strings = strings_of(graph, serialized)
     defaults: Sequence[Any]
     defaults, columns = as_columns(features)
     if graph is not None:
@@ -277,7 +367,7 @@ def _parse(
         batch = () if function == "parse_single_example" else strings.shape or (unknown_dim(),)
         return [aval for column in columns for aval in _column_avals(batch, column)]
 
-    outputs = iter(_call(graph, function, [strings, *defaults], avals, name, columns=columns))
+    outputs = iter(invoke(graph, function, [strings, *defaults], avals, name, columns=columns))
     return {
         key: SparseTensor(next(outputs), next(outputs), next(outputs))
         if isinstance(feature, VarLenFeature)
@@ -287,7 +377,7 @@ def _parse(
 
 
 def _column_avals(batch: Sequence[Any], column: Column) -> list[AbstractValue]:
-    """The abstract values of what `parse_example` makes of a column."""
+    """The abstract values of the results for a column."""
     _, kind, dtype, shape = column
     element = string if dtype == string.name else np.dtype(dtype)
     if kind == "sparse":
@@ -297,21 +387,21 @@ def _column_avals(batch: Sequence[Any], column: Column) -> list[AbstractValue]:
 
 
 def _decode(function: str, contents: Any, channels: int, name: str) -> Tensor:
-    graph = _graph_for(contents)
-    strings = _strings(graph, contents)
+    graph = graph_for(contents)
+    strings = strings_of(graph, contents)
     channels = plain(function, "channels", channels)
 
     def avals() -> list[AbstractValue]:
         shape = (unknown_dim("h"), unknown_dim("w"), channels or unknown_dim("c"))
         return [abstract(shape, np.dtype(np.uint8))]
 
-    return _call(graph, function, [strings], avals, name, channels=channels)[0]
+    return invoke(graph, function, [strings], avals, name, channels=channels)[0]
 
 
 def _encode(function: str, image: Any, name: str, **attributes: Any) -> Tensor:
-    graph = _graph_for(image)
-    tensor = _on_host(graph, image)
-    return _call(graph, function, [tensor], lambda: [abstract((), string)], name, **attributes)[0]
+    graph = graph_for(image)
+    tensor = on_host(graph, image)
+    return invoke(graph, function, [tensor], lambda: [abstract((), string)], name, **attributes)[0]
 
 
 def _sparse(dtype: Dtype, rank: int = 2) -> list[AbstractValue]:
@@ -324,70 +414,15 @@ def _sparse(dtype: Dtype, rank: int = 2) -> list[AbstractValue]:
     ]
 
 
-def _graph_for(*values: Any) -> Graph | None:
-    """The graph to add to; None where the values are arrays of a dataset's function."""
-    if decodes_eagerly() and not any(map(_is_symbolic, values)):
-        return None
-    return _default_graph()
-
-
-def _is_symbolic(value: Any) -> bool:
-    return getattr(value, "to_tensor", None) is not None
-
-
-def _call(
-    graph: Graph | None,
-    function: str,
-    inputs: Sequence[Any],
-    avals: Callable[[], Sequence[AbstractValue]],
-    name: str,
-    **attributes: Any,
-) -> tuple[Tensor, ...]:
-    """Tensors, or arrays where there is no graph to add to."""
-    if graph is None:
-        arrays: tuple[Any, ...] = tuple(
-            array[()] for array in DECODERS[function](*inputs, **attributes)
-        )
-        return arrays
-    graph = inputs[0].graph
-    return call(graph, function, inputs, avals(), name=name, attributes=attributes).outputs
-
-
-def _on_host(graph: Graph | None, value: Any) -> Any:
-    """A tensor, or a constant that stays on the host; an array where there is no graph."""
-    if graph is None:
-        return _host_array(value)
-    if not _is_symbolic(value):
-        return graph.constant(value, on_host=True)
-    return graph.as_tensor(value)
-
-
-def _host_array(value: Any) -> Array:
-    """The array that a value stands for; unlike a constant of a graph it keeps 64-bit dtypes."""
-    dtype = getattr(value, "dtype", None)
-    if dtype is None or dtype.kind in "OSU":
-        return np.asarray(as_array(value))
-    return np.asarray(value)
-
-
-def _strings(graph: Graph | None, value: Any) -> Any:
-    if graph is None:
-        return as_strings(value)
-    tensor = _on_host(graph, value)
-    if tensor.dtype != string:
-        raise TypeError(f"expected strings, got {tensor!r}")
-    return tensor
-
-
 def _text(value: Any, what: str) -> str:
-    """A text that the graph has to know. Raises TypeError if it is something else."""
+    """An argument that must be text when the graph is built. Raises TypeError otherwise."""
     if isinstance(value, str | bytes):
         return value if isinstance(value, str) else value.decode()
     raise TypeError(f"{what} is text that is known when the graph is built, got {value!r:.80}")
 
 
 def _number(dtype: Any) -> np.dtype[Any]:
-    """A dtype of numbers; one of 64 bits too, because it is on the host."""
+    """A dtype of numbers; of 64 bits also, because the values stay on the host."""
     found = host_dtype(dtype)
     if not isinstance(found, np.dtype):
         raise TypeError(f"expected a dtype of numbers, got {dtype!r}")
@@ -395,7 +430,7 @@ def _number(dtype: Any) -> np.dtype[Any]:
 
 
 def _cast_array(value: Any, dtype: Any) -> Any:
-    array, wanted = _host_array(value), host_dtype(dtype)
+    array, wanted = host_array(value), host_dtype(dtype)
     if array.dtype == object or not isinstance(wanted, np.dtype):
         raise TypeError(
             f"cast is for numbers, got {array.dtype} and {wanted.name}; "
@@ -405,16 +440,16 @@ def _cast_array(value: Any, dtype: Any) -> Any:
 
 
 def _default(graph: Graph | None, value: Any) -> Any:
-    """The default of a column: a value, or an empty array where there is none."""
+    """The default value of a column; an empty array for none."""
     if isinstance(value, type | np.dtype | HostDtype):
         dtype = host_dtype(value)
         empty = np.empty(0, object if dtype is string else _number(dtype))
         return empty if graph is None else graph.constant(empty, dtype, on_host=True)
-    return _on_host(graph, value)
+    return on_host(graph, value)
 
 
 def default_of_column(value: Any) -> Array:
-    """One of the `record_defaults` of `decode_csv` as an array, which is empty for a dtype.
+    """Converts an item of the `record_defaults` of `decode_csv` to an array, empty for a dtype.
 
     Raises:
       TypeError: if it is neither a dtype nor a value.

@@ -1,4 +1,4 @@
-"""Queues in graph code and, inside `jflow.connect`, in plain Python."""
+"""The public base of queues, for graphs and, inside `jflow.connect`, for plain Python."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _INT32 = np.dtype(np.int32)
 
 
 class QueueBase(Handle):
-    """A queue of elements, each made of one component or more.
+    """A queue of elements, each of which consists of one or more components.
 
-    `dtypes` is a dtype, a sequence of them or any pytree of them, and `shapes` a shape for each in
-    the same structure; `names` make the elements of a sequence dicts. What is enqueued has the
-    structure of `dtypes`, and what is dequeued comes in it.
+    An element has the structure of `dtypes`, in which there is one dtype for each component:
+    a single dtype, a sequence, or any pytree. `shapes` has the same structure. With `names`, the
+    elements of a sequence are dicts. Enqueue takes this structure, and dequeue returns it.
 
-    Attempts are served in order: one that blocks also blocks the later attempts of its direction.
+    Attempts are served in order: one that waits also holds back the later ones of its direction.
     """
 
     def __init__(
@@ -68,15 +68,15 @@ class QueueBase(Handle):
 
     @staticmethod
     def from_list(index: Any, queues: Sequence[QueueBase]) -> QueueBase:
-        """The one of several queues whose number is known when a step runs.
+        """Returns the queue at an index that is computed when a step runs.
 
         Args:
-          index: an integer, or a tensor of one.
-          queues: graph queues of one device, whose elements are alike.
+          index: integer scalar.
+          queues: graph queues on one device, with equal dtypes, shapes and names.
 
         Raises:
-          TypeError: if they are no such queues, or their dtypes differ.
-          ValueError: if there are none, or names or shapes differ.
+          TypeError: if one is not a graph queue, or dtypes differ.
+          ValueError: if the list is empty, or names or shapes differ.
         """
         return _SelectedQueue(index, queues)
 
@@ -87,79 +87,110 @@ class QueueBase(Handle):
 
     @property
     def shapes(self) -> list[tuple[int | None, ...] | None]:
-        """The shapes of the components; None where a size, or the whole shape, is not known."""
+        """The shapes of the components, with None for an unknown size or an unknown shape."""
         return [component.shape for component in self._structure.components]
 
     @property
     def names(self) -> list[str]:
-        """The names of the components; an empty list if they have none."""
+        """The names of the components; empty if they have none."""
         return [*self._structure.names]
 
     # Operations -------------------------------------------------------------------------------
 
     def enqueue(self, vals: Any, name: str | None = None) -> Any:
-        """An operation that adds an element; it waits while the queue is full.
+        """Returns an operation that adds an element; it blocks while the queue is full.
 
-        On an eager queue it is done at once, as by `put`, or becomes part of the `jflow.function`
-        around it; that holds for all operations of a queue.
+        On an eager queue this and the other operations run at once, as `put` does; inside a
+        `jflow.function` they become part of the function.
 
         Args:
-          vals: the element. A list or tuple of one is the components of an element of one, as in
-            TensorFlow; to `put` it is the component itself if `dtypes` is a single dtype.
+          vals: the element, in the structure of `dtypes`. If that is a single dtype, a list or
+            tuple of length one holds the component, as in TensorFlow; `put` takes such a list as
+            the component itself.
           name: name of the operation.
 
         Raises:
           ValueError, TypeError: if the element has another structure, dtype or shape.
+          CancelledError: in the step, if the queue is closed.
         """
         return self._operations.enqueue(self._operands(vals), name)
 
     def enqueue_many(self, vals: Any, name: str | None = None) -> Any:
-        """An operation that adds the rows of a batch one by one, each as soon as there is room.
+        """Returns an operation that adds the rows of a batch one by one, as soon as there is room.
 
         Args:
-          vals: a batch of each component, in the structure that `enqueue` takes.
+          vals: a batch of each component, dtype[n, *shape], in the structure that `enqueue` takes.
           name: name of the operation.
 
         Raises:
           ValueError, TypeError: if the batch has another structure, dtype or shape.
+          CancelledError: in the step, if the queue is closed; rows that were added stay.
         """
         return self._operations.enqueue_many(self._operands(vals), name)
 
     def dequeue(self, name: str | None = None) -> Any:
-        """Tensors of an element, in the structure of the dtypes; it waits until there is one."""
+        """Removes an element and returns its tensors; blocks while the queue is empty.
+
+        Args:
+          name: name of the operation.
+
+        Returns:
+          A tensor for each component, in the structure of `dtypes`.
+
+        Raises:
+          OutOfRangeError: in the step, if the queue is closed and empty.
+        """
         return self._structure.unflatten(self._operations.dequeue(name))
 
     def dequeue_many(self, n: Any, name: str | None = None) -> Any:
-        """Tensors of a batch of `n` elements, stacked along a new first dimension.
+        """Removes `n` elements and returns them stacked along a new first dimension.
 
-        It takes elements as they come until it has `n`, and gives them back if it has to give up.
+        It takes elements as they arrive, and puts them back if the step fails before it has `n`.
 
         Args:
-          n: a number or a tensor of one.
+          n: integer scalar.
           name: name of the operation.
+
+        Returns:
+          dtype[n, *shape] for each component, in the structure of `dtypes`.
 
         Raises:
           ValueError: if `n` is negative, or the queue has no shapes.
+          OutOfRangeError: in the step, if the queue is closed and has fewer than `n` elements.
         """
         return self._structure.unflatten(self._operations.dequeue_many(n, name))
 
     def dequeue_up_to(self, n: Any, name: str | None = None) -> Any:
-        """As `dequeue_many`, but once the queue is closed fewer are enough, at least one."""
+        """Removes up to `n` elements and returns them stacked along a new first dimension.
+
+        It waits for `n` elements as `dequeue_many`, but returns fewer once the queue is closed.
+
+        Args:
+          n: integer scalar.
+          name: name of the operation.
+
+        Returns:
+          dtype[m, *shape] for each component, with 1 <= m <= n, in the structure of `dtypes`.
+
+        Raises:
+          ValueError: if `n` is negative, or the queue has no shapes.
+          OutOfRangeError: in the step, if the queue is closed and empty.
+        """
         return self._structure.unflatten(self._operations.dequeue_up_to(n, name))
 
     def size(self, name: str | None = None) -> Any:
-        """How many elements it holds, as an int32 scalar."""
+        """Returns the number of elements, i32[]."""
         return self._operations.size(name)
 
     def is_closed(self, name: str | None = None) -> Any:
-        """Whether it is closed, as a boolean scalar."""
+        """Returns whether the queue is closed, bool[]."""
         return self._operations.is_closed(name)
 
     def close(self, cancel_pending_enqueues: bool = False, name: str | None = None) -> Any:
-        """An operation that closes the queue: nothing can be added, what is there can be taken.
+        """Returns an operation that closes the queue: it refuses new elements, but keeps its own.
 
         Args:
-          cancel_pending_enqueues: whether enqueues that wait fail; else it waits for them.
+          cancel_pending_enqueues: whether enqueues that wait fail; otherwise they complete.
           name: name of the operation.
         """
         return self._operations.close(bool(cancel_pending_enqueues), name)
@@ -167,84 +198,119 @@ class QueueBase(Handle):
     # Plain Python -----------------------------------------------------------------------------
 
     def put(self, element: Any, timeout: float | None = None) -> None:
-        """Adds an element to an eager queue and returns when it is in.
+        """Adds an element to an eager queue; blocks while the queue is full.
 
         Args:
-          element: NumPy or JAX arrays, numbers, text or bytes, in the structure of the dtypes.
-          timeout: longest time for the call, in seconds, None for the connection's. With 0 it does
-            not wait for room; getting ready for the first call has the connection's time.
+          element: NumPy or JAX arrays, numbers, text or bytes, in the structure of `dtypes`.
+          timeout: limit of the call in seconds; None for the connection's. With 0 it does not wait
+            for room. Setup at the first call always has the connection's limit.
 
         Raises:
           ValueError, TypeError: if the element has another structure, dtype or shape.
           CancelledError: if the queue is closed.
-          DeadlineExceededError: if the time is over; the element is not in then.
+          DeadlineExceededError: if the time is over; the element was not added.
         """
         self._plain.put(self._structure.flatten(element), timeout)
 
     def put_many(self, batch: Any, timeout: float | None = None) -> None:
-        """Adds the rows of a batch, one by one as there is room. Raises as `put`."""
+        """Adds the rows of a batch one by one, as soon as there is room.
+
+        Args:
+          batch: dtype[n, *shape] for each component, in the structure of `dtypes`.
+          timeout: limit of the call in seconds; None for the connection's.
+
+        Raises:
+          ValueError, TypeError, CancelledError, DeadlineExceededError: as `put`; rows that were
+            added before a CancelledError or DeadlineExceededError stay in the queue.
+        """
         self._plain.put_many(self._structure.flatten(batch), timeout)
 
     def get(self, timeout: float | None = None) -> Any:
-        """Takes an element of an eager queue: NumPy arrays in the structure of the dtypes.
+        """Removes an element of an eager queue and returns it; blocks while the queue is empty.
 
         Args:
-          timeout: longest time for the call, in seconds, None for the connection's. With 0 it does
-            not wait for an element; getting ready for the first call has the connection's time.
+          timeout: limit of the call in seconds; None for the connection's. With 0 it does not wait
+            for an element. Setup at the first call always has the connection's limit.
+
+        Returns:
+          NumPy arrays in the structure of `dtypes`.
 
         Raises:
           OutOfRangeError: if the queue is closed and empty.
-          DeadlineExceededError: if the time is over; nothing is taken then.
+          DeadlineExceededError: if the time is over; nothing was removed.
         """
         return self._structure.unflatten(self._plain.get(timeout))
 
     def get_many(self, n: int, timeout: float | None = None) -> Any:
-        """Takes a batch of `n` elements, stacked. Raises as `get`."""
+        """Removes `n` elements and returns them stacked along a new first dimension.
+
+        Args:
+          n: number of elements.
+          timeout: limit of the call in seconds; None for the connection's.
+
+        Returns:
+          dtype[n, *shape] NumPy arrays in the structure of `dtypes`.
+
+        Raises:
+          OutOfRangeError: if the queue is closed and has fewer than `n` elements.
+          DeadlineExceededError: if the time is over; nothing was removed.
+        """
         return self._structure.unflatten(self._plain.get_many(n, timeout))
 
     def get_up_to(self, n: int, minimum: int = 1, timeout: float | None = None) -> Any:
-        """Takes a batch of up to `n` available elements; blocks until there are `minimum`.
+        """Removes up to `n` available elements and returns them stacked.
+
+        Args:
+          n: maximum number of elements.
+          minimum: number of elements to wait for, 1 to `n`; fewer if the queue is closed.
+          timeout: limit of the call in seconds; None for the connection's.
 
         Raises:
           OutOfRangeError: if the queue is closed and empty.
-          DeadlineExceededError: if the time is over; nothing is taken then.
+          DeadlineExceededError: if the time is over; nothing was removed.
         """
         return self._structure.unflatten(self._plain.get_up_to(n, minimum, timeout))
 
     async def put_async(self, element: Any, timeout: float | None = None) -> None:
-        """As `put`, for an event loop; if it is cancelled while it waits, the element is not in."""
+        """Awaitable form of `put`; if cancelled while it waits, the element is not added."""
         started = self._plain.start_put(self._structure.flatten(element), timeout)
         await asyncio.wrap_future(started)
 
     async def get_async(self, timeout: float | None = None) -> Any:
-        """As `get`, for an event loop; if it is cancelled while it waits, nothing is taken.
+        """Awaitable form of `get`; if cancelled while it waits, nothing is removed.
 
-        An element that is already on its way when the task is cancelled is lost; with a `timeout`
-        instead none is lost.
+        An element that is already in transit when the task is cancelled is lost. A `timeout` loses
+        no element.
         """
         plain = self._plain
         arrays = await asyncio.wrap_future(plain.start_get(timeout))
         return self._structure.unflatten(plain.logical_element(arrays))
 
     def writer(self, max_ahead_bytes: int = MAX_AHEAD_BYTES) -> QueueWriter:
-        """A writer that puts many elements without a round trip for each; used as a block.
+        """Returns a context manager that puts elements without a round trip for each.
 
         Args:
-          max_ahead_bytes: how much may be on its way before `put` blocks.
+          max_ahead_bytes: maximum size of the elements in transit, in bytes; then `put` blocks.
         """
         return self._plain.writer(self._structure.flatten, max_ahead_bytes)
 
     def reader(self, ahead: int = 64) -> QueueReader:
-        """A reader that takes up to `ahead` elements in advance; an iterator and a block.
+        """Returns an iterator and context manager that prefetches elements.
 
-        Elements taken in advance are lost when it is closed: to lose none, iterate the queue.
+        Prefetched elements are lost when it is closed. Iteration of the queue itself loses none.
+
+        Args:
+          ahead: maximum number of prefetched elements.
+
+        Raises:
+          ValueError: if `ahead` is less than 1.
         """
         if ahead < 1:
-            raise ValueError(f"a reader takes at least one element at a time, got {ahead}")
+            raise ValueError(f"expected to prefetch at least one element, got ahead={ahead}")
         return self._plain.reader(self._structure.unflatten, ahead)
 
     def __iter__(self) -> Iterator[Any]:
-        """Takes one element after the other until the queue is closed and empty."""
+        """Removes elements one by one until the queue is closed and empty."""
         while True:
             try:
                 element = self.get()
@@ -261,11 +327,11 @@ class QueueBase(Handle):
 
     @property
     def _plain(self) -> EagerQueue:
-        """The queue as plain Python uses it. Raises RuntimeError in code that builds or traces."""
+        """The eager queue. Raises RuntimeError in graph code and while JAX traces."""
         if is_tracing():
             raise RuntimeError(
-                "JAX traces the function around this: use enqueue() and dequeue() there, because "
-                "what plain Python takes now would be a constant of the function"
+                "JAX is tracing this function: use enqueue() and dequeue() in it, because an "
+                "element taken now would be a constant of the function"
             )
         if self._eager is None:
             raise RuntimeError(
@@ -275,14 +341,14 @@ class QueueBase(Handle):
         return self._eager
 
     def _operands(self, vals: Any) -> Sequence[Any]:
-        """The components of what is given to an enqueue."""
+        """The components of the argument of an enqueue."""
         values = self._structure.flatten(self._structure.element(vals))
         refuse_sparse(values, self)
         return values
 
 
 class _SelectedCalls:
-    """Adds calls on one of several queues, by an index that is known when a step runs."""
+    """Adds calls on one of several queues, selected by an index in the step."""
 
     def __init__(self, calls: GraphCalls, index: Tensor, others: Sequence[ResourceRef]) -> None:
         self._calls = calls
@@ -319,9 +385,9 @@ class _SelectedQueue(QueueBase):
         first, *others = queues
         for queue in queues:
             if not isinstance(queue, QueueBase) or queue.is_eager:
-                raise TypeError(f"only queues of graph code can be selected from, got {queue!r}")
+                raise TypeError(f"expected graph queues to select from, got {queue!r}")
             if queue.dtypes != first.dtypes:
-                raise TypeError(f"{queue!r} has {queue.dtypes}, {first!r} has {first.dtypes}")
+                raise TypeError(f"{queue!r} has {queue.dtypes}, but {first!r} has {first.dtypes}")
             if (queue.names, queue.shapes) != (first.names, first.shapes):
                 raise ValueError(f"{queue!r} has other names or shapes than {first!r}")
         self.__dict__.update(vars(first))

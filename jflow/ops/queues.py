@@ -1,4 +1,4 @@
-"""The kinds of queues."""
+"""Queues by the order of their elements: FIFO, random, padded FIFO, by priority."""
 
 from __future__ import annotations
 
@@ -16,14 +16,18 @@ class FIFOQueue(QueueBase):
     """A first-in, first-out queue.
 
     Args:
-      capacity: how many elements it may hold; any number if negative.
-      dtypes, shapes, names: what elements are made of, see `QueueBase`.
-      shared_name: its name in the container; without one each session has a queue of its own.
+      capacity: maximum number of elements; negative for no limit.
+      dtypes: dtype of each component: one dtype, a sequence, or any pytree of dtypes.
+      shapes: shape of each component in the same structure, with None for an unknown size; None
+        for elements of any shape, which cannot be dequeued in batches.
+      names: a name for each component of a sequence; elements are then dicts. None for no names.
+      shared_name: name in the container, by which sessions share it; None for one per session.
       name: name of the operation that stands for it.
-      capacity_bytes: how much memory its elements may take; None for any.
+      capacity_bytes: maximum size of its elements in memory, in bytes; None for no limit.
 
     Raises:
-      InvalidArgumentError, TypeError, ValueError: if there can be no such queue.
+      InvalidArgumentError: if a bound is out of range.
+      TypeError, ValueError: if dtypes, shapes and names are invalid or differ in structure.
     """
 
     def __init__(
@@ -43,15 +47,16 @@ class FIFOQueue(QueueBase):
 
 
 class RandomShuffleQueue(QueueBase):
-    """A queue that gives elements in random order.
+    """A queue that dequeues elements in random order.
 
     Args:
       capacity, dtypes, shapes, names, shared_name, name, capacity_bytes: as for a `FIFOQueue`.
-      min_after_dequeue: how many elements stay in it while it is open, for mixing.
+      min_after_dequeue: number of elements that stay in it until it is closed, for mixing.
       seed: seed of the order; None for a random one.
 
     Raises:
-      InvalidArgumentError, TypeError, ValueError: if there can be no such queue.
+      InvalidArgumentError: if a bound is out of range.
+      TypeError, ValueError: if dtypes, shapes and names are invalid or differ in structure.
     """
 
     def __init__(  # noqa: PLR0913 - the order of TensorFlow's arguments
@@ -78,16 +83,17 @@ class RandomShuffleQueue(QueueBase):
 
 
 class PaddingFIFOQueue(QueueBase):
-    """A FIFO queue of elements of different sizes.
+    """A FIFO queue that pads elements of different sizes when it dequeues a batch.
 
-    Shapes must be given, with None for the sizes that differ. In a batch, elements are padded with
-    zeros, empty strings or False to the size of the largest.
+    In a batch, elements are padded with zeros, empty strings or False to the size of the largest.
 
     Args:
-      capacity, dtypes, shapes, names, shared_name, name, capacity_bytes: as for a `FIFOQueue`.
+      capacity, dtypes, names, shared_name, name, capacity_bytes: as for a `FIFOQueue`.
+      shapes: shape of each component, required, with None for each size that may differ.
 
     Raises:
-      InvalidArgumentError, TypeError, ValueError: if there can be no such queue.
+      InvalidArgumentError: if a bound is out of range.
+      TypeError, ValueError: if dtypes, shapes and names are invalid or differ in structure.
     """
 
     def __init__(
@@ -109,18 +115,19 @@ class PaddingFIFOQueue(QueueBase):
 
 
 class PriorityQueue(QueueBase):
-    """A queue that gives the element of the smallest priority first.
+    """A queue that dequeues the element of the lowest priority value first.
 
-    Elements begin with their priority, an integer of up to 64 bits, which has no entry in `types`.
+    The first component of an element is its priority, an int64 scalar without an entry in `types`.
 
     Args:
       types: dtypes of the components after the priority.
-      shapes: their shapes.
-      capacity, names, shared_name, name, capacity_bytes: as for a `FIFOQueue`; names include the
-        priority's.
+      shapes: shapes of these components.
+      names: a name for each component, also for the priority; None for no names.
+      capacity, shared_name, name, capacity_bytes: as for a `FIFOQueue`.
 
     Raises:
-      InvalidArgumentError, TypeError, ValueError: if there can be no such queue.
+      InvalidArgumentError: if a bound is out of range.
+      TypeError, ValueError: if dtypes, shapes and names are invalid or differ in structure.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Readers: operations that take file names from a queue and return the records of the files."""
+"""Readers: resources that dequeue file names and return the records of the files."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _INT64 = np.dtype(np.int64)
 
 
 class ReaderBase(Handle):
-    """Reads records from work items, usually files, one item after the other.
+    """The base of readers, which read records from work items, usually files, one after another.
 
     Work items come from a queue of strings on the same device. The container keeps the position of
-    a reader with a shared name, so that a session resumes where another one ended. Files are read
-    by the task that the reader is on: in this process any file that it may read, on a server those
+    a reader with a shared name, so a session resumes where another one ended. Files are read by
+    the task of the reader: a local session may read all files of the process, a server only those
     below its data roots.
 
     Args:
-      kind: the kind of records.
-      options: keyword arguments of that kind.
-      shared_name: its name in the container; without one each session has its own.
+      kind: format of the records, such as "TextLineReader".
+      options: keyword arguments of the format.
+      shared_name: name in the container, by which sessions share it; None for one per session.
       name: name of the operation that stands for it.
     """
 
@@ -39,13 +39,21 @@ class ReaderBase(Handle):
         super().__init__("reader", ReaderSpec(kind, given), shared_name, name)
 
     def read(self, queue: QueueBase, name: str | None = None) -> tuple[Tensor, Tensor]:
-        """Key and value of the next record, both strings.
+        """Reads the next record.
 
-        If no work item is in progress it dequeues one, which can block. If the queue is closed and
-        empty, the step fails with an OutOfRangeError.
+        If no work item is in progress, it dequeues one, which can block.
+
+        Args:
+          queue: a queue of string scalars, the work items.
+          name: name of the operation.
+
+        Returns:
+          Key and value, string[] each.
 
         Raises:
-          TypeError, ValueError: if it is no queue of single strings.
+          TypeError, ValueError: if `queue` is not such a queue.
+          OutOfRangeError: in the step, if the queue is closed and empty.
+          DataLossError: in the step, if a file is damaged.
         """
         avals = [abstract((), string)] * 2
         name = name or f"{self._title}_Read"
@@ -54,10 +62,19 @@ class ReaderBase(Handle):
     def read_up_to(
         self, queue: QueueBase, num_records: Any, name: str | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Keys and values, string[n], of up to `num_records` records of one work item.
+        """Reads up to `num_records` records of one work item.
+
+        Args:
+          queue: a queue of string scalars, the work items.
+          num_records: integer scalar, at least 1.
+          name: name of the operation.
+
+        Returns:
+          Keys and values, string[n] each, with 1 <= n <= num_records.
 
         Raises:
-          TypeError, ValueError: as `read`, or if `num_records` is no positive integer.
+          TypeError, ValueError: as `read`, or if `num_records` is not a positive integer.
+          OutOfRangeError, DataLossError: in the step, as `read`.
         """
         size = unknown_dim()
         avals = [abstract((size,), string)] * 2
@@ -71,37 +88,44 @@ class ReaderBase(Handle):
         return self._read("reader.read_up_to", queue, [], avals, name, attributes)
 
     def reset(self, name: str | None = None) -> Operation:
-        """An operation that resets the work item and the counts; it leaves the queue unchanged."""
+        """Returns an operation that drops the current work item and sets the counts to 0."""
         return self._calls.call("reader.reset", [], [], name or f"{self._title}_Reset")
 
     def num_records_produced(self, name: str | None = None) -> Tensor:
-        """How many records it has read, as an int64 scalar on the host."""
+        """Returns the number of records read so far, i64[] on the host."""
         return self._count("reader.n_records", name or f"{self._title}_NumRecordsProduced")
 
     def num_work_units_completed(self, name: str | None = None) -> Tensor:
-        """How many work items it has read to the end, as an int64 scalar on the host."""
+        """Returns the number of work items read to their end, i64[] on the host."""
         name = name or f"{self._title}_NumWorkUnitsCompleted"
         return self._count("reader.n_work_units", name)
 
     def serialize_state(self, name: str | None = None) -> Tensor:
-        """Its position as a string; only for kinds of readers that do not split work items."""
+        """Returns the state of the reader, string[], for `restore_state`.
+
+        Raises:
+          UnimplementedError: in the step, if the reader splits work items into records; only an
+            `IdentityReader` and a `WholeFileReader` have a state that can be saved.
+        """
         name = name or f"{self._title}_SerializeState"
         return self._calls.call("reader.serialize", [], [abstract((), string)], name).outputs[0]
 
     def restore_state(self, state: Any, name: str | None = None) -> Operation:
-        """An operation that resumes at the position of `state`.
+        """Returns an operation that sets the state of the reader.
 
         Args:
-          state: string[], what `serialize_state` gave.
+          state: string[], a result of `serialize_state` of a reader of this kind.
           name: name of the operation.
 
         Raises:
-          TypeError, ValueError: if it is no single string.
+          TypeError, ValueError: if it is not a string scalar.
+          InvalidArgumentError: in the step, if it is not a state of such a reader.
+          UnimplementedError: in the step, as `serialize_state`.
         """
         name = name or f"{self._title}_RestoreState"
         tensor = self._calls.operand(state, string)
         if not is_compatible((), tensor.shape):
-            raise ValueError(f"{self!r} is restored from one string, got {tensor!r}")
+            raise ValueError(f"{self!r} expects its state as a string scalar, got {tensor!r}")
         return self._calls.call("reader.restore", [tensor], [], name)
 
     def _read(
@@ -130,12 +154,12 @@ class ReaderBase(Handle):
 
 
 class TextLineReader(ReaderBase):
-    """Reads lines of text, without their ends; keys are "file:line", counted from 1.
+    """Reads lines of text, without line ends; keys are "file:line", counted from 1.
 
     Args:
-      skip_header_lines: how many lines to leave out at the beginning of each file.
+      skip_header_lines: number of lines to skip at the start of each file.
       name, shared_name: as for `ReaderBase`.
-      max_line_bytes: longer lines are an error; 16 MiB if None.
+      max_line_bytes: maximum length of a line in bytes; None for 16 MiB.
     """
 
     def __init__(
@@ -151,14 +175,15 @@ class TextLineReader(ReaderBase):
 
 
 class FixedLengthRecordReader(ReaderBase):
-    """Reads records of one length; keys are "file:record", counted from 0.
+    """Reads records of a fixed length; keys are "file:record", counted from 0.
 
     Args:
-      record_bytes: the length of a record.
-      header_bytes, footer_bytes: what to leave out at the beginning and end of each file.
-      hop_bytes: how far it is from one record to the next; the length of a record if None.
+      record_bytes: length of a record in bytes.
+      header_bytes, footer_bytes: number of bytes to skip at the start and end of each file.
+      hop_bytes: distance in bytes from the start of a record to that of the next; None for
+        `record_bytes`.
       name, shared_name: as for `ReaderBase`.
-      encoding: "ZLIB" if files are compressed.
+      encoding: "ZLIB" for compressed files; None for others.
     """
 
     def __init__(
@@ -183,11 +208,11 @@ class FixedLengthRecordReader(ReaderBase):
 
 
 class TFRecordReader(ReaderBase):
-    """Reads files of TFRecords, whose checksums are verified; keys are "file:offset".
+    """Reads TFRecord files and verifies their checksums; keys are "file:offset".
 
     Args:
       name, shared_name: as for `ReaderBase`.
-      compression: "GZIP" or "ZLIB" if files are compressed.
+      compression: "GZIP" or "ZLIB" for compressed files; None for others.
     """
 
     def __init__(
@@ -201,7 +226,7 @@ class TFRecordReader(ReaderBase):
 
 
 class WholeFileReader(ReaderBase):
-    """Reads each file as one record; keys are the files' names."""
+    """Reads each file as one record; keys are file names."""
 
     def __init__(self, name: str = "WholeFileReader", *, shared_name: str | None = None) -> None:
         super().__init__("WholeFileReader", {}, shared_name, name)
@@ -215,7 +240,7 @@ class IdentityReader(ReaderBase):
 
 
 class ArrayRecordReader(ReaderBase):
-    """Reads ArrayRecord files; keys are "file:record", counted from 0. Needs `jflow[data]`."""
+    """Reads ArrayRecord files; keys are "file:record", counted from 0. Requires `jflow[data]`."""
 
     def __init__(self, name: str = "ArrayRecordReader", *, shared_name: str | None = None) -> None:
         super().__init__("ArrayRecordReader", {}, shared_name, name)
@@ -224,10 +249,10 @@ class ArrayRecordReader(ReaderBase):
 class ParquetReader(ReaderBase):
     """Reads the rows of Parquet files as serialized Examples, for `parse_example`.
 
-    Keys are "file:row", counted from 0. Needs `jflow[data]`.
+    Keys are "file:row", counted from 0. Requires `jflow[data]`.
 
     Args:
-      columns: which columns to read; all if None.
+      columns: names of the columns to read; None for all.
       name, shared_name: as for `ReaderBase`.
     """
 

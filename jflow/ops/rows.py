@@ -1,6 +1,6 @@
-"""What input pipelines do with the rows of tensors, strings too.
+"""Operations of input pipelines on the rows of tensors, also of strings.
 
-It is done on the host, for the rows are on their way into a queue, which is there.
+They run on the host, because the rows are on their way into a queue, which is on the host.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from jflow.values import HostArray, abstract, is_known, unknown_dim
 
 
 def check_rows(value: Any) -> Tensor:
-    """The tensor itself, checked to have rows.
+    """Returns the tensor after a check that it has at least one row.
 
     Args:
       value: T[n, ...].
 
     Raises:
       ValueError: if it is a scalar.
-      InvalidArgumentError: if there is no row; in the step, if only that tells.
+      InvalidArgumentError: if n is 0; in the step, if n is unknown before.
     """
     graph = _default_graph()
     rows = graph.as_tensor(value)
@@ -38,12 +38,12 @@ def check_rows(value: Any) -> Tensor:
 
 
 def shuffle_rows(rows: Tensor, shape: Sequence[int], seed: int | None = None) -> Tensor:
-    """The rows of a tensor, in another order in each step.
+    """Shuffles the rows of a tensor, differently in each step.
 
     Args:
       rows: T[n, *shape].
-      shape: of a row.
-      seed: what the orders depend on; None for chance.
+      shape: shape of a row.
+      seed: seed of the order; None for a random one.
 
     Returns:
       T[n, *shape].
@@ -55,7 +55,7 @@ def shuffle_rows(rows: Tensor, shape: Sequence[int], seed: int | None = None) ->
 
 
 def take_row(rows: Tensor, index: Tensor) -> Tensor:
-    """A row of a tensor.
+    """Returns one row of a tensor.
 
     Args:
       rows: T[n, ...].
@@ -69,12 +69,12 @@ def take_row(rows: Tensor, index: Tensor) -> Tensor:
 
 
 def keep_rows(values: Sequence[Tensor], keep: Tensor, *, single: bool) -> list[Tensor]:
-    """The rows of tensors that are wanted.
+    """Selects rows of tensors by a mask.
 
     Args:
-      values: T[n, ...] each; T[...], one row each, if `single`.
-      keep: bool[n], which rows are wanted; bool[] for all or none.
-      single: see there.
+      values: T[n, ...] each; if `single`, T[...], one row each.
+      keep: bool[n], the mask; bool[] to keep all rows or none.
+      single: whether the values are single rows.
 
     Returns:
       T[m, ...] for each.

@@ -1,6 +1,6 @@
-"""Updates of some rows of a variable, in place and atomically.
+"""Scatter updates: atomic updates of some rows of a variable, in place.
 
-The indices are checked before the update begins; if one is out of range, nothing is written.
+Indices are checked before the update begins; if one is out of range, nothing is written.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Body = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
 
 
 def _along(method: str) -> Body:
-    """Updates whole rows: i[*n], T[*n, *row]."""
+    """An update of rows, with indices i[*n] and updates T[*n, *row]."""
 
     def scatter(old: jax.Array, indices: jax.Array, updates: jax.Array) -> jax.Array:
         new: jax.Array = getattr(old.at[indices], method)(updates, mode="promise_in_bounds")
@@ -32,7 +32,7 @@ def _along(method: str) -> Body:
 
 
 def _inside(method: str) -> Body:
-    """Updates what vectors of indices name: i[*n, k], T[*n, *rest]."""
+    """An update of slices, with index vectors i[*n, k] and updates T[*n, *rest]."""
 
     def scatter(old: jax.Array, indices: jax.Array, updates: jax.Array) -> jax.Array:
         at = tuple(jnp.moveaxis(indices, -1, 0))
@@ -49,93 +49,103 @@ _ELEMENTS = {name: _inside(name) for name in ("set", "add", "subtract")}
 
 
 def scatter_update(ref: Variable, indices: Any, updates: Any, name: str = "ScatterUpdate") -> Any:
-    """Sets rows of a variable: `ref[indices] = updates`.
+    """Assigns to rows of a variable: `ref[indices] = updates`.
 
     Args:
-      ref: T[m, *row].
-      indices: integers of any shape; where one occurs twice, either update may win.
-      updates: T[*indices.shape, *row], or a scalar for all of it.
-      name: name for the operation.
+      ref: T[m, *row], the variable.
+      indices: integers of any shape; if one occurs twice, either of its updates may win.
+      updates: T[*indices.shape, *row], or a scalar.
+      name: name of the operation.
 
     Returns:
-      The new value, as `Variable.assign` does.
+      The new value, T[m, *row], as `Variable.assign` returns it.
 
     Raises:
-      TypeError, ValueError: if dtypes or shapes do not fit.
-      InvalidArgumentError: in the step, if an index is out of range, or if only the step tells
-        that the updates are of another shape.
+      TypeError: if the indices are not integers, or the updates do not convert to T.
+      ValueError: if the shapes are not compatible.
+      InvalidArgumentError: in the step, if an index is out of range (nothing is written then), or
+        if a shape that was unknown before is not compatible.
     """
     return _scatter(ref, indices, updates, _ROWS["set"], 1, name)
 
 
 def scatter_add(ref: Variable, indices: Any, updates: Any, name: str = "ScatterAdd") -> Any:
-    """Adds to rows of a variable; an index that occurs twice counts twice. See `scatter_update`."""
+    """Adds to rows of a variable: `ref[indices] += updates`.
+
+    Updates of an index that occurs several times accumulate. Takes, returns and raises as
+    `scatter_update`.
+    """
     return _scatter(ref, indices, updates, _ROWS["add"], 1, name)
 
 
 def scatter_sub(ref: Variable, indices: Any, updates: Any, name: str = "ScatterSub") -> Any:
-    """Subtracts from rows of a variable; see `scatter_add`."""
+    """Subtracts from rows of a variable: `ref[indices] -= updates`; see `scatter_add`."""
     return _scatter(ref, indices, updates, _ROWS["subtract"], 1, name)
 
 
 def scatter_mul(ref: Variable, indices: Any, updates: Any, name: str = "ScatterMul") -> Any:
-    """Multiplies rows of a variable; see `scatter_add`."""
+    """Multiplies rows of a variable: `ref[indices] *= updates`; see `scatter_add`."""
     return _scatter(ref, indices, updates, _ROWS["multiply"], 1, name)
 
 
 def scatter_div(ref: Variable, indices: Any, updates: Any, name: str = "ScatterDiv") -> Any:
-    """Divides rows of a variable of floats; see `scatter_add`."""
+    """Divides rows of a floating-point variable: `ref[indices] /= updates`; see `scatter_add`."""
     return _scatter(ref, indices, updates, _ROWS["divide"], 1, name)
 
 
 def scatter_min(ref: Variable, indices: Any, updates: Any, name: str = "ScatterMin") -> Any:
-    """Sets rows of a variable to the smaller of old and new; see `scatter_add`."""
+    """Takes the elementwise minimum of rows of a variable and the updates; see `scatter_add`."""
     return _scatter(ref, indices, updates, _ROWS["min"], 1, name)
 
 
 def scatter_max(ref: Variable, indices: Any, updates: Any, name: str = "ScatterMax") -> Any:
-    """Sets rows of a variable to the larger of old and new; see `scatter_add`."""
+    """Takes the elementwise maximum of rows of a variable and the updates; see `scatter_add`."""
     return _scatter(ref, indices, updates, _ROWS["max"], 1, name)
 
 
 def scatter_nd_update(
     ref: Variable, indices: Any, updates: Any, name: str = "ScatterNdUpdate"
 ) -> Any:
-    """Sets parts of a variable by vectors of indices.
+    """Assigns to slices of a variable that index vectors name.
 
     Args:
-      ref: T[m1, …, mk, *rest].
-      indices: i[*n, k].
+      ref: T[m1, …, mk, *rest], the variable.
+      indices: i[*n, k], each vector an index into the first k dimensions.
       updates: T[*n, *rest].
-      name: name for the operation.
+      name: name of the operation.
 
     Returns:
-      As `scatter_update`, which see for errors too.
+      The new value, as `scatter_update`.
+
+    Raises:
+      TypeError, ValueError, InvalidArgumentError: as `scatter_update`.
     """
     return _scatter(ref, indices, updates, _ELEMENTS["set"], None, name)
 
 
 def scatter_nd_add(ref: Variable, indices: Any, updates: Any, name: str = "ScatterNdAdd") -> Any:
-    """Adds to parts of a variable; see `scatter_nd_update`."""
+    """Adds to slices of a variable that index vectors name; see `scatter_nd_update`."""
     return _scatter(ref, indices, updates, _ELEMENTS["add"], None, name)
 
 
 def scatter_nd_sub(ref: Variable, indices: Any, updates: Any, name: str = "ScatterNdSub") -> Any:
-    """Subtracts from parts of a variable; see `scatter_nd_update`."""
+    """Subtracts from slices of a variable that index vectors name; see `scatter_nd_update`."""
     return _scatter(ref, indices, updates, _ELEMENTS["subtract"], None, name)
 
 
 def _scatter(
     ref: Variable, indices: Any, updates: Any, body: Body, depth: int | None, name: str
 ) -> Any:
-    """Updates in place where indices into the first dimensions say: `depth`, else as many as the
-    indices have components."""
+    """Applies `body` to the slices that indices into the first dimensions name.
+
+    There are `depth` such dimensions; if it is None, as many as the index vectors have components.
+    """
     if not isinstance(ref, Variable):
         raise TypeError(f"expected a variable to update, got {ref!r}")
     if not is_static(ref.shape):
         raise ValueError(
-            f"{ref!r} was made with validate_shape=False and may change its size, so no rows of it "
-            "can be updated; assign the whole value"
+            f"{ref!r} was made with validate_shape=False and may change its size, so its rows "
+            "cannot be updated; assign the whole value"
         )
     operations = ref.operations
     where = operations.operand(read(indices))
@@ -149,7 +159,7 @@ def _scatter(
     is_rows = depth is not None
     depth = depth or (where.shape or (0,))[-1]
     if not is_known(depth) or not 1 <= depth <= ref.ndim:
-        raise ValueError(f"indices of shape {where.shape} do not fit {ref!r}")
+        raise ValueError(f"indices of shape {declared(where.shape)} do not fit {ref!r}")
     n_dims = where.ndim if is_rows else where.ndim - 1
     if not (is_rows and values.shape == ()):
         values = _checked(ref, where, values, (*where.shape[:n_dims], *ref.shape[depth:]), n_dims)
@@ -159,7 +169,7 @@ def _scatter(
 
 
 def _checked(ref: Variable, where: Any, values: Any, wanted: tuple[Any, ...], n_dims: int) -> Any:
-    """The updates, of which the step checks the shape if it may be another than the wanted one."""
+    """The updates; the step checks their shape if it is not known to be the wanted one."""
     if values.shape == wanted:
         return values
     if not is_compatible(wanted, values.shape):
@@ -171,15 +181,15 @@ def _checked(ref: Variable, where: Any, values: Any, wanted: tuple[Any, ...], n_
 
 
 def _check_indices(operations: VariableOperations, indices: Any, sizes: tuple[int, ...]) -> Any:
-    """Fails the step with InvalidArgumentError if an index is out of range.
+    """Adds a check that fails the step with InvalidArgumentError if an index is out of range.
 
     Args:
-      operations: of the variable.
-      indices: i[..., len(sizes)], into dimensions of the variable; i[...] for a single one.
-      sizes: of these dimensions.
+      operations: those of the variable.
+      indices: i[..., len(sizes)], indices into dimensions of the variable; i[...] for a single one.
+      sizes: sizes of these dimensions.
 
     Returns:
-      In graph code the operation, for others to wait for.
+      In graph code the operation, which the update has to wait for.
     """
     graph = operations.graph_of((indices,))
     if graph is None:

@@ -1,4 +1,4 @@
-"""Sparse tensors, and the refusal of functions that cannot take them."""
+"""Sparse tensors."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from jflow.graph import Tensor
 
 
 class SparseTensor(NamedTuple):
-    """A tensor of which only some elements are there.
+    """A sparse tensor in coordinate format.
 
     Attributes:
-      indices: i64[n, rank], where they are, on the host.
+      indices: i64[n, rank], the positions of the elements, on the host.
       values: dtype[n], the elements.
-      dense_shape: i64[rank], the shape of the whole, on the host.
+      dense_shape: i64[rank], the shape of the dense tensor, on the host.
     """
 
     indices: Tensor
@@ -23,17 +23,18 @@ class SparseTensor(NamedTuple):
 
 
 def refuse_sparse(values: Iterable[Any], what: object) -> None:
-    """Raises TypeError if a `SparseTensor` is among values that are stacked or cut into rows.
+    """Raises TypeError if one of the values, which are to be batched, is a `SparseTensor`.
 
     Args:
-      values: what is given.
-      what: what it is given to, for the message.
+      values: arguments of a function.
+      what: the function or queue, for the message.
     """
     for value in values:
         if isinstance(value, SparseTensor):
             raise TypeError(
-                f"{what} cannot take a SparseTensor, whose parts differ in size from element to "
-                f"element (made by operation {value.values.op.name!r} at {value.values.op.origin});"
-                " batch the serialized Examples and parse the batch with jflow.parse_example, or "
-                "read the feature as a FixedLenFeature or FixedLenSequenceFeature"
+                f"{what} does not accept a SparseTensor, because its parts differ in size between "
+                f"elements (made by operation {value.values.op.name!r} at "
+                f"{value.values.op.origin}); batch the serialized Examples and parse the batch "
+                "with jflow.parse_example, or read the feature as a FixedLenFeature or "
+                "FixedLenSequenceFeature"
             )

@@ -1,4 +1,4 @@
-"""Functions of variables, as graph code spells them."""
+"""TensorFlow's functions on variables and collections of variables."""
 
 from __future__ import annotations
 
@@ -12,47 +12,52 @@ from jflow.ops.variable import GLOBAL_VARIABLES, LOCAL_VARIABLES, TRAINABLE_VARI
 
 
 def assign(ref: Variable, value: Any, name: str = "Assign") -> Any:
-    """Sets a variable; see `Variable.assign`."""
+    """Sets the value of the variable `ref`; see `Variable.assign`."""
     return _variable(ref).assign(value, name)
 
 
 def assign_add(ref: Variable, value: Any, name: str = "AssignAdd") -> Any:
-    """Adds to a variable; see `Variable.assign_add`."""
+    """Adds `value` to the variable `ref`; see `Variable.assign_add`."""
     return _variable(ref).assign_add(value, name)
 
 
 def assign_sub(ref: Variable, value: Any, name: str = "AssignSub") -> Any:
-    """Subtracts from a variable; see `Variable.assign_sub`."""
+    """Subtracts `value` from the variable `ref`; see `Variable.assign_sub`."""
     return _variable(ref).assign_sub(value, name)
 
 
 def global_variables() -> list[Variable]:
-    """The variables of the default graph but the local ones, in the order they were made."""
+    """Returns the variables of the default graph that are not local, in the order of creation."""
     return _default_graph().get_collection(GLOBAL_VARIABLES)
 
 
 def local_variables() -> list[Variable]:
-    """The variables of the default graph that each worker initializes anew, such as counters."""
+    """Returns the variables of the default graph that each worker initializes, such as counters."""
     return _default_graph().get_collection(LOCAL_VARIABLES)
 
 
 def trainable_variables() -> list[Variable]:
-    """The variables of the default graph that were made with `trainable=True`."""
+    """Returns the variables of the default graph that were created with `trainable=True`."""
     return _default_graph().get_collection(TRAINABLE_VARIABLES)
 
 
 def variables_initializer(var_list: Iterable[Variable], name: str = "init") -> Operation:
-    """An operation that initializes the given variables."""
+    """Returns an operation that initializes variables.
+
+    Args:
+      var_list: graph variables.
+      name: name of the operation.
+    """
     return group(*(variable.initializer for variable in var_list), name=name)
 
 
 def global_variables_initializer() -> Operation:
-    """An operation that initializes the global variables made so far in the default graph."""
+    """Returns an operation that initializes the global variables of the default graph so far."""
     return variables_initializer(global_variables())
 
 
 def local_variables_initializer() -> Operation:
-    """An operation that initializes the local variables made so far in the default graph."""
+    """Returns an operation that initializes the local variables of the default graph so far."""
     return variables_initializer(local_variables(), "init_local")
 
 

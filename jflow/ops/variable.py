@@ -25,28 +25,27 @@ TRAINABLE_VARIABLES = "trainable_variables"
 class Variable(Symbolic):
     """A named value that outlives a step.
 
-    In graph code a variable is part of the graph: `initializer` sets it, a session reads it. A
-    local session keeps its own copy and loses it at close. On a cluster the value lives in a
-    container of the task that holds it, and every session that uses the same name, container and
-    device shares it.
+    In graph code a variable is part of the graph: `initializer` sets it, and sessions read it. A
+    local session has its own copy, which ends with it. On a cluster the value lives in a container
+    of one task, and all sessions that use the same name, container and device share it.
 
-    Inside `jflow.connect` a variable is *eager*: it is there from the start, with its initial value
-    if its container does not have it yet, and it can be used as an array, in a `jflow.function` and
-    outside of one.
+    Inside `jflow.connect` a variable is *eager*: it has a value from the start, the initial one
+    unless its container already holds it, and can be used as an array, inside and outside of a
+    `jflow.function`.
 
     Args:
-      initial_value: a number, array or tensor, or a function without arguments that makes one.
+      initial_value: a number, array or tensor, or a function without arguments that returns one.
       trainable: whether optimizers should train it.
-      name: identifies the value. In a graph it is made unique by `_1`, `_2`, …; an eager variable
-        without a name is not shared.
-      dtype: wanted dtype, or None for the initial value's.
-      collections: of the graph that list it, the global variables if None; an eager variable is in
-        none. The trainable variables list it as well if it is trainable.
-      validate_shape: whether the shape stays that of the initial value, which must be known then.
-        Else an assignment may change its sizes, but not its rank; in graph code only.
+      name: name of the value in the container. In a graph `_1`, `_2`, … make it unique; an eager
+        variable without a name is not shared.
+      dtype: dtype of the variable; None for the initial value's.
+      collections: names of the graph collections that list it; None for the global variables. A
+        trainable variable is also in the trainable variables, an eager one is in none.
+      validate_shape: whether the shape is fixed to that of the initial value, which must be known.
+        If False, an assignment may change the sizes, but not the rank; in graph code only.
 
     Raises:
-      TypeError, ValueError: if there is no proper initial value, or its shape is not known.
+      TypeError, ValueError: if the initial value is missing or invalid, or its shape is unknown.
       InvalidArgumentError: if it is eager and exists with another shape or dtype.
     """
 
@@ -85,12 +84,12 @@ class Variable(Symbolic):
 
     @property
     def operations(self) -> VariableOperations:
-        """How it is read and written."""
+        """The reads and writes of this variable, in a graph or eager."""
         return self._operations
 
     @property
     def is_eager(self) -> bool:
-        """Whether it has a value outside of sessions."""
+        """Whether the variable has a value outside of sessions."""
         return self._operations.is_eager
 
     @property
@@ -100,59 +99,59 @@ class Variable(Symbolic):
 
     @property
     def graph(self) -> Graph:
-        """The graph that a graph variable belongs to."""
+        """The graph of a graph variable."""
         return self._operations.op.graph
 
     @property
     def name(self) -> str:
-        """Name, as of a tensor: "x:0"."""
+        """The name in the form of a tensor's: "x:0"."""
         return f"{self._ref.name}:0"
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Size of each dimension."""
+        """The size of each dimension."""
         return self._operations.shape
 
     @property
     def dtype(self) -> Dtype:
-        """Type of the elements."""
+        """The dtype of the elements."""
         return self._ref.dtype
 
     @property
     def ndim(self) -> int:
-        """Number of dimensions."""
+        """The number of dimensions."""
         return len(self.shape)
 
     @property
     def container(self) -> str:
-        """The container that holds it, "" for the default one."""
+        """The name of its container, "" for the default one."""
         return self._ref.container
 
     @property
     def device(self) -> str:
-        """The requested device, "" if none was; of an eager variable, the one it is on."""
+        """The requested device, "" for none; the actual device of an eager variable."""
         return str(self._ref.spec)
 
     # Reading ----------------------------------------------------------------------------------
 
     def value(self) -> Any:
-        """The value: a tensor in graph code, else an array.
+        """Returns the value, dtype[*shape]: a tensor in graph code, otherwise an array.
 
-        In one step of a graph it is not said whether the value is that before or after an update.
-        In a `jflow.function` it is the value at this line.
+        In a step of a graph that also updates the variable, it is unspecified whether this is the
+        value before or after the update. In a `jflow.function` it is the value at this line.
         """
         return self._operations.value()
 
     def read_value(self) -> Any:
-        """A read of its own; in graph code, after the control inputs of the block around it."""
+        """Reads the value anew; in graph code, after the current control dependencies."""
         return self._operations.read("read_value")
 
     def numpy(self) -> np.ndarray[Any, Any]:
-        """The value of an eager variable as a NumPy array."""
+        """Returns the value of an eager variable as a NumPy array."""
         return np.asarray(self)
 
     def eval(self, session: Any = None) -> Any:
-        """The value in `session` or the default session."""
+        """Returns the value in `session`, or in the default session if it is None."""
         return self.to_tensor().eval(session=session)
 
     def to_tensor(self) -> Tensor:
@@ -161,45 +160,55 @@ class Variable(Symbolic):
     # Writing ----------------------------------------------------------------------------------
 
     def assign(self, value: Any, name: str = "Assign") -> Any:
-        """Sets the value (and so initializes it).
+        """Sets the value, which also initializes the variable.
+
+        Args:
+          value: dtype[*shape], an array, tensor or variable.
+          name: name of the operation.
 
         Returns:
-          The new value: a tensor in graph code, an array in a `jflow.function`; elsewhere the
+          The new value: a tensor in graph code, an array in a `jflow.function`. Elsewhere the
           variable itself, because the value may not be needed.
 
         Raises:
-          ValueError: if the shape differs.
-          InvalidArgumentError: in the step, if only that tells the shape.
-          TypeError: if the dtype differs.
+          TypeError: if the value has another dtype.
+          ValueError: if the value has another shape.
+          InvalidArgumentError: in the step, if a shape that was unknown before is another one.
         """
         written = self._operations.assign(read(value), name)
         return self if written is None else written
 
     def assign_add(self, delta: Any, name: str = "AssignAdd") -> Any:
-        """Adds to the value atomically; returns and raises as `assign`."""
+        """Adds `delta`, dtype[*shape], to the value atomically; returns and raises as `assign`."""
         return self.update(jnp.add, self._operations.fitting(read(delta)), name=name)
 
     def assign_sub(self, delta: Any, name: str = "AssignSub") -> Any:
-        """Subtracts from the value atomically; returns and raises as `assign`."""
+        """Subtracts `delta` from the value atomically; returns and raises as `assign`."""
         return self.update(jnp.subtract, self._operations.fitting(read(delta)), name=name)
 
     def load(self, value: Any, session: Any = None) -> None:
-        """Sets the value to an array, for a graph variable in `session` or the default session."""
+        """Sets the value to an array.
+
+        Args:
+          value: dtype[*shape].
+          session: the session of a graph variable; None for the default session.
+        """
         self._operations.load(read(value), session)
 
     def update(self, fun: Callable[..., Any], *operands: Any, name: str = "Update") -> Any:
-        """Sets the value to `fun` of the old one and the operands, atomically.
+        """Sets the value to `fun(old_value, *operands)` atomically.
 
         Args:
-          fun: a function of JAX arrays that gives an array of the variable's shape and dtype.
-          operands: what it takes after the old value.
-          name: name for the operation.
+          fun: a function of JAX arrays that returns an array of the variable's shape and dtype.
+          operands: arrays, tensors or variables.
+          name: name of the operation.
 
         Returns:
-          As `assign`.
+          The new value, as `assign`.
 
         Raises:
-          TypeError, ValueError: if it gives something else, or does not take the operands.
+          TypeError, ValueError: if `fun` does not accept the operands, or returns another shape or
+            dtype.
         """
         written = self._operations.update(fun, [read(operand) for operand in operands], name)
         return self if written is None else written
@@ -215,8 +224,8 @@ class Variable(Symbolic):
         if internals.asker() is not internals.Asker.JIT:
             return lambda: self._operations.bind(read_p)
         raise ValueError(
-            f"{self._ref} is no array to functions that JAX compiles; give them its value(), or "
-            "use the same name in jflow.numpy, jflow.nn, jflow.lax or jflow.random"
+            f"JAX cannot trace {self._ref} directly; pass its value(), or use the function of the "
+            "same name in jflow.numpy, jflow.nn, jflow.lax or jflow.random"
         )
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
@@ -250,7 +259,7 @@ class Variable(Symbolic):
 
 
 def read(value: Any) -> Any:
-    """The value of a variable; any other argument as it is."""
+    """Returns the value of a variable, and any other argument unchanged."""
     return value.value() if isinstance(value, Variable) else value
 
 

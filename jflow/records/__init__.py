@@ -1,4 +1,4 @@
-"""Files of records, and the decoders of what is in them; plain Python on the host."""
+"""Readers of record files, and decoders of records; plain Python on the host."""
 
 from jflow.records.csv_file import CsvBlocks as CsvBlocks
 from jflow.records.decoders import DECODERS as DECODERS

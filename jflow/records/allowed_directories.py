@@ -1,11 +1,11 @@
-"""Which files may be read: those below the directories that the owner of a task declared.
+"""Access control for files: only files below the data roots of a task may be read.
 
-The name of a file comes from a graph, so from every client that may open a session. What is
-promised for declared roots: the file that is opened was reached from the root's own directory
-through directories alone. Symbolic links are resolved first, and one that leads out is refused; the
-way that was found is then walked with O_NOFOLLOW, so a link that is put there in between is refused
-too. Hard links and mounts below a root count as being in it, and so does a directory that is
-moved away while it is walked.
+File names come from graphs, so from every client that may open a session. The guarantee for a
+declared root: the opened file was reached from the root's own directory through directories only.
+Symbolic links are resolved first, and a path that leads out of the root is refused. The resolved
+path is then opened component by component with O_NOFOLLOW, so a link that is created in between is
+refused, too. Hard links and mounts below a root count as inside, and so does a directory that is
+moved away while the path is walked.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from jflow.errors import (
     UnknownError,
 )
 
-# A fifo without a writer would block the thread that opens it, hence O_NONBLOCK.
+# O_NONBLOCK, because opening a FIFO without a writer would block the thread.
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC
 
@@ -36,16 +36,15 @@ _FULL = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 class AllowedDirectories:
-    """Opens regular files below declared directories, for reading only.
+    """Opens regular files below data roots, for reading only.
 
-    A relative name is looked for below each directory in turn; an absolute one has to lead below
-    one of them.
+    A relative name is looked up below each root in order; an absolute one must be below a root.
 
     Args:
-      paths: the directories; none means that no file may be read.
+      paths: the data roots; without any, no file may be read.
 
     Raises:
-      NotFoundError: if one of them is no directory.
+      NotFoundError: if one of them is not a directory.
     """
 
     def __init__(self, paths: Sequence[str]) -> None:
@@ -56,23 +55,22 @@ class AllowedDirectories:
 
     @classmethod
     def anywhere(cls) -> AllowedDirectories:
-        """Every file that this process may read; relative names are below its directory.
+        """Allows all files that this process may read; relative names are in its working directory.
 
-        For local sessions, where the user's own process reads the user's own files.
+        For local sessions, in which the user's own process reads the user's files.
         """
         roots = cls(())
         roots._roots = None
         return roots
 
     def path(self, name: str | bytes) -> str:
-        """The absolute path, free of links, of the file that a name means.
+        """Resolves the name of a file, which need not exist, to an absolute path without links.
 
-        The file need not exist. Between this call and a use of the path links may change; `open`
-        is not open to that.
+        Links may change before the path is used; `open` does not have this race.
 
         Raises:
-          InvalidArgumentError: if it is no name of a file.
-          PermissionDeniedError: if it leads out of the roots.
+          InvalidArgumentError: if it is not a valid file name.
+          PermissionDeniedError: if it is outside the roots.
         """
         text = _checked(name)
         if self._roots is None:
@@ -80,13 +78,13 @@ class AllowedDirectories:
         return os.path.join(*self._resolve(text))
 
     def open(self, name: str | bytes) -> BinaryIO:
-        """The regular file of that name, open for reading.
+        """Opens a regular file for reading.
 
         Raises:
-          FailedPreconditionError: if it is a directory, a device or something else of the kind.
-          InvalidArgumentError: if it is no name of a file.
+          FailedPreconditionError: if it is not a regular file, but a directory, a device, ….
+          InvalidArgumentError: if it is not a valid file name.
           NotFoundError: if it does not exist.
-          PermissionDeniedError: if it leads out of the roots, or the process may not read it.
+          PermissionDeniedError: if it is outside the roots, or the process may not read it.
           ResourceExhaustedError: if no more files can be opened.
         """
         text = _checked(name)
@@ -100,22 +98,22 @@ class AllowedDirectories:
         return _regular(descriptor, text)
 
     def _resolve(self, text: str) -> tuple[str, str]:
-        """The root, and the way from it to the file.
+        """The root, and the path from it to the file.
 
-        Only the first root that has the file counts, the first one allowed if none has.
+        This is the first root below which the file exists; otherwise the first that allows it.
         """
         if ".." in text.split("/"):
-            raise self._refused(text, "goes up by '..'")
+            raise self._refused(text, "contains '..'")
         found = []
         for root in self._roots or ():
-            # An absolute name is itself, whichever root it is joined to.
+            # `join` returns an absolute name unchanged.
             path = os.path.realpath(os.path.join(root, text))
             for owner in self._roots or ():
                 if os.path.commonpath((owner, path)) == owner:
                     found.append((owner, os.path.relpath(path, owner)))
                     break
         if not found:
-            raise self._refused(text, "is outside")
+            raise self._refused(text, "is outside the data roots")
         return next((way for way in found if os.path.lexists(os.path.join(*way))), found[0])
 
     def _refused(self, text: str, reason: str) -> PermissionDeniedError:
@@ -133,19 +131,19 @@ class AllowedDirectories:
 def _checked(name: str | bytes) -> str:
     text = os.fsdecode(name)
     if not text or "\0" in text:
-        raise InvalidArgumentError(f"{_shown(text)} is no name of a file")
+        raise InvalidArgumentError(f"{_shown(text)} is not a valid file name")
     return text
 
 
 def _shown(text: str) -> str:
-    """Text that can be sent, whatever bytes the name is of."""
+    """The name as printable text, also if its bytes are not UTF-8."""
     return repr(os.fsencode(text).decode(errors="backslashreplace"))
 
 
 def _walk(root: str, way: str) -> int:
-    """Opens the file at the end of a way below the root that has no link in it."""
+    """Opens the file at a path below the root, and refuses links in the path."""
     *directories, last = way.split("/")
-    # The root's own path was made by the owner of the task and may have links in it by now.
+    # The root's own path was declared by the owner of the task and may contain links.
     here = os.open(root, _DIRECTORY & ~os.O_NOFOLLOW)
     try:
         for directory in directories:
@@ -163,7 +161,7 @@ def _regular(descriptor: int, text: str) -> BinaryIO:
         return os.fdopen(descriptor, "rb")
     os.close(descriptor)
     kind = "a directory" if stat.S_ISDIR(mode) else "not a regular file"
-    raise FailedPreconditionError(f"{_shown(text)} is {kind}; only regular files are read")
+    raise FailedPreconditionError(f"{_shown(text)} is {kind}; only regular files can be read")
 
 
 def _as_ours(error: OSError, text: str) -> Exception:
@@ -173,7 +171,7 @@ def _as_ours(error: OSError, text: str) -> Exception:
     if error.errno in (errno.EACCES, errno.EPERM):
         return PermissionDeniedError(f"{message}; the process of the task may not read it")
     if error.errno == errno.ELOOP:
-        return PermissionDeniedError(f"{message}; a link was put there while it was opened")
+        return PermissionDeniedError(f"{message}; a link was created there while it was opened")
     if error.errno == errno.ENXIO:
-        return FailedPreconditionError(f"{message}; only regular files are read")
+        return FailedPreconditionError(f"{message}; only regular files can be read")
     return ResourceExhaustedError(message) if error.errno in _FULL else UnknownError(message)

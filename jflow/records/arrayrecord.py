@@ -1,4 +1,4 @@
-"""ArrayRecord files, by the package array-record."""
+"""ArrayRecord files, read with the package array-record."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from jflow.records.reader import count_of, text_of
 
 
 class ArrayRecords(BlockRecords):
-    """The records of an ArrayRecord file; the key is `file:index`, from 0.
+    """Reads the records of an ArrayRecord file; keys are `file:index`, from 0.
 
     Args:
-      name: the file.
-      roots: opens it.
+      name: name of the file.
+      roots: the directories that may be read.
       position: index of the first record to read.
-      block_records: how many records are fetched at once.
+      block_records: number of records that are fetched at once.
     """
 
     def __init__(
@@ -33,13 +33,13 @@ class ArrayRecords(BlockRecords):
         self._length = count_of(block_records, name, "block_records", 1)
         module = needed("array_record.python.array_record_module", "data", "ArrayRecordReader")
         with roots.open(name) as file:
-            # The library opens files by path; this path is the file that was found to be allowed.
+            # The library opens files by path. This path is the file whose access was checked.
             self._reader = module.ArrayRecordReader(f"/dev/fd/{file.fileno()}")
         try:
             if not self._reader.ok():
-                # It tells the reason when it is closed.
+                # `close` raises the reason.
                 self._reader.close()
-                raise RuntimeError("it is no ArrayRecord file")
+                raise RuntimeError("it is not an ArrayRecord file")
             super().__init__(name, position, self._reader.num_records())
         except RuntimeError as error:
             raise DataLossError(f"{text_of(name)} cannot be read: {error}") from error

@@ -1,4 +1,4 @@
-"""The rows of Parquet files as batches of pyarrow."""
+"""The rows of Parquet files as pyarrow batches."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ class ArrowBatches:
     """An open Parquet file.
 
     Args:
-      name: the file.
-      roots: opens it.
-      columns: names of the columns to read, where it is not all.
-      length: how many rows a batch has at most.
-      reader: what an error calls that needs pyarrow.
+      name: name of the file.
+      roots: the directories that may be read.
+      columns: names of the columns to read; None for all.
+      length: maximum number of rows in a batch.
+      reader: name of the public reader, for errors.
 
     Attributes:
-      arrow: the package.
-      n_rows: how many rows there are.
-      types: Arrow's type of each column that is read.
+      arrow: the package pyarrow.
+      n_rows: number of rows in the file.
+      types: Arrow type of each column that is read.
 
     Raises:
       DataLossError: if the file is damaged.
@@ -50,7 +50,7 @@ class ArrowBatches:
             self.types: dict[str, Any] = self._types_of(columns)
         except (self.arrow.ArrowException, OSError) as error:
             self._input.close()
-            raise DataLossError(f"{text_of(name)} is no Parquet file: {error}") from error
+            raise DataLossError(f"{text_of(name)} is not a Parquet file: {error}") from error
         except BaseException:
             self._input.close()
             raise
@@ -63,10 +63,10 @@ class ArrowBatches:
         self._input.close()
 
     def at(self, index: int) -> Any:
-        """A batch whose first row is the one with an index, which must be there.
+        """Returns a batch that starts at the row with an index, which must exist.
 
         Raises:
-          DataLossError: if it cannot be read.
+          DataLossError: if the row cannot be read.
         """
         try:
             if index != self._next_row:
@@ -81,7 +81,7 @@ class ArrowBatches:
         return batch.slice(batch.num_rows - (self._next_row - index))
 
     def _go_to(self, index: int) -> None:
-        """Starts with the group of rows in which a row is."""
+        """Starts at the row group that contains a row."""
         metadata, group, start = self._file.metadata, 0, 0
         while index >= start + metadata.row_group(group).num_rows:
             start += metadata.row_group(group).num_rows
@@ -100,7 +100,7 @@ class ArrowBatches:
             if schema.names.count(column) != 1:
                 raise InvalidArgumentError(
                     f"{text_of(self._name)} has no column {column!r}, or several of that name; "
-                    f"it has {schema.names}"
+                    f"its columns are {schema.names}"
                 )
             types[column] = schema.field(column).type
         return types

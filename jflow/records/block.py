@@ -1,4 +1,4 @@
-"""Readers whose library gives many records at once."""
+"""The base of readers whose library returns many records at once."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from jflow.records.reader import Records, count_of, text_of
 
 
 class BlockRecords(Records):
-    """Records that are fetched in blocks; the key is `file:index`, from 0.
+    """Reads records in blocks; keys are `file:index`, from 0.
 
     Args:
-      name: the file.
+      name: name of the file.
       position: index of the first record to read.
-      count: how many records the file has.
+      count: number of records in the file.
+
+    Raises:
+      DataLossError: if the position is beyond the end.
     """
 
     def __init__(self, name: bytes, position: Any, count: int) -> None:
@@ -24,19 +27,19 @@ class BlockRecords(Records):
         self._index = start = count_of(0 if position is None else position, name, "position")
         if start > count:
             raise DataLossError(
-                f"{text_of(name)} has only {count} records; reading was to go on at {start}"
+                f"{text_of(name)} has only {count} records; cannot continue at record {start}"
             )
         self._block: Sequence[bytes] = ()
         self._block_start = start
 
     @property
     def position(self) -> int:
-        """Index of the next record."""
+        """The index of the next record."""
         return self._index
 
     @abstractmethod
     def _fetch(self, index: int) -> Sequence[bytes]:
-        """Records from an index on, at least one."""
+        """Returns records from an index on, at least one."""
 
     def _append_to(self, keys: list[bytes], values: list[bytes], n: int) -> None:
         while len(values) < n and self._index < self._count:

@@ -1,8 +1,8 @@
-"""The checksum CRC-32C of Castagnoli, and how TFRecord files mask it.
+"""CRC-32C (Castagnoli), and its masking in TFRecord files.
 
-The package google-crc32c does it in hardware. Where it is not installed NumPy does: a CRC is
-linear, so that of a block is the XOR of what each byte adds, which a table knows by the byte and
-its distance to the end of the block.
+The package google-crc32c computes it in hardware. Without it NumPy does: a CRC is linear, so the
+CRC of a block is the XOR of the contributions of its bytes, which a table has for each byte value
+and distance from the end of the block.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MASK = 0xA282EAD8
 
 @cache
 def _table() -> np.ndarray[tuple[int, int], np.dtype[np.uint32]]:
-    """u32[block, 256]: what a byte with `i` bytes behind it adds to the CRC."""
+    """u32[block, 256]: contribution to the CRC of each byte value with `i` bytes after it."""
     table = np.empty((_BLOCK, 256), np.uint32)
     table[0] = np.arange(256)
     for _ in range(8):
@@ -31,11 +31,11 @@ def _table() -> np.ndarray[tuple[int, int], np.dtype[np.uint32]]:
 
 
 def checksum_by_numpy(data: bytes) -> int:
-    """The CRC-32C of bytes, without google-crc32c."""
+    """Returns the CRC-32C of bytes, computed with NumPy."""
     table, crc = _table(), _ONES
     array = np.frombuffer(data, np.uint8)
     for start in range(0, len(data), _BLOCK):
-        # The CRC so far is the same as four bytes that the next four are changed by.
+        # The CRC so far acts as four bytes that are XORed to the next four.
         block = array[start : start + _BLOCK].copy()
         head = np.frombuffer(crc.to_bytes(4, "little"), np.uint8)[: len(block)]
         block[: len(head)] ^= head
@@ -50,9 +50,9 @@ except ImportError:
     _checksum = checksum_by_numpy
 
 checksum: Callable[[bytes], int] = _checksum
-"""The CRC-32C of bytes."""
+"""Returns the CRC-32C of bytes."""
 
 
 def masked(crc: int) -> int:
-    """The CRC as files keep it, so that one of data that holds CRCs stays a good one."""
+    """Returns the masked CRC, because a CRC of data that contains its own CRC is weak."""
     return (((crc >> 15) | (crc << 17)) + _MASK) & _ONES

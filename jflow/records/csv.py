@@ -1,4 +1,4 @@
-"""Lines of comma-separated values become columns."""
+"""The decoder of records of comma-separated values."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ def decode_csv(
     na_value: str = "",
     select_cols: Sequence[int] | None = None,
 ) -> Sequence[Array]:
-    """The columns of records in the format of RFC 4180.
+    """Parses records of comma-separated values (RFC 4180) into columns.
 
     Args:
-      records: string[...], a record each, without the end of its line.
-      record_defaults: for each column an array of its dtype: of the value that stands for a field
-        that is empty or `na_value`, or of no value where such a field is an error.
-      field_delim: what is between fields, one byte.
-      use_quote_delim: whether a field may be in double quotes, with delimiters, ends of lines and
-        doubled quotes in it.
-      na_value: another text that means that there is no value.
-      select_cols: indices of the columns to give, strictly increasing, where it is not all.
+      records: string[...], one record each, without line end.
+      record_defaults: for each column an array of its dtype that holds the value of an empty field,
+        or is empty if such a field is an error.
+      field_delim: delimiter of the fields, one byte.
+      use_quote_delim: whether a field may be enclosed in double quotes, and then contain
+        delimiters, line ends and doubled quotes.
+      na_value: text of a field that counts as empty.
+      select_cols: indices of the columns to return, strictly increasing; None for all.
 
     Returns:
-      An array of the records' shape for each column.
+      dtype[*records.shape] for each column.
 
     Raises:
-      InvalidArgumentError: if a record is no such record, or has another number of fields, or a
-        field is no value of its dtype; the message says which.
+      InvalidArgumentError: if a record is malformed or has another number of fields, or a field
+        cannot be parsed; the message names them.
     """
     columns = _checked_columns(record_defaults, select_cols)
     layout = CsvLayout(columns, field_delim, use_quote_delim, na_value, exact=select_cols is None)
@@ -56,12 +56,12 @@ def decode_csv(
 
 
 class BadRecordError(Exception):
-    """A record that cannot be read.
+    """A record that cannot be parsed.
 
     Attributes:
-      index: of the record.
-      column: of the field in it, None where it is not about one field.
-      worded: makes the message of the names of the record and of the field.
+      index: index of the record.
+      column: index of the field; None if the error is not about one field.
+      worded: function from the names of the record and the field to the message.
     """
 
     def __init__(
@@ -72,13 +72,13 @@ class BadRecordError(Exception):
 
 
 class CsvLayout:
-    """How records are divided into fields, and which of the fields are columns.
+    """The division of records into fields, and the choice of fields that are columns.
 
     Args:
       columns: indices of the columns, strictly increasing.
       field_delim, use_quote_delim, na_value: as for `decode_csv`.
-      exact: whether a record with fields beyond the last column is an error.
-      n_fields: how many fields a record has, where that is not the number of columns.
+      exact: whether a record with fields after the last column is an error.
+      n_fields: number of fields of a record; None for the number of columns.
 
     Raises:
       InvalidArgumentError: if the delimiter is not one byte.
@@ -106,10 +106,10 @@ class CsvLayout:
             self._n_fields = max(columns, default=-1) + 1
 
     def fields(self, record: bytes, index: int) -> list[bytes]:
-        """The fields of the columns in a record.
+        """Returns the fields of a record that are columns.
 
         Raises:
-          BadRecordError: if it is not a record, or has another number of fields.
+          BadRecordError: if the record is malformed, or has another number of fields.
         """
         fields = self.all_fields(record, index)
         n_fields = len(fields)
@@ -126,7 +126,7 @@ class CsvLayout:
         return [fields[column] for column in self.columns]
 
     def all_fields(self, record: bytes, index: int) -> list[bytes]:
-        """As `fields`, of every column and any number."""
+        """Returns all fields of a record. Raises BadRecordError if it is malformed."""
         try:
             return _fields(record, self.delimiter, self.is_quoted)
         except ValueError as error:
@@ -134,7 +134,7 @@ class CsvLayout:
             raise BadRecordError(index, lambda at, _: f"{at}: {reason}: {record[:80]!r}") from None
 
     def is_open(self, record: bytes) -> bool:
-        """Whether a record ends inside a quoted field, which goes on in the next line."""
+        """Returns whether a record ends inside a quoted field, which continues in the next line."""
         if not self.is_quoted or record.count(_QUOTE) % 2 == 0:
             return False
         try:
@@ -149,16 +149,16 @@ class CsvLayout:
 def columns_of(
     records: Sequence[bytes], defaults: Sequence[Array], layout: CsvLayout
 ) -> Sequence[Array]:
-    """An array [n] for each column of n records.
+    """Parses n records and returns dtype[n] for each column.
 
     Args:
       records: the records.
-      defaults: for each column an array of its dtype: of the value that stands for a missing one,
-        or of no value.
-      layout: what a record is.
+      defaults: for each column an array of its dtype that holds the value of an empty field, or is
+        empty if such a field is an error.
+      layout: the layout of the records.
 
     Raises:
-      BadRecordError: at a record that cannot be read; there may be an earlier one.
+      BadRecordError: if a record cannot be parsed; not necessarily of the first such record.
     """
     rows = [layout.fields(record, i) for i, record in enumerate(records)]
     by_column = zip(*rows, strict=True) if rows else [()] * len(layout.columns)
@@ -169,7 +169,7 @@ def columns_of(
 
 
 def _checked_columns(defaults: Sequence[Array], selected: Sequence[int] | None) -> Sequence[int]:
-    """Indices of the columns that are wanted."""
+    """The indices of the columns to return."""
     for i, default in enumerate(defaults):
         if default.size > 1:
             raise InvalidArgumentError(
@@ -188,7 +188,7 @@ def _checked_columns(defaults: Sequence[Array], selected: Sequence[int] | None) 
 
 
 def _fields(record: bytes, delimiter: bytes, is_quoted: bool) -> list[bytes]:
-    """The fields of a record. Raises ValueError if it is none."""
+    """The fields of a record. Raises ValueError if it is malformed."""
     if not record:
         return []
     if is_quoted and _QUOTE in record:
@@ -218,7 +218,7 @@ def _quoted_fields(record: bytes, delimiter: bytes) -> list[bytes]:
 
 
 def _quoted(record: bytes, at: int) -> tuple[bytes, int]:
-    """The field that starts behind a quote, and the index behind its last quote."""
+    """The field that starts after a quote, and the index after its closing quote."""
     start = at
     while (at := record.find(_QUOTE, at)) >= 0:
         if not record.startswith(_QUOTE, at + 1):
@@ -230,7 +230,7 @@ def _quoted(record: bytes, at: int) -> tuple[bytes, int]:
 def _column(
     texts: Sequence[bytes], default: Array, missing: tuple[bytes, bytes], index: int
 ) -> Array:
-    """The values of a column, whose index errors name."""
+    """The values of a column with an index, which is for errors."""
     is_missing = np.zeros(len(texts), bool)
     if any(mark in texts for mark in missing):
         is_missing[:] = [text in missing for text in texts]

@@ -1,4 +1,4 @@
-"""CSV files become arrays, a block of rows at a time."""
+"""The reader of CSV files as blocks of arrays."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ _TEXT = np.array(b"", object)
 
 
 class CsvBlocks:
-    """The rows of a CSV file, in blocks of arrays by the names of the columns.
+    """Reads the rows of a CSV file in blocks of arrays by column name.
 
-    The format is that of RFC 4180: fields in double quotes may hold delimiters and ends of lines.
-    Empty lines are skipped. Where a row cannot be read, those before it are given first; the error
-    comes with the next call, and again with each one after it.
+    The format is that of RFC 4180: fields in double quotes may contain delimiters and line ends.
+    Empty lines are skipped. The rows before one that cannot be parsed are returned first; the next
+    call and all later ones raise the error.
 
     Args:
-      name: the file.
-      roots: opens it.
-      position: what `position` was, to go on there; None to begin.
-      column_names: names of all columns in their order; None takes them from the first line.
-      columns: names of those to read, where it is not all.
-      record_defaults: by the names of columns, or in the order of those to read, an array of the
-        column's dtype: of the value that stands for a missing one, or of no value. Columns without
-        one are strings, "" if missing.
-      skip_header_lines: lines at the start that are not read.
-      block_rows: how many rows a block has at most.
+      name: name of the file.
+      roots: the directories that may be read.
+      position: a former `position`, to continue there; None for the start.
+      column_names: names of all columns in order; None to read them from the first line.
+      columns: names of the columns to read; None for all.
+      record_defaults: by column name, or in the order of the columns to read: an array of the
+        column's dtype that holds the value of an empty field, or is empty if such a field is an
+        error. Other columns are strings, "" if empty.
+      skip_header_lines: number of lines to skip at the start.
+      block_rows: maximum number of rows in a block.
       **fields: `field_delim`, `use_quote_delim` and `na_value`, as for `decode_csv`.
 
     Attributes:
-      columns: names of the columns that are read, in the file's order.
+      columns: names of the columns that are read, in the order of the file.
 
     Raises:
-      InvalidArgumentError: if the first line is not a record of names, or a column that is asked
-        for is not there.
+      InvalidArgumentError: if the first line does not hold column names, or a requested column is
+        missing.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class CsvBlocks:
 
     @property
     def position(self) -> list[int]:
-        """Offset in bytes of the next row, and the lines before it."""
+        """The offset of the next row in bytes, and the number of lines before it."""
         return self._lines.position
 
     def close(self) -> None:
@@ -89,11 +89,11 @@ class CsvBlocks:
         self._lines.close()
 
     def read(self) -> dict[str, Array] | None:
-        """The columns of the next rows, at least one; None at the end.
+        """Returns the columns of the next rows, at least one; None at the end.
 
         Raises:
-          InvalidArgumentError: if the first of them cannot be read; the message names the file, the
-            line and the column.
+          InvalidArgumentError: if the first of them cannot be parsed; the message names the file,
+            the line and the column.
         """
         start = self.position
         lines, records = self._next_records(self._block_rows)
@@ -102,6 +102,7 @@ class CsvBlocks:
                 arrays = columns_of(records, self._defaults, self._layout)
                 return dict(zip(self.columns, arrays, strict=True))
             except BadRecordError as error:
+                # Rows before the bad one are returned first; it may not be the first bad one.
                 index = error.index
                 self._go_to(start, lines[index])
                 if index == 0:
@@ -122,7 +123,7 @@ class CsvBlocks:
             self._lines.read_up_to(line - 1 - start[1])
 
     def _next_records(self, n: int) -> tuple[list[int], list[bytes]]:
-        """The numbers of the first lines of the next records, and the records, from `n` lines."""
+        """The first line numbers of the records in the next `n` lines, and the records."""
         numbers: list[int] = []
         records: list[bytes] = []
         while not records:
@@ -144,10 +145,10 @@ class CsvBlocks:
         return numbers, records
 
     def _joined(self, lines: list[bytes], at: int) -> tuple[bytes, int]:
-        """The record that begins with a line, and how many lines it takes.
+        """The record that begins with a line, and its number of lines.
 
-        `lines` grows where it has more of them. A record without an end is given as far as it was
-        read, for its decoding to refuse it.
+        Further lines are read into `lines`. A record without an end is returned as far as it was
+        read, and its decoding fails.
         """
         end, quotes, size = at, 0, 0
         while size <= _MAX_RECORD_BYTES:
@@ -185,8 +186,8 @@ class CsvBlocks:
             return defaults
         if len(defaults) != len(columns):
             raise InvalidArgumentError(
-                f"record_defaults has {len(defaults)} columns, and {text_of(self._name)} has "
-                f"{len(columns)} to be read: {[*columns]}"
+                f"record_defaults has {len(defaults)} columns, but {len(columns)} are to be read "
+                f"from {text_of(self._name)}: {[*columns]}"
             )
         return dict(zip(columns, defaults, strict=True))
 
@@ -200,7 +201,7 @@ class CsvBlocks:
         for each in wanted:
             if each not in indices:
                 raise InvalidArgumentError(
-                    f"{text_of(self._name)} has no column {each!r}; it has {[*names]}"
+                    f"{text_of(self._name)} has no column {each!r}; its columns are {[*names]}"
                 )
         return indices
 

@@ -1,4 +1,4 @@
-"""The decoders by name. Each takes and gives arrays; attributes are keyword arguments."""
+"""The table of decoders by name."""
 
 from __future__ import annotations
 
@@ -27,5 +27,7 @@ DECODERS: Mapping[str, Callable[..., Sequence[Array]]] = {
         *(as_string, string_join, string_split, string_strip, string_to_number, substr),
     )
 }
-"""Functions of arrays, fit to be called by name; arrays in the results may share memory with the
-arguments."""
+"""Functions from arrays to arrays, with attributes as keyword arguments, that steps call by name.
+
+Results may share memory with arguments.
+"""

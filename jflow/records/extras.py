@@ -1,4 +1,4 @@
-"""Packages that only some formats need."""
+"""Optional packages, which only some formats require."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from jflow.errors import UnimplementedError
 
 
 def needed(module: str, extra: str, what: str) -> Any:
-    """A module of a package that may not be installed.
+    """Imports a module of an optional package.
 
     Args:
-      module: its name.
-      extra: which extra of jflow brings it.
-      what: what it is for.
+      module: name of the module.
+      extra: extra of jflow that installs the package.
+      what: the feature that requires it, for the message.
 
     Raises:
-      UnimplementedError: if it is not installed; the message says how to.
+      UnimplementedError: if the package is not installed; the message says how to install it.
     """
     try:
         return importlib.import_module(module)
     except ImportError as error:
         raise UnimplementedError(
-            f"{what} needs a package that is not installed on this task ({error}); "
+            f"{what} requires a package that is not installed on this task ({error}); "
             f"pip install 'jflow[{extra}]'"
         ) from error

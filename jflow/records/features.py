@@ -1,4 +1,4 @@
-"""What a user says about the features of Examples."""
+"""Declarations of the features of Examples."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _DTYPES = ("float32", "int64", "int32", "string")
 
 @dataclass(frozen=True)
 class FixedLenFeature:
-    """A feature with the same number of values in each Example; gives dtype[batch, *shape].
+    """A feature with the same number of values in each Example, parsed as dtype[batch, *shape].
 
     Attributes:
-      shape: the shape of one Example's values.
+      shape: shape of the values of one Example.
       dtype: float32, int64, int32 or string.
-      default_value: what Examples without the feature have, or one value for all elements; with
-        None they are refused.
+      default_value: value for Examples without the feature, of that shape or a scalar; if None,
+        such Examples are an error.
     """
 
     shape: Sequence[int]
@@ -32,13 +32,13 @@ class FixedLenFeature:
 
 @dataclass(frozen=True)
 class FixedLenSequenceFeature:
-    """A feature with a list of any length; gives dtype[batch, longest, *shape], padded.
+    """A feature with a list of any length, parsed as dtype[batch, longest, *shape] with padding.
 
     Attributes:
-      shape: the shape of one element of the list.
+      shape: shape of an element of the list.
       dtype: float32, int64, int32 or string.
-      default_value: what pads, 0 or "" where None; an Example without the feature has an empty
-        list.
+      default_value: scalar for padding; None for 0 or "". The list of an Example without the
+        feature is empty.
     """
 
     shape: Sequence[int]
@@ -48,7 +48,7 @@ class FixedLenSequenceFeature:
 
 @dataclass(frozen=True)
 class VarLenFeature:
-    """A feature of any length; gives indices i64[n, 2], values dtype[n] and shape i64[2].
+    """A feature with a list of any length, parsed as a `SparseTensor` dtype[batch, longest].
 
     Attributes:
       dtype: float32, int64, int32 or string.
@@ -60,17 +60,16 @@ class VarLenFeature:
 Feature = FixedLenFeature | FixedLenSequenceFeature | VarLenFeature
 
 Column = Sequence[Any]
-"""[key, kind, dtype, shape], fit for JSON; the kind is "fixed", "sequence" or "sparse"."""
+"""[key, kind, dtype, shape] as JSON types; the kind is "fixed", "sequence" or "sparse"."""
 
 
 def as_columns(features: Mapping[str, Feature]) -> tuple[list[Array], list[Column]]:
-    """What `parse_example` takes: the default values, and the columns.
+    """Converts declarations to the arguments of `parse_example`: default values and columns.
 
-    There is one array of default values for each column that is not sparse; an empty one stands
-    for none.
+    There is an array of default values for each column that is not sparse, empty for none.
 
     Raises:
-      InvalidArgumentError: if a feature has another dtype, or a default value that does not fit.
+      InvalidArgumentError: if a dtype is not supported, or a default value does not fit.
     """
     defaults: list[Array] = []
     columns: list[Column] = []
@@ -94,7 +93,9 @@ def _dtype_name(key: str, dtype: Any) -> str:
     except TypeError:
         name = repr(dtype)
     if name not in _DTYPES:
-        raise InvalidArgumentError(f"feature {key!r}: {name} is none of {', '.join(_DTYPES)}")
+        raise InvalidArgumentError(
+            f"feature {key!r}: expected one of {', '.join(_DTYPES)} as dtype, got {name}"
+        )
     return str(name)
 
 
@@ -106,5 +107,6 @@ def _default(key: str, value: Any, dtype: str, shape: list[int]) -> Array:
         return np.broadcast_to(array, shape)
     except (TypeError, ValueError, OverflowError) as error:
         raise InvalidArgumentError(
-            f"feature {key!r}: the default value {value!r:.80} is no {dtype}{shape}: {error}"
+            f"feature {key!r}: the default value {value!r:.80} does not fit {dtype} of shape "
+            f"{tuple(shape)}: {error}"
         ) from error

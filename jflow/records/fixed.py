@@ -1,4 +1,4 @@
-"""Records that all have the same length."""
+"""The reader of records of a fixed length."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from jflow.records.stream import ByteStream
 
 
 class FixedLengthRecords(Records):
-    """Each `record_bytes` bytes between header and footer are a record; the key is `file:index`.
+    """Reads records of `record_bytes` bytes between header and footer; keys are `file:index`.
 
-    Where records follow each other without a hop, the bytes between header and footer must be a
-    multiple of `record_bytes`. With a hop, what is too short for a record at the end is left out.
+    If the hop is `record_bytes`, the length between header and footer must be a multiple of it.
+    Otherwise bytes at the end that are too few for a record are ignored.
 
     Args:
-      name: the file.
-      roots: opens it.
+      name: name of the file.
+      roots: the directories that may be read.
       position: index of the first record to read, from 0.
-      record_bytes: length of a record.
-      header_bytes: length of what comes before the first record.
-      footer_bytes: length of what comes after the last one.
-      hop_bytes: from the start of one record to that of the next; 0 for `record_bytes`.
+      record_bytes: length of a record in bytes.
+      header_bytes: number of bytes before the first record.
+      footer_bytes: number of bytes after the last record.
+      hop_bytes: distance in bytes between the starts of records; 0 for `record_bytes`.
       encoding: "", or "ZLIB" for a file that is compressed as a whole.
 
     Raises:
-      InvalidArgumentError: if the file's length does not fit; of a compressed file the length is
-        known only at its end, and the error comes there.
+      InvalidArgumentError: if the length of the file does not fit. The length of a compressed file
+        is known only at its end, where the error is raised.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class FixedLengthRecords(Records):
         self._index = count_of(0 if position is None else position, name, "position")
         if encoding not in ("", "ZLIB"):
             raise InvalidArgumentError(
-                f"{text_of(name)}: there is no encoding {encoding!r}; there are '' and 'ZLIB'"
+                f"{text_of(name)}: expected '' or 'ZLIB' as encoding, got {encoding!r}"
             )
         self._stream = ByteStream(name, roots, encoding)
         if (size := self._stream.left()) is not None:
@@ -63,7 +63,7 @@ class FixedLengthRecords(Records):
 
     @property
     def position(self) -> int:
-        """Index of the next record."""
+        """The index of the next record."""
         return self._index
 
     def close(self) -> None:
@@ -85,10 +85,10 @@ class FixedLengthRecords(Records):
         return None
 
     def _check(self, size: int) -> None:
-        """Refuses a file of that many bytes if they cannot be header, records and footer."""
+        """Raises InvalidArgumentError if header, records and footer cannot have `size` bytes."""
         body = size - self._header - self._footer
         if body < 0 or (self._hop == self._length and body % self._length):
             raise InvalidArgumentError(
-                f"{text_of(self._name)} has {size} bytes; without a header of {self._header} and "
-                f"a footer of {self._footer} that is no multiple of record_bytes={self._length}"
+                f"{text_of(self._name)} has {size} bytes; without a header of {self._header} and a "
+                f"footer of {self._footer} that is not a multiple of record_bytes={self._length}"
             )

@@ -1,4 +1,4 @@
-"""Images as arrays of bytes, by the package Pillow."""
+"""Decoders and encoders of image files, with the package Pillow."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ import numpy as np
 
 from jflow.errors import InvalidArgumentError
 from jflow.records.extras import needed
+from jflow.records.strings import string_array
 from jflow.values import Array
 
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 _CHANNELS = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
 _FORMATS = ("BMP", "GIF", "JPEG", "PNG", "WEBP")
 
-# What Pillow's readers raise for data that is not what it says.
+# What Pillow's readers raise for malformed data.
 _DAMAGES = (
     *(OSError, ValueError, SyntaxError, TypeError, LookupError, EOFError, OverflowError),
     *(AttributeError, MemoryError, struct.error, zlib.error),
@@ -25,51 +26,54 @@ _DAMAGES = (
 
 
 def decode_image(contents: Array, *, channels: int = 0) -> tuple[Array]:
-    """u8[height, width, channels], the image that is in a BMP, GIF, JPEG, PNG or WebP file.
+    """Decodes a BMP, GIF, JPEG, PNG or WebP file.
 
-    Of several frames it is the first one. Samples of 16 bits lose the lower half.
+    Of several frames the first one is returned. Samples of 16 bits lose their lower 8 bits.
 
     Args:
-      contents: string[], all bytes of the file.
-      channels: 1 for grey, 3 for colours, 4 for colours and opacity, 0 for what the file has.
+      contents: string[], the bytes of the file.
+      channels: 1 for grayscale, 3 for RGB, 4 for RGBA, 0 for the number that the file has.
+
+    Returns:
+      u8[height, width, channels].
 
     Raises:
-      InvalidArgumentError: if it is no such file, is damaged or cut off, or has more pixels than
-        `PIL.Image.MAX_IMAGE_PIXELS`; nothing was decompressed then.
+      InvalidArgumentError: if it is not such a file, is damaged or truncated, or has more pixels
+        than `PIL.Image.MAX_IMAGE_PIXELS`; it is not decompressed then.
       UnimplementedError: if Pillow is not installed.
     """
     return (_decode(contents, channels, _FORMATS),)
 
 
 def decode_jpeg(contents: Array, *, channels: int = 0) -> tuple[Array]:
-    """u8[height, width, channels], the image in a JPEG file; otherwise as `decode_image`."""
+    """Decodes a JPEG file; takes, returns and raises as `decode_image`."""
     return (_decode(contents, channels, ("JPEG",)),)
 
 
 def decode_png(contents: Array, *, channels: int = 0) -> tuple[Array]:
-    """u8[height, width, channels], the image in a PNG file; otherwise as `decode_image`."""
+    """Decodes a PNG file; takes, returns and raises as `decode_image`."""
     return (_decode(contents, channels, ("PNG",)),)
 
 
 def encode_png(image: Array) -> tuple[Array]:
-    """string[], a PNG file of u8[height, width, channels], whose channels are 1 to 4.
+    """Encodes u8[height, width, 1 to 4] as a PNG file, string[].
 
     Raises:
-      InvalidArgumentError: if it is no such array.
+      InvalidArgumentError: if it is not such an array.
       UnimplementedError: if Pillow is not installed.
     """
     return (_encode(image, "PNG", (1, 2, 3, 4)),)
 
 
 def encode_jpeg(image: Array, *, quality: int = 95) -> tuple[Array]:
-    """string[], a JPEG file of u8[height, width, channels], whose channels are 1 or 3.
+    """Encodes an image as a JPEG file, string[].
 
     Args:
-      image: the image.
-      quality: from 1 to 100, higher for larger files that look better.
+      image: u8[height, width, 1 or 3].
+      quality: 1 to 100; a higher one gives a larger file.
 
     Raises:
-      InvalidArgumentError: if it is no such array or quality.
+      InvalidArgumentError: if it is not such an array or quality.
       UnimplementedError: if Pillow is not installed.
     """
     if not 1 <= quality <= 100:
@@ -79,9 +83,9 @@ def encode_jpeg(image: Array, *, quality: int = 95) -> tuple[Array]:
 
 def _decode(contents: Array, channels: int, formats: tuple[str, ...]) -> Array:
     if contents.ndim:
-        raise InvalidArgumentError(f"expected string[], got string{list(contents.shape)}")
+        raise InvalidArgumentError(f"expected string[], got strings of shape {contents.shape}")
     if channels not in (0, *_MODES):
-        raise InvalidArgumentError(f"channels must be 0, 1, 3 or 4 but got {channels}")
+        raise InvalidArgumentError(f"channels must be 0, 1, 3 or 4, got {channels}")
     pillow = needed("PIL.Image", "image", "decoding images")
     data = contents.item()
     damages = (*_DAMAGES, pillow.DecompressionBombError, pillow.DecompressionBombWarning)
@@ -91,7 +95,7 @@ def _decode(contents: Array, channels: int, formats: tuple[str, ...]) -> Array:
             pixels = np.asarray(_converted(image, channels))
     except damages as error:
         raise InvalidArgumentError(
-            f"{len(data)} bytes are no {' or '.join(formats)} file, or it is damaged: {error}; "
+            f"{len(data)} bytes are not a {' or '.join(formats)} file, or it is damaged: {error}; "
             f"they start with {data[:12]!r}"
         ) from error
     return pixels.reshape(*pixels.shape[:2], -1)
@@ -106,7 +110,7 @@ def _check_size(image: Any, limit: int | None) -> None:
 
 
 def _converted(image: Any, channels: int) -> Any:
-    """The image in a mode of 8 bits a sample."""
+    """The image in a mode of 8 bits per sample."""
     if image.mode.startswith("I"):
         samples = np.asarray(image).astype(np.int64) >> 8
         image = needed("PIL.Image", "image", "decoding images").fromarray(samples.astype(np.uint8))
@@ -125,14 +129,12 @@ def _encode(image: Array, kind: str, channels: tuple[int, ...], **options: Any) 
     if image.ndim != 3 or image.dtype != np.uint8 or image.shape[2] not in channels:
         raise InvalidArgumentError(
             f"expected uint8[height, width, channels] with channels in {channels} for {kind}, got "
-            f"{image.dtype}{list(image.shape)}"
+            f"{image.dtype}{image.shape}"
         )
     if not image.size:
-        raise InvalidArgumentError(f"an image of shape {list(image.shape)} has no pixels")
+        raise InvalidArgumentError(f"an image of shape {image.shape} has no pixels")
     pillow = needed("PIL.Image", "image", "encoding images")
     pixels = image[:, :, 0] if image.shape[2] == 1 else image
     out = io.BytesIO()
     pillow.fromarray(np.ascontiguousarray(pixels)).save(out, kind, **options)
-    result = np.empty((), object)
-    result[()] = out.getvalue()
-    return result
+    return string_array([out.getvalue()]).reshape(())

@@ -1,7 +1,8 @@
-"""Where the values of an Example lie that is written as all writers do it.
+"""The byte layout of Examples in canonical form, which all common writers use.
 
-Such an Example says everything once and without gaps, with its numbers packed. Its bytes are then
-*values* or *structure*: tags, lengths and keys. Examples of one structure differ only in values.
+In canonical form each field occurs once, numbers are packed, and there are no unknown fields. Each
+byte then belongs to *values* or to *structure*: tags, lengths and keys. Examples of equal length
+and structure have their values in the same places, so one of them has to be walked for all.
 """
 
 from __future__ import annotations
@@ -11,25 +12,30 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jflow.records.example import BYTES, FLOATS, INTEGERS, NO_LIST, MalformedError, varint
+from jflow.records.example import BYTES, NO_LIST
 from jflow.values import Array
 
-_FIRST, _SECOND = BYTES, FLOATS  # which are the tags of a message's first and second field
+_FIRST, _SECOND, _THIRD = (number << 3 | 2 for number in (1, 2, 3))
+"""The tags of the first three fields of a message that are length-delimited."""
 
 Span = tuple[int, int]
 """Start and end."""
 
 ValueSpans = tuple[int, Sequence[Span]]
-"""Kind of a list, and where its strings are or all its numbers; an empty list has no span."""
+"""The kind of a list, and the spans of its strings, or one span of all its numbers if any."""
+
+
+class _UnusualError(Exception):
+    """An Example that is damaged or not in canonical form."""
 
 
 @dataclass(frozen=True)
 class ExampleLayout:
-    """Where values lie in an Example.
+    """The layout of an Example.
 
     Attributes:
-      value_spans: by key those of the lists that are wanted.
-      free: all that is no structure: these values, and the features that are not requested.
+      value_spans: by key, the spans of the requested lists.
+      free: the spans that are not structure: these values, and all of the other features.
     """
 
     value_spans: dict[bytes, ValueSpans]
@@ -37,7 +43,7 @@ class ExampleLayout:
 
 
 def layout_of(data: bytes, wanted: Collection[bytes]) -> ExampleLayout | None:
-    """Where the values of an Example lie; None if it is written in another way, or damaged."""
+    """Returns the layout of an Example; None if it is damaged or not in canonical form."""
     value_spans: dict[bytes, ValueSpans] = {}
     free: list[Span] = []
     size = len(data)
@@ -55,14 +61,16 @@ def layout_of(data: bytes, wanted: Collection[bytes]) -> ExampleLayout | None:
                 free += value_spans[key][1]
             else:
                 free.append((start, stop))
-    except (IndexError, MalformedError):
+    except (IndexError, _UnusualError):
         return None
     return ExampleLayout(value_spans, free) if at == end == size else None
 
 
 def alike(examples: Sequence[bytes], layout: ExampleLayout) -> Array:
-    """bool[n], which Examples have this layout, that of the first; all have the same length."""
+    """Returns bool[n], which Examples have the layout of the first; all have equal length."""
     length = len(examples[0])
+    # Tags, lengths and keys are structure. Where they are equal, a walk over any of these Examples
+    # would take the same way as over the first, and so find the same spans.
     bytes_ = np.frombuffer(b"".join(examples), np.uint8).reshape(-1, length)
     is_structure = np.ones(length, bool)
     for start, end in layout.free:
@@ -73,28 +81,40 @@ def alike(examples: Sequence[bytes], layout: ExampleLayout) -> Array:
 
 
 def _enter(data: bytes, at: int, tag: int) -> Span:
-    """Start and end of the message at an index, which has to have that tag."""
+    """The span of the message at an index, which must have that tag."""
     if data[at] != tag:
-        raise MalformedError
-    size = data[at + 1]
-    start = at + 2
+        raise _UnusualError
+    size, start = data[at + 1], at + 2
     if size > 127:
-        size, start = varint(data, at + 1)
+        size, start = _varint(data, at + 1)
     return start, start + size
 
 
+def _varint(data: bytes, at: int) -> Span:
+    """The varint at an index, of at most five bytes, and the index after it."""
+    value = 0
+    for shift in range(0, 35, 7):
+        byte = data[at]
+        at += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, at
+    raise _UnusualError
+
+
 def _list(data: bytes, at: int, end: int) -> ValueSpans:
-    """Kind of a Feature's only list, and where its strings are or all its numbers."""
+    """The kind and spans of the only list of a Feature."""
     if at == end:
         return NO_LIST, ()
-    kind = data[at]
-    if kind not in (BYTES, FLOATS, INTEGERS):
-        raise MalformedError
-    at, last = _enter(data, at, kind)
+    tag = data[at]
+    if tag not in (_FIRST, _SECOND, _THIRD):
+        raise _UnusualError
+    kind = tag >> 3
+    at, last = _enter(data, at, tag)
     spans = []
     while at < last:
         spans.append(_enter(data, at, _FIRST))
         at = spans[-1][1]
     if at != last or last != end or (kind != BYTES and len(spans) > 1):
-        raise MalformedError
+        raise _UnusualError
     return kind, spans

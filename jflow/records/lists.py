@@ -1,6 +1,7 @@
 """The lists of a batch of Examples.
 
-Examples of one layout are looked at together, and only the others one by one.
+Examples of equal layout are read together, which is several times faster; the others are parsed
+one by one.
 """
 
 from __future__ import annotations
@@ -15,58 +16,67 @@ from jflow.records.example import BYTES, NO_LIST, MalformedError
 from jflow.records.layout import alike, layout_of
 
 _MIN_ALIKE = 4
-"""Fewer Examples are sooner looked at one by one."""
+"""Fewer Examples are parsed faster one by one."""
 
 
 @dataclass(frozen=True)
 class Lists:
     """The lists of one key in all Examples of a batch.
 
-    Kinds and contents are kept apart since tuples of both would keep the garbage collector busy.
+    Kinds and contents are separate, because tuples of both would burden the garbage collector.
 
     Attributes:
-      kinds: of each list.
-      contents: of each list its strings, or its packed numbers.
-      unread: the Examples whose content is still the message of the list.
+      kinds: kind of each list.
+      contents: strings or packed numbers of each list.
     """
 
     kinds: list[int]
     contents: list[Any]
-    unread: Sequence[int]
 
 
-def find_lists(examples: Sequence[bytes], keys: Sequence[bytes]) -> list[Lists]:
-    """For each key its lists in all Examples.
+def lists_of_batch(examples: Sequence[bytes], keys: Sequence[str]) -> list[Lists]:
+    """Returns the lists of each key in all Examples.
 
     Raises:
-      InvalidArgumentError: if bytes are no Example; the message says which.
+      InvalidArgumentError: if an Example or one of these lists is malformed; the message says
+        which.
     """
-    wanted = frozenset(keys)
+    keys_in_bytes = [key.encode() for key in keys]
     rest: list[int] = []
-    found = [Lists([NO_LIST] * len(examples), [b""] * len(examples), rest) for _ in keys]
+    found = [Lists([NO_LIST] * len(examples), [b""] * len(examples)) for _ in keys]
     by_length: dict[int, list[int]] = {}
     for i, data in enumerate(examples):
         by_length.setdefault(len(data), []).append(i)
     for rows in by_length.values():
-        rest += _find_alike(examples, rows, keys, found)
-    rest.sort()
-    for i in rest:
+        rest += _find_alike(examples, rows, keys_in_bytes, found)
+    for i in sorted(rest):
         try:
-            features = example.features_of(examples[i], wanted)
-        except MalformedError:
-            raise InvalidArgumentError(
-                f"Can't parse serialized Example {i}: its {len(examples[i])} bytes are no "
-                f"tf.train.Example: {examples[i][:40]!r}"
-            ) from None
+            features = example.find_lists(examples[i], keys)
+        except MalformedError as error:
+            raise _refused(i, examples[i], error.key) from None
         for lists, key in zip(found, keys, strict=True):
             lists.kinds[i], lists.contents[i] = features.get(key, (NO_LIST, b""))
     return found
 
 
+def feature_error(key: str, index: int, reason: str) -> InvalidArgumentError:
+    """Returns the error for a feature of the Example at an index of the batch."""
+    return InvalidArgumentError(f"Key: {key}.  Can't parse serialized Example {index}: {reason}")
+
+
+def _refused(index: int, data: bytes, key: str | None) -> InvalidArgumentError:
+    if key is not None:
+        return feature_error(key, index, "its list is damaged")
+    return InvalidArgumentError(
+        f"Can't parse serialized Example {index}: its {len(data)} bytes are not a "
+        f"tf.train.Example: {data[:40]!r}"
+    )
+
+
 def _find_alike(
     examples: Sequence[bytes], rows: list[int], keys: Sequence[bytes], found: list[Lists]
 ) -> list[int]:
-    """Finds the lists of those Examples that are like the first one; returns the others."""
+    """Finds the lists of the Examples with the layout of the first; returns the other rows."""
     layout = layout_of(examples[rows[0]], keys) if len(rows) >= _MIN_ALIKE else None
     if layout is None:
         return rows

@@ -1,4 +1,4 @@
-"""Numbers that are written as text."""
+"""Numbers in decimal notation."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from jflow.values import Array
 
 
 class MalformedNumberError(Exception):
-    """A text is no number of the dtype.
+    """A text that is not a number of the dtype.
 
     Attributes:
-      index: which one it is.
+      index: index of the text.
     """
 
     def __init__(self, index: int) -> None:
@@ -23,16 +23,16 @@ class MalformedNumberError(Exception):
 
 
 def parse_numbers(texts: Sequence[bytes], dtype: np.dtype[Any]) -> Array:
-    """dtype[n], what the texts say in decimal notation; spaces around it do not matter.
+    """Parses numbers in decimal notation, dtype[n]; white space around them is ignored.
 
-    A float beyond the range of its dtype is infinite; an integer may not be beyond it.
+    A float beyond the range of its dtype becomes infinite; an integer beyond it is an error.
 
     Raises:
-      MalformedNumberError: at the first text that is no such number.
+      MalformedNumberError: for the first text that is not such a number.
     """
     parse = _parser(dtype)
     try:
-        # Python would have it that 1_0 is ten.
+        # Python would parse "1_0" as ten.
         if b"_" not in b"".join(texts):
             with np.errstate(over="ignore"):
                 return np.array([*map(parse, texts)], dtype)

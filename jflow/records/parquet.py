@@ -1,4 +1,4 @@
-"""Parquet files, by the package pyarrow."""
+"""The reader of Parquet files as Examples, with the package pyarrow."""
 
 from __future__ import annotations
 
@@ -14,23 +14,22 @@ from jflow.records.reader import count_of, text_of
 
 
 class ParquetRecords(BlockRecords):
-    """Each row is a record; the key is `file:row`, from 0.
+    """Reads rows as serialized tf.train.Examples, for `parse_example`; keys are `file:row`, from 0.
 
-    The record is the row as a serialized tf.train.Example with a feature for each column, so
-    `parse_example` reads it. Integers and booleans are int64 lists, floats are float lists (of 32
-    bits, as Examples have no others), text and binary columns are bytes lists, and lists of these
-    are lists of that length. A feature is left out where the value is null.
+    An Example has a feature for each column whose value is not null. Integers and booleans become
+    int64 lists, floats float lists (of 32 bits, because Examples have no others), text and binary
+    values bytes lists; a list of these becomes a list of its length.
 
     Args:
-      name: the file.
-      roots: opens it.
-      position: the first row to read.
-      columns: names of the columns to read, where it is not all.
-      block_records: how many rows are decoded at once.
+      name: name of the file.
+      roots: the directories that may be read.
+      position: index of the first row to read.
+      columns: names of the columns to read; None for all.
+      block_records: number of rows that are decoded at once.
 
     Raises:
       DataLossError: if the file is damaged.
-      InvalidArgumentError: if there is no such column, or one of another type.
+      InvalidArgumentError: if a column does not exist, or has a type that Examples do not support.
     """
 
     def __init__(
@@ -59,14 +58,14 @@ class ParquetRecords(BlockRecords):
         return self._encoded(self._batches.at(index))
 
     def _kinds_of(self) -> dict[str, int]:
-        """The kind of list that each column becomes."""
+        """The kind of list for each column."""
         kinds = {}
         for column, dtype in self._batches.types.items():
             kind = self._kind_of(dtype)
             if kind is None:
                 raise InvalidArgumentError(
-                    f"column {column!r} of {text_of(self._name)} is of {dtype}, "
-                    "which an Example cannot hold; choose others by `columns`"
+                    f"column {column!r} of {text_of(self._name)} has type {dtype}, which Examples "
+                    "do not support; select other columns with columns="
                 )
             kinds[column] = kind
         return kinds

@@ -1,4 +1,4 @@
-"""Parquet files become arrays, a block of rows at a time, by the package pyarrow."""
+"""The reader of Parquet files as blocks of arrays, with the package pyarrow."""
 
 from __future__ import annotations
 
@@ -16,27 +16,26 @@ from jflow.values import Array
 
 
 class ParquetBlocks:
-    """The rows of a Parquet file, in blocks of arrays by the names of the columns.
+    """Reads the rows of a Parquet file in blocks of arrays by column name.
 
     Numbers, booleans, dates and timestamps keep their dtypes; text and binary values are `bytes`.
-    A column of lists of these is an array of arrays, or of one more dimension where all lists have
-    the length that the file declares.
+    A column of lists becomes an array of arrays, or an array with one more dimension if the file
+    declares a length of its lists.
 
     Args:
-      name: the file.
-      roots: opens it.
-      position: the first row to read.
-      columns: names of the columns to read, where it is not all.
-      record_defaults: by the names of columns, what stands for null; a null in another column is an
-        error.
-      block_rows: how many rows a block has at most.
+      name: name of the file.
+      roots: the directories that may be read.
+      position: index of the first row to read.
+      columns: names of the columns to read; None for all.
+      record_defaults: by column name, the value to use for null; null in other columns is an error.
+      block_rows: maximum number of rows in a block.
 
     Attributes:
       columns: names of the columns that are read.
 
     Raises:
       DataLossError: if the file is damaged.
-      InvalidArgumentError: if there is no such column, or one of another type.
+      InvalidArgumentError: if a column does not exist, or has a type without a NumPy dtype.
       UnimplementedError: if pyarrow is not installed.
     """
 
@@ -59,8 +58,8 @@ class ParquetBlocks:
             for column, dtype in self._batches.types.items():
                 if not self._can_hold(dtype):
                     raise InvalidArgumentError(
-                        f"column {column!r} of {text_of(name)} is of {dtype}, which has no dtype "
-                        "of NumPy; choose others by `columns`"
+                        f"column {column!r} of {text_of(name)} has type {dtype}, which has no "
+                        "NumPy dtype; select other columns with columns="
                     )
             for column in record_defaults:
                 if column not in self.columns:
@@ -74,7 +73,7 @@ class ParquetBlocks:
 
     @property
     def position(self) -> int:
-        """Index of the next row."""
+        """The index of the next row."""
         return self._row
 
     def close(self) -> None:
@@ -82,7 +81,7 @@ class ParquetBlocks:
         self._batches.close()
 
     def read(self) -> dict[str, Array] | None:
-        """The columns of the next rows, at least one; None at the end.
+        """Returns the columns of the next rows, at least one; None at the end.
 
         Raises:
           DataLossError: if they cannot be read.
@@ -102,7 +101,7 @@ class ParquetBlocks:
         return block
 
     def _rows_without_null(self, batch: Any) -> int:
-        """How many rows come before the first null that nothing stands for; at least one."""
+        """The number of rows before the first null without a default, at least one."""
         count = len(batch)
         for column, values in zip(self.columns, batch.columns, strict=True):
             if column in self._defaults or not values.null_count:
@@ -111,7 +110,7 @@ class ParquetBlocks:
             if first == 0:
                 raise InvalidArgumentError(
                     f"Column {column!r} in row {self._row} of {text_of(self._name)} is null; "
-                    f"pass record_defaults={{{column!r}: ...}} for what stands for it"
+                    f"pass the value to use for null as record_defaults={{{column!r}: ...}}"
                 )
             count = min(count, first)
         return count
@@ -123,8 +122,8 @@ class ParquetBlocks:
                 values = values.fill_null(arrow.scalar(default, values.type))
             except (arrow.ArrowException, TypeError, ValueError, OverflowError) as error:
                 raise InvalidArgumentError(
-                    f"record_defaults of column {column!r}, which is of {values.type} in "
-                    f"{text_of(self._name)}: {default!r:.80} is no such value: {error}"
+                    f"record_defaults of column {column!r}: expected a value of type "
+                    f"{values.type}, as in {text_of(self._name)}, got {default!r:.80}: {error}"
                 ) from error
         return self._numpy(column, values)
 
@@ -146,8 +145,8 @@ class ParquetBlocks:
         flat = values.flatten()
         if flat.null_count:
             raise InvalidArgumentError(
-                f"a list in column {column!r} of {text_of(self._name)} has a null, between rows "
-                f"{self._row} and {self._row + len(values) - 1}; choose other columns"
+                f"a list in column {column!r} of {text_of(self._name)} contains null, in rows "
+                f"{self._row} to {self._row + len(values) - 1}; select other columns"
             )
         inner = self._numpy(column, flat)
         if self._batches.arrow.types.is_fixed_size_list(values.type):

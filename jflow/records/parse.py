@@ -1,7 +1,6 @@
-"""Examples become arrays, a batch at a time.
+"""The decoder of batches of Examples.
 
-Python looks at each Example once to find its lists; what is in the lists of one key is decoded for
-the whole batch together.
+Once the lists of each Example were found, the values of a key are decoded for the whole batch.
 """
 
 from __future__ import annotations
@@ -12,14 +11,21 @@ from collections.abc import Sequence
 import numpy as np
 
 from jflow.errors import InvalidArgumentError
-from jflow.records import example
-from jflow.records.example import BYTES, FLOATS, INTEGERS, NO_LIST, MalformedError
+from jflow.records.example import (
+    BYTES,
+    FLOATS,
+    INTEGERS,
+    NO_LIST,
+    MalformedError,
+    integers_of,
+)
 from jflow.records.features import Column
-from jflow.records.lists import Lists, find_lists
+from jflow.records.lists import Lists, feature_error, lists_of_batch
+from jflow.records.strings import string_array
 from jflow.values import Array
 
 KINDS = {"string": BYTES, "float32": FLOATS, "int64": INTEGERS, "int32": INTEGERS}
-"""The kind of list that a feature of each dtype has."""
+"""The kind of list for each dtype of a feature."""
 
 _KIND_NAMES = {BYTES: "string", FLOATS: "float32", INTEGERS: "int64"}
 
@@ -27,26 +33,26 @@ _KIND_NAMES = {BYTES: "string", FLOATS: "float32", INTEGERS: "int64"}
 def parse_example(
     serialized: Array, *defaults: Array, columns: Sequence[Column]
 ) -> Sequence[Array]:
-    """The features of a batch of Examples.
+    """Parses a batch of Examples.
 
     Args:
       serialized: string[batch], the Examples.
-      defaults: for each column that is not sparse what stands for missing values; empty if there
-        is nothing.
-      columns: [key, kind, dtype, shape] of each feature, as `as_columns` makes them.
+      defaults: default values for each column that is not sparse, empty for none.
+      columns: [key, kind, dtype, shape] of each feature, as `as_columns` returns them.
 
     Returns:
-      For each column in turn: "fixed" gives dtype[batch, *shape]; "sequence" gives
-      dtype[batch, longest, *shape]; "sparse" gives i64[n, 2], dtype[n] and i64[2], which are
-      indices, values and shape.
+      For each column in order: dtype[batch, *shape] if it is "fixed", dtype[batch, longest, *shape]
+      if it is a "sequence"; indices i64[n, 2], values dtype[n] and shape i64[2] if it is "sparse".
 
     Raises:
-      InvalidArgumentError: if bytes are no Example, or a feature is missing or is not as declared;
-        the message says which Example and key.
+      InvalidArgumentError: if an Example is malformed, or a feature is missing or not as declared;
+        the message names the Example and the key.
     """
     if serialized.ndim != 1:
-        raise InvalidArgumentError(f"expected string[batch], got string{list(serialized.shape)}")
-    found = find_lists(serialized.tolist(), [column[0].encode() for column in columns])
+        raise InvalidArgumentError(
+            f"expected string[batch], got strings of shape {serialized.shape}"
+        )
+    found = lists_of_batch(serialized.tolist(), [column[0] for column in columns])
     rest = iter(defaults)
     results: list[Array] = []
     for (key, kind, dtype, shape), lists in zip(columns, found, strict=True):
@@ -63,9 +69,9 @@ class _Values:
     """The values of one feature in all Examples of a batch.
 
     Attributes:
-      flat: the values one after the other.
-      counts: i64[batch], how many of them each Example has.
-      is_there: bool[batch], whether it has the feature.
+      flat: dtype[n], all values in order.
+      counts: i64[batch], number of values in each Example.
+      is_there: bool[batch], whether the Example has the feature.
     """
 
     def __init__(self, key: str, dtype: str, lists: Lists) -> None:
@@ -75,7 +81,6 @@ class _Values:
         for i in np.flatnonzero(self.is_there & (of_kind != self._kind)):
             raise self._error(i, f"expected {dtype} values, got {_KIND_NAMES[lists.kinds[i]]}")
         read = self._read_strings if dtype == "string" else self._read_numbers
-        self._unpack(lists)
         self.flat, self.counts = read(lists.contents)
 
     def fixed(self, shape: tuple[int, ...], default: Array) -> Array:
@@ -84,13 +89,13 @@ class _Values:
         wrong = np.flatnonzero(self.is_there & (self.counts != size))
         if len(wrong):
             raise self._error(
-                wrong[0], f"expected {size} values of shape {list(shape)}, got {self._count(wrong)}"
+                wrong[0], f"expected {size} values of shape {shape}, got {self._count(wrong)}"
             )
         missing = np.flatnonzero(~self.is_there)
         if not len(missing):
             return self.flat.reshape(-1, *shape)
         if default.size != size:
-            raise self._error(missing[0], "it is required and not there, and has no default value")
+            raise self._error(missing[0], "it is required, but missing, and has no default value")
         result = np.empty((len(self.counts), size), self.flat.dtype)
         result[self.is_there] = self.flat.reshape(-1, size)
         result[missing] = default.reshape(-1)
@@ -103,12 +108,13 @@ class _Values:
         if len(wrong):
             raise self._error(
                 wrong[0],
-                f"expected a multiple of {size} values, as elements have shape {list(shape)}, "
+                f"expected a multiple of {size} values, because elements have shape {shape}, "
                 f"got {self._count(wrong)}",
             )
         longest = int(self.counts.max(initial=0))
         padding = default.item() if default.size else b"" if self._dtype == "string" else 0
         result = np.full((len(self.counts), longest), padding, self.flat.dtype)
+        # The mask selects the first `counts[i]` places of row i, in the order of `flat`.
         result[np.arange(longest) < self.counts[:, None]] = self.flat
         return result.reshape(len(self.counts), longest // max(size, 1), *shape)
 
@@ -120,21 +126,8 @@ class _Values:
         shape = np.array([len(self.counts), self.counts.max(initial=0)], np.int64)
         return np.stack((rows, places), axis=1), self.flat, shape
 
-    def _unpack(self, lists: Lists) -> None:
-        unpack = example.strings if self._dtype == "string" else self._packed
-        for i in lists.unread:
-            try:
-                lists.contents[i] = unpack(lists.contents[i])
-            except MalformedError:
-                raise self._error(i, "its list is damaged") from None
-
-    def _packed(self, message: bytes) -> bytes:
-        return example.packed(self._kind, message)
-
     def _read_strings(self, lists: Sequence[Sequence[bytes]]) -> tuple[Array, Array]:
-        items = [item for strings in lists for item in strings]
-        flat = np.empty(len(items), object)
-        flat[:] = items
+        flat = string_array(item for strings in lists for item in strings)
         return flat, np.fromiter(map(len, lists), np.int64, len(lists))
 
     def _read_numbers(self, parts: Sequence[bytes]) -> tuple[Array, Array]:
@@ -150,10 +143,11 @@ class _Values:
         is_last = data < 128
         if len(data):
             self._refuse((sizes > 0) & ~is_last[ends - 1], "its list is damaged")
+        # until[i] varints end before byte i, so those of an Example are a difference.
         until = np.concatenate(([0], np.cumsum(is_last)))
         counts = until[ends] - until[ends - sizes]
         try:
-            flat = example.varints(data)
+            flat = integers_of(data)
         except MalformedError:
             raise InvalidArgumentError(
                 f"Key: {self._key}.  Can't parse serialized Example: its list is damaged"
@@ -162,7 +156,7 @@ class _Values:
         is_lost = np.flatnonzero(narrow != flat)
         if len(is_lost):
             i = np.searchsorted(np.cumsum(counts), is_lost[0], side="right")
-            raise self._error(i, f"{flat[is_lost[0]]} does not fit {self._dtype}")
+            raise self._error(i, f"{flat[is_lost[0]]} is out of range for {self._dtype}")
         return narrow, counts
 
     def _refuse(self, is_wrong: Array, reason: str) -> None:
@@ -174,6 +168,4 @@ class _Values:
         return int(self.counts[wrong[0]])
 
     def _error(self, index: int | np.intp, reason: str) -> InvalidArgumentError:
-        return InvalidArgumentError(
-            f"Key: {self._key}.  Can't parse serialized Example {index}: {reason}"
-        )
+        return feature_error(self._key, int(index), reason)

@@ -1,4 +1,4 @@
-"""Bytes that are numbers of a dtype one after the other."""
+"""The decoder of raw bytes of numbers."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ _KINDS = "biufc"
 def decode_raw(
     records: Array, *, out_type: str, little_endian: bool = True, fixed_length: int | None = None
 ) -> tuple[Array]:
-    """out_type[..., n], the numbers that each record's bytes are.
+    """Reinterprets the bytes of records as numbers, out_type[..., n].
 
     Args:
       records: string[...], all of one length unless `fixed_length` is given.
       out_type: name of the dtype of the numbers.
-      little_endian: whether their bytes come least significant first.
-      fixed_length: cuts off, or fills up with zeros, each record to that many bytes.
+      little_endian: byte order of the numbers.
+      fixed_length: number of bytes to which each record is truncated or padded with zeros.
 
     Raises:
-      InvalidArgumentError: if the records' lengths differ or are no multiple of the dtype's.
+      InvalidArgumentError: if lengths differ or are not multiples of the dtype's size.
     """
     dtype = np.dtype(out_type)
     if dtype.kind not in _KINDS:
@@ -35,11 +35,11 @@ def decode_raw(
         if len(item) != length:
             raise InvalidArgumentError(
                 "decode_raw requires input strings to all be the same size, but element "
-                f"{i} has {len(item)} bytes and the first one {length}; is it fixed_length?"
+                f"{i} has {len(item)} bytes and the first one {length}"
             )
     if length % dtype.itemsize:
         raise InvalidArgumentError(
-            f"the input has length {length}, which is no multiple of {dtype.itemsize}, the size "
+            f"the input has length {length}, which is not a multiple of {dtype.itemsize}, the size "
             f"of {out_type}"
         )
     order = dtype.newbyteorder("<" if little_endian else ">")

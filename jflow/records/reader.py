@@ -1,4 +1,4 @@
-"""What reads the records of one work item, usually a file."""
+"""The interface of readers of the records of a work item, usually a file."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ from typing import Any
 from jflow.errors import InvalidArgumentError, OpError
 
 MAX_RECORD_BYTES = 1 << 30
-"""What a record may have at most unless the options say otherwise."""
+"""The default maximum size of a record, in bytes."""
 
 
 class Records(ABC):
-    """The records of a work item, one after the other.
+    """Reads the records of a work item in order.
 
-    Where a record cannot be read, those before it are given first; the error comes with the next
-    call, and again with each one after it.
+    The records before one that cannot be read are returned first; the next call and all later ones
+    raise the error.
     """
 
     @property
     @abstractmethod
     def position(self) -> Any:
-        """Where reading would go on; fit for JSON, and to be given to `open_records` again."""
+        """The position of the next record as JSON types, for `open_records`."""
 
     @abstractmethod
     def close(self) -> None:
-        """Lets go of the file."""
+        """Closes the file."""
 
     @abstractmethod
     def _append_to(self, keys: list[bytes], values: list[bytes], n: int) -> None:
-        """Appends records until there are `n` or no more, each only when it is wholly read."""
+        """Appends complete records, until there are `n` or the end is reached."""
 
     def read(self) -> tuple[bytes, bytes] | None:
-        """Key and value of the next record, None at the end.
+        """Returns key and value of the next record, None at the end.
 
         Raises:
           DataLossError: if the file is damaged there.
-          ResourceExhaustedError: if the record is longer than what the options allow.
+          ResourceExhaustedError: if the record is longer than the options allow.
         """
         keys: list[bytes] = []
         values: list[bytes] = []
@@ -44,11 +44,11 @@ class Records(ABC):
         return (keys[0], values[0]) if keys else None
 
     def read_up_to(self, n: int) -> tuple[list[bytes], list[bytes]]:
-        """Keys and values of the next `n` records, of fewer only if no more can be read.
+        """Returns keys and values of the next `n` records, or of fewer if no more can be read.
 
         Raises:
           InvalidArgumentError: if `n` is not positive.
-          OpError: as for `read`, if already the first one cannot be read.
+          OpError: as `read`, if the first of them cannot be read.
         """
         if n <= 0:
             raise InvalidArgumentError(f"expected a positive number of records, got {n}")
@@ -63,15 +63,15 @@ class Records(ABC):
 
 
 def text_of(name: bytes) -> str:
-    """The name of a file as messages show it, whatever bytes it is of."""
+    """Returns the name of a file for messages, also if its bytes are not UTF-8."""
     return name.decode(errors="backslashreplace")
 
 
 def count_of(value: Any, name: bytes, what: str, least: int = 0) -> int:
-    """The value, which must be a number of things.
+    """Returns the value of an option, which must be an integer.
 
     Raises:
-      InvalidArgumentError: if it is no integer or less than `least`.
+      InvalidArgumentError: if it is not an integer or less than `least`.
     """
     if isinstance(value, int) and not isinstance(value, bool) and value >= least:
         return value

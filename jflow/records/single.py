@@ -1,34 +1,37 @@
-"""One Example becomes arrays.
+"""The decoder of single Examples.
 
-A batch of one would take ten times as long, for most of that goes into doing all at once. It is
-still what takes care of Examples that are written in unusual ways, and words the errors.
+A batch of one takes several times as long, because of the overhead of vectorized decoding. It is
+still the fallback for missing features and for errors, so both decoders behave alike.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
 from jflow.errors import InvalidArgumentError
-from jflow.records.example import MalformedError, varints
+from jflow.records.example import NO_LIST, MalformedError, find_lists, integers_of
 from jflow.records.features import Column
-from jflow.records.layout import ValueSpans, layout_of
 from jflow.records.parse import KINDS, parse_example
+from jflow.records.strings import string_array
 from jflow.values import Array
+
+_MISSING = (NO_LIST, b"")
 
 
 class _UnusualError(Exception):
-    """A feature that is not simply there."""
+    """A feature that is missing or not as declared."""
 
 
 def parse_single_example(
     serialized: Array, *defaults: Array, columns: Sequence[Column]
 ) -> Sequence[Array]:
-    """The features of one Example, string[]; as `parse_example` without the batch's dimension."""
+    """Parses one Example, string[]; returns as `parse_example`, without the batch dimension."""
     if serialized.ndim != 0:
-        raise InvalidArgumentError(f"expected string[], got string{list(serialized.shape)}")
+        raise InvalidArgumentError(f"expected string[], got strings of shape {serialized.shape}")
     try:
         return _parsed(serialized.item(), columns)
     except (_UnusualError, MalformedError):
@@ -45,13 +48,10 @@ def _single(kind: str, batch: Iterator[Array]) -> Sequence[Array]:
 
 
 def _parsed(data: bytes, columns: Sequence[Column]) -> Sequence[Array]:
-    keys = [column[0].encode() for column in columns]
-    layout = layout_of(data, keys)
-    if layout is None:
-        raise _UnusualError
+    lists = find_lists(data, [column[0] for column in columns])
     results: list[Array] = []
-    for key, (_, kind, dtype, shape) in zip(keys, columns, strict=True):
-        values = _values(data, layout.value_spans.get(key), dtype)
+    for key, kind, dtype, shape in columns:
+        values = _values(*lists.get(key, _MISSING), dtype)
         size = math.prod(shape)
         if kind == "sparse":
             count = len(values)
@@ -65,26 +65,21 @@ def _parsed(data: bytes, columns: Sequence[Column]) -> Sequence[Array]:
     return results
 
 
-def _values(data: bytes, place: ValueSpans | None, dtype: str) -> Array:
-    """The values of a feature, which share no memory with the Example: that may be much larger."""
-    if place is None or place[0] != KINDS[dtype]:
+def _values(kind: int, content: Any, dtype: str) -> Array:
+    if kind != KINDS[dtype]:
         raise _UnusualError
-    spans = place[1]
     if dtype == "string":
-        strings = np.empty(len(spans), object)
-        strings[:] = [data[start:end] for start, end in spans]
-        return strings
-    start, end = spans[0] if spans else (0, 0)
+        return string_array(content)
     if dtype == "float32":
-        if (end - start) % 4:
+        if len(content) % 4:
             raise _UnusualError
-        return np.frombuffer(data, "<f4", (end - start) // 4, start).astype(np.float32)
-    packed = np.frombuffer(data, np.uint8, end - start, start)
-    if data[start:end].isascii():
+        return np.frombuffer(content, "<f4").astype(np.float32)
+    packed = np.frombuffer(content, np.uint8)
+    if content.isascii():
         return packed.astype(dtype)
     if packed[-1] > 127:
         raise _UnusualError
-    values = varints(packed)
+    values = integers_of(packed)
     narrow = values.astype(dtype, copy=False)
     if narrow is not values and (narrow != values).any():
         raise _UnusualError

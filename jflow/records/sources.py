@@ -1,4 +1,4 @@
-"""The kinds of readers by the names that graphs know them by."""
+"""The table of readers by name."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ def open_records(
     roots: AllowedDirectories,
     position: Any = None,
 ) -> Records:
-    """The records of one work item.
+    """Opens a work item for reading.
 
     Args:
-      kind: the kind of reader, such as "TFRecordReader".
-      name: the work item, a file's name for all but the IdentityReader.
-      options: keyword arguments of the kind's class.
-      roots: where files may be read.
-      position: what `Records.position` was, to go on there; None to begin.
+      kind: name of the reader, such as "TFRecordReader".
+      name: the work item, a file name for all readers but the IdentityReader.
+      options: keyword arguments of the reader.
+      roots: the directories that may be read.
+      position: a former `Records.position`, to continue there; None for the start.
 
     Raises:
-      InvalidArgumentError: if there is no such kind or option, or one has no possible value.
-      UnimplementedError: if the kind needs a package that is not installed.
-      OpError: as for `AllowedDirectories.open`.
+      InvalidArgumentError: if there is no such reader or option, or an option is invalid.
+      UnimplementedError: if the reader requires a package that is not installed.
+      OpError: as `AllowedDirectories.open`.
     """
     if kind not in _KINDS:
-        raise InvalidArgumentError(f"there is no reader {kind!r}; there are {sorted(_KINDS)}")
+        raise InvalidArgumentError(f"expected one of the readers {sorted(_KINDS)}, got {kind!r}")
     try:
         inspect.signature(_KINDS[kind]).bind(name, roots, position, **options)
     except TypeError as error:

@@ -1,6 +1,6 @@
-"""The bytes of a file from front to back, decompressed, in blocks.
+"""Sequential reading of a file, decompressed, in blocks.
 
-Readers look into the block at hand without a call, and ask for more only at its end.
+Readers access the current block directly, and call the stream only at its end.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from jflow.records.reader import text_of
 
 _BLOCK_BYTES = 256 * 1024
 WINDOW_BITS = {"GZIP": 31, "ZLIB": 15}
-"""What zlib calls `wbits`, by the name of the format around its data."""
+"""The argument `wbits` of zlib for each compression format."""
 
 COMPRESSIONS = ("", *WINDOW_BITS)
 
 
 class ByteStream:
-    """Bytes of a file, some of them at hand.
+    """A buffered stream of the bytes of a file.
 
     Args:
-      name: the file.
-      roots: opens it.
+      name: name of the file.
+      roots: the directories that may be read.
       compression: "", "GZIP" or "ZLIB".
-      start: where to begin, as an offset in what decompression gives.
+      start: offset to start at, in decompressed bytes.
 
     Attributes:
-      data: the bytes at hand.
-      at: index in `data` of the first byte that was not taken yet; the reader moves it.
+      data: the buffer.
+      at: index in `data` of the next byte, which the reader advances.
 
     Raises:
       DataLossError: if the file ends before `start`.
       InvalidArgumentError: if there is no such compression.
-      OpError: as for `AllowedDirectories.open`.
+      OpError: as `AllowedDirectories.open`.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class ByteStream:
     ) -> None:
         if compression not in COMPRESSIONS:
             raise InvalidArgumentError(
-                f"there is no compression {compression!r}; there are {COMPRESSIONS}"
+                f"expected one of {COMPRESSIONS} as compression, got {compression!r}"
             )
         self.data, self.at = b"", 0
         self._name, self._start = text_of(name), 0
@@ -53,19 +53,19 @@ class ByteStream:
         if start and not self.advance(start):
             self.close()
             raise DataLossError(
-                f"{self._name} has only {self.offset} bytes; reading was to go on at {start}"
+                f"{self._name} has only {self.offset} bytes; cannot continue at offset {start}"
             )
 
     @property
     def offset(self) -> int:
-        """How many bytes were taken since the start of the file."""
+        """The offset of the next byte, in decompressed bytes."""
         return self._start + self.at
 
     def fill(self, n: int) -> int:
-        """Gets at least `n` bytes at hand, fewer only if the file ends.
+        """Reads until the buffer has at least `n` bytes, or fewer at the end of the file.
 
         Returns:
-          How many are at hand.
+          The number of bytes in the buffer.
 
         Raises:
           DataLossError: if the compressed file is damaged.
@@ -83,7 +83,7 @@ class ByteStream:
         return have
 
     def advance(self, offset: int) -> bool:
-        """Takes all that comes before an offset ahead; False if the file ends before it."""
+        """Skips to an offset ahead; returns False if the file ends before it."""
         beyond = offset - self._start - len(self.data)
         if beyond > 0:
             self._start += len(self.data) + self._source.skip(beyond)
@@ -93,7 +93,7 @@ class ByteStream:
         return self.offset == offset
 
     def left(self) -> int | None:
-        """How many bytes were not taken yet, None if only decompressing can tell."""
+        """Returns the number of bytes ahead; None for a compressed file."""
         rest = self._source.left()
         return None if rest is None else rest + len(self.data) - self.at
 
@@ -111,7 +111,7 @@ class ByteStream:
 
 
 class _Plain:
-    """The bytes as they are, as many as there were when the file was opened."""
+    """A file without compression, up to the length that it had when it was opened."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.file = file
@@ -119,7 +119,7 @@ class _Plain:
 
     def read(self, n: int) -> bytes:
         data = self.file.read(min(n, self._left))
-        # A file that got shorter has ended, and promises no more.
+        # A file that was truncated in the meantime has ended.
         self._left = self._left - len(data) if data else 0
         return data
 
@@ -127,7 +127,7 @@ class _Plain:
         return self._left
 
     def skip(self, n: int) -> int:
-        """Skips `n` bytes or what is left, and says how many these are."""
+        """Skips up to `n` bytes and returns their number."""
         skipped = min(n, self._left)
         self._left -= skipped
         self.file.seek(skipped, os.SEEK_CUR)
@@ -135,7 +135,7 @@ class _Plain:
 
 
 class _Inflated:
-    """What the compressed streams in a file give, one after the other."""
+    """A file of one or more compressed streams."""
 
     def __init__(self, file: BinaryIO, compression: str) -> None:
         self.file = file
@@ -145,7 +145,7 @@ class _Inflated:
         self._is_inside = False
 
     def read(self, _: int) -> bytes:
-        """The next bytes, at most one block however little they were before."""
+        """Returns the next bytes, at most one block, whatever the compression ratio."""
         while True:
             compressed = self._compressed or self.file.read(_BLOCK_BYTES)
             if not compressed and not self._is_inside:
@@ -156,7 +156,7 @@ class _Inflated:
                 self._compressed, self._is_inside = self._inflate.unused_data, False
                 self._inflate = zlib.decompressobj(self._bits)
             elif not data and not compressed:
-                raise EOFError("it ends too early")
+                raise EOFError("it is truncated")
             if data:
                 return data
 
@@ -164,5 +164,5 @@ class _Inflated:
         return None
 
     def skip(self, _: int) -> int:
-        """Skips nothing: what is skipped has to be decompressed all the same."""
+        """Skips nothing, because the bytes have to be decompressed."""
         return 0

@@ -1,4 +1,4 @@
-"""Operations on strings, elementwise unless they say otherwise."""
+"""Decoders of strings, elementwise unless stated otherwise."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _UNITS = ("BYTE", "UTF8_CHAR")
 def string_split(
     source: Array, *, delimiter: str = " ", skip_empty: bool = True
 ) -> tuple[Array, Array, Array]:
-    """The parts of strings, as a sparse matrix with a row for each string.
+    """Splits strings into the rows of a sparse matrix.
 
     Args:
       source: string[n].
-      delimiter: each byte of it separates; "" makes each byte a part.
-      skip_empty: whether parts without a byte are left out.
+      delimiter: delimiters, one per byte; "" splits into single bytes.
+      skip_empty: whether to leave out empty parts.
 
     Returns:
-      Indices i64[m, 2], the parts string[m], and the shape i64[2].
+      Indices i64[m, 2], parts string[m], and shape i64[2].
     """
     if source.ndim != 1:
-        raise InvalidArgumentError(f"expected string[n], got string{list(source.shape)}")
+        raise InvalidArgumentError(f"expected string[n], got strings of shape {source.shape}")
     split = _splitter(delimiter.encode())
     rows = [
         [part for part in split(item) if part or not skip_empty] if item else []
@@ -36,16 +36,16 @@ def string_split(
     counts = np.array([len(row) for row in rows], np.int64)
     row_of = np.repeat(np.arange(len(rows)), counts)
     place = np.arange(len(row_of)) - np.repeat(np.cumsum(counts) - counts, counts)
-    values = _strings(part for row in rows for part in row)
+    values = string_array(part for row in rows for part in row)
     shape = np.array([len(rows), counts.max(initial=0)], np.int64)
     return np.stack((row_of, place), axis=1), values, shape
 
 
 def string_to_number(strings: Array, *, out_type: str = "float32") -> tuple[Array]:
-    """out_type[...], the numbers that the strings say in decimal notation.
+    """Parses strings as numbers in decimal notation, out_type[...].
 
     Raises:
-      InvalidArgumentError: at the first string that says none.
+      InvalidArgumentError: if a string is not a number of the dtype; the message names the first.
     """
     dtype = np.dtype(out_type)
     if dtype.kind not in "iuf":
@@ -60,47 +60,47 @@ def string_to_number(strings: Array, *, out_type: str = "float32") -> tuple[Arra
 
 
 def string_join(*inputs: Array, separator: str = "") -> tuple[Array]:
-    """string[...], the strings of all inputs one after the other; scalars go with each.
+    """Joins the strings of all inputs element by element, string[...]; scalars broadcast.
 
     Raises:
-      InvalidArgumentError: if the shapes differ.
+      InvalidArgumentError: if shapes differ.
     """
     shapes = [array.shape for array in inputs if array.ndim]
     if any(shape != shapes[0] for shape in shapes):
-        raise InvalidArgumentError(f"Input shapes do not match: {[list(x) for x in shapes]}")
+        raise InvalidArgumentError(f"Input shapes do not match: {shapes}")
     shape = shapes[0] if shapes else ()
     columns = [np.broadcast_to(array, shape).reshape(-1).tolist() for array in inputs]
     join = separator.encode().join
-    return (_strings(map(join, zip(*columns, strict=True))).reshape(shape),)
+    return (string_array(map(join, zip(*columns, strict=True))).reshape(shape),)
 
 
 def string_strip(strings: Array) -> tuple[Array]:
-    """string[...], without the white space at both ends."""
-    return (_strings(item.strip() for item in strings.reshape(-1)).reshape(strings.shape),)
+    """Removes white space from both ends of strings, string[...]."""
+    return (string_array(item.strip() for item in strings.reshape(-1)).reshape(strings.shape),)
 
 
 def substr(strings: Array, pos: Array, length: Array, *, unit: str = "BYTE") -> tuple[Array]:
-    """string[...], `length` units from `pos` on, or what there is of them.
+    """Returns substrings of up to `length` units from `pos` on, string[...].
 
     Args:
       strings: string[...].
       pos: integers that broadcast against the strings; negative ones count from the end.
-      length: integers of the shape of `pos`.
+      length: integers of the shape of `pos`; negative ones extend to the end.
       unit: "BYTE" or "UTF8_CHAR".
 
     Raises:
-      InvalidArgumentError: if a string has no such position, or shapes do not fit.
+      InvalidArgumentError: if a position is out of range, or shapes do not broadcast.
     """
     if unit not in _UNITS:
         raise InvalidArgumentError(f"expected one of {_UNITS} as unit, got {unit!r}")
     if pos.shape != length.shape:
         raise InvalidArgumentError(
-            f"pos and len should have the same shape, got {list(pos.shape)}, {list(length.shape)}"
+            f"pos and len should have the same shape, got {pos.shape} and {length.shape}"
         )
     try:
         strings, pos, length = np.broadcast_arrays(strings, pos, length)
     except ValueError as error:
-        raise InvalidArgumentError(f"pos and the strings do not fit: {error}") from None
+        raise InvalidArgumentError(f"pos does not broadcast against the strings: {error}") from None
     cut = _cut_bytes if unit == "BYTE" else _cut_characters
     flat = (array.reshape(-1).tolist() for array in (strings, pos, length))
     parts = []
@@ -111,7 +111,7 @@ def substr(strings: Array, pos: Array, length: Array, *, unit: str = "BYTE") -> 
                 f"pos {start} out of range for string {item[:80]!r} at index {i}"
             )
         parts.append(part)
-    return (_strings(parts).reshape(strings.shape),)
+    return (string_array(parts).reshape(strings.shape),)
 
 
 def as_string(
@@ -123,15 +123,15 @@ def as_string(
     width: int = -1,
     fill: str = "",
 ) -> tuple[Array]:
-    """string[...], the values as C's printf writes them.
+    """Formats values as text, string[...], as C's printf does.
 
     Args:
       values: numbers, booleans or strings.
-      precision: digits after the point of floats, -1 for six.
+      precision: number of digits of floats after the point; -1 for six.
       scientific: whether floats have an exponent.
-      shortest: whether floats are written in the shorter of both notations, without zeros.
-      width: the least number of bytes, -1 for none.
-      fill: " " or "0" for what fills up to the width, "-" to fill at the right, "+" for signs.
+      shortest: whether floats are in the shorter of both notations, without trailing zeros.
+      width: minimum number of bytes; -1 for none.
+      fill: " " or "0" to pad to the width, "-" to pad at the right, "+" for signs.
 
     Raises:
       InvalidArgumentError: if the arguments contradict each other or the dtype.
@@ -142,7 +142,9 @@ def as_string(
     if scientific and shortest:
         raise InvalidArgumentError("Cannot select both scientific and shortest notation")
     if kind not in "fc" and (precision >= 0 or scientific or shortest):
-        raise InvalidArgumentError(f"{values.dtype} has no precision and no notation")
+        raise InvalidArgumentError(
+            f"precision, scientific and shortest are not supported for {values.dtype}"
+        )
     if fill not in ("", " ", "0", "+", "-"):
         raise InvalidArgumentError(f"Fill argument not supported: {fill!r}")
     notation = "s" if kind == "b" else "d" if kind in "iu" else "f"
@@ -154,11 +156,11 @@ def as_string(
         texts = [f"({template % item.real},{template % item.imag})" for item in flat]
     else:
         texts = [template % (str(x).lower() if kind == "b" else x) for x in flat]
-    return (_strings(text.encode() for text in texts).reshape(values.shape),)
+    return (string_array(text.encode() for text in texts).reshape(values.shape),)
 
 
 def _splitter(delimiter: bytes) -> Callable[[bytes], Iterable[bytes]]:
-    """How strings are split where each byte of the delimiter separates."""
+    """A function that splits a string at each byte of the delimiter."""
     if not delimiter:
         return lambda item: [item[i : i + 1] for i in range(len(item))]
     first, others = delimiter[:1], delimiter[1:]
@@ -176,7 +178,7 @@ def _cut_bytes(item: bytes, start: int, size: int) -> bytes | None:
 
 
 def _cut_characters(item: bytes, start: int, size: int) -> bytes | None:
-    # Bytes that are no UTF-8 stay what they are.
+    # Bytes that are not UTF-8 are kept.
     text = item.decode(errors="surrogateescape")
     if not -len(text) <= start <= len(text):
         return None
@@ -185,8 +187,8 @@ def _cut_characters(item: bytes, start: int, size: int) -> bytes | None:
     return part.encode(errors="surrogateescape")
 
 
-def _strings(items: Iterable[bytes]) -> Array:
-    """string[n]"""
+def string_array(items: Iterable[bytes]) -> Array:
+    """Returns the array string[n] of n items."""
     found = list(items)
     array = np.empty(len(found), object)
     array[:] = found

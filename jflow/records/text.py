@@ -1,4 +1,4 @@
-"""Lines of text."""
+"""The reader of lines of text."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ _FIRST_FILL_BYTES = 4096
 
 
 class TextLineRecords(Records):
-    """Each line is a record, without its "\\n" or "\\r\\n"; the key is `file:line`, from 1.
+    """Reads lines, without "\\n" or "\\r\\n" at their ends; keys are `file:line`, from 1.
 
     The last line need not end with a newline, and empty lines are records.
 
     Args:
-      name: the file.
-      roots: opens it.
-      position: what `position` was when reading is to go on, as [offset in bytes, lines before].
-      skip_header_lines: lines at the start that are no records but are counted.
-      max_line_bytes: what a line may have at most; no more than this and a block is in memory.
+      name: name of the file.
+      roots: the directories that may be read.
+      position: a former `position`, [offset in bytes, lines before]; None for the start.
+      skip_header_lines: number of lines to skip at the start, which keys still count.
+      max_line_bytes: maximum length of a line in bytes; this and a block are in memory at most.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class TextLineRecords(Records):
 
     @property
     def position(self) -> list[int]:
-        """Offset in bytes, and the lines before it."""
+        """The offset of the next line in bytes, and the number of lines before it."""
         return [self._stream.offset, self._lines]
 
     def close(self) -> None:
@@ -74,7 +74,7 @@ class TextLineRecords(Records):
             values.append(line)
 
     def _look_further(self) -> int:
-        """Index of the end of a line that is not all at hand; -1 if the file has ended."""
+        """The index of the end of a line that is not fully buffered; -1 at the end of the file."""
         stream, searched = self._stream, len(self._stream.data) - self._stream.at
         while searched <= self._max + 1:
             have = stream.fill(max(2 * searched, _FIRST_FILL_BYTES))
@@ -89,7 +89,7 @@ class TextLineRecords(Records):
     def _too_long(self) -> ResourceExhaustedError:
         return ResourceExhaustedError(
             f"line {self._lines + 1} of {text_of(self._name)} has more than {self._max} bytes; "
-            "is it a text file? If it is, give a larger max_line_bytes"
+            "if it is a text file, pass a larger max_line_bytes"
         )
 
 

@@ -1,4 +1,4 @@
-"""TFRecord files: each record with its length and two checksums.
+"""Reader and writer of TFRecord files, in which each record has a length and two checksums.
 
     u64 length | u32 masked CRC-32C of the length | data | u32 masked CRC-32C of the data
 
@@ -32,16 +32,16 @@ _AROUND_BYTES = _HEADER.size + _CHECKSUM.size
 
 
 class TFRecords(Records):
-    """The records of a TFRecord file; the key is `file:offset`.
+    """Reads the records of a TFRecord file; keys are `file:offset`.
 
-    Offsets are those of the record's header, in what decompression gives.
+    The offset is that of the record's header, in decompressed bytes.
 
     Args:
-      name: the file.
-      roots: opens it.
+      name: name of the file.
+      roots: the directories that may be read.
       position: offset of the first record to read.
       compression: "", "GZIP" or "ZLIB".
-      max_record_bytes: what a record may have at most.
+      max_record_bytes: maximum length of a record in bytes.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class TFRecords(Records):
 
     @property
     def position(self) -> int:
-        """Offset of the next record."""
+        """The offset of the next record."""
         return self._stream.offset
 
     def close(self) -> None:
@@ -92,7 +92,7 @@ class TFRecords(Records):
             stream.at = end + _CHECKSUM.size
 
     def _fill(self, length: int) -> None:
-        """Gets a record of that length at hand, none that is not all there or too long."""
+        """Buffers a record of that length; raises if it is incomplete or too long."""
         needed = length + _AROUND_BYTES
         left = self._stream.left()
         if left is None or left >= needed:
@@ -103,34 +103,34 @@ class TFRecords(Records):
                 )
             left = self._stream.fill(needed)
         if left < needed:
-            raise self._lost(f"it needs {needed} bytes and only {left} are left")
+            raise self._lost(f"it requires {needed} bytes, but only {left} are left")
 
     def _lost(self, reason: str) -> DataLossError:
         return DataLossError(
-            f"the record at offset {self.position} of {text_of(self._name)} is damaged or cut "
-            f"off: {reason}"
+            f"the record at offset {self.position} of {text_of(self._name)} is damaged or "
+            f"truncated: {reason}"
         )
 
 
 @lru_cache(maxsize=4096)
 def _length_of(header: bytes) -> int | None:
-    """The length that a header says, None if its checksum is wrong.
+    """The length in a header, None if its checksum is wrong.
 
-    The records of a file are often of few lengths.
+    It is cached because the records of a file often have few different lengths.
     """
     length, length_checksum = _HEADER.unpack(header)
     return length if masked(checksum(header[: _LENGTH.size])) == length_checksum else None
 
 
 class TFRecordWriter(Closing):
-    """Writes records to a new TFRecord file, as a context manager or until `close`.
+    """Writes records to a new TFRecord file; also a context manager, which closes it.
 
-    Where a process ends before `close`, the file has the records that were handed to the operating
-    system. A reader gives those that are complete, and then raises a DataLossError if the file ends
-    within a record, or, compressed, before the end of its data.
+    If a process ends before `close`, the file contains the records that were flushed. A reader
+    returns those that are complete, and then raises DataLossError if the file ends within a record
+    or, if compressed, before the end of the data.
 
     Args:
-      path: the file, which is replaced if it exists.
+      path: path of the file, which is replaced if it exists.
       compression: "", "GZIP" or "ZLIB".
 
     Raises:
@@ -141,7 +141,7 @@ class TFRecordWriter(Closing):
     def __init__(self, path: str | os.PathLike[str], compression: str = "") -> None:
         if compression not in COMPRESSIONS:
             raise InvalidArgumentError(
-                f"there is no compression {compression!r}; there are {COMPRESSIONS}"
+                f"expected one of {COMPRESSIONS} as compression, got {compression!r}"
             )
         bits = WINDOW_BITS.get(compression)
         self._path = os.fspath(path)
@@ -158,7 +158,7 @@ class TFRecordWriter(Closing):
         if not isinstance(record, bytes | bytearray | memoryview):
             raise InvalidArgumentError(
                 f"a record of a TFRecord file is bytes, got {type(record).__name__}: "
-                f"{record!r:.80}; encode_example makes one of a dictionary of arrays"
+                f"{record!r:.80}; encode_example makes bytes from a dictionary of arrays"
             )
         self._check_open()
         record = bytes(record)
@@ -168,7 +168,7 @@ class TFRecordWriter(Closing):
         self._write(_CHECKSUM.pack(masked(checksum(record))))
 
     def flush(self) -> None:
-        """Hands what was written so far to the operating system.
+        """Passes the records written so far to the operating system.
 
         Raises:
           FailedPreconditionError: if the file is closed.
@@ -179,7 +179,7 @@ class TFRecordWriter(Closing):
         self._file.flush()
 
     def close(self) -> None:
-        """Ends the file."""
+        """Completes and closes the file."""
         if self._file.closed:
             return
         if self._compress is not None:

@@ -1,4 +1,4 @@
-"""Work items that are one record each."""
+"""Readers of work items that are one record each."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from jflow.records.stream import ByteStream
 
 
 class _OneRecord(Records):
-    """A work item that is one record; the key is the work item.
+    """The base of readers of one record per work item; the key is the work item.
 
     Args:
       name: the work item.
-      position: how many records were read, 0 or 1.
+      position: number of records that were read, 0 or 1.
     """
 
     def __init__(self, name: bytes, position: Any) -> None:
@@ -24,12 +24,12 @@ class _OneRecord(Records):
         self._index = count_of(0 if position is None else position, name, "position")
         if self._index > 1:
             raise InvalidArgumentError(
-                f"{text_of(name)} is one record, expected 0 or 1 as position, got {position}"
+                f"{text_of(name)} is one record: expected 0 or 1 as position, got {position}"
             )
 
     @property
     def position(self) -> int:
-        """How many records were read, 0 or 1."""
+        """The number of records that were read, 0 or 1."""
         return self._index
 
     @abstractmethod
@@ -43,7 +43,7 @@ class _OneRecord(Records):
 
 
 class IdentityRecords(_OneRecord):
-    """The work item itself is the record, and no file is opened."""
+    """Returns the work item itself as the record, without opening a file."""
 
     def __init__(self, name: bytes, roots: AllowedDirectories, position: Any = None) -> None:
         super().__init__(name, position)
@@ -56,13 +56,13 @@ class IdentityRecords(_OneRecord):
 
 
 class WholeFileRecords(_OneRecord):
-    """What is in a file is the record.
+    """Reads a file as one record.
 
     Args:
-      name: the file.
-      roots: opens it.
-      position: how many records were read, 0 or 1.
-      max_record_bytes: what the file may have at most.
+      name: name of the file.
+      roots: the directories that may be read.
+      position: number of records that were read, 0 or 1.
+      max_record_bytes: maximum size of the file in bytes.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Threads that feed queues, and training in step."""
+"""Input pipelines of queues and threads, as in TF 1, and synchronous replicated training."""
 
 from jflow.training.batches import batch as batch
 from jflow.training.batches import batch_join as batch_join

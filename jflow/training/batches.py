@@ -1,7 +1,7 @@
-"""Batches of elements that steps of their own compute, in threads.
+"""Batches of elements that background threads compute and enqueue.
 
-A *join* has a source of elements for each thread; the others have one source for all of them. The
-`maybe_` functions leave elements out.
+A `_join` function has a source of elements for each thread, the others have one source for all
+threads. The `maybe_` functions filter elements.
 """
 
 from __future__ import annotations
@@ -30,29 +30,32 @@ def batch(
     shared_name: str | None = None,
     name: str | None = None,
 ) -> Any:
-    """Batches of what tensors give in steps of their own.
+    """Batches the values of tensors, which background threads compute in steps of their own.
 
-    Threads fill a queue that the batches come from; a queue runner for them is added to the graph.
+    The threads fill a queue, from which the batches are dequeued. Their queue runner is added to
+    the graph; `start_queue_runners` starts it.
 
     Args:
-      tensors: a tensor, or a list, dict or other pytree of tensors: an element.
-      batch_size: how many elements make a batch; a number or a tensor.
-      num_threads: how many threads fill the queue. With several the order is by chance.
-      capacity: of the queue, in elements.
-      enqueue_many: whether the tensors are batches already, whose rows are the elements.
-      shapes: of an element's tensors, in their order, where they do not tell themselves.
-      dynamic_pad: whether elements may differ in size. They are padded with zeros, empty strings or
+      tensors: an element: a tensor, or a list, dict or other pytree of tensors.
+      batch_size: number of elements in a batch, an integer scalar.
+      num_threads: number of threads that fill the queue; with several the order is not defined.
+      capacity: capacity of the queue in elements.
+      enqueue_many: whether the tensors are batches, T[n, ...], whose rows are the elements.
+      shapes: shapes of the tensors of an element, in order; None to infer them.
+      dynamic_pad: whether elements may differ in size; they are padded with zeros, empty strings or
         False to the largest in the batch.
-      allow_smaller_final_batch: whether the last batch may be smaller, instead of being dropped.
-        The graph does not know the size of batches then.
-      shared_name: under which several sessions have one queue.
-      name: scope for the operations.
+      allow_smaller_final_batch: whether to return a smaller last batch instead of dropping it. The
+        size of batches is then unknown to the graph.
+      shared_name: name by which sessions share the queue; None for one per session.
+      name: scope of the operations.
 
     Returns:
-      The tensors of a batch, in the structure of `tensors`; a single one for a list of one.
+      The tensors of a batch, T[batch_size, ...], in the structure of `tensors`; a single tensor for
+      a list of one.
 
     Raises:
-      ValueError: if there is no tensor, or the shape of one is not known.
+      ValueError: if there is no tensor, or a shape is unknown.
+      OutOfRangeError: in the step, if the threads have reached the end of their data.
     """
     sources = Sources.of([tensors], enqueue_many, shapes, num_threads)
     make = _fifo(capacity, dynamic_pad, shared_name)
@@ -72,11 +75,11 @@ def maybe_batch(
     shared_name: str | None = None,
     name: str | None = None,
 ) -> Any:
-    """As `batch`, without the elements that are not wanted.
+    """Filters elements and batches them as `batch`.
 
     Args:
-      keep_input: bool[], whether the element (or the whole batch of them) is wanted; bool[n] for
-        each element of a batch.
+      keep_input: bool[], whether to keep the element, or all elements of a batch; with
+        `enqueue_many` also bool[n], one for each.
       tensors, batch_size, num_threads, capacity, enqueue_many, shapes, dynamic_pad,
         allow_smaller_final_batch, shared_name, name: see `batch`.
 
@@ -101,11 +104,11 @@ def batch_join(
     shared_name: str | None = None,
     name: str | None = None,
 ) -> Any:
-    """As `batch`, from several sources at once.
+    """Batches the elements of several sources, each of which has a thread; see `batch`.
 
     Args:
-      tensors_list: an element for each thread, all of one structure. Sizes may differ between them
-        with `dynamic_pad`.
+      tensors_list: an element for each thread, of one structure and equal dtypes. With
+        `dynamic_pad` their sizes may differ.
       batch_size, capacity, enqueue_many, shapes, dynamic_pad, allow_smaller_final_batch,
         shared_name, name: see `batch`.
 
@@ -132,7 +135,16 @@ def maybe_batch_join(
     shared_name: str | None = None,
     name: str | None = None,
 ) -> Any:
-    """As `batch_join`, without the elements that are not wanted; see `maybe_batch`."""
+    """Filters elements of several sources and batches them.
+
+    Args:
+      keep_input: see `maybe_batch`; the same mask is for all sources.
+      tensors_list, batch_size, capacity, enqueue_many, shapes, dynamic_pad,
+        allow_smaller_final_batch, shared_name, name: see `batch_join`.
+
+    Raises:
+      ValueError, TypeError: as `maybe_batch` and `batch_join`.
+    """
     sources = Sources.of(tensors_list, enqueue_many, shapes)
     make = _fifo(capacity, dynamic_pad, shared_name)
     return _batches(
@@ -153,11 +165,11 @@ def shuffle_batch(
     shared_name: str | None = None,
     name: str | None = None,
 ) -> Any:
-    """As `batch`, of elements in an order of chance.
+    """Shuffles elements in a `RandomShuffleQueue` and batches them as `batch`.
 
     Args:
-      min_after_dequeue: how many elements stay in the queue, to be mixed with others.
-      seed: what the order depends on; None for chance.
+      min_after_dequeue: number of elements that stay in the queue, for mixing.
+      seed: seed of the order; None for a random one.
       tensors, batch_size, capacity, num_threads, enqueue_many, shapes, allow_smaller_final_batch,
         shared_name, name: see `batch`.
 
@@ -186,7 +198,16 @@ def maybe_shuffle_batch(
     shared_name: str | None = None,
     name: str | None = None,
 ) -> Any:
-    """As `shuffle_batch`, without the elements that are not wanted; see `maybe_batch`."""
+    """Filters, shuffles and batches elements.
+
+    Args:
+      keep_input: see `maybe_batch`.
+      tensors, batch_size, capacity, min_after_dequeue, num_threads, seed, enqueue_many, shapes,
+        allow_smaller_final_batch, shared_name, name: see `shuffle_batch`.
+
+    Raises:
+      ValueError, InvalidArgumentError: as `maybe_batch` and `shuffle_batch`.
+    """
     sources = Sources.of([tensors], enqueue_many, shapes, num_threads)
     make = _shuffle(capacity, min_after_dequeue, seed, shared_name)
     name = name or "maybe_shuffle_batch"
@@ -205,7 +226,16 @@ def shuffle_batch_join(
     shared_name: str | None = None,
     name: str | None = None,
 ) -> Any:
-    """As `shuffle_batch`, from several sources at once; see `batch_join`."""
+    """Shuffles and batches elements of several sources, each of which has a thread.
+
+    Args:
+      tensors_list: see `batch_join`.
+      batch_size, capacity, min_after_dequeue, seed, enqueue_many, shapes,
+        allow_smaller_final_batch, shared_name, name: see `shuffle_batch`.
+
+    Raises:
+      ValueError, TypeError, InvalidArgumentError: as `batch_join` and `shuffle_batch`.
+    """
     sources = Sources.of(tensors_list, enqueue_many, shapes)
     make = _shuffle(capacity, min_after_dequeue, seed, shared_name)
     name = name or "shuffle_batch_join"
@@ -225,7 +255,17 @@ def maybe_shuffle_batch_join(
     shared_name: str | None = None,
     name: str | None = None,
 ) -> Any:
-    """As `shuffle_batch_join`, without the elements that are not wanted; see `maybe_batch`."""
+    """Filters elements of several sources, shuffles and batches them.
+
+    Args:
+      keep_input: see `maybe_batch`; the same mask is for all sources.
+      tensors_list: see `batch_join`.
+      batch_size, capacity, min_after_dequeue, seed, enqueue_many, shapes,
+        allow_smaller_final_batch, shared_name, name: see `shuffle_batch`.
+
+    Raises:
+      ValueError, TypeError, InvalidArgumentError: as `maybe_batch_join` and `shuffle_batch`.
+    """
     sources = Sources.of(tensors_list, enqueue_many, shapes)
     make = _shuffle(capacity, min_after_dequeue, seed, shared_name)
     name = name or "maybe_shuffle_batch_join"
@@ -275,15 +315,16 @@ def _batches(
 def _checked_keep(keep_input: Any, sources: Sources) -> Any:
     if keep_input is False:
         raise ValueError(
-            "keep_input=False leaves everything out; if it came of `tensor == value`, which tells "
-            "whether they are one object, compare them by jflow.numpy.equal"
+            "keep_input=False drops all elements; if it is the result of `tensor == value`, which "
+            "compares identities, use jflow.numpy.equal instead"
         )
     keep = get_default_graph().as_tensor(keep_input)
     if keep.dtype != bool:
-        raise TypeError(f"keep_input is of booleans, got {keep!r}")
+        raise TypeError(f"expected booleans as keep_input, got {keep!r}")
     most = 1 if sources.enqueue_many else 0
     if keep.shape is None or len(keep.shape) > most:
         raise ValueError(
-            f"keep_input has rank {'0 or 1' if most else '0 without enqueue_many'}, got {keep!r}"
+            f"expected keep_input of rank {'0 or 1' if most else '0 without enqueue_many'}, "
+            f"got {keep!r}"
         )
     return keep

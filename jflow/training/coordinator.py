@@ -1,4 +1,4 @@
-"""`Coordinator`: threads that stop together, and whose first error is everybody's."""
+"""`Coordinator`: stops a group of threads together and reports their first error."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ from jflow.errors import OutOfRangeError
 _LOG = logging.getLogger(__name__)
 
 _POLL_S = 0.2
-"""How long `join` may take to see that a stop is wanted, in seconds."""
+"""Interval at which `join` looks for a request to stop, in seconds."""
 
 ExcInfo = tuple[type[BaseException] | None, BaseException | None, TracebackType | None]
 
 
 class Coordinator:
-    """Lets threads ask each other to stop, and waits for all of them.
+    """Coordinates the termination of a group of threads.
 
-    A thread does `while not coordinator.should_stop(): ...` inside of
-    `with coordinator.stop_on_exception():`, and the main thread calls `join`.
+    A thread runs `while not coordinator.should_stop(): ...` inside
+    `with coordinator.stop_on_exception():`, and the main thread calls `join`. All methods are
+    thread-safe.
 
     Args:
-      clean_stop_exception_types: exceptions that mean an ordinary end: a stop requested with
-        one of them is a stop without an exception. OutOfRangeError alone if None.
+      clean_stop_exception_types: exceptions that mean a regular end; `join` does not raise them.
+        None for OutOfRangeError only.
     """
 
     def __init__(
@@ -44,24 +45,25 @@ class Coordinator:
         self._threads: set[threading.Thread] = set()
 
     def __repr__(self) -> str:
-        state = "asked to stop" if self.should_stop() else "running"
+        state = "stopping" if self.should_stop() else "running"
         return f"<jflow.train.Coordinator {state}, {len(self._threads)} threads>"
 
     def should_stop(self) -> bool:
-        """Whether a stop was requested."""
+        """Returns whether a stop was requested."""
         return self._stop_event.is_set()
 
     def request_stop(self, ex: BaseException | ExcInfo | None = None) -> None:
-        """Asks every thread to stop.
+        """Requests that all threads stop.
 
-        Only the first request counts: what fails because of the stop is not why it came.
+        Only the exception of the first request is kept, because later ones may be consequences of
+        the stop.
 
         Args:
-          ex: why, for `join` to raise: an exception, or what `sys.exc_info()` gives.
+          ex: the reason, which `join` raises: an exception, `sys.exc_info()`, or None.
 
         Raises:
-          TypeError: if it is neither.
-          BaseException: `ex` itself, if nothing else would raise it because `join` has returned.
+          TypeError: if `ex` is something else.
+          BaseException: `ex` itself, if `join` has already returned and cannot raise it.
         """
         error = self._unclean(ex)
         with self._lock:
@@ -72,17 +74,17 @@ class Coordinator:
                 self._stop_event.set()
 
     def clear_stop(self) -> None:
-        """Forgets the request, its exception and that threads were joined."""
+        """Resets the coordinator: no request, no exception, threads not joined."""
         with self._lock:
             self._joined = False
             self._requested = None
             self._stop_event.clear()
 
     def wait_for_stop(self, timeout: float | None = None) -> bool:
-        """Waits for a request to stop.
+        """Blocks until a stop is requested.
 
         Args:
-          timeout: longest time in seconds; None for any.
+          timeout: limit in seconds; None for no limit.
 
         Returns:
           Whether a stop was requested.
@@ -96,7 +98,7 @@ class Coordinator:
 
     @property
     def joined(self) -> bool:
-        """Whether `join` has returned, or raised."""
+        """Whether `join` has returned or raised."""
         return self._joined
 
     def join(
@@ -105,16 +107,16 @@ class Coordinator:
         stop_grace_period_secs: float = 120,
         ignore_live_threads: bool = False,
     ) -> None:
-        """Waits until all threads have ended; once a stop is requested, not for ever.
+        """Blocks until all threads have ended, or for a limited time after a request to stop.
 
         Args:
           threads: threads to wait for in addition to the registered ones.
-          stop_grace_period_secs: how long threads may take to end after the stop.
-          ignore_live_threads: whether to return although some have not ended by then.
+          stop_grace_period_secs: limit in seconds for threads to end after the request.
+          ignore_live_threads: whether to return, not raise, if threads are alive after that time.
 
         Raises:
-          BaseException: what a stop was requested with.
-          RuntimeError: if threads have not ended in time; it names them.
+          BaseException: the exception of the request.
+          RuntimeError: if threads are alive after that time; the message names them.
         """
         with self._lock:
             awaited = list(self._threads.union(threads or ()))
@@ -137,7 +139,7 @@ class Coordinator:
             )
 
     def raise_requested_exception(self) -> None:
-        """Raises what a stop was requested with, if there is such an exception."""
+        """Raises the exception of the request to stop, if there is one."""
         with self._lock:
             error = self._requested
         if error is not None:
@@ -145,11 +147,11 @@ class Coordinator:
 
     @contextmanager
     def stop_on_exception(self) -> Iterator[None]:
-        """A block whose exceptions become requests to stop, and end there."""
+        """Returns a context manager that turns exceptions into requests to stop."""
         try:
             yield
         except BaseException as error:
-            # Ctrl-C too: the thread that joins the others gets it.
+            # Also of Ctrl-C, which `join` raises in its own thread.
             self.request_stop(error)
 
     def _wait_for_end_or_stop(self, threads: Iterable[threading.Thread]) -> None:
@@ -160,7 +162,5 @@ class Coordinator:
     def _unclean(self, ex: Any) -> BaseException | None:
         error = ex[1] if isinstance(ex, tuple) and len(ex) == 3 else ex
         if not isinstance(error, BaseException | None):
-            raise TypeError(
-                f"a stop is requested with an exception, sys.exc_info() or None, got {ex!r:.80}"
-            )
+            raise TypeError(f"expected an exception, sys.exc_info() or None as ex, got {ex!r:.80}")
         return None if isinstance(error, self._clean_types) else error

@@ -1,4 +1,4 @@
-"""`LooperThread`: calls something again and again until a coordinator stops it."""
+"""`LooperThread`: a thread that calls a function periodically."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from jflow.training.coordinator import Coordinator
 class LooperThread(threading.Thread):
     """A daemon thread that calls a function until a stop is requested.
 
-    An exception in it becomes a request to stop. Instead of giving a function, one can override
-    `start_loop`, `run_loop` and `stop_loop`.
+    An exception in the function becomes a request to stop. A subclass can override `start_loop`,
+    `run_loop` and `stop_loop` instead of passing a function.
 
     Args:
-      coord: the coordinator, which it is registered with.
-      timer_interval_secs: time from the start of a call to that of the next; None for no pause.
-        Calls that come late are caught up on.
-      target: what to call.
-      args, kwargs: what to call it with.
+      coord: the coordinator, with which the thread is registered.
+      timer_interval_secs: interval in seconds from the start of a call to that of the next; None
+        for no pause. Late calls are made up for.
+      target: the function.
+      args, kwargs: its arguments.
 
     Raises:
-      TypeError: if `coord` is no coordinator.
-      ValueError: if there are arguments and nothing to call.
+      TypeError: if `coord` is not a coordinator.
+      ValueError: if there are arguments but no function.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class LooperThread(threading.Thread):
         if not isinstance(coord, Coordinator):
             raise TypeError(f"coord must be a Coordinator, got {type(coord).__name__}")
         if target is None and (args or kwargs):
-            raise ValueError("args and kwargs are for a target, and there is none; pass target=")
+            raise ValueError("args and kwargs require a target; pass target=")
         super().__init__(daemon=True)
         self._coord = coord
         self._timer_interval_secs = timer_interval_secs
@@ -56,13 +56,13 @@ class LooperThread(threading.Thread):
         args: Sequence[Any] | None = None,
         kwargs: Mapping[str, Any] | None = None,
     ) -> Self:
-        """A thread that was started; arguments and errors as for the class."""
+        """Creates and starts a thread; takes and raises as the class."""
         looper = cls(coord, timer_interval_secs, target, args, kwargs)
         looper.start()
         return looper
 
     def run(self) -> None:
-        """What the thread does."""
+        """Runs the loop; called by the thread."""
         with self._coord.stop_on_exception():
             self.start_loop()
             due = time.monotonic()
@@ -72,13 +72,13 @@ class LooperThread(threading.Thread):
             self.stop_loop()
 
     def start_loop(self) -> None:
-        """Called before the first call."""
+        """Called once, before the first `run_loop`."""
 
     def run_loop(self) -> None:
-        """One call."""
+        """Called periodically; calls the function."""
         if self._call is not None:
             args, kwargs = self._arguments
             self._call(*args, **kwargs)
 
     def stop_loop(self) -> None:
-        """Called after the last call, unless an exception ended it."""
+        """Called once, after the last `run_loop`, unless that raised."""

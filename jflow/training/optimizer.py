@@ -1,4 +1,4 @@
-"""Optax optimizers in graph code."""
+"""Optax optimizers on graph variables."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from jflow.ops import Variable, group
 
 
 class GradientTransformation(Protocol):
-    """An optimizer as Optax makes them."""
+    """The interface of an Optax optimizer."""
 
     @property
     def init(self) -> Any:
-        """Makes the optimizer's state for parameters."""
+        """Function from parameters to the initial state."""
 
     @property
     def update(self) -> Any:
-        """Makes updates for parameters, and the next state, of gradients."""
+        """Function from gradients, state and parameters to updates and the next state."""
 
 
 def apply_optimizer(
@@ -29,16 +29,16 @@ def apply_optimizer(
     variables: Sequence[Variable],
     name: str,
 ) -> Operation:
-    """An operation that updates variables by their gradients.
+    """Returns an operation that updates variables by their gradients.
 
-    The optimizer's state is in variables next to those it is for. The update is computed where the
-    first variable is, all at once, for it may depend on all gradients.
+    The optimizer's state is kept in variables, colocated with those they belong to. One computation
+    on the device of the first variable makes all updates, because they may depend on all gradients.
 
     Args:
       optimizer: the optimizer.
-      grads: a gradient for each variable; nothing is read before they are there.
+      grads: a gradient for each variable; variables are read after all gradients were computed.
       variables: the variables.
-      name: scope for the operations.
+      name: scope of the operations.
     """
 
     def apply(fun: Any, *args: Any) -> Any:
@@ -62,7 +62,11 @@ def apply_optimizer(
 
 
 def _state_variables(initial: Any, variables: Sequence[Variable]) -> Any:
-    """Variables for an optimizer's state: what is one variable's is with it, and named after it."""
+    """Creates variables for an optimizer's state.
+
+    A leaf that belongs to one variable, by its index and shape, is colocated with and named after
+    it; any other leaf, with the first variable.
+    """
 
     def make(path: tuple[Any, ...], value: Tensor) -> Variable:
         *way, last = path

@@ -1,4 +1,4 @@
-"""Queues that threads fill with the rows of a tensor, epoch after epoch."""
+"""Queues that background threads fill with the rows of a tensor, epoch after epoch."""
 
 from __future__ import annotations
 
@@ -32,19 +32,17 @@ from jflow.values import as_shape, declared, is_compatible, is_known, string
 
 
 def limit_epochs(tensor: Any, num_epochs: int | None = None, name: str | None = None) -> Tensor:
-    """A tensor that steps can use a limited number of times.
+    """Returns a tensor that can be evaluated `num_epochs` times.
 
     Args:
       tensor: the tensor.
-      num_epochs: how often; None for any number. It is counted in a *local* variable, which
-        `jflow.local_variables_initializer` initializes.
-      name: scope for the operations.
-
-    Returns:
-      The tensor; a step that uses it once too often raises OutOfRangeError.
+      num_epochs: maximum number of evaluations; None for no limit. A *local* variable counts them,
+        which `jflow.local_variables_initializer` initializes.
+      name: scope of the operations.
 
     Raises:
       ValueError: if `num_epochs` is not positive.
+      OutOfRangeError: in the step, if it was evaluated `num_epochs` times before.
     """
     value = get_default_graph().as_tensor(tensor)
     if num_epochs is None:
@@ -55,7 +53,7 @@ def limit_epochs(tensor: Any, num_epochs: int | None = None, name: str | None = 
         epochs = Variable(
             np.int32(0), trainable=False, name="epochs", collections=[LOCAL_VARIABLES]
         )
-        # What cannot be computed is no epoch.
+        # Count after the tensor was computed: a failure is not an epoch.
         with control_dependencies([value]):
             counted = count_up_to(epochs, num_epochs)
         with control_dependencies([counted]):
@@ -73,25 +71,22 @@ def input_producer(  # noqa: PLR0913, PLR0917 - the arguments are TensorFlow's
     name: str | None = None,
     cancel_op: Operation | None = None,
 ) -> FIFOQueue:
-    """A queue of the rows of a tensor, with a queue runner that fills it.
+    """Returns a queue of the rows of a tensor, and adds a queue runner that fills it.
 
     Args:
       input_tensor: T[n, *element_shape].
-      element_shape: of a row, where that of the tensor does not tell.
-      num_epochs: how often each row comes before the end, see `limit_epochs`; None for ever.
-      shuffle: whether the rows come in another order in each epoch.
-      seed: of the orders.
-      capacity: of the queue, in rows.
-      shared_name: under which several sessions have one queue.
-      name: scope for the operations.
+      element_shape: shape of a row; None to infer it from the tensor.
+      num_epochs: number of times that each row is enqueued, see `limit_epochs`; None for no limit.
+      shuffle: whether to shuffle the rows in each epoch.
+      seed: seed of the order; None for a random one.
+      capacity: capacity of the queue in rows.
+      shared_name: name by which sessions share the queue; None for one per session.
+      name: scope of the operations.
       cancel_op: see `QueueRunner`.
 
-    Returns:
-      The queue.
-
     Raises:
-      ValueError: if the shape of a row is not known, or `num_epochs` is not positive.
-      InvalidArgumentError: if there is no row; in the step, if only that tells.
+      ValueError: if the shape of a row is unknown, or `num_epochs` is not positive.
+      InvalidArgumentError: if n is 0; in the step, if n is unknown before.
     """
     with name_scope(name or "input_producer"):
         rows = check_rows(input_tensor)
@@ -114,14 +109,11 @@ def string_input_producer(
     name: str | None = None,
     cancel_op: Operation | None = None,
 ) -> FIFOQueue:
-    """A queue of strings, such as file names, with a queue runner that fills it.
+    """Returns a queue of strings, such as file names, and adds a queue runner that fills it.
 
     Args:
       string_tensor: string[n], or a list of text.
       num_epochs, shuffle, seed, capacity, shared_name, name, cancel_op: as for `input_producer`.
-
-    Returns:
-      The queue.
 
     Raises:
       ValueError: if the list is empty, or as `input_producer`.
@@ -145,17 +137,17 @@ def range_input_producer(
     shared_name: str | None = None,
     name: str | None = None,
 ) -> FIFOQueue:
-    """A queue of the numbers from 0 to `limit - 1`, with a queue runner that fills it.
+    """Returns a queue of the numbers 0 to `limit - 1`, and adds a queue runner that fills it.
 
     Args:
-      limit: how many numbers there are.
+      limit: count of the numbers.
       num_epochs, shuffle, seed, capacity, shared_name, name: as for `input_producer`.
 
     Returns:
       The queue, of i32[] elements.
 
     Raises:
-      As `input_producer`.
+      ValueError, InvalidArgumentError: as `input_producer`.
     """
     numbers = np.arange(limit, dtype=np.int32)
     return input_producer(numbers, (), num_epochs, shuffle, seed, capacity, shared_name, name)
@@ -170,17 +162,21 @@ def slice_input_producer(
     shared_name: str | None = None,
     name: str | None = None,
 ) -> list[Tensor]:
-    """One row of each tensor, the same in all of them, and another one in each step.
+    """Returns corresponding rows of tensors, the next ones in each step.
+
+    A queue of row numbers is made as by `range_input_producer`.
 
     Args:
-      tensor_list: T[n, ...] each.
+      tensor_list: T[n, ...] each, with one known n.
       num_epochs, shuffle, seed, capacity, shared_name, name: as for `input_producer`.
 
     Returns:
-      A row of each tensor.
+      A row of each tensor, T[...].
 
     Raises:
-      ValueError: if there is no tensor, they have no row count in common, or as `input_producer`.
+      ValueError: if there is no tensor, their numbers of rows are unknown or differ, or as
+        `input_producer`.
+      TypeError: if a tensor is sparse.
     """
     with name_scope(name or "input_producer"):
         refuse_sparse(tensor_list, "slice_input_producer")
@@ -196,13 +192,13 @@ def slice_input_producer(
 
 
 def _row_shape(rows: Tensor, wanted: Sequence[int] | None) -> tuple[int, ...]:
-    """The shape of a row, by the tensor's own and by what its user knows."""
+    """The shape of a row, from the tensor and the user's `element_shape`."""
     found = None if rows.shape is None else declared(rows.shape[1:])
     shape = found if wanted is None else declared(as_shape(wanted))
     known = [size for size in shape or () if size is not None]
     if shape is None or len(known) < len(shape) or not is_compatible(found, shape):
         raise ValueError(
-            f"the sizes of a row of {rows!r} are not all known, or are not those of "
-            f"element_shape={wanted}; pass an element_shape that says and fits them"
+            f"the shape of a row of {rows!r} is not fully known, or does not match "
+            f"element_shape={wanted}; pass an element_shape that is known and matches"
         )
     return tuple(known)

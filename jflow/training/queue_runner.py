@@ -1,4 +1,4 @@
-"""`QueueRunner`: threads that keep a queue of the graph filled."""
+"""`QueueRunner`: background threads that fill a queue."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ _LOG = logging.getLogger(__name__)
 
 
 class ClosableQueue(Protocol):
-    """What a queue runner needs of a queue."""
+    """The interface of a queue for a queue runner."""
 
     @property
     def name(self) -> str:
-        """Its name in the graph."""
+        """The name of the queue in the graph."""
 
     def close(self, cancel_pending_enqueues: bool = False) -> Any:
-        """An operation that closes it."""
+        """Returns an operation that closes the queue."""
 
 
 class QueueRunner:
-    """Runs the enqueue operations of a queue, each over and over in a thread of its own.
+    """Runs the enqueue operations of a queue repeatedly, each in a thread of its own.
 
-    When the data ends (see `queue_closed_exception_types`), the last thread closes the queue, and
-    its readers see the end after the last element.
+    At the end of the data (see `queue_closed_exception_types`) the last thread closes the queue, so
+    that dequeues fail after the last element.
 
     Args:
       queue: the queue.
-      enqueue_ops: operations that put elements into it; the same one may be there several times.
-      close_op: closes the queue; `queue.close()` if None.
-      cancel_op: closes it and ends what waits to enqueue;
-        `queue.close(cancel_pending_enqueues=True)` if None.
-      queue_closed_exception_types: errors that mean the end of the data when an enqueue operation
-        fails with one; OutOfRangeError alone if None.
+      enqueue_ops: operations that add elements to it, one for each thread; they may be equal.
+      close_op: operation that closes the queue; None for `queue.close()`.
+      cancel_op: operation that closes it and cancels enqueues that wait; None for
+        `queue.close(cancel_pending_enqueues=True)`.
+      queue_closed_exception_types: errors of an enqueue operation that mean the end of the data;
+        None for OutOfRangeError only.
 
     Raises:
       ValueError: if there is no queue or no operation.
-      TypeError: if the exceptions are no tuple of classes of `jflow.errors`.
+      TypeError: if the exceptions are not a tuple of classes of `jflow.errors`.
     """
 
     def __init__(
@@ -77,12 +77,12 @@ class QueueRunner:
 
     @property
     def name(self) -> str:
-        """Name of its queue."""
+        """The name of the queue."""
         return self.queue.name
 
     @property
     def exceptions_raised(self) -> list[Exception]:
-        """What ended threads that have no coordinator to tell, since threads were last created."""
+        """The errors that ended threads without a coordinator, since `create_threads`."""
         with self._lock:
             return list(self._exceptions)
 
@@ -93,17 +93,17 @@ class QueueRunner:
         daemon: bool = False,
         start: bool = False,
     ) -> list[threading.Thread]:
-        """Threads that run the enqueue operations in a session.
+        """Creates threads that run the enqueue operations in a session.
 
         Args:
           sess: the session.
-          coord: is told of errors, and stops the threads; a further thread then cancels what is
-            pending. Without it an error ends its own thread only.
-          daemon: whether the process may end before the threads.
+          coord: coordinator that gets the errors and stops the threads; another thread then cancels
+            enqueues that wait. Without one, an error ends only its own thread.
+          daemon: whether the threads are daemon threads.
           start: whether to start them.
 
         Returns:
-          The threads; none while earlier ones for this session run.
+          The threads; an empty list while earlier threads for this session run.
         """
         with self._lock:
             if self._running.get(sess):
@@ -134,7 +134,7 @@ class QueueRunner:
         return threads
 
     def _run(self, sess: DefaultSession, op: Operation, coord: Coordinator | None) -> None:
-        """What a thread does."""
+        """Runs one enqueue operation until an error or a stop."""
         is_at_end = False
         try:
             while not (coord and coord.should_stop()):
@@ -162,29 +162,29 @@ class QueueRunner:
 
 def _check(queue: Any, ops: Any, kinds: Any) -> None:
     if queue is None or not ops:
-        raise ValueError("a queue runner needs a queue and at least one enqueue operation")
+        raise ValueError("a QueueRunner requires a queue and at least one enqueue operation")
     if kinds is None:
         return
     is_tuple = isinstance(kinds, tuple) and bool(kinds)
     if not (is_tuple and all(isinstance(x, type) and issubclass(x, OpError) for x in kinds)):
         raise TypeError(
-            "queue_closed_exception_types is a tuple of one or more classes of jflow.errors, "
+            "queue_closed_exception_types must be a tuple of at least one class of jflow.errors, "
             f"got {kinds!r}"
         )
 
 
 def _run_quietly(sess: DefaultSession, op: Operation) -> None:
-    """Runs an operation that closes; the queue may be closed already, or the session."""
+    """Runs an operation that closes the queue; queue or session may be closed before."""
     with suppress(OpError, RuntimeError):
         sess.run(op)
 
 
 def add_queue_runner(qr: QueueRunner, collection: str = QUEUE_RUNNERS) -> None:
-    """Has `start_queue_runners` start a queue runner, too.
+    """Adds a queue runner to the default graph, for `start_queue_runners`.
 
     Args:
       qr: the queue runner.
-      collection: the collection of the default graph to add it to.
+      collection: name of the collection to add it to.
     """
     get_default_graph().add_to_collection(collection, qr)
 
@@ -196,21 +196,19 @@ def start_queue_runners(
     start: bool = True,
     collection: str = QUEUE_RUNNERS,
 ) -> list[threading.Thread]:
-    """Creates the threads of all queue runners of a graph.
+    """Creates the threads of all queue runners of a session's graph.
 
     Args:
-      sess: the session that they use, whose graph's queue runners they are; the default one if
-        None.
-      coord, daemon: as for `QueueRunner.create_threads`.
-      start: whether to start them.
-      collection: where the queue runners are.
+      sess: the session; None for the default session.
+      coord, daemon, start: as for `QueueRunner.create_threads`.
+      collection: name of the collection that lists the queue runners.
 
     Returns:
       The threads.
 
     Raises:
       ValueError: if there is no session.
-      TypeError: if it is something else.
+      TypeError: if `sess` is not a `Session`.
     """
     session = get_default_session() if sess is None else sess
     if session is None:

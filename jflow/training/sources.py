@@ -1,4 +1,4 @@
-"""Where the elements of batches come from: tensors, and the threads that put them into a queue."""
+"""Sources of batches: tensors whose values threads enqueue."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Shape = tuple[int | None, ...] | None
 
 @dataclass(frozen=True)
 class Sources:
-    """One element or more, of one structure, dtypes and shapes, each with threads of its own.
+    """Elements of one structure, with equal dtypes and shapes, each with threads of its own.
 
     Attributes:
       tree: the structure of an element.
       tensors: for each source, the tensors of its element.
-      shapes: of an element's tensors; None for sizes, or shapes, that differ or are not known.
-      enqueue_many: whether the tensors are batches already, whose rows are the elements.
-      n_threads: how many threads each source has.
+      shapes: shapes of an element's tensors; None for sizes and shapes that differ or are unknown.
+      enqueue_many: whether the tensors are batches, whose rows are the elements.
+      n_threads: number of threads of each source.
     """
 
     tree: Any
@@ -42,16 +42,16 @@ class Sources:
         shapes: Sequence[Any] | None,
         n_threads: int = 1,
     ) -> Sources:
-        """The sources of elements, each any pytree of tensors.
+        """Makes sources of elements, each of which is a pytree of tensors.
 
         Raises:
-          ValueError: if there is no tensor, the structures differ, or a rank is not known.
+          ValueError: if there is no tensor, the structures differ, or a rank is unknown.
           TypeError: if the dtypes differ, or a tensor is sparse.
         """
         leaves = jax.tree.leaves(elements, is_leaf=lambda x: isinstance(x, SparseTensor))
         refuse_sparse(leaves, "a batch of elements")
         if not elements or not jax.tree.leaves(elements[0]):
-            raise ValueError(f"expected at least one tensor to make batches of, got {elements!r}")
+            raise ValueError(f"expected at least one tensor to batch, got {elements!r}")
         trees = [jax.tree.structure(element) for element in elements]
         if len(set(trees)) > 1:
             raise ValueError(f"expected elements of one structure, got {trees}")
@@ -70,7 +70,7 @@ class Sources:
 
     @property
     def types(self) -> dict[str, Any]:
-        """The arguments of a queue that tell what its elements are."""
+        """The arguments `dtypes` and `shapes` of a queue of these elements."""
         dtypes = [tensor.dtype for tensor in self.tensors[0]]
         return {
             "dtypes": jax.tree.unflatten(self.tree, dtypes),
@@ -78,7 +78,7 @@ class Sources:
         }
 
     def check_sizes(self, *cures: str) -> None:
-        """Raises ValueError if elements differ in size; `cures` say what else to do about it."""
+        """Raises ValueError if elements may differ in size; `cures` are further repairs."""
         if any(shape is None or None in shape for shape in self.shapes):
             raise ValueError(
                 f"elements of the shapes {[*self.shapes]} cannot be stacked to batches; pass "
@@ -86,11 +86,11 @@ class Sources:
             )
 
     def enqueue(self, queue: QueueBase, keep: Any) -> list[Operation]:
-        """An operation for each thread.
+        """Returns an enqueue operation for each thread.
 
         Args:
-          queue: what to put elements into.
-          keep: which elements to put in: bool[] for all or none, bool[n] for each of a batch.
+          queue: the queue.
+          keep: True, or a mask of the elements to enqueue: bool[], or bool[n] for rows of a batch.
         """
         ops = [self._enqueue(queue, tensors, keep) for tensors in self.tensors]
         return ops * self.n_threads
@@ -106,7 +106,7 @@ class Sources:
 
 
 def _common_shape(tensors: Sequence[Tensor], is_batch: bool) -> Shape:
-    """The shape of an element's tensor that comes from several sources."""
+    """The common shape of one tensor of the elements of several sources."""
     shapes = [declared(tensor.shape) for tensor in tensors]
     known = [shape for shape in shapes if shape is not None]
     ranks = {len(shape) for shape in known}

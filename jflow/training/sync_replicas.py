@@ -1,9 +1,12 @@
-"""`SyncReplicasOptimizer`: workers that train in step, some of them as spares.
+"""`SyncReplicasOptimizer`: synchronous training of replicas, optionally with backup workers.
 
-In each round every variable's accumulator collects gradients until there are enough; the chief
-updates the variables by their means and gives out tokens, which carry the number of the next step.
-A worker takes a token after each of its gradients, and labels the next one with its number. The
-accumulators drop what is labelled with a step that is over: gradients that come too late.
+In each round the accumulator of each variable collects gradients until it has enough. The chief
+updates the variables by the means and enqueues tokens, which carry the number of the next step. A
+worker dequeues a token after each of its gradients, and labels the next gradient with its number.
+The accumulators drop gradients with the label of an earlier step, which are stale.
+
+The algorithm is that of Chen et al., "Revisiting Distributed Synchronous SGD" (2016), as in
+TensorFlow 1.
 """
 
 from __future__ import annotations
@@ -40,7 +43,7 @@ GradsAndVars = Iterable[tuple[Tensor | None, Variable]]
 
 
 class _Round(NamedTuple):
-    """What a round of training is made of in one graph."""
+    """The operations and resources of a round of training in one graph."""
 
     global_step: Variable
     tokens: FIFOQueue
@@ -50,22 +53,22 @@ class _Round(NamedTuple):
 
 
 class SyncReplicasOptimizer:
-    """Has several workers train as one, by an Optax optimizer.
+    """Aggregates the gradients of several workers into one update of an Optax optimizer.
 
-    Each worker builds the same graph and runs the operation that `apply_gradients` gives. One of
-    them, the chief, also runs `chief_init_op` and the operation of `get_init_tokens_op` once, and
-    the queue runner; the others run `local_step_init_op`. A worker's local step is a local variable
-    of its own graph, so each worker needs a graph of its own.
+    Each worker builds the same graph, and runs the operation that `apply_gradients` returns. One of
+    them, the chief, also runs `chief_init_op` and `get_init_tokens_op()` once, and starts the queue
+    runner `get_chief_queue_runner()`. The others run `local_step_init_op` once. A worker's local
+    step is a local variable of its graph, so each worker needs a graph of its own.
 
-    The first tokens carry the step that training starts with: the first round is applied, and the
-    gradients of the second one, which are labelled like those of the first, are dropped.
+    The first tokens carry the step at which training starts. So the gradients of the first round
+    are applied, and those of the second round, which have the same label, are dropped.
 
     Args:
       optimizer: an `optax.GradientTransformation`.
-      replicas_to_aggregate: how many gradients make up an update.
-      total_num_replicas: how many workers there are; as many if None. Those above
-        `replicas_to_aggregate` are spares: an update does not wait for the slowest.
-      name: scope for the operations.
+      replicas_to_aggregate: number of gradients that are averaged for an update.
+      total_num_replicas: number of workers; None for `replicas_to_aggregate`. Additional workers
+        are backups: an update does not wait for the slowest ones.
+      name: scope of the operations.
 
     Raises:
       ValueError: if a number is not positive.
@@ -97,15 +100,15 @@ class SyncReplicasOptimizer:
     def compute_gradients(
         self, loss: Tensor, var_list: Sequence[Variable] | None = None
     ) -> list[tuple[Tensor | None, Variable]]:
-        """Gradients of a loss with respect to variables, for `apply_gradients`.
+        """Returns the gradients of a loss with respect to variables, for `apply_gradients`.
 
         Args:
-          loss: what to make smaller.
-          var_list: the variables; the trainable ones if None.
+          loss: the tensor to minimize, a float scalar.
+          var_list: the variables; None for the trainable ones.
 
         Returns:
-          (gradient, variable) pairs; the gradient of a variable that the loss does not depend on is
-          None.
+          (gradient, variable) pairs; the gradient is None if the loss does not depend on the
+          variable.
         """
         variables = trainable_variables() if var_list is None else list(var_list)
         return list(zip(gradients(loss, variables), variables, strict=True))
@@ -113,15 +116,12 @@ class SyncReplicasOptimizer:
     def apply_gradients(
         self, grads_and_vars: GradsAndVars, global_step: Variable | None = None
     ) -> Operation:
-        """What a worker runs in each step: it gives its gradients and waits for a token.
+        """Returns the operation of a training step: it applies gradients and waits for a token.
 
         Args:
-          grads_and_vars: as `compute_gradients` gives them; variables without a gradient stay as
-            they are.
-          global_step: a scalar variable of integers that counts the updates.
-
-        Returns:
-          The operation.
+          grads_and_vars: (gradient, variable) pairs, as `compute_gradients` returns; variables
+            whose gradient is None are not changed.
+          global_step: an integer scalar variable that counts the updates.
 
         Raises:
           ValueError: if there is no gradient or no global step.
@@ -130,7 +130,9 @@ class SyncReplicasOptimizer:
         if not pairs:
             raise ValueError("expected the gradient of at least one variable, got none")
         if global_step is None:
-            raise ValueError("a global step is required to tell which gradients come too late")
+            raise ValueError(
+                "a global step is required to recognize stale gradients; pass global_step="
+            )
         local_step = _local_step(global_step)
         with name_scope(self._name), control_dependencies(None):
             accumulators = [_accumulator(grad, variable) for grad, variable in pairs]
@@ -159,32 +161,33 @@ class SyncReplicasOptimizer:
 
     @property
     def local_step_init_op(self) -> Operation:
-        """What each worker but the chief runs once, when the global step is initialized."""
+        """The operation that other workers run once, after the global step is initialized."""
         return self._round.local_step_init_op
 
     @property
     def chief_init_op(self) -> Operation:
-        """What the chief runs once, when the global step is initialized."""
+        """The operation that the chief runs once, after the global step is initialized."""
         return self._round.chief_init_op
 
     def get_chief_queue_runner(self) -> QueueRunner:
-        """The chief's queue runner, whose thread does the updates.
+        """Returns the queue runner of the chief, whose thread applies the updates.
 
         The thread waits for gradients until its session is closed.
 
         Raises:
-          ValueError: before `apply_gradients`.
+          ValueError: if `apply_gradients` was not called before.
         """
         return self._round.chief
 
     def get_init_tokens_op(self, num_tokens: int = -1) -> Operation:
-        """What the chief runs once, so that the first round can begin.
+        """Returns the operation that the chief runs once to start the first round.
 
         Args:
-          num_tokens: how many tokens to put in; -1 for `replicas_to_aggregate`.
+          num_tokens: number of tokens to enqueue; -1 for `replicas_to_aggregate`.
 
         Raises:
-          ValueError: before `apply_gradients`, or if the first round could not end with so few.
+          ValueError: if `apply_gradients` was not called before, or the first round could not end
+            with so few tokens.
         """
         built = self._round
         n_needed = self._n_aggregated - self._n_replicas
@@ -201,7 +204,7 @@ class SyncReplicasOptimizer:
     @property
     def _round(self) -> _Round:
         if self._built is None:
-            raise ValueError("call apply_gradients first: it makes what this is about")
+            raise ValueError("call apply_gradients first, which creates the operations of a round")
         return self._built
 
     def _chief(
@@ -211,24 +214,24 @@ class SyncReplicasOptimizer:
         global_step: Variable,
         tokens: FIFOQueue,
     ) -> QueueRunner:
-        """Updates the variables and gives out tokens, again and again."""
+        """Makes the queue runner that repeatedly updates the variables and enqueues tokens."""
         means = [accumulator.take_grad(self._n_aggregated) for accumulator in accumulators]
         update = apply_optimizer(self._optimizer, means, variables, "update")
         with control_dependencies([update]):
             step = global_step.assign_add(1)
         n_tokens = max(self._n_aggregated, self._n_replicas)
         round_op = _enqueue_tokens(tokens, n_tokens, step)
-        # Not the tokens' queue, for a queue runner closes its queue, and that one is everybody's.
+        # A queue runner closes its queue at the end, and the workers share the queue of tokens.
         return QueueRunner(FIFOQueue(1, ["int32"], [()], name="dummy_queue"), [round_op])
 
 
 def _local_step(global_step: Variable) -> Variable:
-    """The step that this worker labels its gradients with, next to what has no state."""
+    """The step with which this worker labels its gradients, on the worker's own device."""
     with colocate_with(no_op("local_anchor"), ignore_existing=True):
         return Variable(
             np.zeros((), global_step.dtype),
             trainable=False,
-            # Workers whose variables are in one place must not share it.
+            # Workers whose variables are on one device must not share it.
             name=f"sync_rep_local_step_{secrets.token_hex(4)}",
             collections=[LOCAL_VARIABLES],
         )

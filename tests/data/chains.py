@@ -17,7 +17,7 @@ Numbers = list[int]
 
 @dataclass(frozen=True)
 class Transform:
-    """One or two transformations, and what they do to a list (None: its order is not foreseen)."""
+    """One or two transforms, and what they do to a list (None: its order is not predicted)."""
 
     name: str
     dataset: Callable[[Dataset], Dataset]
@@ -29,7 +29,7 @@ class Transform:
 
 @dataclass(frozen=True)
 class Chain:
-    """A source and transforms; `build` makes a Dataset of its own each time."""
+    """A source and transforms; `build` makes a new Dataset each time."""
 
     source: Transform
     transforms: tuple[Transform, ...]
@@ -50,7 +50,7 @@ class Chain:
 
 
 class Again:
-    """An iterable that can be read again, and is no list."""
+    """An iterable that can be iterated again and is not a list."""
 
     def __init__(self, length: int) -> None:
         self._length = length
@@ -68,7 +68,7 @@ def not_third(x):
 
 
 def few(x):
-    """A dataset of nought to three elements."""
+    """A dataset of zero to three elements."""
     return Dataset.range(int(x), int(x) + int(x) % 4)
 
 
@@ -77,7 +77,7 @@ def few_modelled(x: int) -> Numbers:
 
 
 def interleaved(numbers: Numbers, lanes: int, block: int) -> Numbers:
-    """What interleave gives: a lane that ends is filled again when its turn comes."""
+    """The elements of an interleave: a lane that has ended is filled when it is next again."""
     waiting = [few_modelled(x) for x in numbers]
     cycle_of: list[Numbers | None] = [None] * lanes
     out: Numbers = []
@@ -88,7 +88,7 @@ def interleaved(numbers: Numbers, lanes: int, block: int) -> Numbers:
         lane = cycle_of[current]
         if lane is not None:
             out += lane[:block]
-            # Only who asks in vain learns that a lane has ended.
+            # The end of a lane is noticed only by a read that finds no element.
             cycle_of[current] = None if len(lane) < block else lane[block:]
         current = (current + 1) % lanes
     return out

@@ -22,7 +22,7 @@ sys.modules.update(dict.fromkeys({modules!r}))
 
 @cache
 def _modules_of_extras() -> list[str]:
-    """What can be imported here and comes with no dependency of jflow."""
+    """Packages that can be imported here and are not dependencies of jflow."""
     wanted = [*map(Requirement, tomllib.loads(PROJECT.read_text())["project"]["dependencies"])]
     found = {"jflow", "pip", "setuptools"}
     seen = set()
@@ -47,7 +47,7 @@ def _modules_of_extras() -> list[str]:
 
 
 def run_plain(program: str, *arguments: str) -> str:
-    """What a program prints where imports of packages of the extras fail."""
+    """The output of a program for which imports of optional packages fail."""
     modules = _modules_of_extras()
     assert {"pyarrow", "google_crc32c", "PIL", "tqdm"} <= {*modules}
     assert not {"jflow", "grain", "jax", "numpy", "array_record"} & {*modules}

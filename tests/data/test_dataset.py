@@ -1,4 +1,4 @@
-"""Pipelines against the same on plain lists, and what each transformation promises."""
+"""Pipelines compared with plain lists, and the guarantees of each transform."""
 
 from __future__ import annotations
 
@@ -138,11 +138,11 @@ def test_rows_cannot_be_written_through_a_function() -> None:
         (lambda d: d.map(abs, num_parallel_calls=0), "num_parallel_calls"),
         (lambda d: d.interleave(abs, cycle_length=0), "cycle_length"),
         (lambda d: d.iterator(save_every=0), "save_every"),
-        (lambda d: Dataset.zip(), "one dataset or more"),
+        (lambda d: Dataset.zip(), "at least one dataset"),
         (lambda d: Dataset.from_tensor_slices((np.zeros(2), np.zeros(3))), "one length"),
         (lambda d: Dataset.from_tensor_slices(3), "first axes"),
         (lambda d: Dataset.from_iterable(iter([1])), "from_generator"),
-        (lambda d: Dataset.from_generator(range, [object()]), "fit for JSON"),
+        (lambda d: Dataset.from_generator(range, [object()]), "must be JSON types"),
         (lambda d: Dataset.from_files("x", kind="csv"), r"'csv'; for rows .* Dataset\.from_csv"),
     ],
 )

@@ -24,7 +24,7 @@ RECORDS = [
 
 
 def parsed(record):
-    """An Example as the tests want it: what has one shape in each."""
+    """The features of an Example that have the same shape in each."""
     features = tf.parse_single_example(record, FEATURES)
     return {key: features[key] for key in ("label", "x", "name")}
 

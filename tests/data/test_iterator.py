@@ -170,7 +170,7 @@ class TestRefusedStates:
 
 
 class Kept:
-    """A store in memory that remembers all that was saved."""
+    """A store in memory that keeps all texts that were saved."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []

@@ -1,4 +1,4 @@
-"""The page for users, whose code must do what it says."""
+"""The code on the page for users."""
 
 from __future__ import annotations
 

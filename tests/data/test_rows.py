@@ -201,9 +201,13 @@ class TestCsv:
             ("a,a\n", {}, "several columns of one name"),
             (b"\xff,a\n", {}, "line 1 of .*, which names the columns, is not UTF-8"),
             ('a"b\n', {}, "line 1 of .*: Unquoted fields"),
-            ("a,b\n", {"columns": ["c"]}, r"has no column 'c'; it has \['a', 'b'\]"),
+            ("a,b\n", {"columns": ["c"]}, r"has no column 'c'; its columns are \['a', 'b'\]"),
             ("a,b\n", {"record_defaults": {"c": 0}}, "has no column 'c'"),
-            ("a,b\n", {"record_defaults": [0]}, r"record_defaults has 1 columns, and .* has 2"),
+            (
+                "a,b\n",
+                {"record_defaults": [0]},
+                r"record_defaults has 1 .* 2 are to be read",
+            ),
             ("a,b\n", {"field_delim": "ab"}, "field_delim must be one byte"),
             ("a\n", {"skip_header_lines": -1}, "skip_header_lines"),
         ],
@@ -220,8 +224,8 @@ class TestCsv:
         third = write("a,c\n1,2\n", "2.csv")
         dataset = Dataset.from_csv(tmp_path / "*.csv")
         assert failure(dataset) == (
-            f"{third} has the columns ['a', 'c'], and the first file, {first}, has ['a', 'b']; "
-            "choose those in common by columns="
+            f"{third} has the columns ['a', 'c'], but the first file, {first}, has ['a', 'b']; "
+            "select common columns with columns="
         )
         common = Dataset.from_csv(tmp_path / "*.csv", columns=["a"])
         assert [row["a"] for row in common] == [b"1", b"3", b"1"]
@@ -307,10 +311,13 @@ class TestParquet:
             assert next(iterator)["x"] == 1
             for _ in range(2):
                 with pytest.raises(
-                    errors.InvalidArgumentError, match=rf"'x' in row 1 of {path} is null; pass rec"
+                    errors.InvalidArgumentError,
+                    match=rf"'x' in row 1 of {path} is null; pass .* as rec",
                 ):
                     next(iterator)
-        with pytest.raises(errors.InvalidArgumentError, match=r"'x', which is of int64.*'none'"):
+        with pytest.raises(
+            errors.InvalidArgumentError, match=r"'x': expected a value of type int64.*'none'"
+        ):
             list(Dataset.from_parquet(path, record_defaults={"x": "none", "t": ""}))
 
     def test_columns_are_chosen_and_others_refused(self, tmp_path) -> None:
@@ -335,5 +342,5 @@ class TestParquet:
             assert [int(row["x"]) for row in head + list(second)] == [*range(8)] * 4
 
     def test_what_is_no_parquet_file_is_refused(self, write) -> None:
-        with pytest.raises(errors.DataLossError, match=r"people\.csv is no Parquet file"):
+        with pytest.raises(errors.DataLossError, match=r"people\.csv is not a Parquet file"):
             list(Dataset.from_parquet(write(PEOPLE)))

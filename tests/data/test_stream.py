@@ -1,4 +1,4 @@
-"""What the transforms of a pipeline rely on among themselves."""
+"""Properties of iterators on which transforms of a pipeline rely."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Accumulators on every backend: what is added up, what is dropped, what blocks."""
+"""Accumulators on every backend: sums, stale gradients, blocking."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_takes_are_served_in_their_order(backend: Backend) -> None:
         three = started(driver.take, 3)
 
         def waits_too() -> bool:
-            """Whether one gradient does not do, for the other one waits."""
+            """Whether one gradient is not enough, because the other worker waits."""
             try:
                 driver.take(1, options=SHORT)
             except tf.errors.DeadlineExceededError:

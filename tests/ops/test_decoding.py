@@ -186,10 +186,10 @@ def test_images_keep_what_was_encoded(backend: Backend) -> None:
 
 WRONG: dict[str, tuple[Callable[[Any], Any], bytes, str]] = {
     "string_to_number": (lambda s: tf.string_to_number(s, "int64"), b"x", "not a valid int64"),
-    "decode_raw": (lambda s: tf.decode_raw(s, tf.int32), b"abc", "no multiple of 4"),
+    "decode_raw": (lambda s: tf.decode_raw(s, tf.int32), b"abc", "not a multiple of 4"),
     "decode_csv": (lambda s: tf.decode_csv(s, [[0], [0]])[0], b"1,z", "Field 1 in record 0"),
     "substr": (lambda s: tf.substr(s, 5, 2), b"abc", "pos 5 out of range"),
-    "decode_png": (tf.decode_png, b"junk", "no PNG file"),
+    "decode_png": (tf.decode_png, b"junk", "not a PNG file"),
     "parse": (lambda s: tf.parse_single_example(s, FEATURES)["x"], b"junk", "Can't parse"),
 }
 

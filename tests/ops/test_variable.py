@@ -5,7 +5,7 @@ import jflow as tf
 
 
 def _run(*fetches):
-    """What each of the fetches gives, one step after another."""
+    """The values of the fetches in consecutive steps."""
     with tf.Session() as session:
         session.run(tf.global_variables_initializer())
         return [session.run(fetch) for fetch in fetches]

@@ -10,9 +10,15 @@ import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
 from jflow.protocol.v1 import plan_pb2, service_pb2, tensor_pb2
+from jflow.records.v1 import example_pb2
 
 ROOT = Path(__file__).parents[2]
-MODULES = {"plan": plan_pb2, "service": service_pb2, "tensor": tensor_pb2}
+MODULES = {
+    "jflow/v1/plan": plan_pb2,
+    "jflow/v1/service": service_pb2,
+    "jflow/v1/tensor": tensor_pb2,
+    "jflow/records/v1/example": example_pb2,
+}
 
 _FIELD = re.compile(r"(?:(repeated|optional) )?([\w.]+|map<\w+, \w+>) (\w+) = (\d+);")
 _BLOCK = re.compile(r"(message|oneof) (\w+) \{")
@@ -28,7 +34,7 @@ def test_generating_again_gives_the_same_files():
 
 def _written(name):
     """Messages of a proto file, each with its fields: (label, type, oneof) by (name, number)."""
-    text = (ROOT / "protos" / "jflow" / "v1" / f"{name}.proto").read_text()
+    text = (ROOT / "protos" / f"{name}.proto").read_text()
     messages, message, group = {}, None, None
     for line in re.sub(r"//.*", "", text).splitlines():
         block, field = _BLOCK.search(line), _FIELD.search(line)
@@ -65,7 +71,7 @@ def _described(field, message):
 
 
 def _type(field):
-    named = field.type_name.removeprefix(".jflow.v1.")
+    named = field.type_name.rpartition(".")[2]
     return named or field.Type.Name(field.type).removeprefix("TYPE_").lower()
 
 
@@ -77,12 +83,14 @@ def test_every_message_and_field_is_the_written_one(name):
 
 
 def test_every_proto_file_has_its_module():
-    assert {p.stem for p in (ROOT / "protos" / "jflow" / "v1").glob("*.proto")} == set(MODULES)
+    protos = ROOT / "protos"
+    found = {p.relative_to(protos).with_suffix("").as_posix() for p in protos.rglob("*.proto")}
+    assert found == set(MODULES)
 
 
 @pytest.mark.parametrize("name", MODULES)
 def test_the_generated_code_is_of_the_old_generator(name):
     """What a newer one writes does not load on protobuf 6."""
-    text = (ROOT / "jflow" / "protocol" / "v1" / f"{name}_pb2.py").read_text()
+    text = Path(MODULES[name].__file__).read_text()
     major = int(re.search(r"# Protobuf Python Version: (\d+)\.", text)[1])
     assert major == 6

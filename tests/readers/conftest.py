@@ -19,7 +19,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def directory(root: Path, tmp_path: Path) -> Path:
-    """A directory of this test's own, below the root."""
+    """A directory for one test, below the root."""
     own = root / tmp_path.name
     own.mkdir(exist_ok=True)
     return own

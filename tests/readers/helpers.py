@@ -49,11 +49,11 @@ class Driver:
         self._counts = [reader.num_records_produced(), reader.num_work_units_completed()]
 
     def give(self, *work: str | bytes) -> None:
-        """Puts work into the queue."""
+        """Enqueues work items."""
         self.session.run(self._enqueue, {self._work: list(work)})
 
     def close(self) -> None:
-        """Says that no more work will come."""
+        """Closes the queue of work items."""
         self.session.run(self.queue.close())
 
     def read(self, n: int = 1) -> list[tuple[bytes, bytes]]:
@@ -65,12 +65,12 @@ class Driver:
 
     @property
     def size(self) -> int:
-        """How much work is in the queue."""
+        """The number of work items in the queue."""
         return int(self.session.run(self._size))
 
     @property
     def counts(self) -> tuple[int, int]:
-        """How many records it read, and how many work items it saw to end."""
+        """The number of records read, and the number of work items read to their end."""
         records, units = self.session.run(self._counts)
         assert records.dtype == units.dtype == "int64"
         return int(records), int(units)

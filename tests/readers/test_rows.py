@@ -242,7 +242,7 @@ def test_servers_read_below_their_roots_only(cluster: Backend, directory: Path) 
     with session(cluster) as sess:
         driver = Driver(sess, tf.WholeFileReader(name="whole"))
         driver.give("/etc/passwd", str(directory / ".." / ".." / "x"), lines(directory, "a", "1"))
-        for reason in ("it is outside", "goes up by '..'"):
+        for reason in ("it is outside the data roots", "contains '..'"):
             with pytest.raises(tf.errors.PermissionDeniedError, match=reason) as caught:
                 driver.read()
             assert caught.value.op == "whole_Read"

@@ -111,7 +111,7 @@ def test_a_link_that_is_put_in_between_is_refused(tree, tmp_path, monkeypatch):
     resolve = os.path.realpath
 
     def swap(path):
-        """What an attacker does between looking and opening."""
+        """Replaces a file between its check and its opening, as an attacker would."""
         found = resolve(path)
         if found.endswith("inner/b.txt"):
             (tree / "inner").rename(tree / "was")
@@ -160,7 +160,7 @@ def test_a_missing_file_is_not_found(tree):
 def test_names_that_are_no_names_are_refused(tree):
     for roots in (AllowedDirectories([str(tree)]), AllowedDirectories.anywhere()):
         for name in (b"a\0.txt", "", b""):
-            with pytest.raises(InvalidArgumentError, match="no name of a file"):
+            with pytest.raises(InvalidArgumentError, match="not a valid file name"):
                 roots.open(name)
 
 

@@ -16,6 +16,7 @@ from jflow.records import (
     as_columns,
     encode_example,
 )
+from jflow.records.example import MalformedError
 from tests.records.arrays import strings
 
 # Written by TensorFlow 2.21: f is [1.5, -2.0], i is [-1, 0, 300], s is ["ab", ""]; n has no list.
@@ -37,7 +38,7 @@ def _parse(examples, features, name="parse_example"):
 
 
 def _lists(sparse, batch=1):
-    """What a sparse result says that each Example has."""
+    """The values of each Example in a sparse result."""
     indices, values, shape = sparse
     rows = [[] for _ in range(batch)]
     for (i, j), value in zip(indices.tolist(), values.tolist(), strict=True):
@@ -109,6 +110,16 @@ def test_an_empty_list_is_one_of_any_dtype():
     assert _parse(examples[:1], {"x": FixedLenFeature([], "int64", 7)})["x"].tolist() == [7]
 
 
+@pytest.mark.parametrize("dtype", ["int64", "float32", "string"])
+def test_an_empty_array_is_a_list_of_its_dtype(dtype):
+    data = encode_example({"x": np.array([], object if dtype == "string" else dtype)})
+    with pytest.raises(InvalidArgumentError, match=r"expected 2 values.*got 0"):
+        _parse([data], {"x": FixedLenFeature([2], dtype, "1" if dtype == "string" else 1)})
+    other = "float32" if dtype == "int64" else "int64"
+    with pytest.raises(InvalidArgumentError, match=f"expected {other} values, got {dtype}"):
+        _parse([data], {"x": VarLenFeature(other)})
+
+
 def test_sequences_of_arrays_are_padded_with_zeros():
     examples = [encode_example({"x": [1.0, 2, 3, 4]}), encode_example({"x": [5.0, 6]}), b""]
     found = _parse(examples, {"x": FixedLenSequenceFeature([2], "float32")})["x"]
@@ -164,10 +175,10 @@ def test_a_single_example_has_no_batch_dimension():
 @pytest.mark.parametrize(
     ("feature", "message"),
     [
-        (FixedLenFeature([3], "float32"), r"expected 3 values of shape \[3\], got 2"),
+        (FixedLenFeature([3], "float32"), r"expected 3 values of shape \(3,\), got 2"),
         (FixedLenFeature([2], "int64"), "expected int64 values, got float32"),
         (VarLenFeature("string"), "expected string values, got float32"),
-        (FixedLenSequenceFeature([3], "float32"), r"a multiple of 3 values.*\[3\], got 2"),
+        (FixedLenSequenceFeature([3], "float32"), r"a multiple of 3 values.*\(3,\), got 2"),
     ],
 )
 def test_features_that_are_not_as_declared_are_refused_by_key_and_index(feature, message):
@@ -299,7 +310,7 @@ def test_values_that_no_list_holds_are_refused(value):
 
 
 def _outcome(examples, features, name="parse_example"):
-    """All that parsing gives, or the message of its error."""
+    """All results of parsing, or the message of its error."""
     try:
         found = _parse(examples, features, name)
     except InvalidArgumentError as error:
@@ -321,7 +332,7 @@ _ROWS = st.fixed_dictionaries(
 
 @st.composite
 def _batches(draw):
-    """Examples of few structures, many times each with other values; some of them damaged."""
+    """Examples of few layouts with different values; some of them are damaged."""
     batch = []
     for row in draw(st.lists(_ROWS, min_size=1, max_size=3)):
         data = encode_example(row)
@@ -378,14 +389,14 @@ def test_examples_together_are_what_they_are_one_by_one(batch, features):
 def test_an_example_by_itself_is_what_it_is_in_a_batch_of_one(batch, features):
     for data in batch:
         found = _outcome([data], features, "parse_single_example")
-        with mock.patch("jflow.records.single.layout_of", return_value=None):
+        with mock.patch("jflow.records.single.find_lists", side_effect=MalformedError):
             assert found == _outcome([data], features, "parse_single_example")
 
 
 def test_examples_of_one_layout_are_not_looked_at_one_by_one():
     batch = [encode_example({"x": [i, i + 0.5], "y": i}) for i in range(100)]
     features = {"x": FixedLenFeature([2], "float32"), "y": FixedLenFeature([], "int64")}
-    with mock.patch("jflow.records.example.features_of", side_effect=AssertionError):
+    with mock.patch("jflow.records.example.find_lists", side_effect=AssertionError):
         found = _parse(batch, features)
     assert found["x"].tolist() == [[i, i + 0.5] for i in range(100)]
     assert found["y"].tolist() == [*range(100)]

@@ -77,7 +77,7 @@ def test_other_modes_become_eight_bits():
 
 def test_only_the_declared_formats_are_read():
     png, tiff = _call("encode_png", _pixels(3)), _saved(Image.fromarray(_pixels(3)), "TIFF")
-    with pytest.raises(InvalidArgumentError, match="no JPEG file"):
+    with pytest.raises(InvalidArgumentError, match="not a JPEG file"):
         _call("decode_jpeg", png)
     for data in (tiff, as_strings("nope"), as_strings("")):
         with pytest.raises(InvalidArgumentError, match="BMP or GIF or JPEG or PNG or WEBP"):
@@ -88,7 +88,7 @@ def test_only_the_declared_formats_are_read():
 def test_an_image_cut_off_anywhere_is_refused(kind):
     data = _call(f"encode_{kind}", _pixels(3, 40, 40)).item()
     for length in range(0, len(data) - 20, 37):
-        with pytest.raises(InvalidArgumentError, match=r"no .* file, or it is damaged"):
+        with pytest.raises(InvalidArgumentError, match=r"not a .* file, or it is damaged"):
             _call("decode_image", as_strings(data[:length]))
 
 

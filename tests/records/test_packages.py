@@ -1,4 +1,4 @@
-"""Kinds of files that packages read."""
+"""Files that are read with optional packages."""
 
 import sys
 from contextlib import closing

@@ -38,7 +38,7 @@ def test_strings_are_split_into_a_sparse_matrix(items, attributes, rows):
 
 
 def test_only_vectors_are_split():
-    with pytest.raises(InvalidArgumentError, match=r"string\[\]"):
+    with pytest.raises(InvalidArgumentError, match=r"string\[n\], got strings of shape \(\)"):
         DECODERS["string_split"](as_strings("abc"))
 
 
@@ -89,7 +89,7 @@ def test_strings_are_joined():
     assert _one("string_join", ab, cd, separator="-") == [b"a-c", b"b-d"]
     assert _one("string_join", as_strings("x"), cd) == [b"xc", b"xd"]
     assert _one("string_join", as_strings("x"), as_strings("y")) == b"xy"
-    with pytest.raises(InvalidArgumentError, match=r"\[2\], \[1\]"):
+    with pytest.raises(InvalidArgumentError, match=r"\[\(2,\), \(1,\)\]"):
         DECODERS["string_join"](ab, strings("c"))
 
 
@@ -124,7 +124,7 @@ def test_a_scalar_is_cut_at_several_positions():
         (3, 1, "BYTE", "pos 3 out of range for string b'hi' at index 1"),
         (-3, 1, "UTF8_CHAR", "pos -3 out of range for string b'hi' at index 1"),
         ([1, 1], 1, "BYTE", "same shape"),
-        ([1, 1, 1], [1, 1, 1], "BYTE", "do not fit"),
+        ([1, 1, 1], [1, 1, 1], "BYTE", "does not broadcast"),
         (1, 1, "WORD", "unit"),
     ],
 )
@@ -178,7 +178,7 @@ def test_raw_bytes_are_numbers():
     assert raw(strings(), out_type="int16")[0].shape == (0, 0)
     with pytest.raises(InvalidArgumentError, match="element 1 has 4 bytes and the first one 2"):
         raw(strings("ab", "abcd"), out_type="int16")
-    with pytest.raises(InvalidArgumentError, match="length 3, which is no multiple of 2"):
+    with pytest.raises(InvalidArgumentError, match="length 3, which is not a multiple of 2"):
         raw(strings("abc"), out_type="int16")
     with pytest.raises(InvalidArgumentError, match="numbers"):
         raw(strings("abc"), out_type="object")

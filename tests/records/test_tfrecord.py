@@ -39,7 +39,7 @@ def _write(path, records, compression=""):
 
 
 def _all(source):
-    """Keys and values until the end, or the error, which ends them."""
+    """Keys and values until the end or an error."""
     pairs = []
     try:
         while pair := source.read():
@@ -274,7 +274,7 @@ def test_bad_options_and_positions_are_refused(tmp_path):
     for position in (-1, "0", 1.5, [0], True):
         with pytest.raises(InvalidArgumentError, match="position"):
             _open(path, position)
-    with pytest.raises(DataLossError, match="17 bytes; reading was to go on at 99"):
+    with pytest.raises(DataLossError, match="17 bytes; cannot continue at offset 99"):
         _open(path, 99)
     with closing(_open(path)) as source, pytest.raises(InvalidArgumentError, match="positive"):
         source.read_up_to(0)

@@ -1,4 +1,4 @@
-"""Sessions whose queue runners run, and are stopped whatever happens."""
+"""Sessions with queue runners that are stopped in any case."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WAIT_S = 30
 
 @contextmanager
 def feeding(target: str = "") -> Iterator[tf.Session]:
-    """A session of the default graph; an error in a queue runner is raised at the end."""
+    """A session of the default graph; errors of queue runners are raised at the end."""
     with tf.Session(target) as session:
         session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
         coord = tf.train.Coordinator()
@@ -26,7 +26,7 @@ def feeding(target: str = "") -> Iterator[tf.Session]:
 
 
 def drained(session: tf.Session, fetches: Any) -> list[Any]:
-    """What steps give until the end of the data."""
+    """The values of consecutive steps until the end of the data."""
     values = []
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Batches of elements that threads compute."""
+"""Batches of elements that background threads compute."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tests.training.feeding import columns, drained, feeding
 
 
 def numbers(n: int, start: int = 0) -> Any:
-    """A tensor that is `start`, `start + 1`, … in `n` steps, and then the end."""
+    """A tensor that counts from `start` in `n` steps; further steps fail at the end of the data."""
     count = tf.Variable(np.int32(0), trainable=False, collections=["local_variables"])
     return tf.count_up_to(count, n) + np.int32(start)
 
 
 def words(n: int, text: str = "abcdefghij") -> Any:
-    """A string that is another one in each of `n` steps, and then the end."""
+    """A string that differs in each of `n` steps; further steps fail at the end of the data."""
     return tf.train.string_input_producer([*text[:n]], 1, shuffle=False).dequeue()
 
 

@@ -1,4 +1,4 @@
-"""Threads that stop together."""
+"""Coordinators of threads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WAIT_S = 30
 
 @contextmanager
 def thread(work: Callable[[], object], name: str | None = None) -> Iterator[threading.Thread]:
-    """A thread that was started, and that the block waits for at its end."""
+    """Starts a thread, and joins it at the end of the block."""
     started = threading.Thread(target=work, name=name)
     started.start()
     try:

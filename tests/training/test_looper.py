@@ -1,4 +1,4 @@
-"""Threads that call something again and again."""
+"""Threads that call a function periodically."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Optax optimizers in graph code, beside Optax itself."""
+"""Optax optimizers in graph code, compared with Optax itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Threads that fill queues, on operations that are functions."""
+"""Queue runners, on operations that are functions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WAIT_S = 30
 
 @dataclass(eq=False)
 class Op:
-    """What a session below runs."""
+    """A tensor that the sessions of these tests run."""
 
     name: str
     work: Callable[[], object]
@@ -32,7 +32,7 @@ class FunctionSession:
 
 @dataclass
 class FakeQueue:
-    """Takes note of how it was closed."""
+    """Records how it was closed."""
 
     name: str = "fake"
     closed: list[bool] = field(default_factory=list)
@@ -58,7 +58,7 @@ def join(threads: list[threading.Thread]) -> None:
 
 
 class Source:
-    """Gives `n` elements, then fails."""
+    """Yields `n` elements, then fails."""
 
     def __init__(self, n: int, error: Exception | None = None) -> None:
         self.left = n

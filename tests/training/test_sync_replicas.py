@@ -1,4 +1,4 @@
-"""Workers that train in step."""
+"""Synchronous training of replicas."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ START = [np.array([1.0, -2.0], np.float32), np.float32(0.5)]
 
 
 class Worker:
-    """A worker with a graph and a session of its own; its loss is the inner product with a feed."""
+    """A worker with its own graph and session; its loss is the inner product with a feed."""
 
     def __init__(self, target: str, device: Any, optimizer: Any, n: int, total: int) -> None:
         self.graph = tf.Graph()
@@ -42,7 +42,7 @@ class Worker:
         self.session = tf.Session(target, graph=self.graph)
 
     def step(self, *x: float) -> None:
-        """Gives the gradients [x0, x1] and x0, and waits for a token."""
+        """Applies the gradients [x0, x1] and x0, and waits for a token."""
         self.session.run(self.train_op, {self.x: x}, tf.RunOptions(timeout_in_ms=WAIT_S * 1000))
 
 
@@ -56,17 +56,17 @@ def on_worker(index: int) -> Any:
 
 
 def anywhere(_: int) -> Any:
-    """No wish for a device."""
+    """A device function that requests no device."""
     return ""
 
 
 def gradient(*x: float) -> list[Any]:
-    """What a worker's step gives."""
+    """The gradient of a step of a worker."""
     return [np.array(x, np.float32), np.float32(x[0])]
 
 
 def mean(*gradients: list[Any]) -> list[Any]:
-    """The mean of what several workers' steps give."""
+    """The mean of the gradients of several workers."""
     return [np.mean(column, axis=0) for column in zip(*gradients, strict=True)]
 
 
@@ -74,7 +74,7 @@ def mean(*gradients: list[Any]) -> list[Any]:
 def training(
     targets: Sequence[str], optimizer: Any, n: int, total: int, device_of: Any = anywhere
 ) -> Iterator[list[Worker]]:
-    """Workers of which the first one is the chief."""
+    """Workers, of which the first is the chief."""
     coord = tf.train.Coordinator()
     with ExitStack() as stack:
         workers = [
@@ -96,7 +96,7 @@ def training(
 
 
 def reach(worker: Worker, step: int) -> list[Any]:
-    """The variables' values once the global step is there."""
+    """The values of the variables at a global step."""
     gate = threading.Event()
     while worker.session.run(worker.global_step) < step:
         gate.wait(0.005)
@@ -136,7 +136,7 @@ def test_the_slowest_of_three_is_not_waited_for(device_of: Any) -> None:
     ):
 
         def both(a: Worker, x: Sequence[float], b: Worker, y: Sequence[float]) -> None:
-            """They wait for each other, so each has a thread."""
+            """Runs the workers in threads, because they wait for each other."""
             for step in [threads.submit(a.step, *x), threads.submit(b.step, *y)]:
                 step.result(WAIT_S)
 
