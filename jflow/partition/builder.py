@@ -71,6 +71,7 @@ class PlanBuilder:
         self._contents = contents
         self._owner = owner
         self._slots: dict[Tensor, Slot] = {}
+        self._n_slots = 0
         self._variables: dict[VariableRef, int] = {}
         self._resources: dict[ResourceRef, int] = {}
         self._stages: dict[int, list[Instruction]] = {}
@@ -82,7 +83,13 @@ class PlanBuilder:
 
     def slot(self, tensor: Tensor) -> Slot:
         """The slot that holds a tensor."""
-        return self._slots.setdefault(tensor, len(self._slots))
+        if tensor not in self._slots:
+            self._slots[tensor] = self._new_slot()
+        return self._slots[tensor]
+
+    def _new_slot(self) -> Slot:
+        self._n_slots += 1
+        return self._n_slots - 1
 
     def _variable(self, ref: VariableRef) -> int:
         return self._variables.setdefault(ref, len(self._variables))
@@ -94,14 +101,22 @@ class PlanBuilder:
         """Appends an instruction to a stage."""
         self._stages.setdefault(stage, []).append(instruction)
 
-    def add_calls(self, stage: int, ops: Sequence[Operation]) -> None:
-        """Appends a `Call` for each of some operations on the host."""
-        for op in ops:
-            self.add(stage, self._call(op))
+    def add_calls(self, stage: int, ops: Sequence[Operation], fed: Collection[Tensor]) -> None:
+        """Appends a `Call` for each of some operations on the host.
 
-    def _call(self, op: Operation) -> Call:
+        Args:
+          stage: the number of the stage.
+          ops: the operations.
+          fed: the tensors whose values come with the step, instead of from their operations.
+        """
+        for op in ops:
+            self.add(stage, self._call(op, fed))
+
+    def _call(self, op: Operation, fed: Collection[Tensor]) -> Call:
         params, contents = op.eqn.params, self._contents
-        outputs = tuple(self.slot(tensor) for tensor in op.outputs)
+        # A call gives all of its results. One that is fed has its slot filled already, so what the
+        # call computes for it goes to a slot that nothing reads.
+        outputs = tuple(self._new_slot() if t in fed else self.slot(t) for t in op.outputs)
         inputs = tuple(self.slot(tensor) for tensor in op.inputs)
         if op.eqn.primitive is constant_p:
             constant = contents.add_constant(params["value"])
@@ -168,7 +183,7 @@ class PlanBuilder:
         """The plan. For `after` see `Plan.after`."""
         return Plan(
             self.device,
-            len(self._slots),
+            self._n_slots,
             tuple(
                 VariableSpec(VariableKey(ref.container, ref.name), ref.dtype.name, _sizes(ref))
                 for ref in self._variables

@@ -122,7 +122,7 @@ class _Splitter:
         self._add_arrivals(builders, crossings)
         for device, stage, piece in pieces:
             if is_on_host(piece[0].eqn):
-                builders[device].add_calls(stage, piece)
+                builders[device].add_calls(stage, piece, self.feeds)
             else:
                 self._add_run(builders[device], stage, piece, escaping, piece_of)
         self._add_departures(builders, crossings)

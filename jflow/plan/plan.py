@@ -10,10 +10,12 @@ produced by instructions that some device can reach without it (see `jflow.parti
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from jflow.cluster import Device
+from jflow.plan import text as notation
 
 Slot = int
 
@@ -40,6 +42,8 @@ class VariableKey:
         return f"variable {self.name!r} (container {self.container!r})"
 
 
+_NO_SIGNATURES: Mapping[str, str] = MappingProxyType({})
+
 VARYING = 2**64 - 1
 """In the shape of a variable: a size that assignments may change."""
 
@@ -57,6 +61,9 @@ class VariableSpec:
     key: VariableKey
     dtype: str
     shape: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.key}: {self.dtype} {notation.shape_of_sizes(self.shape, VARYING)}"
 
 
 @dataclass(frozen=True)
@@ -87,6 +94,9 @@ class Feed:
     index: int
     slot: Slot
 
+    def __str__(self) -> str:
+        return f"{notation.slot_name(self.slot)} = feed {self.index}"
+
 
 @dataclass(frozen=True)
 class Recv:
@@ -95,6 +105,10 @@ class Recv:
     edge: int
     source: Device
     slot: Slot | None
+
+    def __str__(self) -> str:
+        taken = "receive signal" if self.slot is None else f"%{self.slot} = receive"
+        return f"{taken} from {self.source} as edge {self.edge}"
 
 
 @dataclass(frozen=True)
@@ -111,6 +125,9 @@ class Program:
     digest: str
     constants: tuple[str, ...] = ()
     donated: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        return notation.short_name(self.digest)
 
 
 @dataclass(frozen=True)
@@ -142,6 +159,26 @@ class Run:
     initializes: tuple[int, ...] = ()
     op: str = field(default="", compare=False)
 
+    def __str__(self) -> str:
+        program = self.program
+        constants = () if program is None else program.constants
+        arguments = [
+            *notation.variable_names(self.reads),
+            *notation.slot_names(self.inputs),
+            *notation.constant_names(constants),
+        ]
+        donated = [arguments[i] for i in program.donated if i < len(arguments)] if program else []
+        initialized = notation.variable_names(self.initializes)
+        clauses = [
+            *([f"donates {', '.join(donated)}"] if donated else []),
+            *([f"initializes {', '.join(initialized)}"] if initialized else []),
+            *notation.held_names(self.before, "before"),
+            *notation.held_names(self.after, "after"),
+        ]
+        results = [*notation.variable_names(self.writes), *notation.slot_names(self.outputs)]
+        what = "run nothing" if program is None else f"run {program}"
+        return notation.instruction_line(results, what, arguments, clauses, self.op)
+
 
 @dataclass(frozen=True)
 class Call:
@@ -164,6 +201,18 @@ class Call:
     attributes: str = "{}"
     op: str = ""
 
+    def __str__(self) -> str:
+        arguments = [
+            *notation.slot_names(self.inputs),
+            *notation.constant_names(self.constants),
+        ]
+        used = ", ".join(notation.resource_names(self.resources))
+        attributes = notation.attributes_text(self.attributes)
+        clauses = [*([f"on {used}"] if used else []), *([attributes] if attributes else [])]
+        results = notation.slot_names(self.outputs)
+        what = f"call {self.function}"
+        return notation.instruction_line(results, what, arguments, clauses, self.op)
+
 
 @dataclass(frozen=True)
 class Send:
@@ -173,6 +222,9 @@ class Send:
     target: Device
     slot: Slot | None
 
+    def __str__(self) -> str:
+        return f"send {notation.slot_name(self.slot)} to {self.target} as edge {self.edge}"
+
 
 @dataclass(frozen=True)
 class Fetch:
@@ -181,6 +233,9 @@ class Fetch:
     slot: Slot
     index: int
 
+    def __str__(self) -> str:
+        return f"fetch {self.index} = {notation.slot_name(self.slot)}"
+
 
 Instruction = Feed | Recv | Run | Call | Send | Fetch
 
@@ -188,6 +243,11 @@ Instruction = Feed | Recv | Run | Call | Send | Fetch
 @dataclass(frozen=True)
 class Plan:
     """What one device does in a step.
+
+    Feeds fill their slots before the first instruction, fetches read theirs after the last one. An
+    instruction reads only slots that are filled before it: by a feed, by an earlier instruction of
+    its own stage, or in a stage that is done before. Each slot is filled once. See
+    `jflow.plan.verify`.
 
     Attributes:
       device: where.
@@ -233,6 +293,33 @@ class Plan:
         """Digests of the constants that its programs and calls take, each once."""
         users: list[Program | Call] = [one for one in self.instructions if isinstance(one, Call)]
         return tuple(dict.fromkeys(d for x in (*self.programs, *users) for d in x.constants))
+
+    def text(self, signatures: Mapping[str, str] = _NO_SIGNATURES) -> str:
+        """The plan as text for people and for golden tests: an instruction a line.
+
+        Args:
+          signatures: the types that programs take and give, by their digests; a plan itself does
+            not know them.
+        """
+        variables = (f"v{i}: {spec}" for i, spec in enumerate(self.variables))
+        resources = (f"r{i}: {spec}" for i, spec in enumerate(self.resources))
+        typed = {
+            str(program): signatures[program.digest]
+            for program in self.programs
+            if program.digest in signatures
+        }
+        lines = [f"plan for {self.device}, {self.n_slots} slots"]
+        lines += notation.section("variables", variables)
+        lines += notation.section("resources", resources)
+        lines += notation.section("programs", (f"{name}: {typed[name]}" for name in typed))
+        for number, stage in enumerate(self.stages):
+            after = ", ".join(map(str, self.after[number])) if number < len(self.after) else ""
+            title = f"stage {number} after {after}" if after else f"stage {number}"
+            lines += notation.section(title, map(str, stage))
+        return "\n".join(lines)
+
+    def __str__(self) -> str:
+        return self.text()
 
 
 def feed_indices(plans: Iterable[Plan]) -> tuple[int, ...]:
