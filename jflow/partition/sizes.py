@@ -8,14 +8,11 @@ whose shape the symbol is.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from jflow.graph import Operation, Tensor
-from jflow.values import HostArray, is_known, is_symbol
-
-_SYMBOL = re.compile(r"[A-Za-z_]\w*")
+from jflow.values import HostArray, is_known, is_symbol, symbols_of
 
 
 def needs(ops: Sequence[Operation], fed: Iterable[Tensor]) -> Mapping[Operation, Sequence[Tensor]]:
@@ -33,8 +30,9 @@ def needs(ops: Sequence[Operation], fed: Iterable[Tensor]) -> Mapping[Operation,
         needed[op] = op.inputs
         named = _symbols((*_dims(op.outputs), op.eqn.params.get("dim", 0)))
         if named:
-            unseen = named - _symbols(_dims(op.inputs))
-            sources = (size_sources[symbol] for symbol in sorted(unseen) if symbol in size_sources)
+            seen = _symbols(_dims(op.inputs))
+            # In an order that does not depend on the names, which are numbered by process.
+            sources = (size_sources[x] for x in named if x not in seen and x in size_sources)
             needed[op] = tuple(dict.fromkeys((*op.inputs, *sources)))
             for tensor in op.outputs:
                 _add_size_source(size_sources, tensor)
@@ -53,6 +51,7 @@ def _dims(tensors: Iterable[Tensor]) -> tuple[Any, ...]:
     return tuple(dim for tensor in tensors for dim in tensor.shape or ())
 
 
-def _symbols(dims: Iterable[Any]) -> set[str]:
+def _symbols(dims: Iterable[Any]) -> dict[str, None]:
     """The names in sizes that are not known; those of functions of sizes do no harm."""
-    return {name for dim in dims if not is_known(dim) for name in _SYMBOL.findall(str(dim))}
+    unknown = (dim for dim in dims if not is_known(dim))
+    return dict.fromkeys(name for dim in unknown for name in symbols_of(dim))

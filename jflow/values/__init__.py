@@ -2,10 +2,12 @@
 
 from jflow.values.dims import Dim as Dim
 from jflow.values.dims import as_shape as as_shape
+from jflow.values.dims import canonical_sizes as canonical_sizes
 from jflow.values.dims import declared as declared
 from jflow.values.dims import is_known as is_known
 from jflow.values.dims import is_static as is_static
 from jflow.values.dims import is_symbol as is_symbol
+from jflow.values.dims import symbols_of as symbols_of
 from jflow.values.dims import unknown_dim as unknown_dim
 from jflow.values.dims import unknown_sizes as unknown_sizes
 from jflow.values.dtypes import NUMBERS as NUMBERS

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Sequence
+import string
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax.export
@@ -18,6 +19,7 @@ Dim = Any
 """A number, or a symbol; the symbols' type has no public name."""
 
 _SCOPE = jax.export.SymbolicScope()
+_CANONICAL_SCOPE = jax.export.SymbolicScope()
 _NUMBERS = itertools.count()
 _SYMBOL = re.compile(r"[A-Za-z_]\w*")
 
@@ -76,3 +78,57 @@ def declared(shape: Sequence[Dim] | None) -> tuple[int | None, ...] | None:
     if shape is None:
         return None
     return tuple(dim if is_known(dim) else None for dim in shape)
+
+
+def canonical_sizes(shapes: Iterable[Sequence[Dim]]) -> Callable[[Dim], Dim] | None:
+    """Returns a renaming of symbols that does not depend on how many were made before them.
+
+    Symbols are numbered by process; in the renaming they are a, b, c … in the order in which they
+    first appear in `shapes`, so that equal programs have equal symbols. A canonical name does not
+    end with a digit and belongs to a scope of its own, so JAX refuses a program in which a symbol
+    was not renamed; it never takes one symbol for another.
+
+    Args:
+      shapes: those of a program's arguments, which tell it all of its sizes.
+
+    Returns:
+      A function from a size to the renamed one, or None if there is no symbol to rename or one
+      that was made elsewhere, whose scope may have constraints.
+    """
+    unknown = [dim for shape in shapes for dim in shape if not is_known(dim)]
+    if not unknown or any(getattr(dim, "scope", None) is not _SCOPE for dim in unknown):
+        return None
+    # Expressions come last: their text is in the order of the names, which are still numbered.
+    names = dict.fromkeys(str(dim) for dim in unknown if is_symbol(dim))
+    for dim in unknown:
+        names.update(dict.fromkeys(symbols_of(dim)))
+    numbered = (name for name in names if name[-1].isdigit())  # not a function such as "max"
+    renamed = {name: _letters(i) for i, name in enumerate(numbered)}
+    done: dict[str, Dim] = {}
+
+    def rename(dim: Dim) -> Dim:
+        if is_known(dim):
+            return dim
+        text = str(dim)
+        if text not in done:
+            changed = _SYMBOL.sub(lambda match: renamed.get(match[0], match[0]), text)
+            (done[text],) = jax.export.symbolic_shape(changed, scope=_CANONICAL_SCOPE)
+        return done[text]
+
+    return rename
+
+
+def symbols_of(dim: Dim) -> list[str]:
+    """Names of the symbols in a size in the order in which they were made, with its functions'."""
+    found = set() if is_known(dim) else {*_SYMBOL.findall(str(dim))}
+    return sorted(found, key=lambda name: (int(re.sub(r"\D", "", name) or 0), name))
+
+
+def _letters(number: int) -> str:
+    """The number as a name: a, b, … z, aa, ab, …"""
+    name = ""
+    while number >= 0:
+        number, letter = divmod(number, len(string.ascii_lowercase))
+        name = string.ascii_lowercase[letter] + name
+        number -= 1
+    return name

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.export
 import jax.extend.core as jex
 
 Atom = Any  # jex.Var | jex.Literal; JAX has no public name for the union
@@ -71,10 +72,13 @@ class Rewriting:
     def jaxpr(self, jaxpr: jex.Jaxpr) -> jex.Jaxpr:
         """The jaxpr with every equation changed."""
         if id(jaxpr) not in self._done:
-            rebuilt = jaxpr.replace(eqns=[self.eqn(eqn) for eqn in jaxpr.eqns])
             # The original is kept too: its id must stay its own.
-            self._done[id(jaxpr)] = (jaxpr, rebuilt)
+            self._done[id(jaxpr)] = (jaxpr, self._rebuilt(jaxpr))
         return self._done[id(jaxpr)][1]  # type: ignore[no-any-return]
+
+    def _rebuilt(self, jaxpr: jex.Jaxpr) -> jex.Jaxpr:
+        rebuilt: jex.Jaxpr = jaxpr.replace(eqns=[self.eqn(eqn) for eqn in jaxpr.eqns])
+        return rebuilt
 
     def eqn(self, eqn: jex.JaxprEqn) -> jex.JaxprEqn:
         """The equation changed, and every one inside of it."""
@@ -91,3 +95,53 @@ class Rewriting:
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             return type(value)(*map(self._param, value))
         return value
+
+
+class Resizing(Rewriting):
+    """Rebuilds jaxprs with other sizes, in the types of their variables and in parameters.
+
+    Args:
+      change: is given each size of a dimension; returns the new one.
+    """
+
+    def __init__(self, change: Callable[[Any], Any]) -> None:
+        super().__init__(self._retyped)
+        self._size = change
+        self._vars: dict[jex.Var, jex.Var] = {}
+
+    def closed(self, jaxpr: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
+        """The program with every size changed."""
+        return jex.ClosedJaxpr(self.jaxpr(jaxpr.jaxpr), jaxpr.consts)
+
+    def _rebuilt(self, jaxpr: jex.Jaxpr) -> jex.Jaxpr:
+        rebuilt: jex.Jaxpr = (
+            super()
+            ._rebuilt(jaxpr)
+            .replace(
+                constvars=[*map(self._atom, jaxpr.constvars)],
+                invars=[*map(self._atom, jaxpr.invars)],
+                outvars=[*map(self._atom, jaxpr.outvars)],
+            )
+        )
+        return rebuilt
+
+    def _retyped(self, eqn: jex.JaxprEqn) -> jex.JaxprEqn:
+        retyped: jex.JaxprEqn = eqn.replace(
+            invars=[*map(self._atom, eqn.invars)], outvars=[*map(self._atom, eqn.outvars)]
+        )
+        return retyped
+
+    def _atom(self, x: Atom) -> Atom:
+        if isinstance(x, jex.Literal):
+            return x
+        if x not in self._vars:
+            self._vars[x] = jex.Var(self._param(x.aval))
+        return self._vars[x]
+
+    def _param(self, value: Any) -> Any:
+        if jax.export.is_symbolic_dim(value):
+            return self._size(value)
+        if isinstance(value, jax.core.ShapedArray | jax.ShapeDtypeStruct):
+            changed: Any = value
+            return changed.update(shape=tuple(map(self._size, value.shape)))
+        return super()._param(value)
