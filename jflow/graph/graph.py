@@ -20,7 +20,7 @@ import numpy as np
 
 from jflow.cluster import DeviceSpec
 from jflow.context import Stack
-from jflow.graph import origin, request, stack, tracing
+from jflow.graph import origin, request, stack, text, tracing
 from jflow.graph.effect_order import EffectOrder
 from jflow.graph.names import Names
 from jflow.graph.primitives import (
@@ -109,8 +109,7 @@ class Tensor(Symbolic):
     def eval(self, feed_dict: dict[Any, Any] | None = None, session: Any = None) -> Any:
         """The value, computed in `session` or the default session.
 
-        Raises:
-          ValueError: if there is neither.
+        Raises ValueError if there is neither.
         """
         return stack.runner(session).run(self, feed_dict)
 
@@ -176,8 +175,7 @@ class Operation:
     def run(self, feed_dict: dict[Any, Any] | None = None, session: Any = None) -> None:
         """Runs the operation in `session` or the default session.
 
-        Raises:
-          ValueError: if there is neither.
+        Raises ValueError if there is neither.
         """
         stack.runner(session).run(self, feed_dict)
 
@@ -330,11 +328,7 @@ class Graph:
     def constant(
         self, value: Any, dtype: Any = None, *, name: str = "constant", on_host: bool = False
     ) -> Tensor:
-        """Adds a constant, on the host if only calls there need it.
-
-        Raises:
-          TypeError, ValueError: as `as_array`.
-        """
+        """Adds a constant, on the host if only calls there need it. Raises as `as_array`."""
         array = as_array(value, dtype, on_host=on_host)
         carried = np.array(to_physical(array))
         carried.flags.writeable = False
@@ -344,8 +338,7 @@ class Graph:
     def as_tensor(self, value: Any, dtype: Any = None) -> Tensor:
         """The tensor itself, a variable's value, or a new constant.
 
-        Raises:
-          ValueError: if it is a tensor of another graph.
+        Raises ValueError if it is a tensor of another graph.
         """
         if not isinstance(value, Symbolic):
             return self.constant(value, dtype)
@@ -426,8 +419,7 @@ class Graph:
     def unique_name(self, name: str) -> str:
         """Reserves `name` under the current name scope, with `_1`, `_2`, … when it is taken.
 
-        Raises:
-          ValueError: if it is not a valid name.
+        Raises ValueError if it is not a valid name.
         """
         with self._lock:
             return self._names.unique(self.scopes.here.names + name)
@@ -489,6 +481,9 @@ class Graph:
 
     def __repr__(self) -> str:
         return f"<jflow.Graph of {len(self._operations)} operations>"
+
+    def __str__(self) -> str:
+        return text.graph_text(self.get_operations())
 
     def finalize(self) -> None:
         """Forbids any further operation: adding one raises RuntimeError."""

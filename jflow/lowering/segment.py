@@ -13,6 +13,7 @@ from jflow.errors import InvalidArgumentError
 from jflow.graph import Operation, Tensor, VariableRef
 from jflow.graph.primitives import assign_p, constant_p, initialize_p, read_p, update_p
 from jflow.lowering.meshes import without_devices
+from jflow.lowering.text import program_text, signature
 from jflow.values import Array, is_switched_off, unwrapping, wrapping
 from jflow.xla import jaxprs
 
@@ -33,6 +34,15 @@ class Lowered:
     jaxpr: jex.ClosedJaxpr
     constants: tuple[Array, ...]
     ops: tuple[Operation, ...]
+
+    @property
+    def signature(self) -> str:
+        """The types that it takes and gives, such as "(float32 (None, 3)) -> (float32 (3,))"."""
+        return signature(self.jaxpr)
+
+    def text(self) -> str:
+        """The program as text for people and for golden tests: an equation a line."""
+        return program_text(self.jaxpr)
 
 
 @dataclass

@@ -20,8 +20,10 @@ from typing import Any, NamedTuple
 from jflow.cluster import Device
 from jflow.graph import Graph, Operation, Tensor
 from jflow.graph.callbacks import Callback, callbacks_of
+from jflow.graph.verify import verify
 from jflow.lowering import Lowered, explained, export, lower, refuse_callbacks
 from jflow.partition import Partition, Segment, partition, prune
+from jflow.pipeline.text import step_text
 from jflow.placement import DEFAULT_STRATEGY, Handles, Inventory, Placement, Strategy
 from jflow.plan import Call, Plan, Program, Run
 from jflow.values import Array
@@ -66,6 +68,10 @@ class CompiledStep:
     callbacks: tuple[Callback, ...]
     n_fetches: int
 
+    def text(self) -> str:
+        """The placement, plans and programs as text for people and for golden tests."""
+        return step_text(self.placement, self.plans, self.programs)
+
 
 def compile_step(
     graph: Graph,
@@ -97,8 +103,10 @@ def compile_step(
 
 
 def prune_step(graph: Graph, request: StepRequest) -> list[Operation]:
-    """The operations that a step needs, in the graph's order. Raises as `prune`."""
-    return prune(graph, request.targets, request.fetches, set(request.fed))
+    """The operations that a step needs, in the graph's order, verified. Raises as `prune`."""
+    ops = prune(graph, request.targets, request.fetches, set(request.fed))
+    verify(graph, ops)
+    return ops
 
 
 def compile_placed(

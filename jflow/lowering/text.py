@@ -1,0 +1,57 @@
+"""Text form of programs: their types, then an equation a line.
+
+    (float32 (None, 3), float32 ()) -> (float32 (None, 3))
+      %2 = mul(%0, %1) -> float32 (None, 3)
+      return %2
+
+Arguments and results are numbered in the order in which they appear. Parameters are left out and
+jaxprs inside of equations are `{…}`, because both depend on the version of JAX.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import jax.extend.core as jex
+
+from jflow.graph.text import type_text
+
+
+def signature(jaxpr: jex.ClosedJaxpr) -> str:
+    """The types that a program takes and gives."""
+    return f"({_types(jaxpr.in_avals)}) -> ({_types(jaxpr.out_avals)})"
+
+
+def program_text(jaxpr: jex.ClosedJaxpr) -> str:
+    """The signature of a program, then its equations and what it returns."""
+    names: dict[Any, str] = {}
+
+    def name(atom: Any) -> str:
+        if isinstance(atom, jex.Literal):
+            return str(atom.val)
+        return names.setdefault(atom, f"%{len(names)}")
+
+    program = jaxpr.jaxpr
+    for var in program.invars:
+        name(var)
+    lines = [signature(jaxpr)]
+    lines += [f"  {name(var)} = constant -> {type_text(var.aval)}" for var in program.constvars]
+    for eqn in program.eqns:
+        operands = ", ".join(map(name, eqn.invars))
+        results = ", ".join(map(name, eqn.outvars))
+        types = _types(var.aval for var in eqn.outvars)
+        lines.append(f"  {results} = {_function(eqn)}({operands}) -> {types}")
+    lines.append(f"  return {', '.join(map(name, program.outvars))}")
+    return "\n".join(lines)
+
+
+def _types(avals: Iterable[Any]) -> str:
+    return ", ".join(map(type_text, avals))
+
+
+def _function(eqn: jex.JaxprEqn) -> str:
+    function: str = eqn.primitive.name
+    if "name" in eqn.params:
+        function += f" {eqn.params['name']}"
+    return f"{function} {{…}}" if any(True for _ in jex.jaxprs_in_params(eqn.params)) else function

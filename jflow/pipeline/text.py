@@ -1,0 +1,34 @@
+"""Text form of a compiled step: where operations run, the plans, and the programs they name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from jflow.cluster import Device
+from jflow.graph import Operation
+from jflow.lowering import Lowered
+from jflow.plan import Plan
+
+
+def placement_text(placement: Mapping[Operation, Device]) -> str:
+    """The device of each operation, one a line, in the graph's order."""
+    width = max((len(str(device)) for device in placement.values()), default=0)
+    lines = (f"  {device!s:{width}}  {op.name}" for op, device in placement.items())
+    return "\n".join(["placement", *lines])
+
+
+def step_text(
+    placement: Mapping[Operation, Device], plans: Iterable[Plan], programs: Mapping[str, Lowered]
+) -> str:
+    """A step after compilation: its placement, its plans by device, and its programs.
+
+    Args:
+      placement: a device for each operation.
+      plans: one for each device.
+      programs: those of this process by name; a cluster's have their types in their own bytes.
+    """
+    signatures = {name: program.signature for name, program in programs.items()}
+    sections = [placement_text(placement)]
+    sections += [plan.text(signatures) for plan in plans]
+    sections += [f"{name}: {program.text()}" for name, program in programs.items()]
+    return "\n\n".join(sections)
