@@ -14,6 +14,7 @@ import jax.extend.core as jex
 from jflow.errors import InvalidArgumentError
 from jflow.graph.graph import Graph, Operation, Tensor
 from jflow.graph.primitives import ACCESSES
+from jflow.graph.text import type_text
 from jflow.values import is_compatible
 
 
@@ -63,7 +64,7 @@ def _check_outputs(op: Operation) -> None:
     if op.eqn.primitive in ACCESSES and op.outputs:
         variable, value = op.eqn.params["variable"], op.outputs[0]
         if value.dtype != variable.dtype or not is_compatible(variable.shape, value.shape):
-            _fail(op, f"gives {value!r} for {variable}, a {variable.dtype.name}{variable.shape}")
+            _fail(op, f"gives {type_text(value)} for {variable}, which is {type_text(variable)}")
 
 
 def _check_inputs(graph: Graph, op: Operation) -> None:

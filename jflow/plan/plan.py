@@ -308,7 +308,8 @@ class Plan:
             for program in self.programs
             if program.digest in signatures
         }
-        lines = [f"plan for {self.device}, {self.n_slots} slots"]
+        order = ", in dataflow order" if self.after else ""
+        lines = [f"plan for {self.device}, {self.n_slots} slots{order}"]
         lines += notation.section("variables", variables)
         lines += notation.section("resources", resources)
         lines += notation.section("programs", (f"{name}: {typed[name]}" for name in typed))
