@@ -159,7 +159,8 @@ class _PlanVerifier:
         key = variable.key
         if not (isinstance(key, VariableKey) and _are_texts((key.container, key.name))):
             self._fail(f"a variable has no name: {key!r}")
-        if not isinstance(variable.dtype, str) or variable.dtype not in NUMBERS:
+        dtype = variable.dtype
+        if not isinstance(dtype, str) or (dtype not in NUMBERS and not dtype.startswith("key<")):
             self._fail(f"{key} has the unknown dtype {variable.dtype!r}")
         if not all(_is_index(size, VARYING + 1) for size in variable.shape):
             self._fail(f"{key} has the shape {variable.shape}; expected sizes of 0 or more")
