@@ -1,4 +1,4 @@
-"""Values and their types: dtypes, host tensors, physical form outside XLA, unknown sizes."""
+"""Values and their types: dtypes, host tensors, physical forms outside XLA, unknown sizes."""
 
 from jflow.values.dims import Dim as Dim
 from jflow.values.dims import as_shape as as_shape
