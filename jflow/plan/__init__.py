@@ -1,4 +1,4 @@
-"""What a worker is told to do in a step, as records that know nothing of graphs or the wire."""
+"""Plans: what each device does in a step, as records independent of graphs and of the wire."""
 
 from jflow.plan.plan import CALLBACK as CALLBACK
 from jflow.plan.plan import NAN_CHECK as NAN_CHECK

@@ -1,11 +1,11 @@
-"""Notation of the text form of plans: slots, variables, resources, digests and clauses.
+"""Notation for the text form of plans: slots, variables, resources, digests and clauses.
 
-The records of `jflow.plan.plan` print themselves in it, an instruction a line:
+The records of `jflow.plan.plan` use it in `__str__`, one line per instruction:
 
     %2, v0 = run 3f2a91c04b7d(v0, %0, const 77aa01b2c3d4) donates v0   [op 'add']
 
-`%2` is slot 2, `v0` and `r0` are the first variable and resource of the plan's tables. The text
-depends on the plan alone, so equal plans have equal texts.
+`%2` is slot 2; `v0` and `r0` are the first variable and resource of the plan's tables. The text
+depends only on the plan, so equal plans have equal texts.
 """
 
 from __future__ import annotations
@@ -22,51 +22,51 @@ _NO_ATTRIBUTES = ("", "{}", b"", b"\x80")
 
 
 def short_name(name: Any) -> str:
-    """A digest by its first 12 digits; any other name of a program or constant as it is."""
+    """Abbreviates a digest to 12 digits; other names of programs and constants are kept."""
     return name[:_SHORT] if _DIGEST.fullmatch(str(name)) else str(name)
 
 
 def slot_name(slot: Any) -> str:
-    """A slot, such as "%3"; None stands for a signal, which has no value."""
+    """Returns a slot as "%3"; None is a signal, which has no value."""
     return "signal" if slot is None else f"%{slot}"
 
 
 def slot_names(slots: Iterable[Any]) -> list[str]:
-    """Slots, such as ["%3", "%4"]."""
+    """Returns slots as ["%3", "%4"]."""
     return [slot_name(slot) for slot in slots]
 
 
 def variable_names(numbers: Iterable[Any]) -> list[str]:
-    """Variables by their numbers, such as ["v0", "v1"]."""
+    """Returns variables as ["v0", "v1"]."""
     return [f"v{number}" for number in numbers]
 
 
 def resource_names(numbers: Iterable[Any]) -> list[str]:
-    """Resources by their numbers, such as ["r0", "r1"]."""
+    """Returns resources as ["r0", "r1"]."""
     return [f"r{number}" for number in numbers]
 
 
 def constant_names(digests: Iterable[Any]) -> list[str]:
-    """Constants by their digests, such as ["const 77aa01b2c3d4"]."""
+    """Returns constants as ["const 77aa01b2c3d4"]."""
     return [f"const {short_name(digest)}" for digest in digests]
 
 
 def held_names(held: Iterable[tuple[Any, Any]], when: str) -> list[str]:
-    """Clauses for slots that hold a variable, such as ["%3 = v0 before"]."""
+    """Returns clauses for slots that hold a variable, such as ["%3 = v0 before"]."""
     return [f"%{slot} = v{variable} {when}" for variable, slot in held]
 
 
 def instruction_line(
     results: Sequence[str], what: str, arguments: Sequence[str], clauses: Sequence[str], op: Any
 ) -> str:
-    """The line of a `Run` or `Call`."""
+    """Returns the line of a `Run` or `Call`."""
     left = f"{', '.join(results)} = " if results else ""
     right = "".join(f"; {clause}" for clause in clauses)
     return f"{left}{what}({', '.join(arguments)}){right}" + (f"   [op {op!r}]" if op else "")
 
 
 def attributes_text(attributes: Any) -> str:
-    """The attributes of a call, abridged; "" if there are none."""
+    """Returns the attributes of a call, abridged; "" if there are none."""
     if attributes in _NO_ATTRIBUTES:
         return ""
     if isinstance(attributes, bytes):
@@ -76,11 +76,11 @@ def attributes_text(attributes: Any) -> str:
 
 
 def shape_of_sizes(shape: Iterable[int], varying: int) -> str:
-    """A shape as its user wrote it, such as "(None, 3)"."""
+    """Returns a shape as the user wrote it, such as "(None, 3)"."""
     return str(tuple(None if size == varying else size for size in shape))
 
 
 def section(title: str, lines: Iterable[str]) -> list[str]:
-    """A title and its indented lines; nothing if there are no lines."""
+    """Returns a title and its indented lines, or nothing if there are no lines."""
     found = [f"    {line}" for line in lines]
     return [f"  {title}:", *found] if found else []

@@ -1,9 +1,9 @@
-"""The verifier of plans: what must hold before anything of a plan is looked up or compiled.
+"""Verifier of plans, run before anything of a plan is looked up or compiled.
 
-A plan comes from `jflow.partition` or over the wire. `verify` checks all that one plan shows by
-itself, `verify_step` what the plans of a step promise each other. Neither knows which functions,
-programs, constants and kinds of resources a task has: `jflow.execution.link` looks these up, and
-kernels check the values that they are given.
+Plans come from `jflow.partition` or over the wire. `verify` checks each invariant that one plan
+shows by itself; `verify_step` checks how the plans of a step fit together. Which functions,
+programs, constants and kinds of resources exist is checked by `jflow.execution.link`, and the
+values of arguments by kernels.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from jflow.plan.plan import (
 from jflow.values import NUMBERS
 
 MAX_SLOTS = 1 << 20
-"""Slots of a plan at most: a task makes them for each step, whether they are used or not."""
+"""Maximum number of slots of a plan; a task allocates all of them for each step."""
 
 
 def verify(plan: Plan) -> None:
@@ -44,14 +44,14 @@ def verify(plan: Plan) -> None:
 
 
 def verify_step(plans: Sequence[Plan], n_fetches: int) -> None:
-    """Checks that verified plans are all those of a step, and fit together.
+    """Checks that verified plans form a complete step.
 
     Each value that a device receives is sent by the device that it names, in an earlier stage, so
-    no device waits for itself.
+    that the step cannot deadlock with itself.
 
     Args:
       plans: one for each device of the step.
-      n_fetches: how many values the step gives back.
+      n_fetches: how many values the step returns.
 
     Raises:
       InvalidArgumentError: names the devices and the edge, or the fetched values.
@@ -70,7 +70,7 @@ def verify_step(plans: Sequence[Plan], n_fetches: int) -> None:
 
 
 _Edge = tuple[int, Device, Device]
-"""A transfer: its number, and the devices that send and receive."""
+"""A transfer: its number, the sending and the receiving device."""
 
 
 def _verify_edges(plans: Sequence[Plan]) -> None:
@@ -97,12 +97,12 @@ def _verify_edges(plans: Sequence[Plan]) -> None:
         if sent[0] >= taken:
             raise InvalidArgumentError(
                 f"the plan for {target} receives edge {edge} in stage {taken}, and {source} sends "
-                f"it in stage {sent[0]}; a stage needs only what earlier stages have sent"
+                f"it in stage {sent[0]}; expected an earlier stage"
             )
         if sent[1] != is_signal:
             raise InvalidArgumentError(
                 f"edge {edge} from {source} to {target} is a signal at one end and a value at the "
-                "other one"
+                "other"
             )
     for edge, source, target in sends:
         raise InvalidArgumentError(
@@ -111,12 +111,12 @@ def _verify_edges(plans: Sequence[Plan]) -> None:
 
 
 class _PlanVerifier:
-    """Walks a plan in the order in which it runs, and keeps which slots are filled, and where."""
+    """Walks a plan in execution order and tracks which slots are filled, and in which stage."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._filled: dict[Any, int] = {}
-        """The stage that fills a slot; -1 for feeds, which are there before the first one."""
+        """The stage that fills each slot; -1 for feeds, which are available from the start."""
         self._edges: set[Any] = set()
         self._fetched: set[Any] = set()
         self._stage = 0
@@ -201,12 +201,12 @@ class _PlanVerifier:
             )
 
     def _is_done(self, stage: int) -> bool:
-        """Whether a stage, of a smaller number or this one's, has ended or is this one."""
+        """Whether `stage`, which is not a later one, is the current stage or ends before it."""
         after = self._plan.after
         if not after or stage < 0 or stage == self._stage or stage in after[self._stage]:
             return True
         if self._ancestors is None:
-            # Most stages name all that they read from, so this walk is rare.
+            # Plans that jflow builds name every stage that they read from, so this walk is rare.
             self._ancestors, pending = set(), [self._stage]
             while pending:
                 new = set(after[pending.pop()]) - self._ancestors
@@ -253,7 +253,7 @@ class _PlanVerifier:
             self._fail("a device does not send to itself", one)
         if not _is_index(edge, 1 << 32):
             self._fail(f"{edge} is not the number of an edge", one)
-        # One value may go to several devices, each time as an edge of its own.
+        # A value that goes to several devices is a separate edge for each.
         if edge in self._edges:
             self._fail(f"edge {edge} is used twice", one)
         self._edges.add(edge)
@@ -263,9 +263,9 @@ class _PlanVerifier:
         if run.program is not None:
             self._check_program(run.program, run)
         elif run.writes or run.outputs:
-            self._fail("it gives values and has no program that computes them", run)
+            self._fail("it has outputs but no program", run)
         self._check_text(run.op, "the name of an operation", run)
-        # Values from before the update can be inputs of the same program.
+        # Values from before the update may be inputs of the same program.
         for _, slot in run.before:
             self._fill(slot, self._stage, run)
         for slot in run.inputs:
@@ -284,15 +284,15 @@ class _PlanVerifier:
         if not {*run.initializes} <= {*run.writes}:
             self._fail("it initializes a variable that it does not write", run)
         if not {variable for variable, _ in run.after} <= {*run.writes}:
-            self._fail("it gives the new value of a variable that it does not write", run)
+            self._fail("it holds the new value of a variable that it does not write", run)
 
     def _check_program(self, program: Program, run: Run) -> None:
         self._check_names((program.digest, *program.constants), "digests", run)
         for argument in program.donated:
-            # Memory may be taken only from a variable that gets a new value: slots are read again.
+            # Only a variable that gets a new value may lose its memory: slots are read again.
             is_read = _is_index(argument, len(run.reads))
             if not is_read or run.reads[argument] not in run.writes:
-                self._fail(f"argument {argument} is donated and not a variable it updates", run)
+                self._fail(f"argument {argument} is donated but is not an updated variable", run)
 
     def _check_call(self, call: Call) -> None:
         self._check_names((call.function,), "the name of a function", call)
@@ -301,11 +301,11 @@ class _PlanVerifier:
         n_resources = len(self._plan.resources)
         for resource in call.resources:
             if not _is_index(resource, n_resources):
-                self._fail(f"there is no such resource as {resource} of {n_resources}", call)
+                self._fail(f"resource {resource} is out of range of {n_resources} resources", call)
         for slot in call.inputs:
             self._read(slot, call)
         if call.function == NAN_CHECK and call.outputs:
-            self._fail("a search for NaN gives no values", call)
+            self._fail("a check for NaN has no outputs", call)
         for slot in call.outputs:
             self._fill(slot, self._stage, call)
 
@@ -334,7 +334,7 @@ def _slots(one: Instruction) -> Iterable[Any]:
 
 
 def _is_index(number: Any, end: int) -> bool:
-    """Whether it is an integer from 0 to just before `end`."""
+    """Whether `number` is an int with 0 <= number < end."""
     return type(number) is int and 0 <= number < end
 
 

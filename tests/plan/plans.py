@@ -165,7 +165,7 @@ SENSELESS: dict[str, tuple[Plan, str]] = {
     "a send of no slot": (_bad(Send(0, THERE, 4)), "slot 4 is out of range"),
     "a call that takes no slot": (_bad(Call("f", (0, 4))), "slot 4 is out of range"),
     "a call that gives no slot": (_bad(Call("f", (), (4,))), "slot 4 is out of range"),
-    "a call on no resource": (_bad(Call("f", resources=(1,))), "no such resource"),
+    "a call on no resource": (_bad(Call("f", resources=(1,))), "resource 1 is out of range"),
     "a run that takes no slot": (_bad(Run(None, inputs=(0, 4))), "slot 4 is out of range"),
     "a run that gives no slot": (_bad(Run(None, outputs=(4,))), "slot 4 is out of range"),
     "a run that holds in no slot": (_bad(Run(None, before=((0, 4),))), "slot 4 is out of range"),
@@ -215,8 +215,11 @@ SENSELESS: dict[str, tuple[Plan, str]] = {
         "slot 1 is filled in stage 0, which stage 1 does not come after",
     ),
     # What an instruction says.
-    "a program that gives without code": (_bad(Run(None, outputs=(1,))), "has no program"),
-    "an update without code": (_bad(Run(None, writes=(0,))), "has no program"),
+    "a program that gives without code": (
+        _bad(Run(None, outputs=(1,))),
+        "has outputs but no program",
+    ),
+    "an update without code": (_bad(Run(None, writes=(0,))), "has outputs but no program"),
     "a program without a name": (_bad(Run(Program(""))), "expected digests, got ''"),
     "a constant without a name": (_bad(Run(Program("p", ("",)))), "expected digests, got ''"),
     "a constant that is a number": (_bad(Call("f", constants=(3,))), "expected digests, got 3"),  # type: ignore[arg-type]
@@ -228,16 +231,16 @@ SENSELESS: dict[str, tuple[Plan, str]] = {
     ),
     "the new value of what is only read": (
         _bad(Run(Program("p"), reads=(0,), after=((0, 1),))),
-        "the new value of a variable that it does not write",
+        "holds the new value of a variable that it does not write",
     ),
     "a donated slot": (_bad(replace(UPDATE, program=Program("p", (), (1,)))), "1 is donated"),
     "a donated variable that stays": (
         _bad(Run(Program("p", (), (0,)), reads=(0,))),
-        "argument 0 is donated and not a variable it updates",
+        "argument 0 is donated but is not an updated variable",
     ),
     "a function without a name": (_bad(Call("")), "expected the name of a function, got ''"),
     "a function that is no name": (_bad(Call(len)), "expected the name of a function"),  # type: ignore[arg-type]
-    "a search for NaN that gives": (_bad(Call(NAN_CHECK, (), (1,))), "gives no values"),
+    "a search for NaN that gives": (_bad(Call(NAN_CHECK, (), (1,))), "has no outputs"),
     "an operation without a name": (_bad(Call("f", op=ANY)), "expected the name of an operation"),
     "no instruction at all": (_bad("run"), "'run' is not an instruction"),
     # Devices and edges.
