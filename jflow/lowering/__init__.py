@@ -1,4 +1,4 @@
-"""From segments to XLA programs, exported for other tasks or prepared for this process."""
+"""Lowering of segments to XLA programs, exported for other tasks or compiled here."""
 
 from jflow.lowering.callbacks import refuse_callbacks as refuse_callbacks
 from jflow.lowering.explain import explained as explained

@@ -1,11 +1,11 @@
-"""Text form of programs: their types, then an equation a line.
+"""Text form of programs: a signature, then one equation per line.
 
     (float32 (None, 3), float32 ()) -> (float32 (None, 3))
       %2 = mul(%0, %1) -> float32 (None, 3)
       return %2
 
-Arguments and results are numbered in the order in which they appear. Parameters are left out and
-jaxprs inside of equations are `{…}`, because both depend on the version of JAX.
+Values are numbered in the order in which they appear. Parameters are omitted and nested jaxprs are
+`{…}`, because both depend on the version of JAX.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from jflow.graph.text import type_text
 
 
 def signature(jaxpr: jex.ClosedJaxpr) -> str:
-    """The types that a program takes and gives."""
+    """Returns the argument and result types of a program."""
     return f"({_types(jaxpr.in_avals)}) -> ({_types(jaxpr.out_avals)})"
 
 
 def program_text(jaxpr: jex.ClosedJaxpr) -> str:
-    """The signature of a program, then its equations and what it returns."""
+    """Returns the signature of a program, its equations and what it returns."""
     names: dict[Any, str] = {}
 
     def name(atom: Any) -> str:

@@ -1,4 +1,4 @@
-"""Text form of a compiled step: where operations run, the plans, and the programs they name."""
+"""Text form of compiled steps: placement, plans and programs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jflow.plan import Plan
 
 
 def placement_text(placement: Mapping[Operation, Device]) -> str:
-    """The device of each operation, one a line, in the graph's order."""
+    """Returns the device of each operation, one per line, in the graph's order."""
     width = max((len(str(device)) for device in placement.values()), default=0)
     lines = (f"  {device!s:{width}}  {op.name}" for op, device in placement.items())
     return "\n".join(["placement", *lines])
@@ -20,12 +20,12 @@ def placement_text(placement: Mapping[Operation, Device]) -> str:
 def step_text(
     placement: Mapping[Operation, Device], plans: Iterable[Plan], programs: Mapping[str, Lowered]
 ) -> str:
-    """A step after compilation: its placement, its plans by device, and its programs.
+    """Returns the placement of a step, its plans by device, and its programs.
 
     Args:
       placement: a device for each operation.
       plans: one for each device.
-      programs: those of this process by name; a cluster's have their types in their own bytes.
+      programs: programs for this process by name; none for a cluster.
     """
     signatures = {name: program.signature for name, program in programs.items()}
     sections = [placement_text(placement)]
