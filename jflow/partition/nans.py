@@ -1,4 +1,4 @@
-"""The tensors that a step checks under `jax_debug_nans`, and what the check is told about them."""
+"""Checks for NaN under `jax_debug_nans`: which tensors, and the attributes of the check."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jflow.graph.primitives import WRITES, read_p
 
 
 def may_be_nan(ops: Sequence[Operation], fed: Collection[Tensor]) -> list[Tensor]:
-    """The tensors that operations of XLA compute and that can be NaN."""
+    """Returns the tensors that XLA operations compute and that can be NaN."""
     return [
         tensor
         for op in ops
@@ -24,9 +24,10 @@ def may_be_nan(ops: Sequence[Operation], fed: Collection[Tensor]) -> list[Tensor
 
 
 def nan_attributes(checked: Sequence[Tensor], escaping: Collection[Tensor]) -> str:
-    """The attributes of a check of some tensors.
+    """Returns the attributes of a check of some tensors.
 
-    As under `jax.jit`, a NaN counts if it is a result: leaves its program, or goes to a variable.
+    As under `jax.jit`, a NaN is an error if it is a result: it leaves its program, or is assigned
+    to a variable.
     """
     return json.dumps(
         {
