@@ -24,10 +24,9 @@ def may_be_nan(ops: Sequence[Operation], fed: Collection[Tensor]) -> list[Tensor
 
 
 def nan_attributes(checked: Sequence[Tensor], escaping: Collection[Tensor]) -> str:
-    """Returns the attributes of a check of some tensors.
+    """The attributes of a check of some tensors.
 
-    As under `jax.jit`, a NaN is an error if it is a result: it leaves its program, or is assigned
-    to a variable.
+    As under `jax.jit`, a NaN counts if it is a result: leaves its program, or goes to a variable.
     """
     return json.dumps(
         {
