@@ -1,9 +1,9 @@
-"""Text form of graphs: an operation a line, for people and for golden tests.
+"""Text form of graphs: one operation per line.
 
     scale/Mul = mul(x:0, 2.0) -> float32 (None, 3)   [device /job:ps; with v; after init]
 
-The text depends on the graph alone: it has no addresses, source lines or names of symbols, which
-are numbered by process. Jaxprs inside of equations, which depend on the version of JAX, are `{…}`.
+The text depends only on the graph: it has no addresses, source lines or names of symbols, which are
+numbered by process. Nested jaxprs are `{…}`, because they depend on the version of JAX.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MAX_CHARACTERS = 40
 
 
 class Printable(Protocol):
-    """An operation, as far as its text form needs it."""
+    """The interface of an operation that its text form needs."""
 
     name: str
     eqn: jex.JaxprEqn
@@ -40,16 +40,16 @@ class Printable(Protocol):
 
     @property
     def colocated_with(self) -> tuple[str, ...]:
-        """Names of the operations that it must run with."""
+        """Names of the operations that it is colocated with."""
 
 
 def graph_text(ops: Sequence[Printable]) -> str:
-    """The operations, one a line, after a line that counts them."""
+    """Returns the number of operations, then one operation per line."""
     return "\n".join([f"graph of {len(ops)} operations", *(f"  {line(op)}" for op in ops)])
 
 
 def line(op: Printable) -> str:
-    """An operation: its name, what it computes from what, the types it gives, what it requests."""
+    """Returns the name, function, operands, result types and requests of an operation."""
     operands = [*map(str, state_of(op.eqn)), *_operands(op), *_details(op.eqn)]
     text = f"{op.name} = {op.type}({', '.join(operands)})"
     if op.outputs:
@@ -59,7 +59,7 @@ def line(op: Printable) -> str:
 
 
 def type_text(value: Any) -> str:
-    """The dtype and shape of a tensor or abstract value, such as "float32 (None, 3)"."""
+    """Returns the dtype and shape of a tensor or abstract value, as "float32 (None, 3)"."""
     return f"{value.dtype.name} {shape_text(declared(value.shape))}"
 
 
@@ -70,7 +70,7 @@ def _operands(op: Printable) -> Iterator[str]:
 
 
 def _details(eqn: jex.JaxprEqn) -> Iterator[str]:
-    """Values of constants, attributes of calls and jaxprs, abridged."""
+    """Yields values of constants, attributes of calls and nested jaxprs, abridged."""
     if eqn.primitive is constant_p:
         yield _value_text(eqn.params["value"])
     elif eqn.primitive is host_p:

@@ -1,7 +1,7 @@
-"""The verifier of graphs: what must hold before a step is placed and compiled.
+"""Verifier of graphs, run before a step is placed and compiled.
 
-`Graph` makes only operations of which all this is true, so an error means that its records were
-changed behind its back, as by a device function that assigns to the operation that it is shown.
+`Graph` makes only operations that pass it. An error means that an operation was modified later,
+such as by a device function that assigns to the operation that it is called with.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from jflow.values import is_compatible
 
 
 def verify(graph: Graph, ops: Sequence[Operation]) -> None:
-    """Checks operations that a step needs, in the graph's order. Takes time in proportion to them.
+    """Checks the operations that a step needs, in the graph's order, in O(n).
 
-    Each belongs to the graph under its own name; its inputs and outputs are those of its equation;
-    what it needs or waits for comes before it, so there is no cycle; values of variables have the
-    types of their variables.
+    Each operation belongs to the graph under its name; its inputs and outputs are those of its
+    equation; its inputs and control inputs come before it, so there is no cycle; values of
+    variables have the types of their variables.
 
     Raises:
-      InvalidArgumentError: names the operation.
+      InvalidArgumentError: with the operation.
     """
     position: dict[Operation, int] = {}
     for number, op in enumerate(ops):
@@ -39,7 +39,7 @@ def verify(graph: Graph, ops: Sequence[Operation]) -> None:
             _check_member(graph, source)
     for number, op in enumerate(ops):
         for source in (*(tensor.op for tensor in op.inputs), *op.control_inputs):
-            # Sources that the step does not run are fed, or have nothing to run.
+            # Sources that are not in `ops` are fed, or are not executed.
             if position.get(source, -1) >= number:
                 _fail(op, f"needs {source.name!r}, which comes after it: there is a cycle")
 

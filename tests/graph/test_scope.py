@@ -71,7 +71,7 @@ def test_a_malformed_device_is_a_value_error(name):
 
 @pytest.mark.parametrize("name", [0, ["/cpu:0"], b"/cpu:0"])
 def test_a_device_of_another_type_is_a_type_error(name):
-    with pytest.raises(TypeError, match="a device is a name or None"):
+    with pytest.raises(TypeError, match="expected a device name, a function"):
         tf.device(name)
 
 
