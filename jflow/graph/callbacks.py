@@ -221,7 +221,7 @@ def check_effects(eqn: jex.JaxprEqn) -> None:
         others = {effect for effect in others if not internals.is_of_own_array(effect)}
     if others:
         raise NotImplementedError(
-            f"{eqn.primitive.name!r} (at {origin.line_of(eqn)}) has an effect that a graph does not "
+            f"{eqn.primitive.name!r} (at {origin.line_of(eqn)}) has an effect that graphs do not "
             f"support ({', '.join(sorted(map(_described, others)))}); use and return values, "
             "or put the code that uses a jax.Ref into one function under jax.jit"
         )

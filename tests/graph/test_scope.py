@@ -229,7 +229,7 @@ def test_a_variable_scope_is_a_prefix_of_variables_and_operations():
 
 
 def test_a_variable_scope_has_a_name():
-    with pytest.raises(TypeError, match="a variable scope is a name"):
+    with pytest.raises(TypeError, match="expected the name of a variable scope"):
         tf.variable_scope(None)
 
 
