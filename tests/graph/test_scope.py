@@ -295,7 +295,7 @@ def test_a_variable_and_its_plain_read_do_not_wait_for_the_block_they_are_made_i
 
 @pytest.mark.parametrize("value", ["x", 1.0, None, object()])
 def test_a_control_input_of_another_type_is_a_type_error(value):
-    with pytest.raises(TypeError, match="a control input is an operation or a tensor"):
+    with pytest.raises(TypeError, match="a control input must be an operation or a tensor"):
         tf.control_dependencies([value])
 
 
