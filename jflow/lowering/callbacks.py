@@ -22,7 +22,7 @@ def refuse_callbacks(ops: Iterable[Operation]) -> None:
                 f"{op.name!r} is a {op.type!r} that contains a {inner.primitive.name!r} (at "
                 f"{origin.line_of(inner)}); it runs on a server as one XLA program, which cannot "
                 "call a Python function of the client; return the value and call the function "
-                "afterwards, use a local session, or set EQX_ON_ERROR=nan if it is a check of "
+                "after it, use a local session, or set EQX_ON_ERROR=nan if it is a check of "
                 "Equinox",
                 op=op.name,
             )
