@@ -7,3 +7,4 @@ from jflow.lowering.local import compile_all as compile_all
 from jflow.lowering.local import compile_jaxpr as compile_jaxpr
 from jflow.lowering.segment import Lowered as Lowered
 from jflow.lowering.segment import lower as lower
+from jflow.lowering.text import exported_signature as exported_signature

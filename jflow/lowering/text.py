@@ -13,14 +13,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import jax.export
 import jax.extend.core as jex
 
 from jflow.graph.text import type_text
+from jflow.values import Array
 
 
 def signature(jaxpr: jex.ClosedJaxpr) -> str:
     """Returns the argument and result types of a program."""
     return f"({_types(jaxpr.in_avals)}) -> ({_types(jaxpr.out_avals)})"
+
+
+def exported_signature(data: Array) -> str:
+    """Returns the argument and result types of an exported program (u8[n])."""
+    exported = jax.export.deserialize(bytearray(data.tobytes()))
+    return f"({_types(exported.in_avals)}) -> ({_types(exported.out_avals)})"
 
 
 def program_text(jaxpr: jex.ClosedJaxpr) -> str:

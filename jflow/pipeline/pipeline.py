@@ -70,7 +70,7 @@ class CompiledStep:
 
     def text(self) -> str:
         """Returns the placement, the plans and the programs as readable text."""
-        return step_text(self.placement, self.plans, self.programs)
+        return step_text(self.placement, self.plans, self.programs, self.artifacts)
 
 
 def compile_step(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 
 from jflow.cluster import Device
 from jflow.graph import Operation
-from jflow.lowering import Lowered
+from jflow.lowering import Lowered, exported_signature
 from jflow.plan import Plan
+from jflow.values import Array
 
 
 def placement_text(placement: Mapping[Operation, Device]) -> str:
@@ -18,7 +19,10 @@ def placement_text(placement: Mapping[Operation, Device]) -> str:
 
 
 def step_text(
-    placement: Mapping[Operation, Device], plans: Iterable[Plan], programs: Mapping[str, Lowered]
+    placement: Mapping[Operation, Device],
+    plans: Sequence[Plan],
+    programs: Mapping[str, Lowered],
+    artifacts: Mapping[str, Array],
 ) -> str:
     """Returns the placement of a step, its plans by device, and its programs.
 
@@ -26,8 +30,12 @@ def step_text(
       placement: a device for each operation.
       plans: one for each device.
       programs: programs for this process by name; none for a cluster.
+      artifacts: for a cluster, the exported programs as u8[n] by digest.
     """
-    signatures = {name: program.signature for name, program in programs.items()}
+    signatures = {
+        name: programs[name].signature if name in programs else exported_signature(artifacts[name])
+        for name in dict.fromkeys(program.digest for plan in plans for program in plan.programs)
+    }
     sections = [placement_text(placement)]
     sections += [plan.text(signatures) for plan in plans]
     sections += [f"{name}: {program.text()}" for name, program in programs.items()]

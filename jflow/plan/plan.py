@@ -301,7 +301,10 @@ class Plan:
           signatures: argument and result types of programs by digest, which a plan does not know.
         """
         variables = (f"v{i}: {spec}" for i, spec in enumerate(self.variables))
-        resources = (f"r{i}: {spec}" for i, spec in enumerate(self.resources))
+        resources = (
+            f"r{i}: {spec}{', not shared' if spec.owner else ''}"
+            for i, spec in enumerate(self.resources)
+        )
         typed = {
             str(program): signatures[program.digest]
             for program in self.programs

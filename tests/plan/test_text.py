@@ -43,7 +43,7 @@ def test_a_plan_has_its_tables_and_its_stages():
         (),
         (Fetch(1, 0),),
         variables=(X, VariableSpec(X.key, "int8", (VARYING, 3))),
-        resources=(QUEUE, replace(QUEUE, container="box")),
+        resources=(QUEUE, replace(QUEUE, container="box", owner="a session")),
         after=((), (), (0, 1)),
     )
     assert made.text({DIGEST: "(float32 ()) -> (float32 ())"}).splitlines() == [
@@ -53,7 +53,7 @@ def test_a_plan_has_its_tables_and_its_stages():
         "    v1: variable 'x' (container ''): int8 (None, 3)",
         "  resources:",
         "    r0: queue 'q' (container '')",
-        "    r1: queue 'q' (container 'box')",
+        "    r1: queue 'q' (container 'box'), not shared",
         "  programs:",
         "    0123456789ab: (float32 ()) -> (float32 ())",
         "  stage 0:",
