@@ -34,7 +34,15 @@ from jflow.graph.primitives import (
 )
 from jflow.graph.resolve import resolve
 from jflow.graph.symbolic import Symbolic
-from jflow.values import AbstractValue, Dtype, abstract_of, as_array, refuse_host, to_physical
+from jflow.values import (
+    AbstractValue,
+    Dtype,
+    abstract_of,
+    as_array,
+    declared,
+    refuse_host,
+    to_physical,
+)
 from jflow.xla import internals, jaxprs
 
 graphs: Stack[Graph] = Stack()
@@ -106,14 +114,12 @@ class Tensor(Symbolic):
         return self.graph.apply(fun, args)
 
     def eval(self, feed_dict: dict[Any, Any] | None = None, session: Any = None) -> Any:
-        """Computes the value in `session` or the default session.
-
-        Raises ValueError if there is neither.
-        """
+        """Computes the value in `session` or the default session; ValueError if there is neither."""
         return stack.runner(session).run(self, feed_dict)
 
     def __repr__(self) -> str:
-        return f"<jflow.Tensor {self.name!r} shape={self.shape} dtype={self.dtype.name}>"
+        shape = declared(self.shape)
+        return f"<jflow.Tensor {self.name!r} shape={shape} dtype={self.dtype.name}>"
 
 
 class Operation:
@@ -172,10 +178,7 @@ class Operation:
         return origin.describe(self._location)
 
     def run(self, feed_dict: dict[Any, Any] | None = None, session: Any = None) -> None:
-        """Runs the operation in `session` or the default session.
-
-        Raises ValueError if there is neither.
-        """
+        """Runs the operation in `session` or the default session; ValueError if there is neither."""
         stack.runner(session).run(self, feed_dict)
 
     def __repr__(self) -> str:
