@@ -114,7 +114,7 @@ class Tensor(Symbolic):
         return self.graph.apply(fun, args)
 
     def eval(self, feed_dict: dict[Any, Any] | None = None, session: Any = None) -> Any:
-        """Computes the value in `session` or the default session; ValueError if there is neither."""
+        """Computes the value in `session`, else the default one; ValueError if there is neither."""
         return stack.runner(session).run(self, feed_dict)
 
     def __repr__(self) -> str:
@@ -178,7 +178,7 @@ class Operation:
         return origin.describe(self._location)
 
     def run(self, feed_dict: dict[Any, Any] | None = None, session: Any = None) -> None:
-        """Runs the operation in `session` or the default session; ValueError if there is neither."""
+        """Runs the operation in `session`, else the default one; ValueError if there is neither."""
         stack.runner(session).run(self, feed_dict)
 
     def __repr__(self) -> str:
