@@ -105,9 +105,9 @@ def analyse(
 def _check_first(op: Operation, ref: VariableRef, written: Tensor | None) -> None:
     if written is not None:
         raise InvalidArgumentError(
-            f"{op.name!r} reads {ref}, whose size may change, after {written.op.name!r} has "
-            "assigned it in the same step, and the step computes with the value; use the result "
-            "of the assignment, or read it in the next step",
+            f"{op.name!r} reads {ref}, whose size may change, after {written.op.name!r} has set it "
+            "in the same step, and the step computes with the value; use the result of the "
+            "assignment, or read it in the next step",
             op=op.name,
         )
 

@@ -57,7 +57,7 @@ def as_dtype(dtype: Any) -> Dtype:
     if wanted.kind in "SU":
         return string
     if wanted not in _KNOWN:
-        raise TypeError(f"{wanted} is not a tensor dtype; expected one of {', '.join(NUMBERS)}")
+        raise TypeError(f"{wanted} is not a dtype of tensors; expected one of {', '.join(NUMBERS)}")
     if is_switched_off(wanted):
         raise ValueError(
             f"{wanted} requires 64-bit types, which are disabled in JAX; "

@@ -111,7 +111,7 @@ def _as_dtype(dtype: Any) -> Dtype:
         found = string if dtype == string.name else NUMBERS.get(dtype)
         if found is None:
             raise TypeError(
-                f"{dtype!r} is not a tensor dtype; expected one of {string.name}, "
+                f"{dtype!r} is not a dtype of tensors; expected one of {string.name}, "
                 + ", ".join(NUMBERS)
             )
         return found
