@@ -1,4 +1,4 @@
-"""What is current: the values that `with` blocks, calls for all threads, and defaults set."""
+"""Context stacks: current values set by `with` blocks, for all threads, or by default."""
 
 from jflow.context.stack import Fallback as Fallback
 from jflow.context.stack import Stack as Stack

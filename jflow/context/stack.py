@@ -1,8 +1,8 @@
-"""The context stack: one class for everything that a block makes current.
+"""The context stack: one class for everything that a `with` block makes current.
 
-A value is current because the innermost block of this thread says so (`top`), else because it was
-set for all threads (`current`), else because the process has a default (`Fallback`). The rooms
-that know the types of the values declare a stack each: graphs, sessions, owners of eager state.
+The current value is that of this thread's innermost block (`top`), else the last one that was set
+for all threads (`current`), else the default of the process (`Fallback`). Each kind of value has
+its own stack, declared where its type is: graphs, sessions, owners of eager state.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class StackBlock(ContextDecorator, Generic[T]):
 
 
 class Stack(Generic[T]):
-    """Values that are current, by thread and for the whole process.
+    """Stack of current values, per thread and for the whole process.
 
     Args:
       is_strict: whether it is an error to leave blocks in another order than the reverse of
-        entering them; if not, the value of the block that is left goes, wherever it is.
+        entering them. If not, leaving a block removes its value from anywhere in the stack.
     """
 
     def __init__(self, *, is_strict: bool = True) -> None:
@@ -67,7 +67,7 @@ class Stack(Generic[T]):
         return len(self._blocks.entries)
 
     def pushed(self, entry: T) -> StackBlock[T]:
-        """A block that makes `entry` the current value of this thread.
+        """Returns a block that makes `entry` the current value of this thread.
 
         Leaving it raises AssertionError if the stack is strict and another block is the innermost.
         """
@@ -78,7 +78,7 @@ class Stack(Generic[T]):
         self._blocks.entries.append(entry)
 
     def remove(self, entry: T) -> None:
-        """Undoes `push` of the same object."""
+        """Removes an entry that `push` has added."""
         entries = self._blocks.entries
         if entries and entries[-1] is entry:
             entries.pop()
@@ -88,18 +88,18 @@ class Stack(Generic[T]):
             entries[:] = [each for each in entries if each is not entry]
 
     def add_everywhere(self, entry: T) -> None:
-        """Makes `entry` the current value of all threads that have no block open."""
+        """Makes `entry` the current value of all threads without an open block."""
         with self._lock:
             self._everywhere = (*self._everywhere, entry)
 
     def discard_everywhere(self, matches: Callable[[T], bool]) -> None:
-        """Takes back values set for all threads; where the last goes, the one before is current."""
+        """Removes matching values that were set for all threads."""
         with self._lock:
             self._everywhere = tuple(each for each in self._everywhere if not matches(each))
 
 
 class Fallback(Generic[T]):
-    """The value of the whole process where nothing else is current, made when first needed."""
+    """The default value of the process, created when it is first needed."""
 
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make
@@ -107,7 +107,7 @@ class Fallback(Generic[T]):
         self._lock = threading.Lock()
 
     def get(self) -> T:
-        """The value; the same one for all threads."""
+        """Returns the value, which all threads share."""
         value = self._value
         if value is None:
             with self._lock:
@@ -115,6 +115,6 @@ class Fallback(Generic[T]):
         return value
 
     def discard(self) -> None:
-        """Forgets the value: the next call of `get` makes another one."""
+        """Discards the value; the next call of `get` creates another one."""
         with self._lock:
             self._value = None

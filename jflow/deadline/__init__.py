@@ -1,4 +1,4 @@
-"""The time that a call has, for everything that the call waits for."""
+"""Deadlines of calls."""
 
 from jflow.deadline.deadline import FOREVER as FOREVER
 from jflow.deadline.deadline import Deadline as Deadline

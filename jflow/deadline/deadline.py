@@ -1,4 +1,4 @@
-"""`Deadline`: the time that a call has, fixed once where the call enters jflow."""
+"""`Deadline`: the point in time by which a call must finish."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from jflow.errors import DeadlineExceededError, OpError, UnavailableError
 
 
 class Deadline:
-    """The point of time at which a call has to be over, and the error if it is not.
+    """The point in time by which a call must finish, and the error if it does not.
 
-    It is made once, where a call enters jflow, and handed to everything that the call waits for.
-    Two machines do not share a clock: over the wire goes what remains, and the other end makes a
-    deadline of it again.
+    A deadline is made once, where a call enters jflow, and is passed to everything that the call
+    waits for. Machines do not share a clock, so the remaining time is sent over the wire, and the
+    receiver makes a deadline from it.
 
     Args:
-      timeout: how long the caller allowed, in seconds; this is the number in messages.
-      remaining: what is left of it; all if None.
+      timeout: the time that the caller allowed, in seconds; messages show this number.
+      remaining: what remains of it, in seconds; all of it if None.
 
     Attributes:
       timeout: as given; None for no limit.
@@ -39,14 +39,14 @@ class Deadline:
             self._at = time.monotonic() + min(left, threading.TIMEOUT_MAX / 2)
 
     def remaining(self) -> float | None:
-        """Seconds until then, at least 0; None for no limit."""
+        """Returns the remaining seconds, at least 0; None for no limit."""
         return None if self._at is None else max(self._at - time.monotonic(), 0.0)
 
     def while_connecting(self, connect_timeout: float) -> Deadline:
-        """This deadline, or the end of the connect timeout that begins now, if that is earlier.
+        """Returns this deadline, or the end of a connect timeout that starts now, if earlier.
 
-        The two end a wait with different errors: `DeadlineExceededError` because the call is over,
-        `UnavailableError` because there was no answer for the connect timeout.
+        The two end a wait with different errors: the call's own deadline with
+        `DeadlineExceededError`, the connect timeout with `UnavailableError`.
         """
         patience = Deadline(connect_timeout)
         patience._is_patience = True
@@ -55,11 +55,11 @@ class Deadline:
         return self
 
     def error(self, doing: str, task: str | None = None, advice: str = "") -> OpError:
-        """The error of a wait that this deadline ended.
+        """Returns the error for a wait that this deadline ended.
 
         Args:
           doing: what the call was waiting for, such as "connecting to /job:ps/task:0".
-          task: the task that did not answer, if a single one.
+          task: the task that did not answer, if there is exactly one.
           advice: what the user can do.
         """
         seconds = f"{self.timeout:g} s"
@@ -73,13 +73,13 @@ class Deadline:
         )
 
     def check(self, doing: str, task: str | None = None) -> None:
-        """Raises the error if the time is over."""
+        """Raises the error if no time remains."""
         if self.remaining() == 0:
             raise self.error(doing, task)
 
     @contextmanager
     def holding(self, lock: Any, doing: str) -> Iterator[None]:
-        """A block with a lock of `threading`; raises the error if it is not free in time."""
+        """Holds a `threading` lock in a block; raises the error if it is not acquired in time."""
         left = self.remaining()
         if not lock.acquire(timeout=-1 if left is None else left):
             raise self.error(doing)
@@ -92,7 +92,7 @@ class Deadline:
     async def bounding(
         self, doing: str, task: str | None = None, advice: str = ""
     ) -> AsyncIterator[None]:
-        """A block on an event loop that is cancelled and raises the error when the time is over."""
+        """Cancels an asyncio block and raises the error when no time remains."""
         limit = asyncio.timeout(self.remaining())
         try:
             async with limit:
@@ -104,4 +104,4 @@ class Deadline:
 
 
 FOREVER = Deadline(None)
-"""The deadline of a call without a time limit."""
+"""The deadline of calls without a time limit."""

@@ -114,10 +114,12 @@ class StepState:
         inputs = self.arguments(linked.instruction)
         try:
             results = linked.function(*inputs, *linked.constants, **linked.attributes)
+            self.fill(linked.instruction, results)
         except OpError as error:
             error.with_context(op=linked.instruction.op)
             raise
-        self.fill(linked.instruction, results)
+        except (TypeError, ValueError) as error:
+            raise _misfit(linked.instruction, error) from error
 
     def perform(self, linked: LinkedKernel) -> Generator[Wanted, None, None]:
         """Performs an operation on resources; yields what it has to wait for.
@@ -133,10 +135,12 @@ class StepState:
             ]
             values = [*inputs, *linked.constants]
             results = yield from linked.kernel(held, values, **linked.attributes)
+            self.fill(linked.instruction, results)
         except OpError as error:
             error.with_context(op=linked.instruction.op)
             raise
-        self.fill(linked.instruction, results)
+        except (TypeError, ValueError) as error:
+            raise _misfit(linked.instruction, error) from error
 
     def operands(self, linked: LinkedCallback) -> Sequence[Array] | None:
         """What to call a function of the client with; None if it is not to be called.
@@ -281,3 +285,10 @@ class StepState:
         for slot, lease in held:
             self._leases[slot] = lease
             self._slots[slot] = lease.buffer.array
+
+
+def _misfit(call: Call, error: Exception) -> InvalidArgumentError:
+    """The error of a call that cannot work with its arguments, which may be from elsewhere."""
+    return InvalidArgumentError(
+        f"{call.function!r} does not take what it is given: {error}", op=call.op or None
+    )

@@ -1,4 +1,4 @@
-"""The graph: operations that are JAX equations, tensors between them, scopes around them."""
+"""Graphs: operations (JAX equations), the tensors between them, and scopes."""
 
 from jflow.graph.gradient import gradients as gradients
 from jflow.graph.graph import Graph as Graph

@@ -1,12 +1,12 @@
-"""Cuts a branch (`cond`, `switch`) around the callbacks in it.
+"""Division of conditionals (`cond`, `switch`) around the callbacks in their branches.
 
-A branch is one XLA program, which cannot call the client. So the equations of each branch that come
-before, between and after its callbacks become conditionals of their own. Where another branch is
-taken they give zeros, and a callback becomes an operation that takes a predicate first: it runs if
-the predicate is true and else gives zeros, which nothing then looks at.
+A conditional is one XLA program, which cannot call the client. The equations of each branch before,
+between and after its callbacks therefore become separate conditionals, which return zeros if
+another branch is taken. A callback becomes an operation that takes a predicate first: if it is
+false, the function is not called, and the results are zeros, which nothing uses.
 
-The predicate of a callback of an inner conditional is computed by a piece of the outer branch, so
-that it is zero, false, unless the outer branch is taken too.
+The predicate of a callback in a nested conditional is computed by a piece of the outer branch, so
+it is zero, false, unless the outer branch is taken as well.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class _Branch:
     """One branch of a conditional.
 
     Attributes:
-      number: which one.
+      number: its index.
       jaxpr: its equations, with operations for callbacks at the top level.
       known: atoms outside of the conditional for values inside.
-      pieces: the equations before each callback and behind the last one.
+      pieces: the equations before each callback and after the last one.
       calls: the callbacks.
     """
 
@@ -62,7 +62,7 @@ class _Branch:
         return x if isinstance(x, jex.Literal) else self.known[x]
 
     def leaving(self, piece: int) -> list[jex.Var]:
-        """What a piece computes that comes behind it."""
+        """Returns the values of a piece that are used after it."""
         made = {var for eqn in self.pieces[piece] for var in eqn.outvars}
         later = [x for eqn in self.calls[piece:] for x in eqn.invars]
         later += [x for eqns in self.pieces[piece + 1 :] for eqn in eqns for x in eqn.invars]
@@ -70,7 +70,7 @@ class _Branch:
         return list(dict.fromkeys(x for x in later if not isinstance(x, jex.Literal) and x in made))
 
     def entering(self, piece: int, results: Sequence[Atom]) -> list[jex.Var]:
-        """What a piece that gives `results` takes from before it."""
+        """Returns the values from before a piece that it, or `results`, uses."""
         used = [*(x for eqn in self.pieces[piece] for x in eqn.invars), *results]
         return list(
             dict.fromkeys(x for x in used if not isinstance(x, jex.Literal) and x in self.known)
@@ -84,17 +84,17 @@ def cut(
     consts: dict[jex.Var, Any],
     emit: Emit,
 ) -> Sequence[Atom]:
-    """Emits a conditional as smaller ones with its callbacks between them.
+    """Emits a conditional as smaller conditionals with its callbacks between them.
 
     Args:
       eqn: the conditional.
-      args: atoms for its inputs, the number of the branch first.
+      args: atoms for its inputs, the index of the branch first.
       branches: its branches with operations for callbacks at the top level.
-      consts: takes the values of constants of the branches.
-      emit: adds an equation for these inputs and returns atoms for its outputs.
+      consts: receives the values of constants of the branches.
+      emit: adds an equation for some inputs and returns atoms for its outputs.
 
     Returns:
-      Atoms for its outputs.
+      Atoms for the outputs of the conditional.
     """
     index, *operands = args
     all_branches = []
@@ -121,7 +121,7 @@ class _Cutter:
         self._predicates: dict[int, Atom] = {}
 
     def compute(self, branch: _Branch, piece: int) -> None:
-        """Emits what comes before a callback."""
+        """Emits the piece before a callback."""
         eqns = branch.pieces[piece]
         results = branch.leaving(piece)
         if not results and not any(eqn.effects for eqn in eqns):
@@ -143,7 +143,7 @@ class _Cutter:
         branch.known.update(zip(call.outvars, self._emit(call, args), strict=True))
 
     def finish(self, branches: Sequence[_Branch]) -> Sequence[Atom]:
-        """Emits what comes behind the last callbacks; atoms for the results."""
+        """Emits the pieces after the last callbacks; returns atoms for the results."""
         entering = [one.entering(-1, one.jaxpr.outvars) for one in branches]
         args = [
             one.known[v] for one, inputs in zip(branches, entering, strict=True) for v in inputs
@@ -174,7 +174,7 @@ class _Cutter:
         return self._emit(piece, [self._index, *args])
 
     def _predicate(self, branch: int) -> Atom:
-        """Whether a branch is taken."""
+        """Returns an atom for whether a branch is taken."""
         if branch not in self._predicates:
             number = np.asarray(branch, self._index.aval.dtype)
             eqn = self._eqn.replace(
@@ -189,7 +189,7 @@ class _Cutter:
 
 
 def _zeros(program: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
-    """A program of the same type that gives zeros."""
+    """Returns a program of the same type that returns zeros."""
 
     def zeros(*_: Any) -> list[Any]:
         return [_zero(aval) for aval in program.out_avals]

@@ -1,10 +1,10 @@
-"""Python functions that JAX programs call: as operations of the client's task.
+"""Callbacks: Python functions called by JAX programs, as operations on the client's task.
 
 JAX has four primitives for them (`CALLBACKS`). XLA runs them in the process that compiled the
-program, which on a cluster is a server that has no Python of the client. Outside of loops each
-becomes an operation of jflow's own with the same name and the same JAX effects. It runs on the CPU
-of the task that the client is connected to, which hands its operands to the client and takes back
-its results. Inside a loop, which is one XLA program, a callback stays an equation of that program.
+program, which on a cluster is a server without the client's Python functions. Outside of loops,
+each callback therefore becomes a jflow operation with the same name and JAX effects. It runs on the
+CPU of the task that the client is connected to, which sends the operands to the client and receives
+the results. Inside a loop, which is one XLA program, a callback remains an equation of the program.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ from jflow.graph import origin, request
 from jflow.graph.libraries import program_of
 from jflow.graph.primitives import CALLBACKS, HasEquation, WriteEffect, calls_client
 from jflow.graph.request import Request
-from jflow.values import Array, is_key, physical_form, to_physical
+from jflow.values import Array, declared, is_key, physical_form, shape_text, to_physical
 from jflow.xla import internals
 
-# The blocks around it are forgotten, so that it goes to the task that the client is connected to.
+# Discards the blocks around, so that it is placed on the task that the client is connected to.
 _ON_CPU = Request((None, DeviceSpec(type="CPU")), (None,))
 
 SOLVE = "custom_linear_solve"
-"""JAX's primitive of whose bodies only the one that solves runs; the others are for derivatives."""
+"""JAX's primitive with several bodies of which only `solve` runs; others are for derivatives."""
 
 _HONOURED = (*CALLBACKS, "ffi_call")
-"""Names of JAX's primitives whose effects happen once each time their equation runs."""
+"""JAX primitives whose effects happen exactly once per execution of their equation."""
 
 
 @dataclass(frozen=True, eq=False)
 class Callback:
-    """A Python function that an equation calls, with arrays as tasks exchange them.
+    """A Python function that an equation calls, with arrays in their physical form.
 
     Attributes:
-      name: of the primitive and of the user's function, for messages.
-      call: takes and gives JAX arrays in a flat order.
+      name: name of the primitive and of the user's function, for messages.
+      call: takes and returns JAX arrays in a flat order.
       in_avals, out_avals: abstract values of its operands and results.
-      effects: those of the equation; without one it runs only if something uses its results.
+      effects: effects of the equation; without effects it runs only if its results are used.
       line: the user's line that calls it.
-      literals: the operands that are literals of the equation, by their position.
+      literals: operands that are literals of the equation, by position.
     """
 
     name: str
@@ -63,10 +63,10 @@ class Callback:
         """Calls the function in this thread.
 
         Args:
-          operands: those that are not literals.
+          operands: the operands that are not literals.
 
         Raises:
-          RuntimeError: if its results are not what it declared, as in JAX.
+          RuntimeError: if the results do not have the declared types, as in JAX.
           BaseException: whatever the function raises, with a note that names its line.
         """
         cpu = jax.local_devices(backend="cpu")[0]
@@ -89,7 +89,7 @@ class Callback:
     def _checked(self, results: Sequence[Any]) -> list[Array]:
         if len(results) != len(self.out_avals):
             raise RuntimeError(
-                f"{self} gave {len(results)} results, expected {len(self.out_avals)}"
+                f"{self} returned {len(results)} results, expected {len(self.out_avals)}"
             )
         return [
             self._result(*item) for item in enumerate(zip(results, self.out_avals, strict=True))
@@ -99,7 +99,7 @@ class Callback:
         value, aval = item
         if physical_form(aval.dtype) is not None:
             return to_physical(value)
-        # An array of NumPy's may be changed when the callback is over.
+        # The function may change a NumPy array after it has returned.
         array = np.array(value) if isinstance(value, np.ndarray) else np.asarray(value)
         array = array.astype(jax.dtypes.canonicalize_dtype(array.dtype), copy=False)
         fits = len(array.shape) == len(aval.shape) and all(
@@ -108,8 +108,8 @@ class Callback:
         )
         if not fits or array.dtype != aval.dtype:
             raise RuntimeError(
-                f"{self} gave {array.dtype.name}{list(array.shape)} as result {number}, "
-                f"expected {aval.dtype.name}{list(aval.shape)}"
+                f"{self} returned {array.dtype.name} {array.shape} as result {number}, "
+                f"expected {aval.dtype.name} {shape_text(declared(aval.shape))}"
             )
         return array
 
@@ -118,18 +118,18 @@ class Callback:
 
 
 def _logical(operand: Array, aval: Any) -> Any:
-    # Under jax.jit a callback gets the numbers of a random key, as XLA has them.
+    # As under jax.jit, a callback gets the integers of a random key.
     form = None if is_key(aval.dtype) else physical_form(aval.dtype)
     return operand if form is None else form.wrap(operand)
 
 
 def is_callback(eqn: jex.JaxprEqn) -> bool:
-    """Whether an equation is a callback in JAX's own form."""
+    """Whether an equation is one of JAX's callbacks."""
     return eqn.primitive.name in CALLBACKS and eqn.primitive is not CALLBACKS[eqn.primitive.name]
 
 
 def callbacks_inside(eqn: jex.JaxprEqn) -> Iterator[jex.JaxprEqn]:
-    """The callbacks in the bodies of an equation."""
+    """Yields the callbacks in the bodies of an equation."""
     for body in _bodies(eqn):
         for inner in body.eqns:
             if is_callback(inner):
@@ -139,11 +139,11 @@ def callbacks_inside(eqn: jex.JaxprEqn) -> Iterator[jex.JaxprEqn]:
 
 
 _CALLING: WeakKeyDictionary[jex.Jaxpr, bool] = WeakKeyDictionary()
-"""Whether there is a callback somewhere in a program: each is looked through once."""
+"""Whether a program contains a callback; each program is searched once."""
 
 
 def has_callback(eqn: jex.JaxprEqn) -> bool:
-    """Whether there is a callback in the bodies of an equation."""
+    """Whether the bodies of an equation contain a callback."""
     return any(map(_is_calling, _bodies(eqn)))
 
 
@@ -163,9 +163,9 @@ def _bodies(eqn: jex.JaxprEqn) -> list[jex.Jaxpr]:
 
 
 def as_operation(eqn: jex.JaxprEqn) -> jex.JaxprEqn:
-    """The equation of jflow's own for a callback of JAX.
+    """Returns the jflow equation for a JAX callback.
 
-    It asks for the CPU of the master's task, whatever the blocks around the callback ask for.
+    It requests the CPU of the master's task, regardless of the blocks around the callback.
     """
     name = eqn.primitive.name
     function: Any = eqn.params.get("callback")
@@ -193,7 +193,7 @@ def _name_of(eqn: jex.JaxprEqn) -> str:
 
 
 def callbacks_of(ops: Iterable[HasEquation]) -> list[Callback]:
-    """The callbacks among operations, in their order, as they are called with values alone."""
+    """Returns the callbacks among operations, in order, with their literal operands bound."""
     return [_with_literals(op.eqn) for op in ops if calls_client(op.eqn)]
 
 
@@ -205,11 +205,10 @@ def _with_literals(eqn: jex.JaxprEqn) -> Callback:
 
 
 def check_effects(eqn: jex.JaxprEqn) -> None:
-    """Refuses an equation with effects that would be lost in a graph.
+    """Refuses an equation with effects that a graph does not support.
 
     Raises:
-      NotImplementedError: if it has an effect that is neither a write to a variable or resource
-        nor that of a callback.
+      NotImplementedError: if it has an effect other than those of state and callbacks.
     """
     if not eqn.effects:
         return
@@ -217,19 +216,19 @@ def check_effects(eqn: jex.JaxprEqn) -> None:
     if not others or eqn.primitive.name in _HONOURED:
         return
     others -= {effect for inner in _honoured_inside(eqn) for effect in inner.effects}
-    # A mutable array that a compiled function makes and uses inside is no effect of a call of it.
+    # A mutable array that a compiled function uses only internally is not an effect of a call.
     if _bodies(eqn):
         others = {effect for effect in others if not internals.is_of_own_array(effect)}
     if others:
         raise NotImplementedError(
-            f"{eqn.primitive.name!r} (at {origin.line_of(eqn)}) has an effect that an operation of "
-            f"a graph cannot have ({', '.join(sorted(map(_described, others)))}); use values and "
-            "return them, or put what uses a jax.Ref into one function under jax.jit"
+            f"{eqn.primitive.name!r} (at {origin.line_of(eqn)}) has an effect that graphs do not "
+            f"support ({', '.join(sorted(map(_described, others)))}); use and return values, "
+            "or put the code that uses a jax.Ref into one function under jax.jit"
         )
 
 
 def has_effects(eqn: jex.JaxprEqn) -> bool:
-    """Whether an equation has effects in JAX's sense, those on variables and resources excepted."""
+    """Whether an equation has JAX effects other than those on variables and resources."""
     return bool(eqn.effects) and any(
         not isinstance(effect, WriteEffect) and not internals.is_of_own_array(effect)
         for effect in eqn.effects
@@ -248,7 +247,7 @@ def _described(effect: Any) -> str:
     return type(effect).__name__
 
 
-# In graph code the equations between two tensors are traced once more for a derivative.
+# Derivatives in graph code trace the equations between two tensors again.
 
 
 def _abstract(*_: Any, callback: Callback, **__: Any) -> tuple[tuple[Any, ...], jex.Effects]:
@@ -257,7 +256,7 @@ def _abstract(*_: Any, callback: Callback, **__: Any) -> tuple[tuple[Any, ...], 
 
 def _refuse_derivative(*_: Any, callback: Callback, **__: Any) -> NoReturn:
     raise ValueError(
-        f"{callback} has no derivative; give what calls it a rule with jax.custom_jvp, or use "
+        f"{callback} has no derivative; define a rule for its caller with jax.custom_jvp, or use "
         "jax.lax.stop_gradient on its operands"
     )
 

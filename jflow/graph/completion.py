@@ -1,4 +1,4 @@
-"""Names that editors offer after a dot."""
+"""Attribute completion in editors."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from collections.abc import Iterable
 
 
 def visible(names: Iterable[str], *internal: str) -> list[str]:
-    """The names for `dir`, without those that are for other parts of jflow only."""
+    """Returns names for `dir`, without those that are internal to jflow."""
     return [name for name in names if name not in internal]

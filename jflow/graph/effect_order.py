@@ -1,4 +1,4 @@
-"""The order in which operations use variables and resources."""
+"""`EffectOrder`: the order in which operations use variables and resources."""
 
 from __future__ import annotations
 
@@ -24,13 +24,12 @@ O = TypeVar("O", bound=HasEquation)  # noqa: E741 - an operation
 
 
 class EffectOrder(Generic[O]):
-    """Keeps uses of one variable or resource in their order; reads of a variable may change places.
+    """Orders the uses of each variable or resource; reads of a variable may be reordered.
 
-    Operations with effects in JAX's sense (callbacks, and loops with callbacks in them) all keep
-    their order among each other.
+    Operations with JAX effects (callbacks, and loops that contain callbacks) keep their order.
 
     Attributes:
-      effects: the operations so far that run even if their results are not needed.
+      effects: the operations so far that run even if their results are not used.
     """
 
     def __init__(self) -> None:
@@ -40,7 +39,7 @@ class EffectOrder(Generic[O]):
         self._reads: dict[_Ref, list[O]] = {}
 
     def before(self, eqn: jex.JaxprEqn) -> list[O]:
-        """The operations that must run before the one of an equation."""
+        """Returns the operations that must run before an equation's operation."""
         found: list[O] = []
         if self._last_effect is not None and has_effects(eqn):
             found.append(self._last_effect)
@@ -52,7 +51,7 @@ class EffectOrder(Generic[O]):
         return found
 
     def add(self, op: O) -> None:
-        """Notes the operation of the next equation."""
+        """Records the operation of the next equation."""
         used = state_of(op.eqn)
         if has_effects(op.eqn):
             self.effects.append(op)
@@ -68,5 +67,5 @@ class EffectOrder(Generic[O]):
 
 
 def _changes(eqn: jex.JaxprEqn) -> bool:
-    """Whether what comes after it may find another state."""
+    """Whether an equation changes state."""
     return eqn.primitive in WRITES or eqn.primitive is host_p

@@ -1,4 +1,4 @@
-"""Reverse-mode derivatives of tensors, by JAX's own `vjp` over the equations between them."""
+"""Reverse-mode derivatives of tensors, by `jax.vjp` of the equations between them."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ from jflow.xla import jaxprs
 
 
 def gradients(ys: Any, xs: Any, grad_ys: Any = None, name: str = "gradients") -> list[Any]:
-    """Derivatives of the sum of `ys` with respect to each of `xs`.
+    """Returns derivatives of the sum of `ys` with respect to each of `xs`.
 
-    Each new operation asks for the device of the forward operation it belongs to. Operations of
-    the forward pass that the derivative needs unchanged are shared, not repeated.
+    Each new operation has the device request of its forward operation. Operations of the forward
+    pass that the derivative needs are shared, not repeated.
 
     Args:
-      ys: a tensor or a list of them.
+      ys: a tensor or a list of tensors.
       xs: a tensor or variable, or a list of them. The derivative with respect to a variable is
         taken through all of its reads.
       grad_ys: derivatives of the final value with respect to each y; ones if None.
-      name: scope for the new operations.
+      name: name scope of the new operations.
 
     Returns:
-      A list with a tensor of the shape of x for each x, None where no y depends on it.
+      A list with a tensor of the shape of x for each x; None if no y depends on it.
 
     Raises:
-      ValueError: if the tensors are of different graphs or there is no y.
+      ValueError: if the tensors belong to different graphs, or there is no y.
       TypeError: if a y or x is not a float or complex tensor.
     """
     targets = [y.to_tensor() for y in _listed(ys)]
     if not targets:
-        raise ValueError("gradients needs at least one y")
+        raise ValueError("gradients requires at least one y")
     graph = targets[0].graph
     points = [_points(graph, x) for x in _listed(xs)]
     leaves = list(dict.fromkeys(t for group in points for t in group))
     _check(graph, targets, leaves)
     seeds = None if grad_ys is None else [graph.as_tensor(g) for g in _listed(grad_ys)]
-    # The equations' own devices count, whatever the block around this call asks for.
+    # The requests of the equations count, not those of the blocks around this call.
     with (
         request.empty_request_scope(),
         graph.scopes.replaced(names=graph.unique_name(name) + "/"),
@@ -59,10 +59,10 @@ def gradients(ys: Any, xs: Any, grad_ys: Any = None, name: str = "gradients") ->
 
 
 def _independent(graph: Graph, leaves: list[Tensor]) -> list[list[Tensor]]:
-    """The leaves in groups of which none depends on another one of its group.
+    """Divides the leaves into groups in which no leaf depends on another.
 
-    Inside a group each leaf is an input; the derivative by one that another depends on has to go
-    through that other one, so it is taken apart.
+    Inside a group all leaves are inputs. The derivative by a leaf that another leaf depends on must
+    pass through the other one, so it is computed separately.
     """
     computed = {t for op in _between(graph, leaves, leaves) for t in op.outputs}
     if computed.isdisjoint(leaves):
@@ -75,7 +75,7 @@ def _listed(values: Any) -> list[Any]:
 
 
 def _points(graph: Graph, x: Any) -> list[Tensor]:
-    """The tensors whose derivatives add up to the one with respect to `x`."""
+    """Returns the tensors whose derivatives add up to the derivative with respect to `x`."""
     if isinstance(x, Tensor):
         return [x]
     if not isinstance(x, Symbolic):
@@ -95,15 +95,13 @@ def _check(graph: Graph, targets: Sequence[Tensor], leaves: Sequence[Tensor]) ->
         if isinstance(tensor.aval, HostArray) or not jax.dtypes.issubdtype(
             tensor.dtype, jnp.inexact
         ):
-            raise TypeError(
-                f"cannot differentiate {tensor!r}: its dtype is not a float or complex one"
-            )
+            raise TypeError(f"cannot differentiate {tensor!r}: expected a float or complex dtype")
 
 
 def _between(
     graph: Graph, leaves: Iterable[Tensor], targets: Iterable[Tensor]
 ) -> dict[Operation, None]:
-    """Operations on a way from a leaf to a target, in the graph's order."""
+    """Returns the operations on paths from leaves to targets, in the graph's order."""
     below: set[Tensor] = set(leaves)
     downstream: list[Operation] = []
     for op in graph.get_operations():
@@ -122,7 +120,7 @@ def _between(
 def _pull_back(
     graph: Graph, leaves: list[Tensor], targets: list[Tensor], seeds: list[Tensor] | None
 ) -> dict[Tensor, Tensor]:
-    """Derivatives by those of the leaves that a target depends on."""
+    """Returns derivatives with respect to the leaves that a target depends on."""
     path = _between(graph, leaves, targets)
     used = {t for op in path for t in op.inputs} | set(targets)
     reached = [leaf for leaf in leaves if leaf in used]
@@ -139,13 +137,13 @@ def _pull_back(
 
     inputs = [*reached, *captured, *(seeds or [])]
     shapes = [jaxprs.shape_of(t.aval) for t in inputs]
-    # A derivative rule may have callbacks of its own.
+    # A derivative rule may contain callbacks.
     jaxpr = hoist_state(jax.make_jaxpr(pull_back)(*shapes), keep_rules=True)
     return dict(zip(reached, _insert_sharing(graph, path, jaxpr, inputs), strict=True))
 
 
 def _seed(value: Any, given: Any, target: Tensor) -> Any:
-    """The derivative to start from, beside the value that it belongs to."""
+    """Returns the derivative of a target to start from, on the device of its value."""
     with request.request_scope(request.requested(target.op.eqn)):
         return jnp.ones_like(value) if given is None else jnp.asarray(given, value.dtype)
 
@@ -153,7 +151,7 @@ def _seed(value: Any, given: Any, target: Tensor) -> Any:
 def _forward(
     path: dict[Operation, None], leaves: list[Tensor], targets: list[Tensor]
 ) -> tuple[Callable[..., list[Any]], list[Tensor]]:
-    """The function from leaves and captured tensors to targets, and what it captures."""
+    """Returns the function from leaves and captured tensors to targets, and the captures."""
     cut = set(leaves)
     inside = {t for op in path for t in op.outputs if t not in cut}
     used = [t for op in path for t in op.inputs] + list(targets)
@@ -167,7 +165,7 @@ def _forward(
 
 
 def _without_leaves(eqn: jex.JaxprEqn, cut: set[Tensor], op: Operation) -> jex.JaxprEqn:
-    """The equation with outputs renamed where a leaf itself is computed on the path."""
+    """Returns the equation with outputs renamed that are leaves themselves."""
     if not cut.intersection(op.outputs):
         return eqn
     outvars = [jex.Var(t.aval) if t in cut else t.var for t in op.outputs]
@@ -178,7 +176,7 @@ def _without_leaves(eqn: jex.JaxprEqn, cut: set[Tensor], op: Operation) -> jex.J
 def _insert_sharing(
     graph: Graph, path: Iterable[Operation], jaxpr: jex.ClosedJaxpr, inputs: Sequence[Tensor]
 ) -> list[Tensor]:
-    """Adds the equations, using the forward pass's own operations where they are the same."""
+    """Adds the equations, and reuses equal operations of the forward pass."""
     known = {_identity(op.eqn, list(op.eqn.invars)): op for op in path}
 
     def existing(eqn: jex.JaxprEqn, args: list[jaxprs.Atom]) -> Operation | None:
@@ -190,7 +188,7 @@ def _insert_sharing(
 
 
 def _identity(eqn: jex.JaxprEqn, args: list[jaxprs.Atom]) -> Any:
-    """Equal for equations that compute the same on the same device, where that can be told."""
+    """Returns a key that is equal for equations known to compute the same on the same device."""
     atoms = tuple((x.val.item(), str(x.aval)) if _is_scalar(x) else id(x) for x in args)
     try:
         params = frozenset(eqn.params.items())

@@ -1,9 +1,8 @@
-"""The graph itself: operations, the tensors between them and their names.
+"""`Graph`: operations, the tensors between them, and their names.
 
 An operation is one JAX equation (`jax.extend.core.JaxprEqn`) with a name. Its tensors are the
-equation's variables, so any run of operations is a jaxpr already and needs no translation. The
-device that the user asked for rides in the equation's metadata, where JAX's own transformations
-carry it along.
+equation's variables, so any sequence of operations is a jaxpr and needs no translation. The device
+request is part of the equation's metadata, which JAX's transformations preserve.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ import numpy as np
 
 from jflow.cluster import DeviceSpec
 from jflow.context import Stack
-from jflow.graph import origin, request, stack, tracing
+from jflow.graph import origin, request, stack, text, tracing
 from jflow.graph.effect_order import EffectOrder
 from jflow.graph.names import Names
 from jflow.graph.primitives import (
@@ -35,14 +34,22 @@ from jflow.graph.primitives import (
 )
 from jflow.graph.resolve import resolve
 from jflow.graph.symbolic import Symbolic
-from jflow.values import AbstractValue, Dtype, abstract_of, as_array, refuse_host, to_physical
+from jflow.values import (
+    AbstractValue,
+    Dtype,
+    abstract_of,
+    as_array,
+    declared,
+    refuse_host,
+    to_physical,
+)
 from jflow.xla import internals, jaxprs
 
 graphs: Stack[Graph] = Stack()
 
 
 class Tensor(Symbolic):
-    """One output of an operation: the promise of an array of known shape and dtype."""
+    """An output of an operation: a symbolic array with a dtype and shape."""
 
     __slots__ = ("index", "op", "var")
 
@@ -53,7 +60,7 @@ class Tensor(Symbolic):
 
     @property
     def name(self) -> str:
-        """Name of the operation, a colon and the number of the output."""
+        """The name "operation:index"."""
         return f"{self.op.name}:{self.index}"
 
     @property
@@ -63,31 +70,31 @@ class Tensor(Symbolic):
 
     @property
     def aval(self) -> AbstractValue:
-        """Shape and dtype as JAX knows them, weak types included."""
+        """The abstract value: shape, dtype and weak type."""
         aval = self.var.aval
         assert isinstance(aval, AbstractValue)
         return aval
 
     @property
     def shape(self) -> Any:
-        """Size of each dimension, a symbol where it is not known; None if not even the rank is."""
+        """Sizes of the dimensions, symbols where unknown; None if the rank is unknown."""
         return self.aval.shape
 
     @property
     def dtype(self) -> Dtype:
-        """Type of the elements; for random keys JAX's own kind of dtype."""
+        """Dtype of the elements; for random keys a JAX extended dtype."""
         return self.aval.dtype
 
     @property
     def ndim(self) -> int:
-        """Number of dimensions. Raises ValueError if it is not known."""
+        """Number of dimensions. Raises ValueError if it is unknown."""
         if self.shape is None:
-            raise ValueError(f"the rank of {self!r} is not known; use jflow.ensure_shape")
+            raise ValueError(f"the rank of {self!r} is unknown; use jflow.ensure_shape")
         return len(self.shape)
 
     @property
     def device(self) -> str:
-        """The device that was asked for, "" when none was."""
+        """The requested device, "" if there is none."""
         return self.op.device
 
     def to_tensor(self) -> Tensor:
@@ -96,8 +103,8 @@ class Tensor(Symbolic):
     @property
     def __jax_array__(self) -> NoReturn:
         if internals.asker() is internals.Asker.OPERATOR:
-            raise AttributeError("__jax_array__")  # and the tensor's own operator does it
-        # A ValueError, for JAX replaces a TypeError by one that says less.
+            raise AttributeError("__jax_array__")  # JAX then defers to the tensor's operator
+        # A ValueError, because JAX replaces a TypeError by a less specific one.
         raise ValueError(
             f"{self!r} has no value while the graph is built, so jax.numpy cannot use it; "
             "use the same name in jflow.numpy, jflow.nn, jflow.lax or jflow.random"
@@ -107,19 +114,16 @@ class Tensor(Symbolic):
         return self.graph.apply(fun, args)
 
     def eval(self, feed_dict: dict[Any, Any] | None = None, session: Any = None) -> Any:
-        """The value, computed in `session` or the default session.
-
-        Raises:
-          ValueError: if there is neither.
-        """
+        """Computes the value in `session`, else the default one; ValueError if there is neither."""
         return stack.runner(session).run(self, feed_dict)
 
     def __repr__(self) -> str:
-        return f"<jflow.Tensor {self.name!r} shape={self.shape} dtype={self.dtype.name}>"
+        shape = declared(self.shape)
+        return f"<jflow.Tensor {self.name!r} shape={shape} dtype={self.dtype.name}>"
 
 
 class Operation:
-    """A node of the graph: a JAX equation, a name, and operations that must run before it."""
+    """A node of the graph: a JAX equation with a name and control inputs."""
 
     __slots__ = ("_location", "control_inputs", "eqn", "graph", "inputs", "name", "outputs")
 
@@ -142,7 +146,7 @@ class Operation:
 
     @property
     def type(self) -> str:
-        """Name of the primitive, or of the function that it calls or a `jit` equation wraps."""
+        """Name of the primitive, of the host function, or of the function under `jit`."""
         if self.eqn.primitive is host_p:
             function: str = self.eqn.params["function"]
             return function
@@ -151,34 +155,30 @@ class Operation:
 
     @property
     def spec(self) -> DeviceSpec:
-        """The requested device; fields that were not set are None."""
+        """The requested device; fields that are not requested are None."""
         return request.requested_device(self.eqn)
 
     @property
     def device(self) -> str:
-        """The device that was asked for as a string, "" when none was."""
+        """The requested device as a string, "" if there is none."""
         return str(self.spec)
 
     @property
     def colocated_with(self) -> tuple[str, ...]:
-        """Names of the operations that it has to run with."""
+        """Names of the operations that it is colocated with."""
         return request.requested(self.eqn).names
 
     def colocation_groups(self) -> list[bytes]:
-        """The groups it is in, as TensorFlow writes them: b"loc:@" and a first member's name."""
+        """Its colocation groups as in TensorFlow: b"loc:@" and the name of the first member."""
         return [f"loc:@{name}".encode() for name in self.colocated_with or (self.name,)]
 
     @property
     def origin(self) -> str:
-        """The user's line that made this operation, "file:line in function"."""
+        """The user's line that made the operation, "file:line in function"."""
         return origin.describe(self._location)
 
     def run(self, feed_dict: dict[Any, Any] | None = None, session: Any = None) -> None:
-        """Runs the operation in `session` or the default session.
-
-        Raises:
-          ValueError: if there is neither.
-        """
+        """Runs the operation in `session`, else the default one; ValueError if there is neither."""
         stack.runner(session).run(self, feed_dict)
 
     def __repr__(self) -> str:
@@ -190,10 +190,10 @@ def _no_existing(_: jex.JaxprEqn, __: list[jaxprs.Atom]) -> Operation | None:
 
 
 class Graph:
-    """Operations in the order they were made, which is an order they can run in.
+    """Operations in the order of their creation, which is a valid order of execution.
 
-    Threads may build and run at the same time. Scopes (names, containers, control inputs) belong
-    to the thread that opened them.
+    A graph is thread-safe. Scopes (names, containers, control inputs) belong to the thread that
+    has opened them.
     """
 
     def __init__(self) -> None:
@@ -218,7 +218,7 @@ class Graph:
         name: str,
         **params: Any,
     ) -> Operation:
-        """Adds an operation of one of jflow's own primitives under the current scopes."""
+        """Adds an operation of one of jflow's primitives under the current scopes."""
         outvars = [jex.Var(aval) for aval in out_avals]
         return self._insert(name, list(inputs), outvars, primitive, params)
 
@@ -230,21 +230,20 @@ class Graph:
         *,
         name: str | None = None,
     ) -> Any:
-        """Adds a JAX function of tensors and other arguments.
+        """Adds a call of a JAX function as operations.
 
         Args:
           fun: any function that `jax.make_jaxpr` can trace.
           args, kwargs: pytrees whose leaves are tensors, variables, arrays or static values.
-          name: name for the operation, else the function's own.
+          name: name of the operation; by default the function's name.
 
         Returns:
-          What `fun` returns, with tensors for arrays. What uses one of them makes all effects of
-          `fun` happen; where there is none, the operation that is returned does.
+          The result of `fun` with tensors for arrays; each of them depends on all effects of
+          `fun`. If there are no tensors but effects, an operation that depends on the effects.
 
         Raises:
-          ValueError: if tensors of another graph are among the arguments.
-          TypeError: if strings are, or values that JAX is tracing, or `fun` does not take its
-            arguments.
+          ValueError: if an argument is a tensor of another graph.
+          TypeError: if an argument is a string or a JAX tracer, or does not fit `fun`.
         """
         name = name or tracing.name_of(fun)
         leaves, in_tree = jax.tree.flatten((tuple(args), kwargs or {}))
@@ -271,7 +270,7 @@ class Graph:
         return jax.tree.unflatten(traced.out_tree, outputs)
 
     def after(self, ops: Sequence[Operation], tensors: Sequence[Tensor]) -> list[Tensor]:
-        """Copies of tensors that wait for operations."""
+        """Returns copies of tensors that run after operations."""
         with self.scopes.replaced(control_inputs=(*self.scopes.here.control_inputs, *ops)):
             return [self.apply(jnp.copy, (tensor,), name="Identity") for tensor in tensors]
 
@@ -285,18 +284,18 @@ class Graph:
         order: EffectOrder[Operation] | None = None,
         here: Any = None,
     ) -> list[Tensor]:
-        """Adds the equations of a traced function; each keeps the device it was traced under.
+        """Adds the equations of a traced function, each with the device it was traced under.
 
-        Operations on one variable run in the order of their equations.
+        Operations on the same variable run in the order of their equations.
 
         Args:
-          jaxpr: what to add.
-          args: a variable of this graph for each of its inputs.
-          name_of: what to call the operation of an equation.
-          existing: finds an operation to use instead of adding an equation.
-          location_of: which line of the user's program an equation comes from; None means this.
-          order: takes note of the operations on variables.
-          here: this thread's context without a request, if known; equations of it do not enter it.
+          jaxpr: the equations.
+          args: a variable of this graph for each input.
+          name_of: returns the name of an equation's operation.
+          existing: returns an operation to use instead of an equation, or None.
+          location_of: returns the line of the user's program that an equation comes from, or None.
+          order: records the operations on variables.
+          here: this thread's context without a request, if known; its equations do not enter it.
         """
         order = order or EffectOrder()
 
@@ -330,11 +329,7 @@ class Graph:
     def constant(
         self, value: Any, dtype: Any = None, *, name: str = "constant", on_host: bool = False
     ) -> Tensor:
-        """Adds a constant, on the host if only calls there need it.
-
-        Raises:
-          TypeError, ValueError: as `as_array`.
-        """
+        """Adds a constant; `on_host` if only host calls use it. Raises as `as_array`."""
         array = as_array(value, dtype, on_host=on_host)
         carried = np.array(to_physical(array))
         carried.flags.writeable = False
@@ -342,10 +337,9 @@ class Graph:
         return self.add(constant_p, [], [abstract_of(array)], name=name, **params).outputs[0]
 
     def as_tensor(self, value: Any, dtype: Any = None) -> Tensor:
-        """The tensor itself, a variable's value, or a new constant.
+        """Converts a tensor, a variable or a value (as a new constant) to a tensor.
 
-        Raises:
-          ValueError: if it is a tensor of another graph.
+        Raises ValueError if it is a tensor of another graph.
         """
         if not isinstance(value, Symbolic):
             return self.constant(value, dtype)
@@ -365,7 +359,7 @@ class Graph:
         location: origin.SourceLocation | None = None,
         effects: jex.Effects = jex.no_effects,
     ) -> Operation:
-        # Made here, the equation takes the device scope of this thread.
+        # An equation made here gets the device scope of this thread.
         eqn = jex.new_jaxpr_eqn(inputs, outvars, primitive, params, effects)
         scope = self.scopes.here
         with self._lock:
@@ -377,7 +371,7 @@ class Graph:
         before = dict.fromkeys((*scope.control_inputs, *after))
         control = tuple(op for op in before if op not in data)
         op = Operation(self, unique, eqn, tensors, control, location or origin.user_location())
-        # Not under the lock: this may call the user's device functions.
+        # Without the lock, because this may call the user's device functions.
         resolve(op, self._operations)
         with self._lock:
             for ref in state_of(eqn):
@@ -390,17 +384,17 @@ class Graph:
     # State ------------------------------------------------------------------------------------
 
     def handle_of(self, ref: VariableRef | ResourceRef) -> Operation:
-        """The operation that says where a variable or resource lives."""
+        """Returns the handle op of a variable or resource, whose device is where it lives."""
         with self._lock:
             self._take_in(ref)
         return self._handles[ref]
 
     def declare(self, ref: VariableRef | ResourceRef, op: Operation) -> None:
-        """Says that `op` stands for a variable or resource."""
+        """Makes `op` the handle op of a variable or resource."""
         self._handles[ref] = op
 
     def declare_value(self, name: str, value: Tensor) -> None:
-        """Says that the name of a variable, as of a tensor, stands for a tensor of its value."""
+        """Makes the name of a variable, as a tensor name, refer to a tensor of its value."""
         self._values[name] = value
 
     def _take_in(self, ref: VariableRef | ResourceRef) -> None:
@@ -416,7 +410,7 @@ class Graph:
         self._operations[op.name] = self._handles[ref] = op
 
     def access(self, primitive: jex.Primitive, args: tuple[Any, ...], params: Any) -> Any:
-        """What JAX gets that asks for a variable's value outside of a trace: an error."""
+        """Raises TypeError: JAX accesses a variable of the graph outside of a trace."""
         raise TypeError(
             f"{params['variable']} has no value while the graph is built, so jax.numpy cannot use "
             "it; use the same name in jflow.numpy, jflow.nn, jflow.lax or jflow.random, or make "
@@ -426,8 +420,7 @@ class Graph:
     def unique_name(self, name: str) -> str:
         """Reserves `name` under the current name scope, with `_1`, `_2`, … when it is taken.
 
-        Raises:
-          ValueError: if it is not a valid name.
+        Raises ValueError if it is not a valid name.
         """
         with self._lock:
             return self._names.unique(self.scopes.here.names + name)
@@ -435,28 +428,28 @@ class Graph:
     # Looking up -------------------------------------------------------------------------------
 
     def get_operations(self) -> list[Operation]:
-        """All operations in the order they were made."""
+        """Returns all operations in the order of their creation."""
         with self._lock:
             return list(self._operations.values())
 
     @property
     def is_empty(self) -> bool:
-        """Whether it has no operation."""
+        """Whether the graph has no operations."""
         return not self._operations
 
     def get_operation_by_name(self, name: str) -> Operation:
-        """The operation of that name. Raises KeyError if there is none."""
+        """Returns the operation of that name. Raises KeyError if there is none."""
         try:
             return self._operations[name]
         except KeyError:
             raise KeyError(f"the graph has no operation {name!r}") from None
 
     def get_tensor_by_name(self, name: str) -> Tensor:
-        """The tensor "operation:index", or a variable's value by the variable's name.
+        """Returns the tensor "operation:index"; a variable's name refers to its value.
 
         Raises:
           ValueError: if the name has another form.
-          KeyError: if there is no such tensor.
+          KeyError: if the tensor does not exist.
         """
         op_name, colon, index = name.rpartition(":")
         if not colon or not index.isdigit():
@@ -469,29 +462,32 @@ class Graph:
         return outputs[int(index)]
 
     def tensor_of(self, var: jex.Var) -> Tensor:
-        """The tensor of an equation's variable."""
+        """Returns the tensor of an equation's variable."""
         return self._tensors[var]
 
     def add_to_collection(self, key: str, value: Any) -> None:
-        """Appends to the list that the graph keeps under `key`."""
+        """Appends a value to the collection `key`."""
         with self._lock:
             self._collections.setdefault(key, []).append(value)
 
     def get_collection(self, key: str) -> list[Any]:
-        """A copy of the list under `key`."""
+        """Returns a copy of the collection `key`."""
         return list(self._collections.get(key, ()))
 
     # Scopes -----------------------------------------------------------------------------------
 
     def as_default(self) -> AbstractContextManager[Graph]:
-        """A block in which this thread's operations go to this graph."""
+        """Returns a block in which this thread adds operations to this graph."""
         return graphs.pushed(self)
 
     def __repr__(self) -> str:
         return f"<jflow.Graph of {len(self._operations)} operations>"
 
+    def __str__(self) -> str:
+        return text.graph_text(self.get_operations())
+
     def finalize(self) -> None:
-        """Forbids any further operation: adding one raises RuntimeError."""
+        """Makes the graph read-only: adding an operation raises RuntimeError."""
         self._finalized = True
 
     @property

@@ -1,15 +1,15 @@
-"""Brings to the top level of a traced function what a graph has to see: state, devices, effects.
+"""Hoisting of state, device requests and callbacks to the top level of a traced function.
 
 JAX nests programs: a `jit` inside a function, the body of a loop, a branch. An operation of a graph
-runs on one device and is pure unless it is one of jflow's own, so
+runs on one device and is pure, unless its primitive is jflow's own. Therefore:
 
-* a call (`jit`, a custom derivative rule) is replaced by its equations if they use a variable, call
-  a Python function, or ask for another device than the call does;
-* a variable that a loop, branch or `jax.checkpoint` reads is read once outside and passed in;
-* a loop or branch whose body asks for a device goes there as a whole;
-* a write in there, which JAX itself refuses in most cases, is refused;
-* a callback becomes an operation (`callbacks.py`), also out of a checkpoint or a branch, which is
-  cut around it (`branches.py`); in the body of a loop it stays part of the loop.
+* A call (`jit`, a custom derivative rule) is replaced by its equations if they use a variable, call
+  a Python function, or request another device than the call.
+* A variable that a loop, branch or `jax.checkpoint` reads is read once outside and passed in.
+* A loop or branch whose body requests a device runs there as a whole.
+* A write inside a loop or branch is refused, as JAX itself does in most cases.
+* A callback becomes an operation (`callbacks.py`). Checkpoints and conditionals around it are
+  divided (`branches.py`); in the body of a loop it remains part of the loop.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ _RULES = {
 _CHECKPOINTS = ("checkpoint", "remat2")
 
 WRITE_REFUSED = (
-    "JAX does not promise to run it exactly once for each time around; return the value (as the "
-    "carry of a loop, the result of a branch or of a checkpointed function) and write once outside"
+    "JAX does not guarantee to run it exactly once per iteration; return the value (as the carry "
+    "of a loop, the result of a branch or of a checkpointed function) and write once outside"
 )
 
 
 def hoist_state(closed: jex.ClosedJaxpr, *, keep_rules: bool = False) -> jex.ClosedJaxpr:
-    """The same program with every access to a variable, and every callback, at its top level.
+    """Returns the program with all accesses to variables and all callbacks at its top level.
 
     Args:
-      closed: what `jax.make_jaxpr` gave.
-      keep_rules: whether custom derivative rules still count, so that a call with one must stay.
+      closed: a program from `jax.make_jaxpr`.
+      keep_rules: whether to keep calls with custom derivative rules, because derivatives follow.
 
     Raises:
-      NotImplementedError: if a variable is used, or a device is asked for, where that cannot work,
-        or if an equation has effects that cannot be kept.
+      NotImplementedError: if a variable is used or a device is requested where that is not
+        supported, or if an equation has unsupported effects.
     """
     return _run(_Flattener(keep_rules), closed)
 
@@ -86,7 +86,7 @@ def _uses_state(eqn: jex.JaxprEqn) -> bool:
 
 
 def _requested_inside(eqn: jex.JaxprEqn) -> set[Request]:
-    """What the equations inside ask for that `eqn` itself does not."""
+    """Returns requests of nested equations that differ from the request of `eqn`."""
     inside = {
         requested
         for body in _bodies(eqn)
@@ -97,13 +97,13 @@ def _requested_inside(eqn: jex.JaxprEqn) -> set[Request]:
 
 
 def _requested(eqn: jex.JaxprEqn) -> list[Request]:
-    """What the equation and those inside ask for, where they ask."""
+    """Returns the non-empty requests of an equation and of nested equations."""
     found = {requested.alone for requested in (*_requested_inside(eqn), request.requested(eqn))}
     return sorted((requested for requested in found if not requested.is_empty), key=str)
 
 
 def _requested_by_bodies(eqn: jex.JaxprEqn) -> list[Request]:
-    """What the equations inside ask for, where they ask."""
+    """Returns the non-empty requests of nested equations."""
     found = {
         requested
         for body in _bodies(eqn)
@@ -114,16 +114,16 @@ def _requested_by_bodies(eqn: jex.JaxprEqn) -> list[Request]:
 
 
 class _Flattener:
-    """The equations of the flat program, as they are made.
+    """Builds the flat program.
 
     Args:
       keep_rules: see `hoist_state`.
-      in_loop: whether it is the body of a loop, in which callbacks stay where they are.
-      outer: the equation that it is a body of.
+      in_loop: whether the program is the body of a loop, where callbacks are not hoisted.
+      outer: the equation that the program is a body of.
 
     Attributes:
       eqns: the equations so far.
-      consts: values of constants that came with opened calls.
+      consts: values of constants of inlined calls.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class _Flattener:
         self._written_since: dict[VariableRef, str] = {}
 
     def changes(self, eqn: jex.JaxprEqn) -> bool:
-        """Whether anything has to be done about an equation."""
+        """Whether an equation must be changed."""
         if not self._in_loop:
             check_effects(eqn)
             if is_callback(eqn) or self._is_cut(eqn):
@@ -146,7 +146,7 @@ class _Flattener:
         return _is_nested(eqn)
 
     def _is_cut(self, eqn: jex.JaxprEqn) -> bool:
-        """Whether an equation must be opened for the sake of a callback in it."""
+        """Whether an equation must be inlined or divided because it contains a callback."""
         if self._in_loop or not has_callback(eqn):
             return False
         name = eqn.primitive.name
@@ -179,7 +179,7 @@ class _Flattener:
         return self._control_flow(eqn, args, is_cut)
 
     def _program(self, eqn: jex.JaxprEqn) -> jex.ClosedJaxpr | None:
-        """The program of an equation that is a call of it, else None."""
+        """Returns the program that an equation calls, or None."""
         name = eqn.primitive.name
         if name in _CALLS:
             return eqn.params[_CALLS[name]]  # type: ignore[no-any-return]
@@ -202,7 +202,7 @@ class _Flattener:
         return outputs
 
     def _solve(self, eqn: jex.JaxprEqn, args: list[Atom]) -> list[Atom]:
-        """Opens a `custom_linear_solve`: without its rule, all it does is to solve."""
+        """Inlines a `custom_linear_solve`, which without its derivative rule is just its solver."""
         lengths = eqn.params["const_lengths"]
         first = lengths.matvec + lengths.vecmat
         consts = args[first : first + lengths.solve]
@@ -211,14 +211,14 @@ class _Flattener:
     def _check_rule(self, eqn: jex.JaxprEqn) -> None:
         if self._keep_rules and _uses_state(eqn):
             raise NotImplementedError(
-                f"a function with its own derivative rule uses a variable in graph code (at "
-                f"{origin.line_of(eqn)}), where the rule would be lost; read "
-                "the variable outside and pass its value as an argument"
+                f"a function with a custom derivative rule uses a variable in graph code (at "
+                f"{origin.line_of(eqn)}), which would lose the rule; read the variable outside "
+                "and pass its value as an argument"
             )
 
     def _checkpoint(self, eqn: jex.JaxprEqn, args: list[Atom], is_cut: bool) -> Sequence[Atom]:
         if is_cut or len(_requested(eqn)) > 1:
-            # What to recompute is a matter of one device; the memory saved is not worth an error.
+            # A checkpoint on several devices is dropped: it only saves memory.
             return self._open(eqn, jex.ClosedJaxpr(eqn.params["jaxpr"], []), args)
         return self._control_flow(eqn, args)
 
@@ -230,7 +230,7 @@ class _Flattener:
             self._written_since[ref] = origin.line_of(eqn)
 
     def _check_recomputed(self, eqn: jex.JaxprEqn) -> None:
-        """A backward pass that reads a variable again has to find what the forward pass found."""
+        """Checks that a backward pass reads the same values of variables as the forward pass."""
         for checkpoint in _recomputations(eqn):
             for ref, reading in _reads_inside(checkpoint).items():
                 if ref in self._written_since:
@@ -249,8 +249,8 @@ class _Flattener:
             rewrite = _REWRITES.get(eqn.primitive.name)
             if rewrite is None:
                 raise NotImplementedError(
-                    f"jflow cannot read {next(iter(reads))} inside of {eqn.primitive.name!r} (at "
-                    f"{origin.line_of(eqn)}); read it outside and pass its value "
+                    f"reading {next(iter(reads))} inside of {eqn.primitive.name!r} (at "
+                    f"{origin.line_of(eqn)}) is not supported; read it outside and pass its value "
                     "as an argument"
                 )
             values = {ref: self._read(ref, reading) for ref, reading in reads.items()}
@@ -265,7 +265,7 @@ class _Flattener:
         return self._append(_on_one_device(eqn), args)
 
     def _piece(self, eqn: jex.JaxprEqn, args: list[Atom]) -> Sequence[Atom]:
-        """Adds a piece of a conditional."""
+        """Emits a piece of a conditional."""
         is_branch = eqn.primitive.name == "cond"
         return self._append(_on_one_device(eqn) if is_branch else eqn, args)
 
@@ -286,7 +286,7 @@ def _refuse_writes(eqn: jex.JaxprEqn) -> None:
 
 
 def _reads_inside(eqn: jex.JaxprEqn) -> dict[VariableRef, jex.JaxprEqn]:
-    """The variables that are read inside, each with one of the equations that read it."""
+    """Returns the variables that nested equations read, each with one such equation."""
     reads: dict[VariableRef, jex.JaxprEqn] = {}
     for body in _bodies(eqn):
         for inner in body.eqns:
@@ -298,7 +298,7 @@ def _reads_inside(eqn: jex.JaxprEqn) -> dict[VariableRef, jex.JaxprEqn]:
 
 
 def _recomputations(eqn: jex.JaxprEqn) -> Iterator[jex.JaxprEqn]:
-    """The checkpoints, the equation itself or inside of it, of which a backward pass is part."""
+    """Yields the differentiated checkpoints among an equation and its nested equations."""
     if eqn.primitive.name in _CHECKPOINTS and eqn.params["differentiated"]:
         yield eqn
     else:
@@ -308,15 +308,15 @@ def _recomputations(eqn: jex.JaxprEqn) -> Iterator[jex.JaxprEqn]:
 
 
 def _on_one_device(eqn: jex.JaxprEqn) -> jex.JaxprEqn:
-    """The equation asking for the one device that it and its body ask for."""
-    # A body that agrees counts more than its equation: under jax.checkpoint, JAX gives a forward
-    # loop what the code around the checkpoint asked for.
+    """Returns the equation with the one request of itself and its body."""
+    # The request of the body takes precedence: under jax.checkpoint, JAX gives a forward loop
+    # the request of the code around the checkpoint.
     requested = _requested_by_bodies(eqn) or _requested(eqn)
     if len(requested) > 1:
         raise NotImplementedError(
-            f"{eqn.primitive.name!r} (at {origin.line_of(eqn)}) runs on one "
-            f"device as a whole, what is inside asks for {' and '.join(map(str, requested))}; put "
-            "one jflow.device block around it, or take what belongs elsewhere out of it"
+            f"{eqn.primitive.name!r} (at {origin.line_of(eqn)}) runs on one device as a whole, but "
+            f"its equations request {' and '.join(map(str, requested))}; put one jflow.device "
+            "block around it, or move the code for other devices out of it"
         )
     return request.replaced(eqn, requested[0]) if requested else eqn
 
@@ -326,11 +326,11 @@ def _on_one_device(eqn: jex.JaxprEqn) -> jex.JaxprEqn:
 Params = dict[str, Any]
 Values = dict[VariableRef, jex.Var]
 Rewrite = Callable[[Params, list[Atom], Values], tuple[Params, list[Atom]]]
-"""Takes the parameters and arguments of an equation and the variables' values outside of it."""
+"""Passes variables' values into an equation, given its parameters and arguments."""
 
 
 def _taking(body: jex.ClosedJaxpr, values: Values) -> jex.ClosedJaxpr:
-    """The body with the values of variables as its first arguments instead of read."""
+    """Returns the body with the values of variables as its first arguments."""
     flat = _run(_Flattener(keep_rules=False, in_loop=True), body)
     inside = {ref: jex.Var(ref.aval) for ref in values}
     eqns: list[jex.JaxprEqn] = []
@@ -376,8 +376,8 @@ def _checkpoint(params: Params, args: list[Atom], values: Values) -> tuple[Param
     body = _taking(jex.ClosedJaxpr(params["jaxpr"], []), values)
     if body.consts:
         raise NotImplementedError(
-            "a function under jax.checkpoint both reads a variable and holds arrays of its own; "
-            "read the variable outside and pass its value as an argument"
+            "a function under jax.checkpoint that reads a variable and has constant arrays is not "
+            "supported; read the variable outside and pass its value as an argument"
         )
     return params | {"jaxpr": body.jaxpr}, [*values.values(), *args]
 

@@ -1,7 +1,7 @@
-"""Primitives that libraries make of Python functions, such as Lineax's `linear_solve`.
+"""Primitives that libraries define by Python functions, such as Lineax's `linear_solve`.
 
-JAX knows them only by their implementation, which it traces when it lowers them. So it takes a
-trace to find what is inside.
+JAX traces the implementation of such a primitive when it lowers it. Its equations are therefore
+found by tracing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _Program = tuple[jex.JaxprEqn, jex.ClosedJaxpr | None]
 
 
 class _Kept:
-    """Programs by the identity of their equation, which is kept along so that it stays its own."""
+    """LRU cache of programs by the id of their equation, which is kept alive with them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -47,7 +47,7 @@ _KEPT = _Kept()
 
 
 def program_of(eqn: jex.JaxprEqn) -> jex.ClosedJaxpr | None:
-    """The equations of a library's primitive, None if it is one of JAX's or cannot be traced."""
+    """Returns the program of a library's primitive; None for JAX's own or if tracing fails."""
     return _KEPT.get(eqn) if _is_of_library(eqn.primitive) else None
 
 
@@ -67,6 +67,6 @@ def _traced(eqn: jex.JaxprEqn) -> jex.ClosedJaxpr | None:
     try:
         with eqn.ctx.manager:
             program = jax.make_jaxpr(call)(*(shape_of(var.aval) for var in eqn.invars))
-    except Exception:  # a library's own code, which may only run with values
+    except Exception:  # library code that may require concrete values
         return None
     return program if len(program.out_avals) == len(eqn.outvars) else None

@@ -1,4 +1,4 @@
-"""The names of a graph's operations."""
+"""Unique names for the operations of a graph."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ _NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\-/\\]*")
 
 
 class Names:
-    """The names that are taken in a graph; upper and lower case are the same."""
+    """The names in use in a graph, compared without case."""
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
 
     def unique(self, name: str) -> str:
-        """Takes a name, with `_1`, `_2`, … when it is taken already.
+        """Reserves a name, with `_1`, `_2`, … appended if it is in use.
 
         Raises:
           ValueError: if it is not a valid name.
         """
         if not _NAME.fullmatch(name):
             raise ValueError(
-                f"{name!r} is not a valid node name: start with a letter, digit or '.', "
-                "go on with letters, digits and any of '_.-/\\'"
+                f"{name!r} is not a valid node name: expected a letter, digit or '.', "
+                "then letters, digits and any of '_.-/\\'"
             )
         key = name.casefold()
         count = self._counts.get(key, 0)

@@ -1,4 +1,4 @@
-"""Which line of the user's program made an operation, not of jflow, JAX or a library on it."""
+"""Source locations: the user's lines, outside of jflow, JAX and libraries built on JAX."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ SourceLocation = tuple[str, int, str]
 
 @lru_cache(maxsize=1)
 def _hidden(_: int) -> tuple[str, ...]:
-    """The beginnings of paths of files that are not the user's; libraries may still add theirs."""
+    """Returns path prefixes of files that are not the user's; libraries may add more later."""
     return _OURS + tuple(path for path in internals.hidden_files() if not path.startswith(_OURS))
 
 
 def user_location() -> SourceLocation | None:
-    """Where the innermost running frame outside jflow and JAX is."""
+    """Returns the location of the innermost running frame outside jflow and JAX."""
     hidden = _hidden(internals.n_hidden())
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
@@ -41,7 +41,7 @@ def user_location() -> SourceLocation | None:
 
 
 def location_of(eqn: jex.JaxprEqn) -> SourceLocation | None:
-    """Where the user's code was when JAX traced an equation."""
+    """Returns the user's location at which JAX traced an equation."""
     hidden = _hidden(internals.n_hidden())
     traceback: Any = eqn.source_info.traceback
     for frame in traceback.frames if traceback is not None else ():
@@ -51,7 +51,7 @@ def location_of(eqn: jex.JaxprEqn) -> SourceLocation | None:
 
 
 def location_in(traceback: TracebackType | None) -> SourceLocation | None:
-    """Where the innermost frame outside jflow and JAX was when an error was raised."""
+    """Returns the innermost location outside jflow and JAX in the traceback of an error."""
     found, hidden = None, _hidden(internals.n_hidden())
     while traceback is not None:
         code = traceback.tb_frame.f_code
@@ -62,9 +62,9 @@ def location_in(traceback: TracebackType | None) -> SourceLocation | None:
 
 
 def inside(eqn: jex.JaxprEqn, outer: jex.JaxprEqn) -> jex.JaxprEqn:
-    """An equation of a body of `outer`, with the place of `outer` if it has none of its own.
+    """Returns an equation of a body of `outer`, with the location of `outer` if it has none.
 
-    Inside of a body JAX keeps only the frames from the body on, which may be a library's alone.
+    Inside of a body JAX keeps only frames within the body, which may all belong to a library.
     """
     if location_of(eqn) is not None:
         return eqn
@@ -74,12 +74,12 @@ def inside(eqn: jex.JaxprEqn, outer: jex.JaxprEqn) -> jex.JaxprEqn:
 
 
 def line_of(eqn: jex.JaxprEqn) -> str:
-    """As `location_of`, in words."""
+    """Returns `location_of` as text."""
     return describe(location_of(eqn))
 
 
 def describe(location: SourceLocation | None) -> str:
-    """The place as "file:line in function", "" for None."""
+    """Returns a location as "file:line in function", "" for None."""
     if location is None:
         return ""
     file, line, function = location

@@ -1,7 +1,7 @@
-"""The owner of the state that this thread makes: a connection, or the default graph.
+"""The current owner of new state: a connection, or the default graph.
 
-Inside `jflow.connect` variables and queues are eager: they belong to the connection, exist from the
-start and work at once. In a block of graph code inside of it they belong to the graph again.
+Inside `jflow.connect`, variables and queues are eager: they belong to the connection, exist
+immediately and act at once. In a block of graph code inside of it they belong to the graph.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from jflow.graph.primitives import Owner, VariableRef
 
 
 class Runnable(Protocol):
-    """A part of a graph, ready to run."""
+    """An executable part of a graph."""
 
     def prepare(self, deadline: Deadline) -> None:
-        """Does in advance what the first run would have to do."""
+        """Does the work of the first run that does not depend on its inputs."""
 
     def run(self, feeds: Sequence[Any], deadline: Deadline) -> list[Any]:
         """Runs it with arrays and returns arrays."""
 
     def start(self, feeds: Sequence[Any], deadline: Deadline) -> Future[list[Any]]:
-        """As `run`, without blocking; cancelling the future cancels the run."""
+        """As `run`, without blocking; cancelling the future cancels the step."""
 
 
 class EagerOwner(Owner, Protocol):
@@ -42,14 +42,14 @@ class EagerOwner(Owner, Protocol):
     timeout: float | None
 
     def create(self, ref: VariableRef, initial: Any) -> VariableRef:
-        """Gives the variable its first value, unless it has one.
+        """Initializes the variable, unless it has a value.
 
         Args:
           ref: the variable.
-          initial: an array, or a function without arguments that makes it on the variable's device.
+          initial: an array, or a function without arguments, called on the variable's device.
 
         Returns:
-          The variable by its actual device and container, equal for all requests that lead to it.
+          The variable with its actual device and container, equal for all equivalent requests.
 
         Raises:
           InvalidArgumentError: if it exists with another shape or dtype.
@@ -63,20 +63,20 @@ class EagerOwner(Owner, Protocol):
         fed: Sequence[Any],
         deadline: Deadline,
     ) -> Runnable:
-        """Makes a part of a graph ready to run.
+        """Compiles a part of a graph.
 
         Args:
           graph: the graph.
           target: an operation to run.
-          fetches, fed: tensors whose values it returns, and takes.
-          deadline: of the call that needs it.
+          fetches, fed: tensors whose values it returns and takes.
+          deadline: deadline of the call.
         """
 
     def peek(self, ref: VariableRef) -> jax.Array | None:
-        """The value that this process has of a variable, None if it has none; never blocks."""
+        """Returns the variable's value if this process has it, else None; never blocks."""
 
     def unnamed(self) -> str:
-        """A unique name for a variable that was made without one."""
+        """Returns a unique name for a variable without a name."""
 
 
 class _Block(NamedTuple):
@@ -89,28 +89,28 @@ _OWNERS: Stack[_Block] = Stack(is_strict=False)
 
 
 def current() -> EagerOwner | None:
-    """The owner of variables made here; None in graph code."""
+    """Returns the owner of new variables; None in graph code."""
     block = _OWNERS.current
-    # Another number of open graphs means a block of graph code inside the connection's.
+    # A different number of open graphs means a graph block inside the connection's block.
     return block.owner if block is not None and graphs.depth == block.graphs_open else None
 
 
 def innermost() -> EagerOwner | None:
-    """The owner of the innermost connection block, inside graph code too."""
+    """Returns the owner of the innermost connection block, in graph code as well."""
     block = _OWNERS.current
     return None if block is None else block.owner
 
 
 def own_everywhere(owner: EagerOwner) -> None:
-    """Makes an owner current on every thread that has no connection block, until `forget`."""
+    """Makes an owner current on all threads without a connection block, until `forget`."""
     _OWNERS.add_everywhere(_Block(owner, 0))
 
 
 def forget(owner: EagerOwner) -> None:
-    """Undoes `own_everywhere`; if it was the current one, the one before it is current again."""
+    """Reverts `own_everywhere`; the previous owner becomes current again."""
     _OWNERS.discard_everywhere(lambda block: block.owner is owner)
 
 
 def owned_by(owner: EagerOwner) -> AbstractContextManager[Any]:
-    """A block whose variables and queues are eager and belong to `owner`."""
+    """Returns a block in which new variables and queues are eager and belong to `owner`."""
     return _OWNERS.pushed(_Block(owner, graphs.depth))

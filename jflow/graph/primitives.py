@@ -1,12 +1,12 @@
-"""The primitives that JAX does not have: where values enter a graph and where state is.
+"""jflow's own primitives: inputs of a graph, constants, host calls and accesses to state.
 
-An operation of a graph is a JAX equation. These are the equations that XLA never sees: the stages
-below replace each of them by an argument or a result of the program around it.
+An operation of a graph is a JAX equation. XLA never sees the equations of these primitives: later
+stages replace each of them by an argument or a result of a program, or by an instruction.
 
-Those that use variables are primitives in JAX's own sense too: bound while JAX traces a function
-they become equations of it, bound outside of any trace they run at once, where the variable lives.
-A write carries an effect, so that JAX neither drops nor repeats it, and refuses it where it could
-not promise that (in loops and branches). A read carries none: it may be hoisted out of a loop.
+Accesses to variables are also primitives in JAX's sense. Bound while JAX traces a function, they
+become equations; bound outside of a trace, they run immediately, where the variable lives. A write
+carries an effect, so that JAX neither drops nor repeats it, and refuses it where it cannot ensure
+that (in loops and branches). A read carries no effect and may be hoisted out of a loop.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ from jflow.values import Dtype, HostArray
 
 
 class Owner(Protocol):
-    """What a variable belongs to: a graph, or the connection of an eager one."""
+    """The owner of a variable: a graph, or the connection of an eager variable."""
 
     def access(self, primitive: jex.Primitive, args: tuple[Any, ...], params: Any) -> Any:
-        """Reads or writes at once, or raises an error that says why that is impossible."""
+        """Reads or writes immediately, or raises an error that says why that is impossible."""
 
 
 class HasEquation(Protocol):
-    """An operation, as far as its equation is concerned."""
+    """The interface of an operation that exposes its equation."""
 
     @property
     def eqn(self) -> jex.JaxprEqn:
-        """The equation that it is."""
+        """The equation of the operation."""
 
 
 @dataclass(frozen=True)
 class VariableRef:
-    """A variable as equations name it.
+    """A reference to a variable, as a parameter of equations.
 
     Attributes:
       name: its name inside the container.
-      container: the container that holds it, "" for the default one.
-      shape, dtype: of its value.
-      spec: the device that was asked for.
+      container: the container that holds it, "" for the default container.
+      shape, dtype: shape and dtype of its value.
+      spec: the requested device.
       owner: the graph or connection that it belongs to.
     """
 
@@ -58,7 +58,7 @@ class VariableRef:
 
     @property
     def aval(self) -> jax.core.ShapedArray:
-        """Shape and dtype as JAX has them."""
+        """The abstract value of the variable."""
         return jax.core.ShapedArray(self.shape, self.dtype)
 
     def __str__(self) -> str:
@@ -67,15 +67,15 @@ class VariableRef:
 
 @dataclass(frozen=True)
 class ResourceRef:
-    """A queue or another resource as equations name it.
+    """A reference to a queue or another resource, as a parameter of equations.
 
     Attributes:
-      kind: what it is, such as "queue"; resources of different kinds may have one name.
+      kind: such as "queue"; names are unique within a kind.
       name: its name inside the container.
       container: the container that holds it, "" for the default one.
-      definition: how to make it, a record as bytes; all that share it must agree.
-      is_shared: whether everybody has it by its name; else each session has its own.
-      spec: the device that was asked for.
+      definition: how to make it, a packed record; all that share it must agree.
+      is_shared: whether sessions share it by name; else each session has its own.
+      spec: the requested device.
       owner: the graph or connection that it belongs to.
     """
 
@@ -93,9 +93,9 @@ class ResourceRef:
 
 @dataclass(frozen=True)
 class WriteEffect(jex.Effect):
-    """Marks an equation that sets a variable, or works on a resource.
+    """The effect of an equation that writes a variable or uses a resource.
 
-    It says what and where, for JAX puts it into errors.
+    Its text names the state and the user's line, because JAX includes it in errors.
     """
 
     variable: VariableRef | ResourceRef
@@ -108,10 +108,10 @@ class WriteEffect(jex.Effect):
 
 
 placeholder_p = jex.Primitive("placeholder")
-"""() → value: must be fed."""
+"""() → value, which must be fed."""
 
 constant_p = jex.Primitive("constant")
-"""() → value; params `value`: the ndarray that carries it; `on_host`: where it is needed."""
+"""() → value; params `value`: its physical form as an ndarray; `on_host`: only for host calls."""
 
 host_p = jex.Primitive("host")
 """*values → values, on the host.
@@ -137,44 +137,44 @@ for _primitive in CALLBACKS.values():
 _CALLBACKS = frozenset(CALLBACKS.values())
 
 group_p = jex.Primitive("group")
-"""() → (): has control inputs only."""
+"""() → (); has only control inputs."""
 group_p.multiple_results = True
 
 variable_p = jex.Primitive("variable")
-"""() → (); param `variable`. Its device is where the variable lives."""
+"""() → (); the handle op of a variable, whose device is where the variable lives."""
 variable_p.multiple_results = True
 
 resource_p = jex.Primitive("resource")
-"""() → (). Its device is where a queue or another resource lives."""
+"""() → (); the handle op of a resource, whose device is where the resource lives."""
 resource_p.multiple_results = True
 
 HANDLES = frozenset({variable_p, resource_p})
-"""The primitives that stand for lasting state, and are nothing to run."""
+"""The primitives of handle ops, which are not executed."""
 
 read_p = jex.Primitive("read")
 """() → value; param `variable`."""
 
 assign_p = jex.Primitive("assign")
-"""value → value; param `variable`, in a traced function also `line`. Also initializes it."""
+"""value → value; param `variable`, in a traced function also `line`. Initializes it as well."""
 
 initialize_p = jex.Primitive("initialize")
-"""value → value; param `variable`. As `assign`, but only if the variable has no value yet."""
+"""value → value; param `variable`. As `assign`, but only if the variable has no value."""
 
 update_p = jex.Primitive("update")
 """*operands → new value; params as `assign`, and `body`: ClosedJaxpr of (old, *operands) → new."""
 
 check_p = jex.Primitive("check_indices")
-"""report → (); param `variable`. Fails the step if the report tells of an index out of range."""
+"""report → (); param `variable`. Fails the step if the report shows an index out of range."""
 check_p.multiple_results = True
 
 WRITES = frozenset({assign_p, initialize_p, update_p})
-"""The primitives that set a variable."""
+"""The primitives that write a variable."""
 
 EFFECTS = WRITES | {check_p}
-"""The primitives that a step runs even if their results are not needed."""
+"""The primitives that run even if their results are not used."""
 
 ACCESSES = EFFECTS | {read_p}
-"""The primitives that need a variable's value to be where they run."""
+"""The primitives that run where their variable lives."""
 
 SOURCES = ACCESSES | {placeholder_p, constant_p, host_p}
 """The primitives through which no gradient flows."""
@@ -184,18 +184,18 @@ _OF_TASK = _CALLBACKS | {host_p, check_p}
 
 
 def calls_client(eqn: jex.JaxprEqn) -> bool:
-    """Whether an operation calls a Python function of the client."""
+    """Whether an equation calls a Python function of the client."""
     return eqn.primitive in _CALLBACKS
 
 
 def is_on_host(eqn: jex.JaxprEqn) -> bool:
-    """Whether an equation is for the task itself to compute, not for XLA."""
+    """Whether an equation runs on the host of its task and not in an XLA program."""
     of_task = eqn.primitive in _OF_TASK or eqn.params.get("on_host")
     return bool(of_task) or any(isinstance(x.aval, HostArray) for x in eqn.outvars)
 
 
 def state_of(eqn: jex.JaxprEqn) -> tuple[VariableRef | ResourceRef, ...]:
-    """The variables and resources that an equation uses; it runs where the first one is."""
+    """Returns the variables and resources that an equation uses; it runs where the first is."""
     if eqn.primitive in ACCESSES:
         return (eqn.params["variable"],)
     if eqn.primitive is host_p:
@@ -205,7 +205,7 @@ def state_of(eqn: jex.JaxprEqn) -> tuple[VariableRef | ResourceRef, ...]:
 
 
 def is_blocking(eqn: jex.JaxprEqn) -> bool:
-    """Whether an equation can take as long as others let it wait."""
+    """Whether an equation may wait for other steps."""
     return calls_client(eqn) or (eqn.primitive is host_p and bool(eqn.params["is_blocking"]))
 
 
@@ -216,7 +216,7 @@ def _read_aval(*, variable: VariableRef) -> jax.core.ShapedArray:
 def _write_aval(
     *_: Any, variable: VariableRef, line: str = "", **__: Any
 ) -> tuple[Any, set[WriteEffect]]:
-    # The line is a parameter, for JAX asks once for equal parameters and remembers the answer.
+    # The line is a parameter, because JAX caches the effects of equal parameters.
     return variable.aval, {WriteEffect(variable, line)}
 
 
@@ -244,20 +244,19 @@ def _make_bindable(primitive: jex.Primitive) -> None:
 
 
 def _refuse_elsewhere(primitive: jex.Primitive) -> None:
-    """Has JAX refuse to map or compile what uses state."""
+    """Makes JAX refuse to vmap or compile accesses to state."""
 
     def refuse_batch(_: Any, __: Any, *, line: str = "", **params: Any) -> NoReturn:
         raise TypeError(
-            f"a write to {_used(params)} inside jax.vmap has a value for each of the mapped "
-            f"examples, where one is meant (at {line}); return the "
-            "values from the mapped function and write once outside of it"
+            f"a write to {_used(params)} is not supported inside jax.vmap, where it has a value "
+            f"for each example (at {line}); return the values from the mapped function and write "
+            "once outside of it"
         )
 
     def refuse_lowering(_: Any, *__: Any, **params: Any) -> NoReturn:
         raise TypeError(
-            f"{_used(params)} is used in a function that jax.jit compiles by itself, where jflow "
-            "has no say; decorate the outermost function with jflow.function, or pass the value "
-            "as an argument"
+            f"{_used(params)} cannot be used inside a nested jax.jit; decorate the outermost "
+            "function with jflow.function, or pass the value as an argument"
         )
 
     batching.primitive_batchers[primitive] = refuse_batch
@@ -265,7 +264,7 @@ def _refuse_elsewhere(primitive: jex.Primitive) -> None:
 
 
 def _used(params: dict[str, Any]) -> VariableRef | ResourceRef:
-    """The first variable or resource that an equation with these parameters uses."""
+    """Returns the first variable or resource in the parameters of an equation."""
     found: VariableRef | ResourceRef = params.get("variable") or params["resources"][0]
     return found
 

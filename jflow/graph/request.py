@@ -1,9 +1,9 @@
-"""What the blocks around an equation ask for, as it rides in the equation's metadata.
+"""Device requests: the blocks around an equation, stored in the equation's metadata.
 
-JAX carries metadata through its transformations, so a derivative asks for what its forward equation
-asks for. A function may be traced under some blocks and used under others, and a device function is
-called only when there is an operation to show it; so what rides along is the stack of blocks, and
-`Graph` resolves it when it makes an operation.
+JAX's transformations preserve metadata, so a derivative has the request of its forward equation. A
+function may be traced under some blocks and used under others, and a device function is called only
+when there is an operation to show it. The metadata therefore holds the stack of blocks, which
+`Graph` resolves when it makes an operation.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, eq=False)
 class DeviceFunction:
-    """A user's function from an operation to a device; equal to itself alone, hashable or not."""
+    """A user's function from an operation to a device; compared by identity."""
 
     call: Callable[[Any], Any]
 
@@ -40,40 +40,40 @@ class DeviceFunction:
 
 
 Block = DeviceSpec | DeviceFunction | None
-"""What one device block says."""
+"""The argument of a device block."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """The blocks around an equation, the outermost first.
+    """The blocks around an equation, outermost first.
 
     Attributes:
-      devices: what each device block says; None forgets the ones before it.
-      targets: names of the operations to be colocated with; None forgets the ones before it.
+      devices: arguments of the device blocks; None discards those before it.
+      targets: names of operations to colocate with; None discards those before it.
     """
 
     devices: tuple[Block, ...] = ()
     targets: tuple[str | None, ...] = ()
 
     def inside(self, outer: Request) -> Request:
-        """These blocks within others."""
+        """Returns these blocks nested inside others."""
         devices = _remembered((*outer.devices, *self.devices))
         targets = _remembered((*outer.targets, *self.targets))
         return Request(tuple(_merged(devices)), targets)
 
     @property
     def is_resolved(self) -> bool:
-        """Whether it is for one device, or none, and nothing else."""
+        """Whether it requests at most one device, by name, and no colocation."""
         return not self.targets and all(isinstance(block, DeviceSpec) for block in self.devices)
 
     @property
     def is_empty(self) -> bool:
-        """Whether it asks for nothing."""
+        """Whether it requests nothing."""
         return not any(self.devices) and not any(self.targets)
 
     @property
     def alone(self) -> Request:
-        """The same where no blocks are around, which leaves nothing to forget."""
+        """The same request without outer blocks, so that nothing is discarded."""
         return Request(
             tuple(block for block in self.devices if block is not None),
             tuple(name for name in self.targets if name is not None),
@@ -81,16 +81,16 @@ class Request:
 
     @property
     def spec(self) -> DeviceSpec:
-        """The device, where it is resolved."""
+        """The requested device, if resolved."""
         return next((block for block in self.devices if isinstance(block, DeviceSpec)), _ANYWHERE)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the operations to be colocated with."""
+        """Names of the operations to colocate with."""
         return tuple(name for name in self.targets if name is not None)
 
     def __str__(self) -> str:
-        # JAX writes metadata into the programs that it lowers.
+        # JAX writes metadata into lowered programs.
         return " ".join(str(entry) for entry in (*self.devices, *self.targets))
 
 
@@ -100,15 +100,15 @@ _NOTHING = Request()
 
 
 def resolved(spec: DeviceSpec, targets: Iterable[str]) -> Request:
-    """The request of an operation: one device, and the first members of its colocation groups."""
+    """Returns an operation's request: a device, and first members of its colocation groups."""
     return Request(() if spec.is_empty else (spec,), tuple(targets))
 
 
 def carried(context: Any, here: Any = None) -> AbstractContextManager[Any]:
-    """A block whose equations have the context of another one, `jex.JaxprEqn.ctx`.
+    """Returns a block whose equations have the context of another one (`jex.JaxprEqn.ctx`).
 
-    A request in it is one within those around the block. For `here`, the context of this thread
-    without its request, nothing is entered: JAX has one object for equal contexts.
+    The request of the context is nested inside the current one. For `here`, the context of this
+    thread without its request, nothing is entered: JAX has one object for equal contexts.
     """
     if context is here:
         return _NO_BLOCK
@@ -119,7 +119,7 @@ def carried(context: Any, here: Any = None) -> AbstractContextManager[Any]:
 
 @contextmanager
 def _nested(block: AbstractContextManager[Any], request: Request) -> Iterator[None]:
-    # What is around is known when the block begins, and before the context is entered.
+    # The current request must be read before the context is entered.
     within = request.inside(_current())
     with block, _carrying({_KEY: within}):
         yield
@@ -132,42 +132,42 @@ def _carrying(metadata: Mapping[str, Any]) -> AbstractContextManager[Any]:
 
 @contextmanager
 def request_scope(request: Request) -> Iterator[None]:
-    """A block whose equations ask for `request`, within what the blocks around it ask for."""
+    """A block whose equations have `request`, nested inside the current request."""
     with _carrying({_KEY: request.inside(_current())}):
         yield
 
 
 def device_request_scope(spec: DeviceSpec) -> AbstractContextManager[Any]:
-    """A block whose equations ask for a device, within what the blocks around it ask for."""
+    """Returns a block that requests a device, nested inside the current request."""
     return request_scope(Request((spec,)))
 
 
 def exact_request_scope(request: Request) -> AbstractContextManager[Any]:
-    """A block whose equations ask for `request`, whatever the blocks around it ask for."""
+    """Returns a block whose equations have exactly `request`."""
     return _carrying({_KEY: None if request == _NOTHING else request})
 
 
 def empty_request_scope() -> AbstractContextManager[Any]:
-    """A block whose equations ask for what is around the place where they will be used."""
+    """Returns a block without a request, for equations that get one where they are used."""
     return exact_request_scope(_NOTHING)
 
 
 def requested(eqn: jex.JaxprEqn) -> Request:
-    """The request that an equation carries."""
+    """Returns the request of an equation."""
     return _request_in(eqn.ctx) or _NOTHING
 
 
 def replaced(eqn: jex.JaxprEqn, request: Request | None) -> jex.JaxprEqn:
-    """The equation asking for `request`; the rest of its context stays as it is."""
+    """Returns the equation with another request and otherwise the same context."""
     changed: jex.JaxprEqn = eqn.replace(ctx=context_with(eqn.ctx, request))
     return changed
 
 
 def context_with(context: Any, request: Request | None) -> Any:
-    """The context of an equation with another request, or without one.
+    """Returns the context of an equation with another request, or without one.
 
-    All else in it decides what the equation computes (how random bits are made, the mesh) or is
-    metadata of the user's own, so none of it is taken from the code around this call.
+    The rest of the context determines what the equation computes (random bits, the mesh) or is the
+    user's metadata, so nothing is taken from the scopes around this call.
     """
     around = dict.fromkeys(present_context().xla_metadata or {})
     metadata = {
@@ -185,27 +185,27 @@ def _request_in(context: Any) -> Request | None:
 
 
 def requested_device(eqn: jex.JaxprEqn) -> DeviceSpec:
-    """The device that an operation's equation requests; fields that were not set are None."""
+    """Returns the device that an equation requests; fields that are not requested are None."""
     return requested(eqn).spec
 
 
 def _current() -> Request:
-    """The request of the blocks that are open: what an equation made here and now carries."""
+    """Returns the request of the open blocks, which a new equation gets."""
     return _request_in(present_context()) or _NOTHING
 
 
 def present_context() -> Any:
-    """The context of an equation made here and now."""
+    """Returns the context that a new equation gets."""
     return jex.new_jaxpr_eqn([], [], jex.primitives.add_p, {}, jex.no_effects).ctx
 
 
 def _remembered(blocks: tuple[T, ...]) -> tuple[T, ...]:
-    """The blocks from the last None on."""
+    """Returns the blocks from the last None on."""
     return blocks[max((i for i, block in enumerate(blocks) if block is None), default=0) :]
 
 
 def _merged(devices: Iterable[Block]) -> list[Block]:
-    """One name for names that follow each other, so that equal scopes give equal requests."""
+    """Merges consecutive device names, so that equal scopes give equal requests."""
     merged: list[Block] = []
     for block in devices:
         last = merged[-1] if merged else None

@@ -1,8 +1,8 @@
-"""From the blocks around a new operation to the device it asks for, by TensorFlow's rules.
+"""Resolution of the blocks around a new operation to a device request, by TensorFlow's rules.
 
-From the innermost block outwards: a device name fills in what is still missing; the result of a
-device function replaces everything found so far; None ends the way. Then the device of an operation
-to be colocated with replaces what was found, unless that one asks for none.
+From the innermost block outwards: a device name fills in missing fields; the result of a device
+function replaces everything found so far; None ends the search. Then the request of an operation
+to colocate with replaces the result, unless that request is empty.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from jflow.graph.request import DeviceFunction, Request
 
 
 class Requesting(Protocol):
-    """An operation, as far as it matters here."""
+    """The interface of an operation that device functions and messages need."""
 
     eqn: jex.JaxprEqn
     name: str
 
     @property
     def origin(self) -> str:
-        """The user's line that made it."""
+        """The user's line that made the operation."""
 
 
 def resolve(op: Requesting, others: Mapping[str, Requesting]) -> None:
-    """Makes the equation of a new operation ask for one device, calling the device functions.
+    """Resolves the request of a new operation, which calls the device functions around it.
 
     Args:
       op: the operation, not yet in its graph.
       others: the operations of the graph by name.
 
     Raises:
-      ValueError: if a device function gives a string that is not a device name, or the operation
-        is to be colocated with one of another graph.
-      TypeError: if a device function gives something else; and whatever it raises itself.
+      ValueError: if a device function returns a string that is not a device name, or the
+        operation is colocated with an operation of another graph.
+      TypeError: if a device function returns another type. Its own exceptions propagate.
     """
     requested = request.requested(op.eqn)
     if requested.is_resolved:
@@ -63,7 +63,7 @@ def _device(op: Requesting, requested: Request) -> DeviceSpec:
         if block is None:
             break
         if isinstance(block, DeviceFunction):
-            # The function sees, as `op.device`, what the blocks inside its own ask for.
+            # The function sees the request of the blocks inside its own as `op.device`.
             _set(op, request.resolved(spec, ()))
             spec = _answer(block, op)
         else:

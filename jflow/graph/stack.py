@@ -1,4 +1,4 @@
-"""The default session, and what blocks say about new operations: names, containers and so on."""
+"""The default session, and the scopes of new operations: names, container, control inputs."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from jflow.context import Stack
 
 
 class DefaultSession(Protocol):
-    """What a default session can do for `tensor.eval()` and `op.run()`."""
+    """The interface of a default session, for `tensor.eval()` and `op.run()`."""
 
     def run(self, fetches: Any, feed_dict: Any = None) -> Any:
-        """Runs what `fetches` needs and returns values in its structure."""
+        """Computes `fetches` and returns their values in the same structure."""
 
 
 sessions: Stack[DefaultSession] = Stack()
@@ -22,7 +22,7 @@ sessions: Stack[DefaultSession] = Stack()
 
 
 def runner(session: Any) -> DefaultSession:
-    """The session itself, or the default one.
+    """Returns the session, or the default session if it is None.
 
     Raises:
       ValueError: if there is neither.
@@ -43,7 +43,7 @@ _decoding = _Decoding()
 
 
 def decodes_eagerly() -> bool:
-    """Whether the decoders of this thread take and give arrays, as in a dataset's function."""
+    """Whether decoders on this thread compute on arrays, as in a dataset's function."""
     return _decoding.eagerly
 
 
@@ -59,7 +59,7 @@ class EagerDecoding:
 
 
 class Scope(NamedTuple):
-    """What the open blocks say about new operations of one graph."""
+    """The settings of the open blocks for new operations of one graph."""
 
     names: str = ""
     container: str = ""
@@ -82,6 +82,6 @@ class Scopes:
 
     @contextmanager
     def replaced(self, **values: Any) -> Iterator[None]:
-        """A block with other values of some fields than there are when it is entered."""
+        """Replaces some fields of the current scope in a block."""
         with self._blocks.pushed(self.here._replace(**values)):
             yield

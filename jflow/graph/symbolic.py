@@ -43,7 +43,7 @@ class Symbolic(ABC):
         return self._apply(fun, left, right)
 
     def _packed(self, values: Sequence[Any]) -> Any:
-        """The array of a list's values; those of Python adapt to this dtype, as single ones do."""
+        """Converts a list operand to an array; Python numbers are weakly typed."""
         leaves = jax.tree.leaves(values)
         if any(isinstance(leaf, Symbolic | jax.core.Tracer) for leaf in leaves):
             return self._apply(jnp.asarray, values)

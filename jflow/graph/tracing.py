@@ -1,4 +1,4 @@
-"""From Python functions to equations: tracing, with a cache for library functions."""
+"""Tracing of Python functions to equations, with a cache for library functions."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _NEEDS_A_VALUE = (
 
 @dataclass(frozen=True)
 class Traced:
-    """Equations of a function.
+    """The equations of a function.
 
     Attributes:
       jaxpr: the equations.
-      out_tree: the structure of what the function returns.
-      context: what is around the function, without a request, as the context of an equation.
+      out_tree: the structure of the function's result.
+      context: the context that the equations were traced in, without a request.
     """
 
     jaxpr: jex.ClosedJaxpr
@@ -44,9 +44,10 @@ class Traced:
 
 @dataclass(frozen=True)
 class Static:
-    """An argument that is no tensor.
+    """A static argument.
 
-    Its type and text count too, for Python takes 1, 1.0 and True, or 0.0 and -0.0, for equal.
+    Its type and text are compared as well, because in Python 1, 1.0 and True are equal, and so are
+    0.0 and -0.0.
     """
 
     kind: type
@@ -55,7 +56,7 @@ class Static:
 
     @classmethod
     def of(cls, value: Any) -> Static:
-        """The argument of that value."""
+        """Returns the static argument for a value."""
         return cls(
             type(value),
             repr(value) if isinstance(value, float | complex | np.generic) else "",
@@ -64,27 +65,27 @@ class Static:
 
 
 def trace(fun: Callable[..., Any], in_tree: Any, leaves: Sequence[Static | Any]) -> Traced:
-    """The equations of `fun` for arguments given as leaves.
+    """Traces `fun`.
 
-    Several equations are wrapped into one `jit` equation, so that one call of a library function
-    is one operation of the graph.
+    Several equations are wrapped into one `jit` equation, so that a call of a library function is
+    one operation of the graph.
 
     Args:
       fun: a function of JAX values.
       in_tree: structure of (args, kwargs).
-      leaves: a Static, or the abstract value of a tensor, for each leaf.
+      leaves: a Static or the abstract value of a tensor for each leaf.
     """
     if is_fixed(fun) and not any(_is_code(leaf) for leaf in leaves):
         try:
             return _traced(fun, in_tree, tuple(leaves), internals.trace_context())
         except TypeError:
-            # Either a leaf cannot be hashed, or the user's call is wrong: tracing again tells.
+            # Either a leaf is not hashable, or the call is wrong, which tracing again reveals.
             pass
     return _trace(fun, in_tree, leaves)
 
 
 def is_fixed(fun: Callable[..., Any]) -> bool:
-    """Whether a function gives the same equations each time: a library's does, a user's may not."""
+    """Whether a function always has the same equations, which is assumed of library functions."""
     module = getattr(fun, "__module__", None) or ""
     return module.partition(".")[0] in ("jax", "jflow", "_operator", "operator")
 
@@ -95,8 +96,8 @@ def _is_code(leaf: Static | Any) -> bool:
 
 @lru_cache(maxsize=4096)
 def _traced(fun: Callable[..., Any], in_tree: Any, leaves: tuple[Any, ...], _: Hashable) -> Traced:
-    # The context is part of the key, device scopes included. These must not share equations: a
-    # custom derivative rule remembers what it was traced into in the equation it belongs to.
+    # The context is part of the key, device scopes included. Scopes must not share equations,
+    # because a custom derivative rule keeps the scope it was traced in inside its equation.
     return _trace(fun, in_tree, leaves)
 
 
@@ -113,7 +114,7 @@ def _trace(fun: Callable[..., Any], in_tree: Any, leaves: Sequence[Static | Any]
 
     call.__name__ = call.__qualname__ = name_of(fun)
     shapes = [shape_of(x) for x in leaves if not isinstance(x, Static)]
-    # What is cached must not ask for a device: it is asked for where the equations are used.
+    # Cached equations must not have a request: they get one where they are used.
     with request.empty_request_scope():
         context = request.present_context()
         jaxpr = make_jaxpr(call, shapes)
@@ -123,7 +124,7 @@ def _trace(fun: Callable[..., Any], in_tree: Any, leaves: Sequence[Static | Any]
 
 
 def refuse_tracer(leaf: Any) -> None:
-    """Raises TypeError for a value that JAX is tracing, among the arguments of graph code."""
+    """Raises TypeError if an argument of graph code is a JAX tracer."""
     if isinstance(leaf, jax.core.Tracer):
         raise TypeError(
             "tensors have no value while the graph is built, so a function that JAX traces cannot "
@@ -132,9 +133,9 @@ def refuse_tracer(leaf: Any) -> None:
 
 
 def make_jaxpr(fun: Callable[..., Any], shapes: Sequence[Any]) -> jex.ClosedJaxpr:
-    """As `jax.make_jaxpr`, with better words for writes to variables in loops and branches.
+    """As `jax.make_jaxpr`, with clearer errors for writes to variables in loops and branches.
 
-    What needs the value of an array gets a note with the user's line.
+    Errors about code that needs concrete values get a note with the user's line.
     """
     try:
         return jax.make_jaxpr(fun)(*shapes)
@@ -150,12 +151,12 @@ def make_jaxpr(fun: Callable[..., Any], shapes: Sequence[Any]) -> jex.ClosedJaxp
 
 
 def name_after(call: Callable[..., Any], fun: Callable[..., Any], arguments: Sequence[str]) -> None:
-    """Has JAX's errors name the user's function, its line and arguments, instead of a wrapper's.
+    """Makes JAX's errors name the user's function, line and arguments instead of a wrapper's.
 
     Args:
-      call: the wrapper, which takes arrays only.
+      call: the wrapper, which takes only arrays.
       fun: the user's function.
-      arguments: what to call the arrays.
+      arguments: names of the arrays.
     """
     call.__name__ = call.__qualname__ = name_of(fun)
     names = [
@@ -170,7 +171,7 @@ def name_after(call: Callable[..., Any], fun: Callable[..., Any], arguments: Seq
 
 
 def name_of(fun: Callable[..., Any]) -> str:
-    """A function's name as an operation can have it."""
+    """Returns the name of a function as a valid operation name."""
     return _valid_name(getattr(fun, "__name__", ""))
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from jflow.schedule import ONE_PORT, Constraints, Costs, Problem, graph_of
 
 Edges = list[tuple[int, int]]
-Family = Callable[[random.Random, int], tuple[int, Edges]]
+GraphFamily = Callable[[random.Random, int], tuple[int, Edges]]
 """Makes the number of operations, about as many as asked for, and the pairs that depend."""
 
 
@@ -138,7 +138,7 @@ def cholesky(rng: random.Random, n: int) -> tuple[int, Edges]:
     return made, edges
 
 
-FAMILIES: dict[str, Family] = {
+FAMILIES: dict[str, GraphFamily] = {
     family.__name__: family
     for family in (
         *(layered, fork_join, wavefront, series_parallel),

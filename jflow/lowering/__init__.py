@@ -1,4 +1,4 @@
-"""From segments to XLA programs, exported for other tasks or prepared for this process."""
+"""Lowering of segments to XLA programs, exported for other tasks or compiled here."""
 
 from jflow.lowering.callbacks import refuse_callbacks as refuse_callbacks
 from jflow.lowering.explain import explained as explained
@@ -7,3 +7,4 @@ from jflow.lowering.local import compile_all as compile_all
 from jflow.lowering.local import compile_jaxpr as compile_jaxpr
 from jflow.lowering.segment import Lowered as Lowered
 from jflow.lowering.segment import lower as lower
+from jflow.lowering.text import exported_signature as exported_signature

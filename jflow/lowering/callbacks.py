@@ -1,4 +1,4 @@
-"""The refusal of callbacks in programs that run in another process than the client's."""
+"""Refusal of callbacks in programs that run outside of the client's process."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from jflow.graph.callbacks import callbacks_inside, has_callback
 
 
 def refuse_callbacks(ops: Iterable[Operation]) -> None:
-    """Refuses operations that call Python functions from inside of an XLA program.
+    """Refuses operations that call Python functions from inside an XLA program.
 
     Raises:
-      UnimplementedError: names the operation, the line of the call, and what to do instead.
+      UnimplementedError: with the operation, the line of the call, and a remedy.
     """
     for op in ops:
         if has_callback(op.eqn):
             inner = next(callbacks_inside(op.eqn))
             raise UnimplementedError(
-                f"{op.name!r} is a {op.type!r} with a {inner.primitive.name!r} in it (at "
-                f"{origin.line_of(inner)}); it is one XLA program on its server, which cannot call "
-                "a Python function of the client; return the value and call the function after "
-                "it, run it in a local session, or set EQX_ON_ERROR=nan if it is a check of "
+                f"{op.name!r} is a {op.type!r} that contains a {inner.primitive.name!r} (at "
+                f"{origin.line_of(inner)}); it runs on a server as one XLA program, which cannot "
+                "call a Python function of the client; return the value and call the function "
+                "after it, use a local session, or set EQX_ON_ERROR=nan if it is a check of "
                 "Equinox",
                 op=op.name,
             )

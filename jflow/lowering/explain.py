@@ -1,7 +1,7 @@
-"""Traces an error of JAX about a segment to the operation that causes it.
+"""Attributes JAX's errors about a segment to the operation that causes them.
 
-JAX reports errors about a whole program, in terms of MLIR. Each operation of the segment is tried
-alone, then each equation inside of the one that fails, down to a line of the user's program.
+JAX reports errors about a whole program, in terms of MLIR. Each operation of the segment is lowered
+alone, then each equation inside of the failing one, down to a line of the user's program.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ _OPENED = frozenset(
     {"jit", "pjit", "closed_call", "custom_jvp_call", "custom_vjp_call", "scan", "while", "cond"}
     | {"checkpoint", "remat2"}
 )
-"""Primitives that run their bodies as they are, so that an equation inside can be tried alone."""
+"""Primitives that run their bodies unchanged, so that an inner equation can be lowered alone."""
 
 
 @contextmanager
 def explained(ops: Sequence[Operation], platform: str) -> Iterator[None]:
-    """A block in which what JAX cannot do for a segment becomes an error about one operation.
+    """Turns JAX's errors about a segment, in a block, into errors about one operation.
 
     Args:
       ops: the operations of the segment.
-      platform: what they are lowered for, as `export_platform` says it.
+      platform: the platform that they are lowered for, from `export_platform`.
 
     Raises:
-      UnimplementedError, InvalidArgumentError: instead of what JAX raises.
+      UnimplementedError, InvalidArgumentError: in place of JAX's errors.
     """
     try:
         yield
@@ -72,17 +72,17 @@ def _reason(error: Exception, platform: str) -> str:
     targets = _targets(error)
     if targets:
         return (
-            f"calls the native function {', '.join(targets)}, which JAX does not promise to keep "
-            "from version to version, so it is not sent to another task; use another algorithm "
-            "for it, or compute it in this process and feed the result"
+            f"calls the native function {', '.join(targets)}, for which JAX gives no compatibility "
+            "guarantee, so it cannot be sent to another task; use another algorithm, or compute it "
+            "in this process and feed the result"
         )
-    # The first paragraph says what; the rest is about JAX's own functions.
+    # The first paragraph states the error; the rest is about JAX's own functions.
     said = str(error).split("\n\n")[0].split("\n--------------------")[0].strip()
     return f"cannot be lowered for the platform {platform!r}: {said or type(error).__name__}"
 
 
 def _failure_of(op: Operation, platform: str) -> Exception | None:
-    """What JAX raises for an operation alone."""
+    """Returns the exception that JAX raises for an operation alone, or None."""
     if op.eqn.primitive is read_p:
         return None
     refs = tuple(ref for ref in state_of(op.eqn) if isinstance(ref, VariableRef))
@@ -102,7 +102,7 @@ def _failure(jaxpr: jex.ClosedJaxpr, platform: str) -> Exception | None:
 
 
 def _innermost(op: Operation, error: Exception, platform: str) -> tuple[str, str, Exception]:
-    """The innermost equation that fails in the same way: its name, its line, and what is raised."""
+    """Returns the innermost equation that fails the same way: name, line and exception."""
     eqn, line = op.eqn, origin.line_of(op.eqn) or op.origin
     while True:
         deeper = _deeper(eqn, error, platform)
@@ -120,7 +120,7 @@ def _deeper(
     for body in jex.jaxprs_in_params(eqn.params):
         for inner in body.eqns:
             inputs = dict.fromkeys(x for x in inner.invars if not isinstance(x, jex.Literal))
-            # An equation that needs values from outside of its body cannot be tried.
+            # An equation that needs values from outside of its body cannot be lowered alone.
             with suppress(Exception):
                 alone = jaxprs.close([*inputs], inner.outvars, [inner])
                 found = _failure(alone, platform)

@@ -1,30 +1,39 @@
-"""Segments as bytes: StableHLO without authors, source locations and devices.
+"""Export of segments to bytes that depend only on what they compute.
 
-The same program of two users, from two files, for two devices of one kind, must be the same bytes,
-so that a server compiles it once. Source locations, name stacks and placement metadata are
-therefore taken out of every equation before JAX lowers it.
+The same program of two users, in two files, for two devices of one kind, must be the same bytes, so
+that a server compiles it once. Source locations, name stacks and placement metadata are
+therefore removed from every equation before JAX lowers it, and symbols for unknown sizes, which are
+numbered by process, get canonical names.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import jax.extend.core as jex
 
 from jflow.graph import request
-from jflow.values import Array
+from jflow.values import Array, canonical_sizes
 from jflow.xla import jaxprs
 from jflow.xla.export import serialize
 
 
 def export(jaxpr: jex.ClosedJaxpr, platform: str) -> Array:
-    """The program as u8[n] for one platform. Arguments and errors are those of `serialize`."""
-    bare = jaxprs.Rewriting(_Stripper()).jaxpr(jaxpr.jaxpr)
-    return serialize(jex.ClosedJaxpr(bare, jaxpr.consts), platform)
+    """Exports a program for one platform as u8[n]. Arguments and errors as in `serialize`."""
+    stripped = jaxprs.Rewriting(_Stripper()).jaxpr(jaxpr.jaxpr)
+    bare = jex.ClosedJaxpr(stripped, jaxpr.consts)
+    rename = canonical_sizes(aval.shape for aval in bare.in_avals)
+    if rename is not None:
+        # An opaque parameter may hide a symbol. JAX refuses to export such a program, because no
+        # argument determines a size of that name; it is then exported with its own symbols.
+        with suppress(Exception):
+            return serialize(jaxprs.Resizing(rename).closed(bare), platform)
+    return serialize(bare, platform)
 
 
 class _Stripper:
-    """Removes the origin and the device request from equations."""
+    """Removes source information and device requests from equations."""
 
     def __init__(self) -> None:
         # JAX makes equal contexts once, so there are few.

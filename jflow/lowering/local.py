@@ -1,4 +1,4 @@
-"""Programs that run in the process that makes them, exported only where JAX requires it."""
+"""Compilation of programs for this process, exported only if JAX requires it."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from jflow.xla.compile import is_dynamic, jitted
 def compile_all(
     programs: Sequence[tuple[Lowered, jax.Device, tuple[int, ...]]],
 ) -> list[CompiledProgram]:
-    """Compiles programs for devices of this process, several at the same time.
+    """Compiles programs for devices of this process, in parallel.
 
     Args:
-      programs: each with its device, and the numbers of the arguments that it may overwrite.
+      programs: each with its device and the positions of its donated arguments.
 
     Raises:
-      OpError: names the operation that JAX cannot compile.
+      OpError: with the operation that JAX cannot compile.
     """
     prepared = []
     for lowered, device, donated in programs:
@@ -40,23 +40,24 @@ def compile_all(
 def compile_jaxpr(
     jaxpr: jex.ClosedJaxpr, device: jax.Device, donated: tuple[int, ...]
 ) -> CompiledProgram:
-    """Compiles a program of this process."""
+    """Compiles a program for a device of this process."""
     return _prepare(jaxpr, device, donated)()
 
 
 def _prepare(
     jaxpr: jex.ClosedJaxpr, device: jax.Device, donated: tuple[int, ...]
 ) -> Callable[[], CompiledProgram]:
-    """What compiles a program of this process; any thread may call it."""
+    """Returns a function that compiles a program; any thread may call it."""
     if is_dynamic(jaxpr.in_avals):
-        # JAX compiles for symbols only what it has exported.
+        # JAX compiles programs of symbolic sizes only once they are exported.
         data = export(jaxpr, export_platform(device)).tobytes()
         return lambda: compile_exported(data, device, donated)
     program = jitted(jex.jaxpr_as_fun(jaxpr), device, donated)
     lowered = program.lower(*map(jaxprs.shape_of, jaxpr.in_avals))
 
     def compiled() -> CompiledProgram:
-        # JAX keeps what this compiles for the function, whose calls are quicker than its result's.
+        # JAX caches the compilation for the jitted function, whose calls are faster than those
+        # of the compiled object.
         lowered.compile()
         executable: CompiledProgram = program
         return executable

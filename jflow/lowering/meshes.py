@@ -1,8 +1,8 @@
-"""Makes meshes and shardings inside of equations abstract: an operation runs on one device.
+"""Replacement of concrete devices in equations by abstract meshes.
 
-JAX puts concrete devices into the parameters of equations. Where an operation runs is a matter of
-placement, so a mesh of one device becomes an abstract one, which JAX takes on every device. A mesh
-of several devices is refused: an operation of a graph runs on one.
+JAX puts concrete devices into the parameters of equations. Placement decides where an operation
+runs, so a mesh of one device becomes an abstract mesh, which JAX accepts on every device. A mesh of
+several devices is refused, because an operation of a graph runs on one device.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _ONE = NamedSharding(AbstractMesh((1,), ("one",)), PartitionSpec())
 
 
 def without_devices(op: Operation) -> jex.JaxprEqn:
-    """The equation of an operation, naming no device.
+    """Returns the equation of an operation without concrete devices.
 
     Raises:
-      UnimplementedError: if it, or an equation inside of it, is for several devices.
+      UnimplementedError: if it, or an equation inside of it, requires several devices.
     """
     if not _names_devices(op.eqn):
         return op.eqn
@@ -35,9 +35,9 @@ def without_devices(op: Operation) -> jex.JaxprEqn:
         except _SeveralError as error:
             raise UnimplementedError(
                 f"operation {op.name!r}: {eqn.primitive.name!r} "
-                f"(at {origin.line_of(eqn) or op.origin}) is for {error.args[0]} devices, and an "
-                "operation of a graph runs on one; use a mesh of one device here, or divide the "
-                "work among devices with jflow.device blocks",
+                f"(at {origin.line_of(eqn) or op.origin}) requires {error.args[0]} devices, but "
+                "an operation of a graph runs on one device; use a mesh of one device, or divide "
+                "the work among devices with jflow.device blocks",
                 op=op.name,
             ) from None
         return eqn.replace(params=params)  # type: ignore[no-any-return]
@@ -46,7 +46,7 @@ def without_devices(op: Operation) -> jex.JaxprEqn:
 
 
 class _SeveralError(Exception):
-    """Found where one device is expected; its argument is how many there are."""
+    """Raised where one device is expected, with the number of devices."""
 
 
 def _names_devices(eqn: jex.JaxprEqn) -> bool:

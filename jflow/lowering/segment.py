@@ -1,4 +1,4 @@
-"""Makes one pure jaxpr of a segment: state becomes arguments and results."""
+"""Lowering of a segment to one pure jaxpr: state becomes arguments and results."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ from jflow.errors import InvalidArgumentError
 from jflow.graph import Operation, Tensor, VariableRef
 from jflow.graph.primitives import assign_p, constant_p, initialize_p, read_p, update_p
 from jflow.lowering.meshes import without_devices
+from jflow.lowering.text import program_text, signature
 from jflow.values import Array, is_switched_off, unwrapping, wrapping
 from jflow.xla import jaxprs
 
 HOISTED_BYTES = 16 * 1024
-"""Constants of at least this size are arguments of the program, so that they ship only once."""
+"""Constants of at least this size are arguments of the program, so that they are sent once."""
 
 
 @dataclass(frozen=True)
 class Lowered:
-    """A segment as JAX can compile it.
+    """A lowered segment.
 
     Attributes:
       jaxpr: the program.
-      constants: its last arguments.
+      constants: the values of its last arguments.
       ops: the operations that it computes, for messages.
     """
 
@@ -34,12 +35,21 @@ class Lowered:
     constants: tuple[Array, ...]
     ops: tuple[Operation, ...]
 
+    @property
+    def signature(self) -> str:
+        """Argument and result types, such as "(float32 (None, 3)) -> (float32 (3,))"."""
+        return signature(self.jaxpr)
+
+    def text(self) -> str:
+        """Returns the program as readable text, one equation per line."""
+        return program_text(self.jaxpr)
+
 
 @dataclass
 class _Body:
-    """The equations made so far, and the atoms of values that the graph names otherwise.
+    """The program under construction: its equations, and atoms for the values of the graph.
 
-    A value that is `given` from outside is used even where an operation computes it: it was fed.
+    A value that is `given` is an input, even if an operation of the segment computes it: it is fed.
     """
 
     given: frozenset[Any]
@@ -58,14 +68,14 @@ class _Body:
         return outvars
 
     def copy(self, x: jaxprs.Atom) -> jaxprs.Atom:
-        """A value of its own: a result must not be the memory of an argument or another result."""
+        """Copies a value: a result must not share memory with an argument or another result."""
         var = jex.Var(x.aval)
         copy_p = jex.primitives.copy_p
         self.eqns.append(jex.new_jaxpr_eqn([x], [var], copy_p, {}, jex.no_effects))
         return var
 
     def arrive(self, var: jex.Var) -> tuple[jex.Var, jaxprs.Atom]:
-        """A variable for the physical form of `var`, and an atom for its value."""
+        """Returns a variable for the physical form of `var`, and an atom for its value."""
         wrap = wrapping(var.aval)
         if wrap is None:
             return var, var
@@ -74,7 +84,7 @@ class _Body:
         return physical, value
 
     def leave(self, x: jaxprs.Atom) -> jaxprs.Atom:
-        """An atom for the physical form of a value."""
+        """Returns an atom for the physical form of a value."""
         unwrap = unwrapping(x.aval)
         if unwrap is None:
             return x
@@ -88,7 +98,7 @@ class _Body:
         if primitive is constant_p:
             self._add_constant(op.eqn.outvars[0], params["value"])
         elif primitive is read_p:
-            # A read that only leaves the segment is not in the program.
+            # A read whose value only leaves the segment is not part of the program.
             if params["variable"] in self.current:
                 self.known[op.eqn.outvars[0]] = self.current[params["variable"]]
         elif primitive in (assign_p, initialize_p):
@@ -119,19 +129,19 @@ def lower(
     writes: Sequence[VariableRef],
     outputs: Sequence[Tensor],
 ) -> Lowered:
-    """The program of a segment.
+    """Lowers a segment to a program.
 
-    It takes the old values of `reads`, then `inputs`, then constants; it gives the new values of
-    `writes`, then `outputs`; all of them in their physical form (`values/physical.py`). No result
-    shares memory with an argument, unless that is donated.
+    The program takes the old values of `reads`, then `inputs`, then constants, and returns the new
+    values of `writes`, then `outputs`, all in their physical form (`values/physical.py`). A result
+    shares memory with an argument only if the argument is donated.
 
     Args:
       ops: the segment's operations in the graph's order.
       reads, inputs, writes, outputs: as above.
 
     Raises:
-      InvalidArgumentError: if an operation is of 64 bits and `jax_enable_x64` is off.
-      UnimplementedError: if an operation is for several devices.
+      InvalidArgumentError: if an operation has a 64-bit dtype and `jax_enable_x64` is off.
+      UnimplementedError: if an operation requires several devices.
     """
     body = _Body(frozenset(tensor.var for tensor in inputs))
     invars = []
@@ -159,11 +169,11 @@ def lower(
 
 
 def _check_width(op: Operation) -> None:
-    """Refuses an operation that JAX would make narrower without an error."""
+    """Refuses an operation whose results JAX would silently narrow to 32 bits."""
     wide = [tensor.dtype for tensor in op.outputs if is_switched_off(tensor.dtype)]
     if wide:
         raise InvalidArgumentError(
-            f"{op.name!r} gives {wide[0]}, and JAX's 64-bit types are switched off; run its graph "
-            "with jax_enable_x64 as it was when the graph was built",
+            f"{op.name!r} has the dtype {wide[0]}, but 64-bit types are disabled in JAX; run the "
+            "graph with the setting of jax_enable_x64 that it was built with",
             op=op.name,
         )

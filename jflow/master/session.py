@@ -22,7 +22,7 @@ from jflow.errors import (
     UnavailableError,
 )
 from jflow.master.step import Action, Fail, StartTask, Step, StopTask
-from jflow.plan import Plan, feed_indices, fetch_indices
+from jflow.plan import Plan, feed_indices, fetch_indices, verify_step
 from jflow.protocol import (
     RECONNECT_TIMEOUT_S,
     Array,
@@ -137,11 +137,7 @@ class ClientSession:
         by_task: dict[Task, list[Plan]] = {}
         for plan in plans:
             by_task.setdefault(plan.device.task, []).append(plan)
-        fetches = [index for group in by_task.values() for index in fetch_indices(group)]
-        if len(fetches) != n_fetches or sorted(fetches) != list(range(len(fetches))):
-            raise InvalidArgumentError(
-                f"the plans of a step with {n_fetches} fetches give the fetches {fetches[:100]}"
-            )
+        verify_step(plans, n_fetches)
 
         async def register(task: Task, group: Sequence[Plan]) -> Registered:
             needed = frozenset().union(*(plan.artifacts for plan in group))

@@ -1,4 +1,4 @@
-"""From a placed graph to what each device does: pruning, stages, segments and transfers."""
+"""Partition of placed graphs into plans: pruning, stages, segments and transfers."""
 
 from jflow.partition.prune import prune as prune
 from jflow.partition.segment import Segment as Segment

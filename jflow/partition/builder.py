@@ -1,4 +1,4 @@
-"""The plan of one device in the making."""
+"""`PlanBuilder`: builds the plan of one device."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from jflow.values import Array, TensorSpec, as_strings, is_known, unwrapping
 
 @dataclass
 class Contents:
-    """What the plans of a step refer to by name, numbered in the order in which they need it.
+    """The segments and constants that the plans of a step refer to by name.
 
     Attributes:
       callbacks: the operations that call the client, with their numbers.
-      segments: by the names that `Run` instructions give their programs.
-      constants: host tensors, by the names that `Call` instructions give them.
+      segments: segments by the program names in `Run` instructions.
+      constants: host tensors by the constant names in `Call` instructions.
     """
 
     callbacks: Mapping[Operation, int]
@@ -45,25 +45,25 @@ class Contents:
     constants: dict[str, Array] = field(default_factory=dict)
 
     def add_segment(self, segment: Segment) -> Program:
-        """The program of a segment, which has its name but no code or constants yet."""
+        """Adds a segment; returns a program with its name, but without code or constants yet."""
         name = f"segment {len(self.segments)}"
         self.segments[name] = segment
         return Program(name, (), segment.donated)
 
     def add_constant(self, value: Array) -> str:
-        """The name of a host tensor."""
+        """Adds a host tensor and returns its name."""
         name = f"constant {len(self.constants)}"
         self.constants[name] = value
         return name
 
 
 class PlanBuilder:
-    """Numbers for the slots and the state of a device, and its instructions by stage.
+    """Numbers the slots and the state of a device, and collects its instructions by stage.
 
     Args:
       device: the device.
-      contents: takes what the plan refers to by name.
-      owner: the session that owns the resources that are not shared.
+      contents: collects what the plan refers to by name.
+      owner: the session that owns resources that are not shared.
     """
 
     def __init__(self, device: Device, contents: Contents, owner: str) -> None:
@@ -71,18 +71,25 @@ class PlanBuilder:
         self._contents = contents
         self._owner = owner
         self._slots: dict[Tensor, Slot] = {}
+        self._n_slots = 0
         self._variables: dict[VariableRef, int] = {}
         self._resources: dict[ResourceRef, int] = {}
         self._stages: dict[int, list[Instruction]] = {}
 
     @property
     def n_stages(self) -> int:
-        """How many stages there are up to the last one that has instructions here."""
+        """Number of stages up to the last one with instructions on this device."""
         return max(self._stages, default=-1) + 1
 
     def slot(self, tensor: Tensor) -> Slot:
-        """The slot that holds a tensor."""
-        return self._slots.setdefault(tensor, len(self._slots))
+        """Returns the slot that holds a tensor."""
+        if tensor not in self._slots:
+            self._slots[tensor] = self._new_slot()
+        return self._slots[tensor]
+
+    def _new_slot(self) -> Slot:
+        self._n_slots += 1
+        return self._n_slots - 1
 
     def _variable(self, ref: VariableRef) -> int:
         return self._variables.setdefault(ref, len(self._variables))
@@ -94,14 +101,22 @@ class PlanBuilder:
         """Appends an instruction to a stage."""
         self._stages.setdefault(stage, []).append(instruction)
 
-    def add_calls(self, stage: int, ops: Sequence[Operation]) -> None:
-        """Appends a `Call` for each of some operations on the host."""
-        for op in ops:
-            self.add(stage, self._call(op))
+    def add_calls(self, stage: int, ops: Sequence[Operation], fed: Collection[Tensor]) -> None:
+        """Appends a `Call` for each of some operations on the host.
 
-    def _call(self, op: Operation) -> Call:
+        Args:
+          stage: the number of the stage.
+          ops: the operations.
+          fed: tensors whose values are inputs of the step instead of results of operations.
+        """
+        for op in ops:
+            self.add(stage, self._call(op, fed))
+
+    def _call(self, op: Operation, fed: Collection[Tensor]) -> Call:
         params, contents = op.eqn.params, self._contents
-        outputs = tuple(self.slot(tensor) for tensor in op.outputs)
+        # A call returns all of its results. If one is fed, the feed has filled its slot, so the
+        # computed value goes to a slot that nothing reads.
+        outputs = tuple(self._new_slot() if t in fed else self.slot(t) for t in op.outputs)
         inputs = tuple(self.slot(tensor) for tensor in op.inputs)
         if op.eqn.primitive is constant_p:
             constant = contents.add_constant(params["value"])
@@ -124,14 +139,14 @@ class PlanBuilder:
         escaping: Collection[Tensor],
         fed: Collection[Tensor],
     ) -> None:
-        """Appends a `Run` of some operations for XLA.
+        """Appends a `Run` of some XLA operations.
 
         Args:
           stage: the number of the stage.
           ops: the operations, in the graph's order.
           needed: the tensors that they need, in the order of the program's arguments.
-          escaping: the tensors that something outside of them needs, among others.
-          fed: the tensors whose values come with the step.
+          escaping: tensors that are needed outside of their segment; may include others.
+          fed: tensors whose values are inputs of the step.
         """
         arriving = varying_reads(ops, needed)
         inside = {tensor for op in ops for tensor in op.outputs if tensor not in fed}
@@ -159,16 +174,16 @@ class PlanBuilder:
     def add_nan_check(
         self, stage: int, checked: Sequence[Tensor], escaping: Collection[Tensor]
     ) -> None:
-        """Appends a `Call` that looks for NaN in some tensors, if there are any."""
+        """Appends a `Call` that checks some tensors for NaN, if there are any."""
         if checked:
             slots = tuple(self.slot(tensor) for tensor in checked)
             self.add(stage, Call(NAN_CHECK, slots, attributes=nan_attributes(checked, escaping)))
 
     def plan(self, after: tuple[tuple[int, ...], ...]) -> Plan:
-        """The plan. For `after` see `Plan.after`."""
+        """Returns the plan. For `after` see `Plan.after`."""
         return Plan(
             self.device,
-            len(self._slots),
+            self._n_slots,
             tuple(
                 VariableSpec(VariableKey(ref.container, ref.name), ref.dtype.name, _sizes(ref))
                 for ref in self._variables
@@ -197,8 +212,8 @@ def _callback_attributes(op: Operation, number: int) -> bytes:
     is_conditional = op.eqn.params["is_conditional"]
     if is_conditional and not all(spec.is_static for spec in results):
         raise UnimplementedError(
-            f"{op.name!r}: {op.eqn.params['callback']} is inside a branch and gives arrays of "
-            "sizes that are not known before it runs; call it outside of the branch",
+            f"{op.name!r}: {op.eqn.params['callback']} is inside a branch and returns arrays of "
+            "unknown sizes, which is not supported; call it outside of the branch",
             op=op.name,
         )
     return CallbackAttributes(number, tuple(results), is_conditional).to_bytes()

@@ -1,4 +1,4 @@
-"""The tensors that a step checks under `jax_debug_nans`, and what the check is told about them."""
+"""Checks for NaN under `jax_debug_nans`: which tensors, and the attributes of the check."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jflow.packing import pack
 
 
 def may_be_nan(ops: Sequence[Operation], fed: Collection[Tensor]) -> list[Tensor]:
-    """The tensors that operations of XLA compute and that can be NaN."""
+    """Returns the tensors that XLA operations compute and that can be NaN."""
     return [
         tensor
         for op in ops

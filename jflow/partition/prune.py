@@ -1,4 +1,4 @@
-"""Which operations a step needs."""
+"""Pruning: the operations that a step needs."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ from collections.abc import Collection, Iterable
 from jflow.errors import InvalidArgumentError
 from jflow.graph import Graph, Operation, Tensor
 from jflow.graph.primitives import group_p, placeholder_p
+from jflow.values import declared, shape_text
 
 
 def prune(
     graph: Graph, targets: Iterable[Operation], fetches: Iterable[Tensor], fed: Collection[Tensor]
 ) -> list[Operation]:
-    """The operations that targets and fetches need, in the graph's order.
+    """Returns the operations that targets and fetches need, in the graph's order.
 
-    A fed tensor cuts the graph: nothing is needed to compute it. An operation all of whose outputs
-    are fed does not run, not even as a control input or a target.
+    A fed tensor cuts the graph: nothing is needed to compute it. An operation whose outputs are all
+    fed does not run, even as a control input or a target.
 
     Raises:
-      InvalidArgumentError: if a placeholder is needed that is not fed.
+      InvalidArgumentError: if a required placeholder is not fed.
     """
     needed: set[Operation] = set()
     pending = [*targets, *(tensor.op for tensor in fetches if tensor not in fed)]
@@ -27,9 +28,10 @@ def prune(
         if op in needed or is_fed(op, fed):
             continue
         if op.eqn.primitive is placeholder_p:
+            (value,) = op.outputs
             raise InvalidArgumentError(
                 f"You must feed a value for placeholder {op.name!r} (made at {op.origin}) "
-                f"with dtype {op.outputs[0].dtype} and shape {op.outputs[0].shape}",
+                f"with dtype {value.dtype} and shape {shape_text(declared(value.shape))}",
                 op=op.name,
             )
         needed.add(op)
@@ -39,12 +41,12 @@ def prune(
 
 
 def is_fed(op: Operation, fed: Collection[Tensor]) -> bool:
-    """Whether everything that an operation computes is fed, so that it does not run."""
+    """Whether all outputs of an operation are fed, so that it does not run."""
     return bool(op.outputs) and all(tensor in fed for tensor in op.outputs)
 
 
 def control_sources(op: Operation) -> list[Operation]:
-    """The operations that run before `op` without giving it data; groups are looked through."""
+    """Returns the control inputs of an operation, with groups replaced by their own."""
     seen = dict.fromkeys(op.control_inputs)
     pending = list(seen)
     while pending:

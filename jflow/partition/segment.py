@@ -1,4 +1,4 @@
-"""A segment: operations of one device and stage that become one XLA program."""
+"""`Segment`: operations of one device and stage that become one XLA program."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from jflow.graph import Operation, Tensor, VariableRef
 
 @dataclass(frozen=True)
 class Segment:
-    """A pure program cut out of the graph.
+    """A part of the graph that becomes one pure program.
 
-    It takes the old values of `reads`, then `inputs`, and gives the new values of `writes`,
-    then `outputs`.
+    The program takes the old values of `reads`, then `inputs`, and returns the new values of
+    `writes`, then `outputs`.
     """
 
     device: Device
@@ -25,7 +25,7 @@ class Segment:
 
     @property
     def donated(self) -> tuple[int, ...]:
-        """Numbers of the program's arguments whose memory its results may take."""
+        """Positions of the arguments whose memory the results may reuse."""
         return tuple(i for i, ref in enumerate(self.reads) if ref in self.writes)
 
     @property

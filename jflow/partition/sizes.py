@@ -1,29 +1,26 @@
-"""What operations need: their inputs, and tensors that have the sizes which they do not see.
+"""The tensors that operations need: their inputs, and size sources.
 
-A size that is not known is a symbol (`values/dims.py`), which a program learns from the shapes of
-its arguments. JAX makes equations that name a symbol and take no argument that has it, such as the
-one for `x.shape[0]`; in a program of its own such an equation needs a *size source*: a tensor in
-whose shape the symbol is.
+An unknown size is a symbol (`values/dims.py`), which a program reads from the shapes of its
+arguments. Some JAX equations use a symbol without an argument that has it, such as the equation of
+`x.shape[0]`. In a program of its own such an equation needs a *size source*: a tensor whose shape
+contains the symbol.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from jflow.graph import Operation, Tensor
-from jflow.values import HostArray, is_known, is_symbol
-
-_SYMBOL = re.compile(r"[A-Za-z_]\w*")
+from jflow.values import HostArray, is_known, is_symbol, symbols_of
 
 
 def needs(ops: Sequence[Operation], fed: Iterable[Tensor]) -> Mapping[Operation, Sequence[Tensor]]:
-    """The tensors that each operation needs: its inputs, and one for each size it does not see.
+    """Returns the tensors that each operation needs: its inputs, and its size sources.
 
     Args:
       ops: in the graph's order.
-      fed: tensors whose values come with the step.
+      fed: tensors whose values are inputs of the step.
     """
     size_sources: dict[str, Tensor] = {}
     for tensor in fed:
@@ -33,8 +30,9 @@ def needs(ops: Sequence[Operation], fed: Iterable[Tensor]) -> Mapping[Operation,
         needed[op] = op.inputs
         named = _symbols((*_dims(op.outputs), op.eqn.params.get("dim", 0)))
         if named:
-            unseen = named - _symbols(_dims(op.inputs))
-            sources = (size_sources[symbol] for symbol in sorted(unseen) if symbol in size_sources)
+            seen = _symbols(_dims(op.inputs))
+            # The order must not depend on the names of symbols, which are numbered by process.
+            sources = (size_sources[x] for x in named if x not in seen and x in size_sources)
             needed[op] = tuple(dict.fromkeys((*op.inputs, *sources)))
             for tensor in op.outputs:
                 _add_size_source(size_sources, tensor)
@@ -42,7 +40,7 @@ def needs(ops: Sequence[Operation], fed: Iterable[Tensor]) -> Mapping[Operation,
 
 
 def _add_size_source(size_sources: dict[str, Tensor], tensor: Tensor) -> None:
-    """Notes the sizes that a program can learn from a tensor."""
+    """Records the sizes that a program can read from a tensor."""
     if not isinstance(tensor.aval, HostArray):
         for dim in _dims([tensor]):
             if is_symbol(dim):
@@ -53,6 +51,7 @@ def _dims(tensors: Iterable[Tensor]) -> tuple[Any, ...]:
     return tuple(dim for tensor in tensors for dim in tensor.shape or ())
 
 
-def _symbols(dims: Iterable[Any]) -> set[str]:
-    """The names in sizes that are not known; those of functions of sizes do no harm."""
-    return {name for dim in dims if not is_known(dim) for name in _SYMBOL.findall(str(dim))}
+def _symbols(dims: Iterable[Any]) -> dict[str, None]:
+    """Returns the names in unknown sizes; names of functions such as max are harmless."""
+    unknown = (dim for dim in dims if not is_known(dim))
+    return dict.fromkeys(name for dim in unknown for name in symbols_of(dim))

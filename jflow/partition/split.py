@@ -1,11 +1,12 @@
-"""Cuts a placed graph by device and by stage.
+"""Partition of a placed graph into plans, by device and by stage.
 
-Operations of one device and stage (`stages.py`) make up a segment, one XLA program; calls on the
-host are instructions of their own. A device therefore makes no more calls than there are crossings.
+The XLA operations of one device and stage (`stages.py`) form a segment, which becomes one program;
+host calls are separate instructions. The number of calls on a device is therefore bounded by the
+number of crossings.
 
 XLA's compile time grows faster than the program: 10,000 mixed equations took 163 s as one program,
-50 s in pieces of 1,000 and 21 s in pieces of 100, which also ran three times as fast as the former.
-So what is longer than a cap, below which fusing pays, is cut into pieces much smaller than that.
+50 s in pieces of 1,000 and 21 s in pieces of 100, which also ran three times as fast as the first.
+Segments above a cap, below which fusion pays, are therefore cut into pieces much smaller than it.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ PIECE_OPS = 125
 
 @dataclass(frozen=True)
 class Partition:
-    """A step cut into plans, whose programs and constants are named and still to be made.
+    """A step cut into plans, whose programs have names but are not lowered yet.
 
     Attributes:
-      plans: one for each device that has something to do.
-      segments: what the programs compute, by the names that they have in the plans.
+      plans: one for each device that takes part.
+      segments: the segments by the names of their programs in the plans.
       constants: the host tensors that calls take, likewise.
-      callbacks: the operations that call the client; the plans refer to them by position.
+      callbacks: the operations that call the client; plans refer to them by position.
     """
 
     plans: tuple[Plan, ...]
@@ -58,13 +59,13 @@ def partition(
     """Cuts operations into a plan for each device.
 
     Args:
-      ops: what must run, in the graph's order.
+      ops: the operations to run, in the graph's order.
       placement: a device for each of them.
-      fed: tensors whose values come with the step, by their index.
-      fetched: tensors whose values the step gives back, by their index; none of them is fed.
-      max_segment_ops: from which length on to cut a segment into pieces.
-      checks_nans: whether the plans look for NaN in what programs compute.
-      owner: the session that owns the resources that are not shared.
+      fed: tensors whose values are inputs of the step, by index.
+      fetched: tensors whose values the step returns, by index; none of them is fed.
+      max_segment_ops: segments with more operations are cut into pieces.
+      checks_nans: whether the plans check the results of programs for NaN.
+      owner: the session that owns resources that are not shared.
 
     Raises:
       InvalidArgumentError, UnimplementedError: if the operations cannot run in one step.
@@ -76,7 +77,7 @@ def partition(
 
 
 class _Splitter:
-    """The facts about a placed graph that all plans are made from."""
+    """The analysis of a placed graph from which all plans are made."""
 
     def __init__(
         self,
@@ -117,12 +118,12 @@ class _Splitter:
             for tensor in self.needs[op]
             if tensor not in self.feeds and piece_of[tensor.op] != piece_of[op]
         )
-        # Instructions of a stage run in the order in which they are added: what arrives, what
-        # computes, what departs.
+        # Instructions of a stage run in the order in which they are added: arrivals, then
+        # computation, then departures.
         self._add_arrivals(builders, crossings)
         for device, stage, piece in pieces:
             if is_on_host(piece[0].eqn):
-                builders[device].add_calls(stage, piece)
+                builders[device].add_calls(stage, piece, self.feeds)
             else:
                 self._add_run(builders[device], stage, piece, escaping, piece_of)
         self._add_departures(builders, crossings)
@@ -144,14 +145,14 @@ class _Splitter:
         if not self.checks_nans:
             builder.add_run(stage, ops, needed, escaping, self.feeds)
             return
-        # All of them leave the program, so that the error names the operation that made one NaN.
+        # All of them leave the program, so that the error can name the operation that made NaN.
         checked = may_be_nan(ops, self.feeds)
         builder.add_run(stage, ops, needed, escaping.union(checked), self.feeds)
         results = escaping - self._leaves_for_callbacks_alone(piece_of)
         builder.add_nan_check(stage, checked, results)
 
     def _leaves_for_callbacks_alone(self, piece_of: Mapping[Operation, int]) -> set[Tensor]:
-        """What leaves its program for callbacks only, which may get NaN, as under `jax.jit`."""
+        """Returns tensors that only callbacks use, which may be NaN as under `jax.jit`."""
         elsewhere = {
             tensor
             for op in self.ops
@@ -164,7 +165,7 @@ class _Splitter:
         return called - elsewhere - set(self.fetched)
 
     def _after(self, builder: PlanBuilder) -> tuple[tuple[int, ...], ...]:
-        """See `Plan.after`."""
+        """Returns the `Plan.after` of a device."""
         number, arrival = self.stages.number, self.stages.arrival
         needed: list[set[int]] = [set() for _ in range(builder.n_stages)]
         for op in self.ops:
@@ -178,10 +179,10 @@ class _Splitter:
         return tuple(tuple(sorted(stages - {i})) for i, stages in enumerate(needed))
 
     def _crossings(self) -> dict[tuple[Value, Device], int]:
-        """(value, target) → the stage that receives it; their order numbers the edges.
+        """Maps (value, target) to the stage that receives the value; the order numbers the edges.
 
         In sequential order that is the first stage that needs the value. In dataflow order it is a
-        stage of its own, because those that need the value need not wait for each other.
+        separate stage, because the stages that need the value do not wait for each other.
         """
         crossings: dict[tuple[Value, Device], int] = {}
         for op in self.ops:
@@ -230,7 +231,7 @@ class _Splitter:
 
 
 def _pieces(group: Sequence[Operation], max_segment_ops: int) -> Iterator[tuple[Operation, ...]]:
-    # In the graph's order, so that a piece needs nothing of the pieces after it.
+    # In the graph's order, so that no piece depends on a later one.
     size = max_segment_ops if len(group) <= max_segment_ops else min(PIECE_OPS, max_segment_ops)
     for start in range(0, len(group), size):
         yield tuple(group[start : start + size])

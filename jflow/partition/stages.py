@@ -1,16 +1,15 @@
 """The stages of a placed graph.
 
-Two things tell the stages of operations apart. The *depth* of an operation is the largest number of
-crossings on a path to it: from device to device, or between XLA and the functions of the host. And
-there is what it *waits for*: the operations on the paths to it that are blocking, which can take
-as long as other steps let them wait, such as taking an element from a queue. Nothing therefore
-waits for what it does not need: a step that puts into a queue what another part of it takes out
-again cannot deadlock.
+Two properties determine the stage of an operation. Its *depth* is the largest number of crossings
+on a path to it: from device to device, or between XLA and functions of the host. Its *blockers* are
+the blocking operations on the paths to it, which may wait for other steps, such as taking an
+element from a queue. An operation never waits for a blocker that it does not depend on, so a step
+that puts an element into a queue and takes it out again in another part cannot deadlock.
 
-Stages are numbered so that each comes behind all that it needs. In *sequential* order they are
-taken one after the other; this is right if what they wait for only grows along a plan, so that no
-stage waits for something that a later one does not also need. Otherwise they are in *dataflow*
-order: each begins as soon as those it needs are done.
+Stages are numbered so that each comes after all stages that it needs. In *sequential* order they
+run one after another. That is correct if the sets of blockers only grow along a plan, so that no
+stage waits for something that later stages do not need as well. Otherwise they run in *dataflow*
+order: each starts as soon as the stages that it needs have ended.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ from jflow.graph.primitives import is_blocking, is_on_host
 from jflow.partition.prune import control_sources
 
 Value = Tensor | Operation
-"""What crosses from device to device: a tensor, or the signal that an operation has run."""
+"""A value that crosses devices: a tensor, or the signal that an operation has run."""
 
 
 class _Stage(NamedTuple):
-    """What tells stages apart; they come in the order of these tuples."""
+    """The identity of a stage; stages are ordered as these tuples."""
 
     n_blockers: int
     order: tuple[int, ...]
@@ -37,7 +36,7 @@ class _Stage(NamedTuple):
     blockers: frozenset[int]
 
     def behind(self) -> _Stage:
-        """The first stage on another device that can have what this one makes."""
+        """Returns the first stage on another device that can use the results of this one."""
         return self._replace(depth=self.depth + 1)
 
 
@@ -52,14 +51,14 @@ class Stages:
       ops: the operations, in the graph's order.
       placement: a device for each of them.
       needs: the tensors that each of them needs.
-      fed: tensors whose values come with the step.
+      fed: tensors whose values are inputs of the step.
 
     Attributes:
-      sources: what each operation waits for, without feeds.
+      sources: the values that each operation depends on, without feeds.
       number: the stage of each operation.
-      arrival: in dataflow order, the stage of its own in which another device receives what an
-        operation makes.
-      is_sequential: whether stages are taken one after the other.
+      arrival: in dataflow order, the separate stage in which other devices receive the results of
+        an operation.
+      is_sequential: whether stages run one after another.
     """
 
     def __init__(
@@ -84,11 +83,11 @@ class Stages:
         self.arrival = {op: numbers[stage] for op, stage in arrivals.items()}
 
     def _stages(self, ops: Sequence[Operation]) -> dict[Operation, _Stage]:
-        # Invariant: no operation is in an earlier stage than what it needs, and one that needs
-        # something across a crossing is in a later stage. What an operation waits for includes what
-        # its sources wait for; if that is more, there are more waits, and otherwise the depth
-        # decides, which grows with each crossing. So a device that takes its stages in order has
-        # sent everything that a stage of another device receives before that stage begins.
+        # Invariant: an operation is not in an earlier stage than its sources, and is in a later
+        # stage than sources across a crossing. Its blockers include those of its sources: either
+        # there are more of them, which sorts it later, or the depth decides, which grows with each
+        # crossing. A device that runs its stages in order has therefore sent everything that a
+        # stage of another device receives before that stage starts.
         stages: dict[Operation, _Stage] = {}
         for number, op in enumerate(ops):
             depth = 0
@@ -111,7 +110,7 @@ class Stages:
 
 
 def producer_of(value: Value) -> Operation:
-    """The operation that makes a value."""
+    """Returns the operation that produces a value."""
     return value.op if isinstance(value, Tensor) else value
 
 

@@ -1,8 +1,8 @@
-"""How a segment uses variables, so that it can read them without a copy and update them in place.
+"""Analysis of the variables of a segment, to read without copies and to update in place.
 
 Inside a segment the operations run in the graph's order: a read sees the last write before it. A
-read that leaves the segment and has the value from before it is not a result of the program but the
-variable's own buffer, leased for as long as the step needs it; so is a written value that stays.
+value from before the segment that leaves it is not a result of the program: it is the variable's
+own buffer, leased for as long as the step needs it. So is a final written value.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from jflow.values import is_static
 
 @dataclass
 class StateUse:
-    """The use of variables by a segment: what its program takes and gives, and what bypasses it.
+    """The use of variables by a segment: arguments, results, and values that bypass the program.
 
     Attributes:
       read: variables whose old value the program takes.
-      written: last written tensor of each variable that gets a new value.
-      initialized: those of the written that only get it if they have none.
-      before: tensors that are a variable's buffer from before the segment.
-      after: tensors that are a variable's buffer from after it.
-      outputs: the other tensors that leave the segment.
+      written: the last written tensor of each variable that gets a new value.
+      initialized: the written variables that keep their value if they have one.
+      before: tensors that are a variable's buffer before the segment.
+      after: tensors that are a variable's buffer after the segment.
+      outputs: all other tensors that leave the segment.
     """
 
     read: dict[VariableRef, None] = field(default_factory=dict)
@@ -46,10 +46,10 @@ class StateUse:
 
 
 def varying_reads(ops: Sequence[Operation], needed: Collection[Tensor]) -> tuple[Tensor, ...]:
-    """The reads of variables of changing size that operations of their own segment need.
+    """Returns the reads of variables of varying size that their own segment uses.
 
-    Each has symbols of its own for the sizes that it found, so it is an input of its own of the
-    program, filled when the critical section begins.
+    Each read has symbols of its own, so it is a separate input of the program, filled when the
+    critical section begins.
     """
     return tuple(
         op.outputs[0]
@@ -63,15 +63,15 @@ def varying_reads(ops: Sequence[Operation], needed: Collection[Tensor]) -> tuple
 def analyse(
     ops: Sequence[Operation], leaving: Sequence[Tensor], arriving: Collection[Tensor] = ()
 ) -> StateUse:
-    """How the operations of a segment use variables.
+    """Returns how the operations of a segment use variables.
 
     Args:
       ops: the segment, in the graph's order.
-      leaving: its tensors that something outside needs.
-      arriving: reads that the segment takes as inputs, see `varying_reads`.
+      leaving: its tensors that are needed outside.
+      arriving: reads that are inputs of the segment, see `varying_reads`.
 
     Raises:
-      InvalidArgumentError: if one of these comes after a write.
+      InvalidArgumentError: if an arriving read comes after a write.
     """
     use = StateUse()
     consumed = {tensor for op in ops for tensor in op.inputs}
@@ -106,8 +106,8 @@ def _check_first(op: Operation, ref: VariableRef, written: Tensor | None) -> Non
     if written is not None:
         raise InvalidArgumentError(
             f"{op.name!r} reads {ref}, whose size may change, after {written.op.name!r} has set it "
-            "in the same step, and the step computes with what it reads; use the value that the "
-            "assignment gives, or read it in the next step",
+            "in the same step, and the step computes with the value; use the result of the "
+            "assignment, or read it in the next step",
             op=op.name,
         )
 

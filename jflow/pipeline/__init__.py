@@ -1,4 +1,4 @@
-"""The compile pipeline: from a part of a graph to plans and the programs that they name."""
+"""The compile pipeline: from a step request to plans and the programs that they name."""
 
 from jflow.pipeline.pipeline import CompiledStep as CompiledStep
 from jflow.pipeline.pipeline import StepRequest as StepRequest

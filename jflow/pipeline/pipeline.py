@@ -1,13 +1,13 @@
-"""Compiles a step: prune → place → partition → lower → name.
+"""Compilation of a step: prune → place → partition → lower → name.
 
-Everything here is a pure function of its arguments: equal requests give equal plans, and nothing is
-remembered between two calls. No state, device or connection is needed, so that a session, a
-placement lab and a simulator compile in the same way.
+Everything here is a pure function of its arguments: equal requests give equal plans, and no call
+depends on an earlier one. No state, device or connection is needed, so a session, a placement lab
+and a simulator compile in the same way.
 
-In a plan that leaves `partition`, programs and constants have names that are unique in the step.
-Naming replaces them by the names under which an executor finds them. For a cluster, programs are
-exported to bytes, and all artifacts are named by their digests, so that a task keeps one copy of
-what several steps share. For this process, programs stay jaxprs and the names stay as they are.
+In the plans that `partition` returns, programs and constants have names that are unique in the
+step. Naming replaces them by the names under which an executor finds them. For a cluster, programs
+are exported to bytes, and all artifacts are named by their digests, so that a task keeps one copy
+of what several steps share. For this process, programs stay jaxprs and keep their names.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from typing import Any, NamedTuple
 from jflow.cluster import Device
 from jflow.graph import Graph, Operation, Tensor
 from jflow.graph.callbacks import Callback, callbacks_of
+from jflow.graph.verify import verify
 from jflow.lowering import Lowered, explained, export, lower, refuse_callbacks
 from jflow.partition import Partition, Segment, partition, prune
+from jflow.pipeline.text import step_text
 from jflow.placement import DEFAULT_STRATEGY, Handles, Inventory, Placement, Strategy
 from jflow.plan import Call, Plan, Program, Run
 from jflow.values import Array
@@ -31,13 +33,13 @@ _NO_HANDLES: Handles = MappingProxyType({})
 
 
 class StepRequest(NamedTuple):
-    """What a step has to do. A tuple, because sessions look steps up by it.
+    """What a step computes. A tuple, because sessions use it as the key of compiled steps.
 
     Attributes:
       targets: operations to run.
-      fetches: tensors whose values the step gives.
-      fed: tensors whose values come with the step; none of them is fetched.
-      checks_nans: whether to look for NaN, as `jax_debug_nans` asks.
+      fetches: tensors whose values the step returns.
+      fed: tensors whose values are inputs of the step; none of them is fetched.
+      checks_nans: whether to check for NaN, as `jax_debug_nans` requires.
     """
 
     targets: tuple[Operation, ...]
@@ -48,15 +50,15 @@ class StepRequest(NamedTuple):
 
 @dataclass(frozen=True)
 class CompiledStep:
-    """All that an executor needs to run a step.
+    """A compiled step: everything that an executor needs to run it.
 
     Attributes:
       placement: a device for each operation, in the graph's order.
-      plans: one for each device that has something to do.
-      programs: the programs of this process by name; empty for a cluster.
-      artifacts: constants by name, and for a cluster also the exported programs as u8[n].
-      callbacks: the functions of the client; the plans refer to them by position.
-      n_fetches: how many values the step gives.
+      plans: one for each device that takes part.
+      programs: programs for this process by name; empty for a cluster.
+      artifacts: constants by name; for a cluster also the exported programs as u8[n].
+      callbacks: the functions of the client; plans refer to them by position.
+      n_fetches: number of values that the step returns.
     """
 
     placement: Placement
@@ -65,6 +67,10 @@ class CompiledStep:
     artifacts: Mapping[str, Array]
     callbacks: tuple[Callback, ...]
     n_fetches: int
+
+    def text(self) -> str:
+        """Returns the placement, the plans and the programs as readable text."""
+        return step_text(self.placement, self.plans, self.programs, self.artifacts)
 
 
 def compile_step(
@@ -77,15 +83,15 @@ def compile_step(
     strategy: Strategy = DEFAULT_STRATEGY,
     owner: str = "",
 ) -> CompiledStep:
-    """Takes a step through the whole pipeline.
+    """Compiles a step in one call.
 
     Args:
-      graph: what the request is about.
-      request: what to do.
+      graph: the graph of the request.
+      request: what the step computes.
       inventory: the tasks, and the devices of those that the step needs.
       soft, handles: see `Strategy`.
-      strategy: places the operations.
-      owner: the session that owns the resources that are not shared.
+      strategy: the placement strategy.
+      owner: the session that owns resources that are not shared.
 
     Raises:
       OpError: as `prune`, `Strategy` and `compile_placed`.
@@ -97,8 +103,13 @@ def compile_step(
 
 
 def prune_step(graph: Graph, request: StepRequest) -> list[Operation]:
-    """The operations that a step needs, in the graph's order. Raises as `prune`."""
-    return prune(graph, request.targets, request.fetches, set(request.fed))
+    """Returns the verified operations that a step needs, in the graph's order.
+
+    Raises as `prune` and `jflow.graph.verify`.
+    """
+    ops = prune(graph, request.targets, request.fetches, set(request.fed))
+    verify(graph, ops)
+    return ops
 
 
 def compile_placed(
@@ -108,17 +119,17 @@ def compile_placed(
     *,
     owner: str = "",
 ) -> CompiledStep:
-    """Takes a step through the pipeline once its operations have devices.
+    """Compiles a step whose operations have devices.
 
     Args:
-      request: what to do.
+      request: what the step computes.
       placement: a device for each operation that the step needs, in the graph's order.
-      platforms: what the programs of each device are exported for; None if they stay here.
-      owner: the session that owns the resources that are not shared.
+      platforms: the export platform of each device; None if programs stay in this process.
+      owner: the session that owns resources that are not shared.
 
     Raises:
-      InvalidArgumentError, UnimplementedError: if operations cannot run in one step, or JAX cannot
-        lower or export one of them.
+      InvalidArgumentError, UnimplementedError: if the operations cannot run in one step, or JAX
+        cannot lower or export one of them.
     """
     cut = partition(
         list(placement),
@@ -153,7 +164,7 @@ def _lowered(segment: Segment, platforms: Mapping[Device, str] | None) -> Lowere
 def _artifacts(
     cut: Partition, programs: Mapping[str, Lowered], platforms: Mapping[Device, str] | None
 ) -> dict[str, Array]:
-    """What the plans need in addition to the programs of this process, by names of their own."""
+    """Returns constants and, for a cluster, exported programs, by their names in the step."""
     found = dict(cut.constants)
     for name, program in programs.items():
         found |= zip(_constant_names(name, program), program.constants, strict=True)
@@ -171,7 +182,7 @@ def _constant_names(name: str, program: Lowered) -> list[str]:
 def _named(
     cut: Partition, programs: Mapping[str, Lowered], names: Mapping[str, str]
 ) -> tuple[Plan, ...]:
-    """The plans, with the names that programs and constants have from now on."""
+    """Returns the plans with the final names of programs and constants."""
     named = {
         name: Program(
             names[name],

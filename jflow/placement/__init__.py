@@ -1,4 +1,4 @@
-"""From what users asked for to a device for each operation."""
+"""Placement: a device for each operation, from the requests of the user."""
 
 from jflow.placement.explain import Explanation as Explanation
 from jflow.placement.explain import explain as explain

@@ -1,4 +1,4 @@
-"""Colocation groups: operations that are placed as one, and what they ask for together."""
+"""Colocation groups: operations that are placed as one, and their combined request."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FIELDS = tuple(field.name for field in fields(DeviceSpec))
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """Operations that run on one device. The handle of a variable or resource represents its users.
+    """Operations that run on one device. A handle op represents the users of its state.
 
     Attributes:
       members: in the graph's order.
@@ -26,23 +26,23 @@ class Group:
 
     @property
     def has_state(self) -> bool:
-        """Whether one of them is a handle: a variable or resource, which stays where it is put."""
+        """Whether a member is a handle op: variables and resources stay where they are placed."""
         return any(op.eqn.primitive in HANDLES for op in self.members)
 
     def request(self, needed: Collection[Operation], handles: Handles, soft: bool) -> DeviceSpec:
-        """What all members ask for together.
+        """Returns the combined request of all members.
 
-        A variable that has been placed asks for its device, before all others; then the members ask
-        in the graph's order. Members that are not needed count too, so that every step puts a
-        variable on the same device; but one that disagrees with members before it is left out.
+        State that has been placed requests its device, before all others; then the members follow
+        in the graph's order. Members that are not needed count too, so that every step places a
+        variable on the same device, unless they conflict with members before them.
 
         Args:
-          needed: what is to be placed.
-          handles: where variables and resources are already.
-          soft: whether a device type or index that disagrees is dropped; of jobs and tasks none is.
+          needed: operations to place.
+          handles: devices of variables and resources that have been placed.
+          soft: whether a conflicting device type or index is dropped; jobs and tasks never are.
 
         Raises:
-          InvalidArgumentError: if a member that is needed disagrees with others.
+          InvalidArgumentError: if a needed member conflicts with another one.
         """
         if len(self.members) == 1:
             return _requested(self.members[0], handles)
@@ -64,13 +64,13 @@ class Group:
 
 
 def owner_op(op: Operation) -> Operation:
-    """The operation that says where another one runs: its variable's or resource's, else itself."""
+    """Returns the op that determines the device of another: its state's handle, or itself."""
     used = state_of(op.eqn)
     return op.graph.handle_of(used[0]) if used else op
 
 
 def groups(ops: Iterable[Operation]) -> dict[Operation, Group]:
-    """The group of each operation that is colocated with another.
+    """Returns the groups of all operations that are colocated with another.
 
     Args:
       ops: all operations of a graph, in its order.
@@ -85,7 +85,7 @@ def groups(ops: Iterable[Operation]) -> dict[Operation, Group]:
     order: dict[Operation, int] = {}
     for number, op in enumerate(ops):
         order[op] = number
-        # What uses several resources runs where all of them are.
+        # An operation on several resources runs where all of them are.
         others = [op.graph.handle_of(ref) for ref in state_of(op.eqn)[1:]]
         others.extend(owner_op(op.graph.get_operation_by_name(name)) for name in op.colocated_with)
         for other in others:
@@ -102,7 +102,7 @@ def _requested(op: Operation, handles: Handles) -> DeviceSpec:
 
 
 def _disagreement(one: DeviceSpec, other: DeviceSpec) -> str | None:
-    """The first field for which both say something, and not the same."""
+    """Returns the first field that is set in both and differs, or None."""
     for field in _FIELDS:
         values = getattr(one, field), getattr(other, field)
         if None not in values and values[0] != values[1]:
@@ -117,11 +117,11 @@ def _conflict(
     return InvalidArgumentError(
         f"Cannot colocate operation {_described(op, handles)}, "
         f"with operation {_described(other, handles)}: "
-        f"operations that are colocated run on one device; pin one of them only{repair}",
+        f"colocated operations run on one device; request a device for one of them only{repair}",
         op=op.name,
     )
 
 
 def _described(op: Operation, handles: Handles) -> str:
-    verb = f"is a {op.type} that lives on" if op in handles else "asks for"
+    verb = f"is a {op.type} that lives on" if op in handles else "requests"
     return f"{op.name!r} (made at {op.origin}), which {verb} {str(_requested(op, handles))!r}"

@@ -1,15 +1,15 @@
-"""The placement rules: gives every operation a device.
+"""The default placement strategy: gives every operation a device.
 
-The rules, in their order:
+The rules, in order of precedence:
 
-1. An operation on a variable goes where the variable is.
-2. Operations that are colocated are placed as one, by what they ask for together (`group.py`).
-3. What the user asked for is obeyed; fields that are missing come from a default. With soft
-   placement, a device type and index that are not there count as missing; a job or task never.
-4. A stateless operation's default is the master's own first device, a GPU before a CPU.
-5. A variable's default does not depend on the master, so that sessions on different servers share
-   it: the first task of the job `ps` if the cluster has one, else of the first job by name.
-6. A constant without a device request goes to its consumers if they are all on one device.
+1. An operation on a variable runs where the variable is.
+2. Colocated operations are placed as one, by their combined request (`group.py`).
+3. The user's request is obeyed; missing fields come from a default. With soft placement, a device
+   type and index that do not exist count as missing; a job or task never does.
+4. The default of a stateless operation is the master's first device, a GPU before a CPU.
+5. The default of a variable does not depend on the master, so that sessions on different servers
+   share it: the first task of the job `ps` if the cluster has one, else of the first job by name.
+6. A constant without a device request is placed with its consumers if they share one device.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def place(
     soft: bool = False,
     handles: Handles = _NO_HANDLES,
 ) -> Placement:
-    """A device for each operation, by the rules; `inventory` has the devices of all tasks.
+    """Returns a device for each operation; `inventory` has the devices of all tasks.
 
-    The arguments and errors are those of `Strategy` and `Assignment.place`.
+    Arguments and errors as in `Strategy` and `Assignment.place`.
     """
     return assign(ops, inventory, soft=soft, handles=handles).place(inventory.devices)
 
@@ -50,7 +50,7 @@ def assign(
     soft: bool = False,
     handles: Handles = _NO_HANDLES,
 ) -> GroupAssignment:
-    """The first half of a placement by the rules, see `Strategy`."""
+    """Returns the first half of a placement, see `Strategy`."""
     owners = {op: owner_op(op) for op in ops}
     needed = set(owners.values())
     colocated = groups(ops[0].graph.get_operations()) if ops else {}
@@ -64,12 +64,12 @@ def assign(
 
 
 class _Request(NamedTuple):
-    """What a group of operations asks for.
+    """The request of a group of operations.
 
     Attributes:
-      op: the first of the operations that is placed, for messages.
-      spec: what all of them ask for together.
-      task: where they go.
+      op: the first operation of the group that is placed, for messages.
+      spec: the combined request.
+      task: the task that they run on.
     """
 
     op: Operation
@@ -82,11 +82,11 @@ class GroupAssignment:
     """A task for each group of operations.
 
     Attributes:
-      owners: the operation that says where another one runs, for all that are placed.
-      colocated: the group of each owner.
-      requests: what the groups ask for.
-      tasks: the tasks that some group goes to.
-      soft: whether a device type and index that are not there are dropped.
+      owners: the owner op of each operation that is placed.
+      colocated: the group of each owner op.
+      requests: the request of each group.
+      tasks: the tasks that the groups run on.
+      soft: whether a device type and index that do not exist are dropped.
     """
 
     owners: Mapping[Operation, Operation]
@@ -137,7 +137,7 @@ def _task(spec: DeviceSpec, default: Task, tasks: Sequence[Task]) -> Task | None
 
 
 def _chosen(group: Group, request: _Request, devices: Sequence[Device], soft: bool) -> Device:
-    """The device of a group: the first that fits, an accelerator before a CPU."""
+    """Returns the first device that matches a request, accelerators before CPUs."""
     spec = request.spec
     fitting = [
         device
@@ -158,7 +158,7 @@ def _no_device(
     together = f" together with {', '.join(others)}" if others else ""
     return InvalidArgumentError(
         f"Cannot assign a device for operation {op.name!r} (made at {op.origin}): "
-        f"it asks for {str(spec)!r}{together}, available are {[str(each) for each in available]}",
+        f"it requests {str(spec)!r}{together}, available are {[str(each) for each in available]}",
         op=op.name,
     )
 

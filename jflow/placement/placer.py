@@ -1,4 +1,4 @@
-"""The placement of the steps of one session: state stays where the first of them put it."""
+"""`Placer`: places the steps of one session; state stays where the first step has put it."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from jflow.placement.strategy import Assignment, Inventory, Placement, Strategy
 _LOG = logging.getLogger(__name__)
 
 DEFAULT_STRATEGY: Strategy = assign
-"""The strategy of every step."""
+"""The strategy that is used unless another one is given."""
 
 
 class Placer:
-    """Remembers where the steps of a session have put state, and logs their placements.
+    """Records where the steps of a session have placed state, and logs placements.
 
     Args:
-      soft: whether a device type or index that is not there is dropped.
-      log: whether to log where each operation goes, once.
-      strategy: places each step.
+      soft: whether a device type or index that does not exist is dropped.
+      log: whether to log the device of each operation, once.
+      strategy: the placement strategy.
     """
 
     def __init__(self, soft: bool, log: bool, strategy: Strategy = DEFAULT_STRATEGY) -> None:
@@ -35,11 +35,11 @@ class Placer:
         self._logged: dict[Operation, Device] = {}
 
     def assign(self, ops: Sequence[Operation], inventory: Inventory) -> Assignment:
-        """The first half of the placement of a step. Raises as `Strategy`."""
+        """Returns the first half of the placement of a step. Raises as `Strategy`."""
         return self._strategy(ops, inventory, soft=self._soft, handles=self._handles)
 
     def place(self, assignment: Assignment, inventory: Inventory) -> Placement:
-        """The placement of a step, which is remembered and logged. Raises as `Assignment.place`."""
+        """Places a step, and records and logs it. Raises as `Assignment.place`."""
         placement = assignment.place(inventory.devices)
         self._record(placement)
         return placement
@@ -51,5 +51,5 @@ class Placer:
                 self._handles[owner] = device
             if self._log and self._logged.get(op) != device:
                 self._logged[op] = device
-                # Python shows warnings by default, and setting this option is a wish to see them.
+                # Python shows warnings by default; a user who sets this option wants to see them.
                 _LOG.warning("%s: (%s): %s", op.name, op.type, device)

@@ -1,9 +1,9 @@
-"""What a placement strategy is given and what it gives: data, in two halves.
+"""The interface of placement strategies: pure functions in two halves.
 
-A strategy first says which tasks it needs to know the devices of, from the operations and the names
-of the tasks alone. The caller then finds out about those devices, which may take as long as a task
-needs to come up, and the strategy gives every operation one of them. A step therefore never waits
-for a task that it does not need, and a strategy never does any input or output.
+From the operations and the names of the tasks, a strategy first determines the tasks whose devices
+it needs to know. The caller then queries these devices, which may take until a task is up, and the
+strategy gives every operation one of them. A step therefore never waits for a task that it does not
+need, and a strategy performs no I/O.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ Placement = Mapping[Operation, Device]
 """A device for each operation, in the order of the operations."""
 
 Handles = Mapping[Operation, Device]
-"""Where variables and resources are already, by their handle operations."""
+"""Devices of variables and resources that have been placed, by their handle ops."""
 
 _PARAMETER_SERVER = "ps"
 
 
 @dataclass(frozen=True)
 class Inventory:
-    """The tasks of a cluster and what is known about their devices.
+    """The tasks of a cluster and the known devices.
 
     Attributes:
       master: the task whose first device is the default for stateless operations.
       tasks: every task, by job name and then by index.
-      devices: the devices of the tasks that were asked for theirs.
-      platforms: what programs for each of these devices are exported for; None if programs run in
-        this process, which needs no exported ones.
+      devices: the devices of the tasks that were queried.
+      platforms: the export platform of each of these devices; None if programs run in this process
+        and are not exported.
     """
 
     master: Task
@@ -49,36 +49,36 @@ class Inventory:
 
 
 class Assignment(Protocol):
-    """The first half of a placement."""
+    """The first half of a placement: a task for each operation."""
 
     @property
     def tasks(self) -> Collection[Task]:
-        """The tasks whose devices `place` needs to know."""
+        """The tasks whose devices `place` requires."""
 
     def place(self, devices: Mapping[Task, Sequence[Device]]) -> Placement:
-        """A device for each operation. `devices` has those of `tasks` at least.
+        """Returns a device for each operation, given at least the devices of `tasks`.
 
         Raises:
-          InvalidArgumentError: if an operation asks for a device that does not exist.
+          InvalidArgumentError: if an operation requests a device that does not exist.
         """
 
 
 class Strategy(Protocol):
-    """Places the operations of a step. It is a pure function."""
+    """A pure function that places the operations of a step."""
 
     def __call__(
         self, ops: Sequence[Operation], inventory: Inventory, *, soft: bool, handles: Handles
     ) -> Assignment:
-        """The first half of a placement.
+        """Returns the first half of a placement.
 
         Args:
           ops: operations of one graph, in its order.
-          inventory: the tasks; the devices in it do not count.
-          soft: whether a device type or index that is not there, or that colocated operations do
-            not agree on, is dropped; a job or task never is.
-          handles: where variables and resources are already; they stay there.
+          inventory: the tasks; its devices are ignored.
+          soft: whether a device type or index that does not exist, or on which colocated
+            operations disagree, is dropped; jobs and tasks never are.
+          handles: devices of variables and resources that have been placed; they stay there.
 
         Raises:
-          InvalidArgumentError: if an operation asks for a task that does not exist, or colocated
-            operations ask for different devices.
+          InvalidArgumentError: if an operation requests a task that does not exist, or colocated
+            operations request different devices.
         """

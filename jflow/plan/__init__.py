@@ -1,4 +1,4 @@
-"""What a worker is told to do in a step, as records that know nothing of graphs or the wire."""
+"""Plans: what each device does in a step, as records independent of graphs and of the wire."""
 
 from jflow.plan.callback import CallbackAttributes as CallbackAttributes
 from jflow.plan.plan import CALLBACK as CALLBACK
@@ -19,3 +19,6 @@ from jflow.plan.plan import VariableKey as VariableKey
 from jflow.plan.plan import VariableSpec as VariableSpec
 from jflow.plan.plan import feed_indices as feed_indices
 from jflow.plan.plan import fetch_indices as fetch_indices
+from jflow.plan.verify import MAX_SLOTS as MAX_SLOTS
+from jflow.plan.verify import verify as verify
+from jflow.plan.verify import verify_step as verify_step

@@ -29,6 +29,7 @@ from jflow.plan import (
     Send,
     VariableKey,
     VariableSpec,
+    verify,
 )
 from jflow.protocol.frame import SMALL_BYTES, ByteBuffer, Message, aligned, encode
 from jflow.protocol.v1 import plan_pb2 as pb_plan
@@ -39,7 +40,6 @@ from jflow.values import NUMBERS, Array, is_host, raw_bytes, read_strings, strin
 _MAX_RANK = 32
 _MAX_SIZE = 1 << 48
 _MAX_TEXT = 1 << 20
-_MAX_SLOTS = 1 << 20
 _NAMES = {dtype: name for name, dtype in NUMBERS.items()}
 
 # Messages --------------------------------------------------------------------------------------
@@ -181,16 +181,18 @@ def plan_to_proto(plan: Plan) -> pb_plan.Plan:
 
 
 def plan_from_proto(message: pb_plan.Plan) -> Plan:
-    """The plan of a message.
+    """Reads a plan from a message and verifies it.
 
     Raises:
-      InvalidArgumentError: if a step is missing, names a slot or variable that is not there, or
-        a device that has no full name.
+      InvalidArgumentError: if an instruction is of no known kind, a device name is incomplete, or
+        the plan is not well-formed (`jflow.plan.verify`).
     """
     try:
-        return _plan(message)
+        plan = _plan(message)
     except ValueError as error:
         raise InvalidArgumentError(f"a plan cannot be read: {error}") from None
+    verify(plan)
+    return plan
 
 
 def _plan(message: pb_plan.Plan) -> Plan:
@@ -201,21 +203,12 @@ def _plan(message: pb_plan.Plan) -> Plan:
     stages = tuple(
         tuple(_step_from_proto(step) for step in stage.steps) for stage in message.stages
     )
-    if message.n_slots > _MAX_SLOTS:
-        raise InvalidArgumentError(
-            f"the plan for {message.device} has {message.n_slots} slots; the limit is {_MAX_SLOTS}"
-        )
     resources = tuple(
         ResourceSpec(r.kind, r.container, r.name, r.owner, r.definition) for r in message.resources
     )
     after = tuple(tuple(stage.after) for stage in message.stages) if message.unordered else ()
-    if any(one >= i for i, needed in enumerate(after) for one in needed):
-        raise InvalidArgumentError(f"a stage of the plan for {message.device} is before itself")
     device = Device.parse(message.device)
-    plan = Plan(device, message.n_slots, variables, stages, resources, after)
-    for step in plan.instructions:
-        _check_step(step, plan)
-    return plan
+    return Plan(device, message.n_slots, variables, stages, resources, after)
 
 
 def _step_to_proto(step: Instruction) -> pb_plan.Step:
@@ -313,18 +306,3 @@ def _run_from_proto(message: pb_plan.Run) -> Run:
 
 def _slot(message: pb_plan.Recv | pb_plan.Send) -> int | None:
     return message.slot if message.HasField("slot") else None
-
-
-def _check_step(step: Instruction, plan: Plan) -> None:
-    if isinstance(step, Run):
-        held = (*step.before, *step.after)
-        slots = (*step.inputs, *step.outputs, *(slot for _, slot in held))
-        used = (*step.reads, *step.writes, *(variable for variable, _ in held))
-    elif isinstance(step, Call):
-        slots, used = (*step.inputs, *step.outputs), ()
-        if any(resource >= len(plan.resources) for resource in step.resources):
-            raise InvalidArgumentError(f"{plan.device} has no such resource: {step}")
-    else:
-        slots, used = (() if step.slot is None else (step.slot,)), ()
-    if any(slot >= plan.n_slots for slot in slots) or any(v >= len(plan.variables) for v in used):
-        raise InvalidArgumentError(f"a step of the plan for {plan.device} is out of range: {step}")

@@ -15,7 +15,7 @@ from jflow.graph.callbacks import Callback
 from jflow.lowering import compile_all
 from jflow.pipeline import CompiledStep
 from jflow.placement import Inventory
-from jflow.plan import Plan, VariableKey
+from jflow.plan import Plan, VariableKey, verify, verify_step
 from jflow.records.allowed_directories import AllowedDirectories
 from jflow.resources import Containers
 from jflow.runtime.backend import DeviceInfo, Executable
@@ -39,6 +39,9 @@ class LocalBackend:
         return Inventory(LOCAL_TASK, (LOCAL_TASK,), devices, platforms=None)
 
     def register(self, compiled: CompiledStep) -> Executable:
+        for plan in compiled.plans:
+            verify(plan)
+        verify_step(compiled.plans, compiled.n_fetches)
         used = {
             program.digest: (compiled.programs[program.digest], device, program.donated)
             for plan in compiled.plans

@@ -1,4 +1,4 @@
-"""Arrays and dtypes at the border of the graph: what JAX would make of a user's value."""
+"""Conversion of user values to arrays and dtypes, following JAX's rules."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NUMBERS: dict[str, np.dtype[Any]] = {
         *(kind for name, kind in vars(ml_dtypes).items() if name.startswith(_SMALL_TYPES)),
     )
 }
-"""The dtypes of arrays by name: those of JAX that a device takes from the host and gives back."""
+"""The dtypes of arrays by name: all JAX dtypes that can be moved between host and device."""
 
 _KNOWN = frozenset(NUMBERS.values())
 _OF_A_LIBRARY = 2  # what NumPy says of dtypes that are not its own
@@ -43,11 +43,11 @@ _SWITCH_ON = "jax.config.update('jax_enable_x64', True)"
 
 
 def as_dtype(dtype: Any) -> Dtype:
-    """The dtype that a dtype-like object names; `str` and `bytes` mean strings.
+    """Converts a dtype-like object to a dtype; `str` and `bytes` mean strings.
 
     Raises:
-      TypeError: if it names none, or none that a device takes.
-      ValueError: if it needs 64 bits and `jax_enable_x64` is off.
+      TypeError: if it is not a dtype, or devices do not support the dtype.
+      ValueError: if the dtype needs 64 bits and `jax_enable_x64` is off.
     """
     if isinstance(dtype, HostDtype) or is_key(dtype):
         return dtype
@@ -57,17 +57,17 @@ def as_dtype(dtype: Any) -> Dtype:
     if wanted.kind in "SU":
         return string
     if wanted not in _KNOWN:
-        raise TypeError(f"{wanted} is not a dtype of tensors; there are {', '.join(NUMBERS)}")
+        raise TypeError(f"{wanted} is not a dtype of tensors; expected one of {', '.join(NUMBERS)}")
     if is_switched_off(wanted):
         raise ValueError(
-            f"{wanted} needs 64-bit types, which JAX has switched off; "
+            f"{wanted} requires 64-bit types, which are disabled in JAX; "
             f"call {_SWITCH_ON} first, or use {jax.dtypes.canonicalize_dtype(wanted)}"
         )
     return wanted
 
 
 def host_dtype(dtype: Any) -> Dtype:
-    """As `as_dtype`, for values of the host, which may be of 64 bits though programs take none."""
+    """As `as_dtype`, for host values, which may have 64 bits even if programs may not."""
     is_text = isinstance(dtype, str) and dtype == string.name
     if is_text or isinstance(dtype, HostDtype) or is_key(dtype):
         return as_dtype(dtype)
@@ -76,26 +76,26 @@ def host_dtype(dtype: Any) -> Dtype:
 
 
 def is_switched_off(dtype: Dtype) -> bool:
-    """Whether it is a 64-bit dtype and `jax_enable_x64` is off."""
+    """Whether a dtype has 64 bits and `jax_enable_x64` is off."""
     if not isinstance(dtype, np.dtype) or dtype.itemsize < 8:
         return False
     return bool(jax.dtypes.canonicalize_dtype(dtype) != dtype)
 
 
 def as_array(value: Any, dtype: Any = None, *, on_host: bool = False) -> Any:
-    """The array that a value stands for, with the dtype JAX would give it.
+    """Converts a value to an array with the dtype that JAX would give it.
 
     Args:
-      value: anything that NumPy reads as an array of numbers or booleans, text or bytes or
-        nested lists of them, or random keys of JAX.
-      dtype: wanted dtype, or None for the value's own (64-bit ones narrow as in JAX).
-      on_host: whether no program needs it, so that it may be of 64 bits though programs take none.
+      value: anything that NumPy converts to an array of numbers or booleans; text, bytes or
+        nested lists of them; or JAX random keys.
+      dtype: the wanted dtype, or None for the value's own (64-bit dtypes narrow as in JAX).
+      on_host: whether no XLA program uses the value, which then may have 64 bits in any case.
 
     Returns:
-      A NumPy array, of `bytes` objects for strings; random keys are given back as they are.
+      A NumPy array, of `bytes` objects for strings. Random keys are returned unchanged.
 
     Raises:
-      TypeError: if the value is nothing of that, is of another kind than the dtype, or would lose
+      TypeError: if the value has another type, is of another kind than the dtype, or would lose
         more than precision.
       ValueError: as for `as_dtype`.
     """
@@ -115,15 +115,15 @@ def as_array(value: Any, dtype: Any = None, *, on_host: bool = False) -> Any:
 
 
 def as_operand(values: Sequence[Any], leaves: Sequence[Any], dtype: Dtype) -> Any:
-    """The array of nested lists of numbers next to an operand of a dtype.
+    """Converts nested lists of numbers to an array for an operation with another operand.
 
-    Numbers of Python alone take part in type promotion as a single one does: beside float16 they
-    become float16, beside int32 floats become float32.
+    Python numbers are weakly typed as in JAX: with float16 they become float16, with int32 floats
+    become float32.
 
     Args:
       values: nested lists or tuples.
-      leaves: what they hold.
-      dtype: of the other operand.
+      leaves: the numbers in them.
+      dtype: the dtype of the other operand.
 
     Raises:
       TypeError, ValueError: as `as_array`.
@@ -135,31 +135,31 @@ def as_operand(values: Sequence[Any], leaves: Sequence[Any], dtype: Dtype) -> An
 
 
 def abstract(shape: Sequence[Any] | None, dtype: Dtype) -> AbstractValue:
-    """The abstract value of arrays of a dtype and shape; of any rank if the shape is None."""
+    """Returns the abstract value of arrays of a dtype and shape; None means any rank."""
     if shape is None or isinstance(dtype, HostDtype):
         return HostArray(None if shape is None else tuple(shape), dtype)
     return jax.core.ShapedArray(tuple(shape), dtype)
 
 
 def host_abstract(shape: Sequence[Any] | None, dtype: Dtype) -> AbstractValue:
-    """As `abstract`, for values of the host, which may be of 64 bits though programs take none."""
+    """As `abstract`, for host values, which may have 64 bits even if programs may not."""
     if not is_switched_off(dtype):
         return abstract(shape, dtype)
     return HostArray(None if shape is None else tuple(shape), dtype)
 
 
 def abstract_of(array: Any) -> AbstractValue:
-    """The abstract value of what `as_array` gave."""
+    """Returns the abstract value of an array from `as_array`."""
     return host_abstract(array.shape, string if is_host(array) else array.dtype)
 
 
 def _native(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The dtype in this machine's byte order, the only one that JAX takes."""
+    """Returns the dtype in native byte order, the only one that JAX supports."""
     return dtype if dtype.isnative else dtype.newbyteorder("=")
 
 
 def _is_text(value: Any) -> bool:
-    """Whether a value is of strings, by its first element where it is a list."""
+    """Whether a value holds strings; lists are judged by their first element."""
     if isinstance(value, np.ndarray) and value.dtype.kind in "SUO":
         return all(isinstance(item, str | bytes) for item in value.flat)
     if isinstance(value, list | tuple):
@@ -173,16 +173,16 @@ def _keys(value: Any, given: Any, wanted: Dtype | None) -> Any:
     if is_key(given):
         raise TypeError(
             f"random keys of dtype {given} are not compatible with {wanted}; "
-            "jax.random.key_data gives the numbers they are made of"
+            "jax.random.key_data returns their underlying integers"
         )
     raise TypeError(
         f"expected random keys of dtype {wanted}, got {value!r:.80}; make them with "
-        "jax.random.key, or jax.random.wrap_key_data from the numbers they are made of"
+        "jax.random.key, or with jax.random.wrap_key_data from their underlying integers"
     )
 
 
 def _cast(given: np.ndarray[Any, Any], wanted: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """The array in another dtype. Raises TypeError if more than precision would be lost."""
+    """Casts an array. Raises TypeError if more than precision would be lost."""
     if not given.size:
         return np.empty(given.shape, wanted)
     before, after = _rank(given.dtype), _rank(wanted)
@@ -206,14 +206,14 @@ def _rank(dtype: np.dtype[Any]) -> int:
 
 
 def _plain(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The same values in a type of NumPy's own, which all casts and comparisons know."""
+    """Returns the values in a NumPy dtype, which all casts and comparisons support."""
     if array.dtype.isbuiltin != _OF_A_LIBRARY:
         return array
     return array.astype(np.int8 if _rank(array.dtype) < _FLOATING else np.float32)
 
 
 def _overflown(array: np.ndarray[Any, Any], cast: np.ndarray[Any, Any]) -> Any:
-    """Which elements are infinite or no number now and were not just that before."""
+    """Returns a mask of the elements that the cast has made infinite or NaN."""
     old, new = array.astype(np.complex128), cast.astype(np.complex128)
     return ~np.isfinite(cast) & (old != new) & ~(np.isnan(old) & np.isnan(new))
 
@@ -222,4 +222,4 @@ def _incompatible(array: np.ndarray[Any, Any], wanted: np.dtype[Any]) -> str:
     text = f"a value of dtype {array.dtype} is not compatible with {wanted}"
     if not is_switched_off(array.dtype):
         return text
-    return f"{text} (64-bit types are off; {_SWITCH_ON} before the graph is built)"
+    return f"{text} (64-bit types are disabled; call {_SWITCH_ON} before building the graph)"

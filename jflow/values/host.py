@@ -1,8 +1,8 @@
-"""Host tensors: values that stay in a task's own memory and never reach XLA.
+"""Host tensors: values that stay in host memory and never reach XLA.
 
-These are strings, and numbers whose rank is not known before they are there. In feeds, slots and
-fetches a tensor of strings is a NumPy array of `bytes` objects; text is UTF-8. In one piece it is
-the length of each string as a little-endian u64, then the strings.
+Host tensors are strings, numbers of unknown rank, and 64-bit numbers while JAX's 64-bit types are
+disabled. In feeds, slots and fetches a string tensor is a NumPy array of `bytes` objects; text is
+UTF-8. Its serialized form is the length of each string as a little-endian u64, then the strings.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _LENGTH = np.dtype("<u8")
 
 @dataclass(frozen=True)
 class HostDtype:
-    """Type of the elements of a host tensor."""
+    """The dtype of a host tensor that is not a NumPy dtype."""
 
     name: str
 
     @property
     def itemsize(self) -> int:
-        """What an element takes in one piece at least, in bytes."""
+        """Minimum size of a serialized element in bytes."""
         return _LENGTH.itemsize
 
     def __repr__(self) -> str:
@@ -39,53 +39,53 @@ string = HostDtype("string")
 
 @dataclass(frozen=True)
 class HostArray(jax.core.AbstractValue):
-    """The abstract value of a host tensor, as `jax.core.ShapedArray` is that of an array.
+    """The abstract value of a host tensor; the counterpart of `jax.core.ShapedArray`.
 
     Attributes:
-      shape: size of each dimension, a symbol where it is not known; None if not even the rank is.
-      dtype: `string`, or the dtype of numbers of unknown rank.
+      shape: sizes of the dimensions, symbols where unknown; None if the rank is unknown.
+      dtype: `string`, or a dtype of numbers.
     """
 
     shape: tuple[Any, ...] | None
     dtype: Any = string
 
     def str_short(self, short_dtypes: Any = False, mesh_axis_types: Any = False) -> str:
-        """How JAX prints it in an equation."""
+        """The text that JAX prints in equations."""
         sizes = "?" if self.shape is None else ",".join(map(str, self.shape))
         return f"{self.dtype.name}[{sizes}]"
 
 
 def is_host(value: Any) -> bool:
-    """Whether the value of a tensor is a host tensor's."""
+    """Whether a value is a string tensor."""
     return isinstance(value, np.ndarray) and value.dtype == object
 
 
 def refuse_host(tensor: Any, fun: object) -> None:
-    """Raises TypeError if a tensor that a function of JAX is given is a host tensor."""
+    """Raises TypeError if an argument of a JAX function is a host tensor."""
     if not isinstance(tensor.aval, HostArray):
         return
     if tensor.dtype == string:
         raise TypeError(
-            f"{fun} computes with numbers; {tensor!r} holds strings, "
-            "which stay in the memory of a task and never reach XLA"
+            f"{fun} requires numbers, but got {tensor!r}; strings stay in host memory and are "
+            "not supported by XLA"
         )
     if tensor.shape is not None:
         raise TypeError(
-            f"{fun} computes without the 64-bit types, which JAX has switched off; {tensor!r} "
-            "stays in the memory of a task: jflow.cast it to a smaller type, or call "
-            "jax.config.update('jax_enable_x64', True) before the graph is built"
+            f"{fun} cannot use {tensor!r}, because 64-bit types are disabled in JAX and the "
+            "tensor stays in host memory; jflow.cast it to a smaller type, or call "
+            "jax.config.update('jax_enable_x64', True) before building the graph"
         )
     raise TypeError(
-        f"{fun} cannot be traced for {tensor!r}, of which not even the rank is known; "
+        f"{fun} cannot be traced with {tensor!r}, whose rank is unknown; "
         "use jflow.ensure_shape, or give the queue or placeholder that it comes from a shape"
     )
 
 
 def as_strings(value: Any) -> Array:
-    """The array of `bytes` that text, bytes or nested lists of them stand for.
+    """Converts text, bytes or nested lists of them to an array of `bytes` objects.
 
     Raises:
-      TypeError: if an element is something else.
+      TypeError: if an element is neither text nor bytes.
     """
     strings = np.array(value, dtype=object, order="C")
     flat = strings.reshape(-1)
@@ -103,18 +103,18 @@ def _encoded(item: Any) -> bytes:
 
 
 def type_name(value: Array) -> str:
-    """Name of the type of a value's elements, such as "float32" or "string"."""
+    """Returns the name of a value's dtype, such as "float32" or "string"."""
     return string.name if is_host(value) else _name_of(value.dtype)
 
 
 @lru_cache
 def _name_of(dtype: np.dtype[Any]) -> str:
-    """NumPy puts the name together anew each time, which takes longer than all the rest."""
+    """Returns the dtype's name; cached, because NumPy builds it again for each access."""
     return dtype.name
 
 
 def raw_bytes(value: Array) -> Array:
-    """The value in one piece, u8[n]; without a copy where it is an array in C order."""
+    """Returns the value serialized as u8[n]; a view if it is an array in C order."""
     if is_host(value):
         items = value.reshape(-1).tolist()
         lengths = np.array([len(item) for item in items], _LENGTH)
@@ -123,10 +123,10 @@ def raw_bytes(value: Array) -> Array:
 
 
 def read_strings(data: Array, count: int) -> tuple[Array, int]:
-    """The first strings of `data`, which is u8[n], and how many bytes they took.
+    """Reads the first `count` strings of `data` (u8[n]); also returns their size in bytes.
 
     Raises:
-      ValueError: if `data` is too short for them; no memory is taken then.
+      ValueError: if `data` is too short; nothing is allocated then.
     """
     start = count * _LENGTH.itemsize
     if start > len(data):

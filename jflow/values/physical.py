@@ -1,10 +1,10 @@
-"""How values travel whose type only programs know.
+"""Physical form of extended dtypes (random keys, int4) outside XLA programs.
 
-JAX's random keys have no form on the host; arrays of less than a byte an element JAX 0.10 puts on
-devices in another layout than compiled programs expect, and those of 2 bits it does not export.
-Outside of programs such values are *carried* by an array of another type: in slots, in
-variables, between tasks, in feeds and fetches. A program takes carriers apart when it begins and
-makes new ones when it ends. All other values are their own carriers.
+JAX's random keys have no representation on the host. JAX 0.10 transfers arrays of sub-byte dtypes
+to devices in another layout than compiled programs expect, and does not export 2-bit dtypes.
+Outside of programs (in slots, variables, messages, feeds and fetches) such values are represented
+by arrays of another dtype, their *physical form*. A program converts its arguments from the
+physical form and its results to it. All other values are their own physical form.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _WIDER = {
 
 @dataclass(frozen=True)
 class PhysicalForm:
-    """What carries values of one dtype.
+    """Conversions between the values of a dtype and their physical form.
 
     Attributes:
-      wrap: the function from what carries a value to the value; JAX can trace it.
-      unwrap: the function back.
+      wrap: a traceable function from the physical form to the value.
+      unwrap: the inverse function.
     """
 
     wrap: Callable[[Any], Any]
@@ -45,7 +45,7 @@ class PhysicalForm:
 
 @lru_cache(maxsize=256)
 def physical_form(dtype: Any) -> PhysicalForm | None:
-    """What carries values of a dtype, or None if they carry themselves."""
+    """Returns the physical form of a dtype, or None if its values are their own."""
     if is_key(dtype):
         wrap = partial(jax.random.wrap_key_data, impl=_implementation(dtype))
         return PhysicalForm(wrap, jax.random.key_data)
@@ -55,13 +55,13 @@ def physical_form(dtype: Any) -> PhysicalForm | None:
 
 
 def is_key(dtype: Any) -> bool:
-    """Whether it is one of the dtypes of JAX's random keys."""
+    """Whether a dtype is one of JAX's random key dtypes."""
     kind = getattr(dtype, "type", None)
     return isinstance(kind, type) and issubclass(kind, jax.dtypes.prng_key)
 
 
 def _implementation(dtype: Any) -> Any:
-    """What `jax.random.key_impl` says of keys of a dtype."""
+    """Returns `jax.random.key_impl` of keys of a dtype."""
     found = []
 
     def look(key: jax.Array) -> jax.Array:
@@ -73,20 +73,20 @@ def _implementation(dtype: Any) -> Any:
 
 
 def to_physical(value: Any) -> Array:
-    """The array that carries a value."""
+    """Converts a value to its physical form."""
     form = physical_form(value.dtype)
     return value if form is None else np.asarray(form.unwrap(value))
 
 
 def from_physical(carried: Array, dtype: Any) -> Any:
-    """The value of a dtype that an array carries; NumPy's own scalar for one of numbers."""
+    """Converts an array from the physical form of a dtype; scalars become NumPy scalars."""
     form = physical_form(dtype)
     value = carried if form is None else form.wrap(carried)
     return value[()] if isinstance(value, np.ndarray) else value
 
 
 def wrapping(aval: Any) -> jex.ClosedJaxpr | None:
-    """The program from what carries a value to the value, or None if it carries itself."""
+    """Returns the program from a value's physical form to the value; None if they are the same."""
     form = physical_form(aval.dtype)
     if form is None:
         return None
@@ -95,7 +95,7 @@ def wrapping(aval: Any) -> jex.ClosedJaxpr | None:
 
 
 def unwrapping(aval: Any) -> jex.ClosedJaxpr | None:
-    """The program from a value to what carries it, or None if it carries itself."""
+    """Returns the program from a value to its physical form; None if they are the same."""
     form = physical_form(aval.dtype)
     if form is None:
         return None

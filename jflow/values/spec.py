@@ -1,4 +1,4 @@
-"""What is known of tensors without a value: shape and dtype."""
+"""`TensorSpec`: the shape and dtype of tensors without a value."""
 
 from __future__ import annotations
 
@@ -16,20 +16,19 @@ from jflow.values.host import Array, HostDtype, string
 from jflow.values.physical import is_key, physical_form
 
 Shape = tuple[int | None, ...] | None
-"""The sizes of a tensor, None for one that is not known; None if the rank is not known either."""
+"""Sizes of the dimensions, None where unknown; None instead of a tuple if the rank is unknown."""
 
 
 @dataclass(frozen=True, repr=False)
 class TensorSpec:
-    """The shape and dtype that tensors have, such as a component of a queue's elements.
+    """The shape and dtype of tensors, such as a component of a queue's elements.
 
     Attributes:
-      shape: their sizes, None for one that may differ between them; None if the rank may too.
-      dtype: what their elements are: a dtype of NumPy, of JAX's random keys, or `jflow.string`.
-        It may be given by its name.
+      shape: sizes, None for a size that varies; None instead of a tuple if the rank varies.
+      dtype: a NumPy dtype, a JAX random key dtype, or `jflow.string`; also given by name.
 
     Raises:
-      TypeError: if there is no such dtype.
+      TypeError: if the dtype is unknown.
       ValueError: if a size is negative.
     """
 
@@ -48,27 +47,27 @@ class TensorSpec:
 
     @property
     def is_string(self) -> bool:
-        """Whether the elements are bytes objects."""
+        """Whether the elements are `bytes` objects."""
         return self.dtype is string
 
     @property
     def is_static(self) -> bool:
-        """Whether all such tensors have one shape."""
+        """Whether rank and all sizes are fixed."""
         return self.shape is not None and None not in self.shape
 
     @cached_property
     def numpy_dtype(self) -> np.dtype[Any]:
-        """The dtype of the NumPy arrays that hold such tensors on the host."""
+        """The dtype of NumPy arrays that hold such tensors on the host."""
         return np.dtype(object) if self.is_string else np.dtype(self.dtype)
 
     @cached_property
     def batch(self) -> TensorSpec:
-        """Such tensors stacked along a new first dimension of any size."""
+        """The spec of such tensors stacked along a new first dimension of any size."""
         return TensorSpec(None if self.shape is None else (None, *self.shape), self.dtype)
 
     @cached_property
     def physical(self) -> TensorSpec:
-        """The physical form of such tensors: what queues, variables and messages hold."""
+        """The spec of their physical form, which queues, variables and messages hold."""
         form = physical_form(self.dtype)
         if form is None:
             return self
@@ -78,19 +77,19 @@ class TensorSpec:
         return TensorSpec(None if self.shape is None else (*self.shape, *added), carried.dtype)
 
     def aval(self, *batch: Dim) -> AbstractValue:
-        """The abstract value of such a tensor, or of a batch of some size of them."""
+        """Returns the abstract value of such a tensor, or of a batch of the given sizes."""
         shape = as_shape(self.shape)
         return host_abstract(None if shape is None else (*batch, *shape), self.dtype)
 
     def fits(self, array: Array) -> bool:
-        """Whether an array on the host is such a tensor."""
+        """Whether a host array matches the spec."""
         if array.dtype != self.numpy_dtype:
             return False
         return array.shape == self.shape or is_compatible(self.shape, array.shape)
 
 
 def is_compatible(declared: Sequence[Dim | None] | None, shape: Sequence[Dim] | None) -> bool:
-    """Whether a tensor of a shape fits a declared one, or may turn out to when it is known."""
+    """Whether a shape matches a declared one, as far as both are known."""
     if declared is None or shape is None:
         return True
     return len(declared) == len(shape) and all(
@@ -100,19 +99,19 @@ def is_compatible(declared: Sequence[Dim | None] | None, shape: Sequence[Dim] | 
 
 
 def shape_text(shape: Shape) -> str:
-    """A shape for messages, such as "(2, None)"."""
+    """Returns a shape for messages, such as "(2, None)" or "any shape"."""
     return "any shape" if shape is None else str(shape)
 
 
 def _as_dtype(dtype: Any) -> Dtype:
-    """The dtype, by its name or itself. Unlike in programs it may be of 64 bits."""
+    """Converts a dtype or its name; unlike in programs, it may have 64 bits."""
     if isinstance(dtype, HostDtype) or is_key(dtype):
         return dtype
     if isinstance(dtype, str):
         found = string if dtype == string.name else NUMBERS.get(dtype)
         if found is None:
             raise TypeError(
-                f"{dtype!r} is not a dtype of tensors; there are {string.name}, "
+                f"{dtype!r} is not a dtype of tensors; expected one of {string.name}, "
                 + ", ".join(NUMBERS)
             )
         return found

@@ -1,4 +1,4 @@
-"""XLA programs: their bytes, names by digest, compilation and cache; and what JAX hides."""
+"""XLA programs: serialization, digests, compilation, cache; and non-public names of JAX."""
 
 from jflow.xla.cache import ProgramCache as ProgramCache
 from jflow.xla.compile import CompiledProgram as CompiledProgram

@@ -1,4 +1,4 @@
-"""The executables of a process: each program is compiled once for a device."""
+"""Cache of the executables of a process: each program is compiled once per device."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _Key = tuple[str, str, tuple[int, ...]]
 
 
 class ProgramCache:
-    """Programs by digest and their executables, least recently used ones dropped first.
+    """A thread-safe LRU cache of executables by the digests of their programs.
 
-    Threads may use it at the same time; two that ask for one program wait for one compilation.
+    Threads that request the same program at the same time share one compilation.
 
     Args:
-      capacity: how many executables to keep; plans in use keep their own beyond it.
+      capacity: maximum number of executables; registered plans keep theirs in any case.
 
     Attributes:
-      n_compiled: how many compilations there were.
+      n_compiled: number of compilations so far.
     """
 
     def __init__(self, capacity: int = 512) -> None:
@@ -33,7 +33,7 @@ class ProgramCache:
         self.n_compiled = 0
 
     def has(self, digest: str, device: jax.Device, donated: tuple[int, ...]) -> bool:
-        """Whether the program is here, or being compiled."""
+        """Whether the program is compiled or being compiled."""
         with self._lock:
             return (digest, str(device), donated) in self._executables
 
@@ -44,10 +44,10 @@ class ProgramCache:
         donated: tuple[int, ...],
         source: Callable[[], bytes],
     ) -> CompiledProgram:
-        """The executable, compiled from `source()` if it is not here.
+        """Returns the executable, compiled from `source()` if it is not cached.
 
         Raises:
-          InvalidArgumentError: if the program cannot be compiled; it is forgotten then.
+          InvalidArgumentError: if the program cannot be compiled; the failure is not cached.
         """
         key = (digest, str(device), donated)
         with self._lock:
@@ -55,7 +55,7 @@ class ProgramCache:
             mine = future is None
             if future is None:
                 future = self._executables[key] = Future()
-                future.set_running_or_notify_cancel()  # what waits for it cannot cancel it
+                future.set_running_or_notify_cancel()  # waiters cannot cancel it
             self._executables.move_to_end(key)
         if mine:
             self._compile(key, device, future, source)
@@ -64,7 +64,7 @@ class ProgramCache:
     def begun(
         self, digest: str, device: jax.Device, donated: tuple[int, ...]
     ) -> Future[CompiledProgram] | None:
-        """The compilation of a program, done or under way; None if there is none."""
+        """Returns the finished or running compilation of a program, or None."""
         with self._lock:
             return self._executables.get((digest, str(device), donated))
 

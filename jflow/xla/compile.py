@@ -1,4 +1,4 @@
-"""From programs to executables on one device of this process."""
+"""Compilation of programs to executables for one device of this process."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from jflow.xla.custom_calls import check_custom_calls, is_native
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 
 CompiledProgram = Callable[..., list[jax.Array]]
-"""Takes arrays or NumPy arrays and gives arrays on its device; donated arguments are used up."""
+"""Takes JAX or NumPy arrays, returns arrays on its device, and consumes donated arguments."""
 
 _MAX_TRIPS = 1000
-"""A loop of so many rounds, in a branch that may be taken or not, still counts as bounded."""
+"""Loops in branches count as bounded up to this number of iterations."""
 
 _BOUNDED: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
 
 
 def is_bounded(executable: CompiledProgram) -> bool:
-    """Whether how long a compiled program takes depends little on the values that it is given.
+    """Whether a program's run time depends little on the values of its arguments.
 
-    It does if a loop of it ends on a condition that is computed, or is long and in a branch.
+    It is not bounded if a loop ends on a computed condition, or is long and inside a branch.
     """
     return _BOUNDED.get(executable, True)
 
@@ -43,10 +43,10 @@ def _loops_are_bounded(hlo: str) -> bool:
 
 
 def compile_exported(data: bytes, device: jax.Device, donated: tuple[int, ...]) -> CompiledProgram:
-    """Compiles a program that `export` made, here or elsewhere.
+    """Compiles a program that `export` has made in this or another process.
 
     Raises:
-      InvalidArgumentError: if the bytes are no such program or are for another platform.
+      InvalidArgumentError: if the bytes are not a program, or it is for another platform.
     """
     try:
         exported = jax.export.deserialize(bytearray(data))
@@ -57,11 +57,11 @@ def compile_exported(data: bytes, device: jax.Device, donated: tuple[int, ...]) 
         has_loops = "stablehlo.while" in text
         program = jitted(exported.call, device, donated)
         if has_symbols:
-            # Compiled again for each size that comes along; JAX checks the types of arguments.
+            # Compiled again for each new size; JAX checks the types of arguments.
             dynamic: CompiledProgram = _checked(program) if any(map(is_native, calls)) else program
             _BOUNDED[dynamic] = not has_loops
             return dynamic
-        # Compiled, it refuses arguments of other types, which may come from another process.
+        # An ahead-of-time executable refuses arguments of other types that a client may send.
         executable: CompiledProgram = program.lower(*_shapes(exported.in_avals)).compile()
         if has_loops:
             _BOUNDED[executable] = _loops_are_bounded(executable.as_text())  # type: ignore[attr-defined]
@@ -69,19 +69,19 @@ def compile_exported(data: bytes, device: jax.Device, donated: tuple[int, ...]) 
     except OpError:
         raise
     except Exception as error:
-        # The bytes may come from another process, and JAX's reader fails in many ways on bad ones.
+        # The bytes may come from another process; JAX raises many kinds of errors for bad ones.
         raise InvalidArgumentError(
             f"a program of {len(data)} bytes cannot be compiled for {device}: {error}"
         ) from error
 
 
 def _custom_calls(program: str) -> list[internals.CustomCall]:
-    # Most programs have none, and are not taken apart.
+    # Most programs have none and need not be parsed.
     return internals.custom_calls(program) if "custom_call" in program else []
 
 
 def _checked(program: Any) -> CompiledProgram:
-    """A program of symbolic sizes, its native calls checked for each size that comes along."""
+    """Wraps a program of symbolic sizes to check its native calls for each new size."""
     known: set[Any] = set()
 
     def call(*args: Any) -> list[jax.Array]:
@@ -96,7 +96,7 @@ def _checked(program: Any) -> CompiledProgram:
 
 
 def jitted(fun: Callable[..., Any], device: jax.Device, donated: tuple[int, ...]) -> Any:
-    """The function compiled for one device when it is called or lowered."""
+    """Returns `fun` under `jax.jit` for one device."""
     here = jax.sharding.SingleDeviceSharding(device)
     return jax.jit(
         fun,
@@ -108,7 +108,7 @@ def jitted(fun: Callable[..., Any], device: jax.Device, donated: tuple[int, ...]
 
 
 def is_dynamic(avals: Sequence[Any]) -> bool:
-    """Whether a program takes arrays of sizes that are not known before it runs."""
+    """Whether a program takes arrays of unknown sizes."""
     return any(jax.export.is_symbolic_dim(dim) for aval in avals for dim in aval.shape)
 
 

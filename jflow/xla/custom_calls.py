@@ -1,14 +1,13 @@
-"""The native functions that a program from elsewhere may call, and with which arguments.
+"""Allowlist of the native functions that programs from other processes may call, with arguments.
 
-A native function takes the sizes of all its buffers from one of them and trusts the others: where
-they disagree it reads and writes beyond them and takes the process with it. A program that came
-over the wire is data only as long as it calls none but these, each as JAX's own lowerings call it,
-so types, sizes and options are compared with a *signature* before the program is compiled.
+A native function reads the sizes of all its buffers from one of them and trusts the others; if
+they disagree, it accesses memory out of bounds and can crash the process. A program that arrives
+over the wire is safe only if it calls nothing but these functions, in the way JAX's lowerings do.
+Types, sizes and options are therefore compared with a *signature* before the program is compiled.
 
 In a signature "T[m,n] -> T[m,n] T[k]" the letters in brackets are the last sizes of a buffer; the
-sizes before them, of a batch, are the same for all. `k` is the smaller of m and n, `p` is n - 1,
-and x, u, v and y depend on options (see `_derived`).
-"T()" is one number whatever the batch is.
+batch sizes before them are the same for all buffers. `k` is min(m, n), `p` is n - 1, and x, u, v
+and y depend on options (see `_derived`). "T()" is a scalar, whatever the batch is.
 T is the type of the first operand, R and C its real and complex form, I is int32, U is uint32.
 """
 
@@ -77,7 +76,7 @@ _REPLACED = frozenset(
         "stablehlo.dynamic_top_k",
     }
 )
-"""What is gone from a program once its sizes are known; no native function has such a name."""
+"""Calls that XLA or JAX replaces once sizes are known; no native function has these names."""
 
 _LAPACK = re.compile(r"lapack_([sdcz])(\w+)_ffi")
 _TYPES = {"s": "f32", "d": "f64", "c": "complex<f32>", "z": "complex<f64>"}
@@ -96,20 +95,20 @@ _OPTIONS = {
     "trans_x": "NTC",
     "diag": "NU",
 }
-"""The letters that options of LAPACK may be; `gesdd` has modes of its own."""
+"""The letters that LAPACK options may have; `gesdd` has modes of its own."""
 
 _BUFFER = re.compile(r"([TRCIU])(?:\[([a-z,]*)\]|(\(\)))")
 
 
 def check_custom_calls(calls: Iterable[CustomCall], *, sizes_known: bool = True) -> None:
-    """Refuses calls of native functions that could harm this process.
+    """Refuses calls of native functions that could corrupt this process.
 
     Args:
-      calls: those of a program.
-      sizes_known: whether the program is for arrays of one size. If not, only names are checked.
+      calls: the native calls of a program.
+      sizes_known: whether all sizes are static. If not, only names are checked.
 
     Raises:
-      InvalidArgumentError: if a function is not one of those above, or is called otherwise.
+      InvalidArgumentError: if a function is not allowed, or its arguments do not match.
     """
     for call in calls:
         signature = _signature(call)
@@ -133,11 +132,11 @@ def check_custom_calls(calls: Iterable[CustomCall], *, sizes_known: bool = True)
 
 
 class _MisfitError(Exception):
-    """What is wrong with a call."""
+    """The mismatch between a call and its signature."""
 
 
 def is_native(call: CustomCall) -> bool:
-    """Whether the call is still in the program when its sizes are known."""
+    """Whether a call remains in the program once its sizes are known."""
     return call.target not in _REPLACED
 
 
@@ -162,7 +161,7 @@ def _check_buffers(call: CustomCall, signature: str) -> None:
     wanted = [_BUFFER.findall(side) for side in signature.split("->")]
     buffers = [*call.operands, *call.results]
     if [len(side) for side in wanted] != [len(call.operands), len(call.results)]:
-        raise _MisfitError(f"it takes and gives {signature!r}")
+        raise _MisfitError(f"expected the signature {signature!r}")
     if any(UNKNOWN in buffer.shape for buffer in buffers):
         raise _MisfitError("not all sizes are known")
     patterns = [(kind, _letters(found), one) for side in wanted for kind, found, one in side]
@@ -174,9 +173,9 @@ def _check_buffers(call: CustomCall, signature: str) -> None:
     for (kind, letters, one), buffer in zip(patterns, buffers, strict=True):
         n = len(buffer.shape) - len(letters)
         if n < 0 or buffer.shape[:n] != (() if one else batch):
-            raise _MisfitError(f"{buffer} is not a batch like {buffers[0]}, by {signature!r}")
+            raise _MisfitError(f"{buffer} has another batch than {buffers[0]}, by {signature!r}")
         if buffer.dtype not in _dtypes(kind, dtype):
-            raise _MisfitError(f"{buffer} has another type than {signature!r} says")
+            raise _MisfitError(f"{buffer} has another type than in {signature!r}")
         for letter, size in zip(letters, buffer.shape[n:], strict=True):
             if sizes.setdefault(letter, size) != size:
                 raise _MisfitError(
@@ -203,7 +202,7 @@ def _dtypes(kind: str, dtype: str) -> tuple[str, ...]:
 
 
 def _derived(call: CustomCall, *, n: int = 0, m: int | None = None, **_: Any) -> dict[str, int]:
-    """The sizes that follow from the options and the sizes of the first operand."""
+    """Returns the sizes that follow from the options and the sizes of the first operand."""
     if m is None:
         return {"p": max(n - 1, 0)}
     options, k = call.attributes, min(m, n)
@@ -229,34 +228,34 @@ def _check_relations(
 ) -> None:
     options = call.attributes
     if s > m:
-        raise _MisfitError(f"{s} pivots do not permute {m} rows")
+        raise _MisfitError(f"got {s} pivots for {m} rows")
     if r and not r <= n <= m:
-        raise _MisfitError(f"{r} reflectors cannot make {m} x {n}")
+        raise _MisfitError(f"got {r} reflectors for a matrix of {m} x {n}")
     if a is not None and a != (m if options.get("side") == ord("L") else n):
-        raise _MisfitError(f"a triangle of {a} rows is not for {m} x {n}")
+        raise _MisfitError(f"got a triangle of {a} rows for a matrix of {m} x {n}")
     if (options.get("low", 1), options.get("high", n)) != (1, n):
-        raise _MisfitError("the options 'low' and 'high' are the first and the last row")
+        raise _MisfitError("expected the first and last row as the options 'low' and 'high'")
 
 
 def _check_options(call: CustomCall) -> None:
     for name, value in call.attributes.items() if _LAPACK.fullmatch(call.target) else ():
         letters = "ASN" if "gesdd" in call.target else _OPTIONS.get(name)
         if letters is not None and not (type(value) is int and chr(value) in letters):
-            raise _MisfitError(f"the option {name!r} is one of {', '.join(letters)}")
+            raise _MisfitError(f"expected one of {', '.join(letters)} as the option {name!r}")
 
 
 def _check_top_k(call: CustomCall) -> None:
-    """XLA replaces an approximate top k by sorting, and needs sizes that fit for that."""
+    """Checks an approximate top k, which XLA replaces by sorting and trusts the sizes of."""
     half = len(call.operands) // 2
     arrays, initial, results = call.operands[:half], call.operands[half:], call.results
     at, k = call.attributes.get("reduction_dim"), call.attributes.get("top_k")
     if not (half and len(initial) == len(results) == half):
-        raise _MisfitError("it takes arrays and as many initial values, and gives as many results")
+        raise _MisfitError("expected as many initial values and results as arrays")
     shape = arrays[0].shape
     if UNKNOWN in shape:
         raise _MisfitError("not all sizes are known")
     if not (type(at) is int and type(k) is int and 0 <= at < len(shape) and 0 <= k <= shape[at]):
-        raise _MisfitError("'reduction_dim' and 'top_k' are a dimension and a size in it")
+        raise _MisfitError("'reduction_dim' or 'top_k' is out of range")
     size = results[0].shape[at] if len(results[0].shape) == len(shape) else UNKNOWN
     given = (*shape[:at], size, *shape[at + 1 :])
     for array, first, result in zip(arrays, initial, results, strict=True):
@@ -266,4 +265,4 @@ def _check_top_k(call: CustomCall) -> None:
             CallBuffer(given, array.dtype),
         )
         if (array, first, result) != wanted or not k <= size <= shape[at]:
-            raise _MisfitError("results are like the arrays, but in one dimension")
+            raise _MisfitError("expected results like the arrays except in one dimension")

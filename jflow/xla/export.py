@@ -1,4 +1,4 @@
-"""Programs as bytes, and their names."""
+"""Serialization of programs, and digests of artifacts."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from jflow.xla.custom_calls import check_custom_calls
 
 
 def digest_of(artifact: Array) -> str:
-    """The name of a program (as u8[n]) or a constant: SHA-256 of its type and bytes, in hex."""
+    """Returns the digest of a program (u8[n]) or constant: SHA-256 of dtype, shape and bytes."""
     digest = hashlib.sha256(f"{type_name(artifact)}{artifact.shape}".encode())
     digest.update(raw_bytes(artifact).data)
     return digest.hexdigest()
 
 
 def export_platform(device: jax.Device) -> str:
-    """What `jax.export` calls the platform of a device: "cpu", "cuda", "rocm" or "tpu"."""
+    """Returns the `jax.export` platform of a device: "cpu", "cuda", "rocm" or "tpu"."""
     platform: str = device.platform
     if platform != "gpu":
         return platform
@@ -31,15 +31,15 @@ def export_platform(device: jax.Device) -> str:
 
 
 def serialize(jaxpr: jex.ClosedJaxpr, platform: str) -> Array:
-    """The program as u8[n] for one platform; equal programs give equal bytes.
+    """Serializes a program for one platform as u8[n]; equal programs give equal bytes.
 
     Args:
-      jaxpr: a pure program, whose equations say nothing of where they come from.
-      platform: as `export_platform` says it.
+      jaxpr: a pure program, whose equations carry no source information.
+      platform: from `export_platform`.
 
     Raises:
-      InvalidArgumentError: if it calls a native function that no server takes.
-      Exception: whatever JAX raises for what it cannot export.
+      InvalidArgumentError: if it calls a native function that servers do not allow.
+      Exception: whatever JAX raises if it cannot export the program.
     """
     fun = jex.jaxpr_as_fun(jaxpr)
 

@@ -1,6 +1,6 @@
-"""The only file that touches names which JAX does not make public, each with its reason.
+"""The only file that uses non-public names of JAX, each with its reason.
 
-`tests/xla/test_internals.py` checks every one of them against the JAX that is installed.
+`tests/xla/test_internals.py` checks each of them against the installed version of JAX.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from jax._src.numpy import array_methods
 from jax._src.random import prng
 
 ConcreteArray = array.ArrayImpl
-"""The type of arrays that have a value; `isinstance(x, jax.Array)` takes ten times as long."""
+"""The type of concrete arrays; `isinstance(x, jax.Array)` takes ten times as long."""
 
 
 def has_started() -> bool:
-    """Whether JAX has looked for devices in this process; settings of them come too late then.
+    """Whether JAX has initialized its backends in this process; device settings are then fixed.
 
-    `jax.distributed.is_initialized()` answers another question.
+    `jax.distributed.is_initialized()` does not tell this.
     """
     return xla_bridge.backends_are_initialized()
 
 
 def no_source_locations() -> AbstractContextManager[Any]:
-    """A block, for this thread, in which lowering writes no file names into programs.
+    """Returns a block in which lowering on this thread writes no source locations into programs.
 
-    `jax.config.update("jax_traceback_in_locations_limit", 0)` is the public form, but would
-    change the setting for the whole process and for user code.
+    `jax.config.update("jax_traceback_in_locations_limit", 0)` is the public form, but changes the
+    setting for the whole process, user code included.
     """
     limit: Any = config.traceback_in_locations_limit
     context: AbstractContextManager[Any] = limit(0)
@@ -45,23 +45,23 @@ def no_source_locations() -> AbstractContextManager[Any]:
 
 
 UNKNOWN = -1
-"""In place of a size that a program does not say."""
+"""Stands for a dynamic size."""
 
 
 @dataclass(frozen=True)
 class CallBuffer:
-    """An operand or result in a program: its sizes, and MLIR's name of its type."""
+    """An operand or result of a native call: its sizes and MLIR element type."""
 
     shape: tuple[int, ...]
     dtype: str
 
     def __str__(self) -> str:
-        return f"{self.dtype}[{','.join('?' if n == UNKNOWN else str(n) for n in self.shape)}]"
+        return f"{self.dtype}[{','.join('None' if n == UNKNOWN else str(n) for n in self.shape)}]"
 
 
 @dataclass(frozen=True)
 class CustomCall:
-    """A call of a native function in a program."""
+    """A call of a native function in a StableHLO program."""
 
     target: str
     operands: tuple[CallBuffer, ...]
@@ -75,18 +75,18 @@ class CustomCall:
 
 
 def custom_calls(program: str) -> list[CustomCall]:
-    """The calls of native functions in a StableHLO program.
+    """Returns the calls of native functions in a StableHLO program.
 
-    JAX reads them when it exports a program, not when it loads one.
+    JAX checks them when it exports a program, but not when it loads one.
     """
     with mlir.make_ir_context():
         return _custom_calls(ir.Module.parse(program))
 
 
 def custom_calls_for_sizes(lowered: Any) -> list[CustomCall]:
-    """As `custom_calls`, in a program of symbolic sizes that was lowered for arrays of some size.
+    """As `custom_calls`, for a program of symbolic sizes that was lowered for concrete sizes.
 
-    JAX puts the sizes in only when it compiles.
+    JAX refines the sizes only when it compiles.
     """
     module = lowered.compiler_ir("stablehlo")
     with module.context:
@@ -110,7 +110,7 @@ def _custom_call(op: Any) -> CustomCall:
     if "mhlo.backend_config" in op.attributes:
         options: Any = ir.DictAttr(op.attributes["mhlo.backend_config"])
         for entry in options:
-            # Numbers and truths have a value; for anything else its text has to do.
+            # Numbers and booleans have a value; other attributes are kept as text.
             attributes[entry.name] = getattr(entry.attr, "value", str(entry.attr))
     return CustomCall(
         ir.StringAttr(op.attributes["call_target_name"]).value,
@@ -129,35 +129,35 @@ def _buffer(kind: Any) -> CallBuffer:
 
 
 trace_context: Callable[[], Hashable] = config.trace_context
-"""Every setting and scope of this thread that changes what JAX traces, metadata included.
+"""Returns all settings and scopes of this thread that affect tracing, metadata included.
 
-JAX keys its own caches of traced functions with it.
+JAX uses it as the key of its own caches of traced functions.
 """
 
 
 def mesh_around(eqn: Any) -> Any:
-    """The abstract mesh of the `jax.set_mesh` or `shard_map` that an equation was traced in."""
+    """Returns the abstract mesh of the `jax.set_mesh` or `shard_map` around an equation."""
     return eqn.ctx.cur_abstract_mesh
 
 
 debug_nans: Any = config.debug_nans
-"""`jax.config.jax_debug_nans`, as its `value`, which takes a quarter of the time to look up."""
+"""`jax.config.jax_debug_nans`; reading its `value` takes a quarter of the time."""
 
 
 def is_tracing() -> bool:
     """Whether JAX is tracing or transforming a function on this thread.
 
-    `jax.core.trace_state_clean` was the public name until it went.
+    `jax.core.trace_state_clean` was the public name until it was removed.
     """
     return core.trace_ctx.trace is not core.eval_trace
 
 
 key_data: Callable[[Any], Any] = attrgetter("_base_array")
-"""The numbers of a concrete random key, without the 4 µs that `jax.random.key_data` takes."""
+"""Returns the integers of a concrete random key; `jax.random.key_data` takes 4 µs more."""
 
 
 def key_maker(dtype: Any) -> Callable[[Any], Any]:
-    """Makes a concrete random key of its numbers, which are an array of JAX.
+    """Returns a function from an array of integers to a concrete random key.
 
     `jax.random.wrap_key_data` takes 5 µs more.
     """
@@ -165,9 +165,9 @@ def key_maker(dtype: Any) -> Callable[[Any], Any]:
 
 
 def scan_with_constants(params: dict[str, Any], n: int) -> dict[str, Any]:
-    """The parameters of a `scan` that takes `n` more constants, in front of the others.
+    """Returns the parameters of a `scan` that takes `n` more constants before the others.
 
-    JAX 0.10 counts them; 0.12 has the shape of all arguments as a tree of its own kind.
+    JAX 0.10 stores their number; JAX 0.12 stores the structure of all arguments as a tree.
     """
     if "num_consts" in params:
         return params | {"num_consts": params["num_consts"] + n}
@@ -177,44 +177,43 @@ def scan_with_constants(params: dict[str, Any], n: int) -> dict[str, Any]:
 
 
 def hidden_files() -> tuple[str, ...]:
-    """What paths of files begin with whose frames JAX leaves out of tracebacks.
+    """Returns the path prefixes of files whose frames JAX hides from tracebacks.
 
-    Libraries on JAX add their own: their frames are not the user's line.
+    Libraries built on JAX register their own files too.
     """
     return tuple(traceback_util._exclude_paths)
 
 
 def n_hidden() -> int:
-    """How many there are of `hidden_files`."""
+    """Returns the number of `hidden_files`."""
     return len(traceback_util._exclude_paths)
 
 
 def is_of_own_array(effect: Any) -> bool:
-    """Whether an effect says that a function makes a mutable array that it does not give away.
+    """Whether an effect means that a function uses a mutable array only internally.
 
-    JAX 0.10 has one; what has it is as pure as any other function.
+    JAX 0.10 has this effect; a function that has no other effect is pure.
     """
     return type(effect).__name__ == "InternalMutableArrayEffect"
 
 
 class Asker(enum.Enum):
-    """What of JAX looks for `__jax_array__` on an object."""
+    """The part of JAX that looks up `__jax_array__` on an object."""
 
     OPERATOR = enum.auto()
-    """An operator of an array; it gives way to the other operand if there is none."""
+    """An array operator; it defers to the other operand if there is no such attribute."""
     JIT = enum.auto()
-    """A compiled function that needs to know shape and dtype; it calls nothing it finds."""
+    """A compiled function that determines shape and dtype; it does not call the attribute."""
     CONVERSION = enum.auto()
-    """A function that calls it."""
+    """A function that calls the attribute."""
 
 
 _ASKERS = {array_methods.__file__: Asker.OPERATOR, core.__file__: Asker.JIT}
 
 
 def asker() -> Asker:
-    """What looks up the attribute whose property calls this.
+    """Returns the part of JAX that looks up the property that calls this function.
 
-    JAX has one protocol for three purposes, of which an object that stands for a value serves
-    some only.
+    JAX uses one protocol for three purposes; symbolic tensors support only some of them.
     """
     return _ASKERS.get(sys._getframe(2).f_code.co_filename, Asker.CONVERSION)

@@ -1,4 +1,4 @@
-"""Surgery on jaxprs: inlining the equations of one into another, and closing a list of them."""
+"""Jaxpr transformations: inlining, closing a list of equations, rewriting, resizing."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.export
 import jax.extend.core as jex
 
 Atom = Any  # jex.Var | jex.Literal; JAX has no public name for the union
@@ -13,7 +14,7 @@ Emit = Callable[[jex.JaxprEqn, list[Atom]], Sequence[Atom]]
 
 
 def shape_of(aval: Any) -> jax.ShapeDtypeStruct:
-    """An abstract value in the form that JAX's own entry points take."""
+    """Converts an abstract value to a `jax.ShapeDtypeStruct`, which JAX's entry points take."""
     return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type)
 
 
@@ -23,7 +24,7 @@ def close(
     eqns: Sequence[jex.JaxprEqn],
     consts: Mapping[jex.Var, Any] | None = None,
 ) -> jex.ClosedJaxpr:
-    """Makes a program of equations; `consts` are values for variables that are no inputs."""
+    """Makes a closed jaxpr of equations; `consts` are values of constant variables."""
     consts = consts or {}
     names = tuple(f"arg{i}" for i in range(len(invars)))
     results = tuple(f"result{i}" for i in range(len(outvars)))
@@ -39,12 +40,12 @@ def inline(
     """Walks the equations of `jaxpr` with its inputs replaced.
 
     Args:
-      jaxpr: what to inline.
-      consts, args: atoms for its constants and inputs.
-      emit: is given each equation and the atoms for its inputs; returns atoms for its outputs.
+      jaxpr: the jaxpr to inline.
+      consts, args: atoms that replace its constants and inputs.
+      emit: called with each equation and its input atoms; returns its output atoms.
 
     Returns:
-      Atoms for the outputs.
+      The output atoms.
     """
     known: dict[Atom, Atom] = dict(zip(jaxpr.constvars, consts, strict=True))
     known.update(zip(jaxpr.invars, args, strict=True))
@@ -58,10 +59,10 @@ def inline(
 
 
 class Rewriting:
-    """Rebuilds equations and the jaxprs nested in them; each nested one only once.
+    """Rebuilds equations and their nested jaxprs; each nested jaxpr is rebuilt once.
 
     Args:
-      change: is given an equation whose own nested jaxprs are rebuilt already; returns the new one.
+      change: called with each equation, whose nested jaxprs are rebuilt; returns the new equation.
     """
 
     def __init__(self, change: Callable[[jex.JaxprEqn], jex.JaxprEqn]) -> None:
@@ -69,15 +70,18 @@ class Rewriting:
         self._done: dict[int, tuple[Any, Any]] = {}
 
     def jaxpr(self, jaxpr: jex.Jaxpr) -> jex.Jaxpr:
-        """The jaxpr with every equation changed."""
+        """Returns the jaxpr with every equation changed."""
         if id(jaxpr) not in self._done:
-            rebuilt = jaxpr.replace(eqns=[self.eqn(eqn) for eqn in jaxpr.eqns])
-            # The original is kept too: its id must stay its own.
-            self._done[id(jaxpr)] = (jaxpr, rebuilt)
+            # The original is kept alive, so that its id is not reused.
+            self._done[id(jaxpr)] = (jaxpr, self._rebuilt(jaxpr))
         return self._done[id(jaxpr)][1]  # type: ignore[no-any-return]
 
+    def _rebuilt(self, jaxpr: jex.Jaxpr) -> jex.Jaxpr:
+        rebuilt: jex.Jaxpr = jaxpr.replace(eqns=[self.eqn(eqn) for eqn in jaxpr.eqns])
+        return rebuilt
+
     def eqn(self, eqn: jex.JaxprEqn) -> jex.JaxprEqn:
-        """The equation changed, and every one inside of it."""
+        """Returns the equation with itself and every nested equation changed."""
         params = {key: self._param(value) for key, value in eqn.params.items()}
         return self._change(eqn.replace(params=params))
 
@@ -91,3 +95,53 @@ class Rewriting:
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             return type(value)(*map(self._param, value))
         return value
+
+
+class Resizing(Rewriting):
+    """Rebuilds jaxprs with changed dimension sizes, in types of variables and in parameters.
+
+    Args:
+      change: called with each size; returns the new size.
+    """
+
+    def __init__(self, change: Callable[[Any], Any]) -> None:
+        super().__init__(self._retyped)
+        self._size = change
+        self._vars: dict[jex.Var, jex.Var] = {}
+
+    def closed(self, jaxpr: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
+        """Returns the program with every size changed."""
+        return jex.ClosedJaxpr(self.jaxpr(jaxpr.jaxpr), jaxpr.consts)
+
+    def _rebuilt(self, jaxpr: jex.Jaxpr) -> jex.Jaxpr:
+        rebuilt: jex.Jaxpr = (
+            super()
+            ._rebuilt(jaxpr)
+            .replace(
+                constvars=[*map(self._atom, jaxpr.constvars)],
+                invars=[*map(self._atom, jaxpr.invars)],
+                outvars=[*map(self._atom, jaxpr.outvars)],
+            )
+        )
+        return rebuilt
+
+    def _retyped(self, eqn: jex.JaxprEqn) -> jex.JaxprEqn:
+        retyped: jex.JaxprEqn = eqn.replace(
+            invars=[*map(self._atom, eqn.invars)], outvars=[*map(self._atom, eqn.outvars)]
+        )
+        return retyped
+
+    def _atom(self, x: Atom) -> Atom:
+        if isinstance(x, jex.Literal):
+            return x
+        if x not in self._vars:
+            self._vars[x] = jex.Var(self._param(x.aval))
+        return self._vars[x]
+
+    def _param(self, value: Any) -> Any:
+        if jax.export.is_symbolic_dim(value):
+            return self._size(value)
+        if isinstance(value, jax.core.ShapedArray | jax.ShapeDtypeStruct):
+            changed: Any = value
+            return changed.update(shape=tuple(map(self._size, value.shape)))
+        return super()._param(value)

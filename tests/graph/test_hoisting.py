@@ -197,7 +197,7 @@ def test_a_checkpoint_with_two_devices_is_opened() -> None:
 
 def test_a_rule_that_still_counts_must_not_use_a_variable() -> None:
     ruled = _vjp_rule(_reading)
-    with pytest.raises(NotImplementedError, match="own derivative rule"):
+    with pytest.raises(NotImplementedError, match="custom derivative rule"):
         _flat(ruled, ARGUMENT, keep_rules=True)
     assert "custom_vjp_call" in _names(_flat(_vjp_rule(jnp.sin), ARGUMENT, keep_rules=True))
 
@@ -208,7 +208,7 @@ def test_a_read_where_it_cannot_be_passed_in_is_refused() -> None:
             lambda y: y * _read(X), x, lambda f, b: b / 2, symmetric=True
         )
 
-    with pytest.raises(NotImplementedError, match=r"cannot read variable 'x'.*test_hoisting\.py"):
+    with pytest.raises(NotImplementedError, match=r"reading variable 'x'.*test_hoisting\.py"):
         _flat(fun, ARGUMENT)
 
 

@@ -296,7 +296,7 @@ def test_nothing_to_colocate_with_must_be_meant():
 
 @pytest.mark.parametrize("value", ["x", 1.0, object()])
 def test_other_things_cannot_be_colocated_with(value):
-    with pytest.raises(TypeError, match="colocate_with takes an operation"):
+    with pytest.raises(TypeError, match="colocate_with requires an operation"):
         tf.colocate_with(value)
 
 

@@ -71,7 +71,7 @@ def test_a_malformed_device_is_a_value_error(name):
 
 @pytest.mark.parametrize("name", [0, ["/cpu:0"], b"/cpu:0"])
 def test_a_device_of_another_type_is_a_type_error(name):
-    with pytest.raises(TypeError, match="a device is a name or None"):
+    with pytest.raises(TypeError, match="expected a device name, a function"):
         tf.device(name)
 
 
@@ -229,7 +229,7 @@ def test_a_variable_scope_is_a_prefix_of_variables_and_operations():
 
 
 def test_a_variable_scope_has_a_name():
-    with pytest.raises(TypeError, match="a variable scope is a name"):
+    with pytest.raises(TypeError, match="expected the name of a variable scope"):
         tf.variable_scope(None)
 
 
@@ -295,7 +295,7 @@ def test_a_variable_and_its_plain_read_do_not_wait_for_the_block_they_are_made_i
 
 @pytest.mark.parametrize("value", ["x", 1.0, None, object()])
 def test_a_control_input_of_another_type_is_a_type_error(value):
-    with pytest.raises(TypeError, match="a control input is an operation or a tensor"):
+    with pytest.raises(TypeError, match="a control input must be an operation or a tensor"):
         tf.control_dependencies([value])
 
 

@@ -67,15 +67,15 @@ def test_a_task_that_is_down_is_an_error_or_left_out_as_the_caller_wants():
 # Registering --------------------------------------------------------------------------------------
 
 
-def _needs(task, *digests):
+def _needs(task, *digests, index=0):
     program = Program(digests[0], digests[1:])
-    return Plan(Device(task, "CPU", 0), 1, (), ((Run(program),),))
+    return Plan(Device(task, "CPU", index), 1, (), ((Run(program),),))
 
 
 def test_each_task_is_given_its_own_plans_and_what_they_need():
     async def use(servers):
         session = servers.master.open_session()
-        plans = [_needs(OWN, "p", "c"), _needs(PS, "q"), _needs(OWN, "q")]
+        plans = [_needs(OWN, "p", "c"), _needs(PS, "q"), _needs(OWN, "q", index=1)]
         sent = {name: np.zeros(3) for name in ("p", "q", "c", "no one's")}
         answer = await session.register(plans, 0, sent, 5.0)
         assert answer.handle

@@ -102,6 +102,26 @@ def test_every_instruction_names_what_there_is() -> None:
                 assert {*instruction.constants} <= compiled.artifacts.keys()
 
 
+@pytest.mark.parametrize("inventory", [HERE, CLUSTER], ids=["here", "cluster"])
+def test_the_text_of_a_step_has_its_placement_its_plans_and_the_types_of_its_programs(
+    inventory: Inventory,
+) -> None:
+    compiled = compile_step(*_step(), inventory)
+    text = compiled.text()
+    assert text.startswith("placement\n  /job:worker/task:0/device:CPU:0  constant\n")
+    for plan in compiled.plans:
+        assert f"plan for {plan.device}, {plan.n_slots} slots\n" in text
+        assert all(str(instruction) in text for instruction in plan.instructions)
+        for program in plan.programs:
+            assert f"    {program}: (float32 ({len(LARGE)},)" in text
+    assert text == compile_step(*_step_again(), inventory).text()
+
+
+def _step_again() -> tuple[tf.Graph, StepRequest]:
+    tf.reset_default_graph()
+    return _step()
+
+
 def test_an_operation_that_is_not_needed_is_not_placed() -> None:
     graph, request = _step()
     with tf.device("/job:chief"):

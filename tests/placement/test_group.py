@@ -117,7 +117,7 @@ def test_members_that_disagree_are_an_error_that_names_both(first, second, _):
         _places(owner, *ops)
     assert raised.value.op == "b"
     for op in ops:
-        story = f"{op.name!r} (made at {op.origin}), which asks for {op.device!r}"
+        story = f"{op.name!r} (made at {op.origin}), which requests {op.device!r}"
         assert story in str(raised.value)
 
 

@@ -14,7 +14,6 @@ from jflow.plan import (
     Feed,
     Fetch,
     Plan,
-    Program,
     Recv,
     Run,
     Send,
@@ -35,6 +34,7 @@ from jflow.protocol.v1 import service_pb2 as pb
 from jflow.protocol.v1 import tensor_pb2 as pb_tensor
 from jflow.values import NUMBERS as ELEMENTS
 from jflow.values import is_host
+from tests.plan.plans import well_formed
 
 DTYPES = list(ELEMENTS.values())
 KINDS = sorted(errors.OpError.__subclasses__(), key=lambda kind: kind.error_code)
@@ -308,60 +308,9 @@ def test_success_is_never_taken_for_an_error():
 
 # Plans --------------------------------------------------------------------------------------------
 
-NUMBERS = st.integers(0, 2**32 - 1)
-NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
-DEVICES = st.builds(
-    Device,
-    st.builds(Task, st.from_regex(r"[A-Za-z][A-Za-z0-9_\-]{0,6}", fullmatch=True), NUMBERS),
-    st.sampled_from(["CPU", "GPU", "TPU", "XLA_CPU"]),
-    NUMBERS,
-)
-VARIABLES = st.builds(
-    VariableSpec,
-    st.builds(VariableKey, NAMES, NAMES),
-    st.sampled_from([str(dtype) for dtype in DTYPES]),
-    st.lists(st.integers(0, 2**64 - 1), max_size=4).map(tuple),
-)
-DIGESTS = st.lists(st.text("0123456789abcdef", max_size=8), max_size=3).map(tuple)
-PROGRAMS = st.builds(Program, NAMES, DIGESTS, st.lists(NUMBERS, max_size=3).map(tuple))
-
-
-def _tuples(strategy):
-    return st.just(()) if strategy.is_empty else st.lists(strategy, max_size=3).map(tuple)
-
-
-def _steps(n_slots, n_variables):
-    """Steps within range; without slots or variables, those that need none."""
-    slots = st.integers(0, n_slots - 1) if n_slots else st.nothing()
-    variables = st.integers(0, n_variables - 1) if n_variables else st.nothing()
-    held = _tuples(st.tuples(variables, slots))
-    some_slots, some_variables = _tuples(slots), _tuples(variables)
-    runs = st.builds(
-        Run,
-        st.none() | PROGRAMS,
-        *(some_variables, some_slots, some_variables, some_slots),
-        *(held, held),
-    )
-    return st.one_of(
-        st.builds(Feed, NUMBERS, slots),
-        st.builds(Fetch, slots, NUMBERS),
-        st.builds(Recv, NUMBERS, DEVICES, st.none() | slots),
-        st.builds(Send, NUMBERS, DEVICES, st.none() | slots),
-        st.builds(Call, NAMES, some_slots, some_slots, DIGESTS),
-        runs,
-    )
-
-
-@st.composite
-def _plans(draw):
-    n_slots = draw(st.sampled_from([0, 1, 3, 1000]))
-    variables = draw(_tuples(VARIABLES))
-    stages = draw(_tuples(_tuples(_steps(n_slots, len(variables)))))
-    return Plan(draw(DEVICES), n_slots, variables, stages)
-
 
 @settings(max_examples=150)
-@given(_plans())
+@given(well_formed())
 def test_a_plan_comes_back_as_it_was(plan):
     sent = plan_to_proto(plan).SerializeToString()
     assert plan_from_proto(pb_plan.Plan.FromString(sent)) == plan
@@ -428,7 +377,7 @@ def test_a_step_of_no_known_kind_is_refused():
 
 
 @settings(max_examples=150)
-@given(_plans(), st.data())
+@given(well_formed(), st.data())
 def test_a_damaged_plan_is_read_or_refused_with_an_error_of_jflow(plan, data):
     changed = bytearray(plan_to_proto(plan).SerializeToString())
     for _ in range(data.draw(st.integers(1, 3))):

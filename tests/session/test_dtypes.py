@@ -174,7 +174,7 @@ def test_a_graph_of_64_bits_does_not_run_with_less(backend: Backend) -> None:
         x = tf.placeholder(tf.float64, (), name="x")
         wide, narrow = tf.identity(third), tf.constant(1, tf.int32) + 1
     with backend.session() as session:
-        with pytest.raises(tf.errors.InvalidArgumentError, match=r"float64.*switched off.*made at"):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=r"float64.*disabled.*made at"):
             session.run(wide)
         with pytest.raises(TypeError, match=r"'x:0'.*jax_enable_x64"):
             session.run(x, {x: 1.0})

@@ -32,7 +32,7 @@ def test_a_dtype_may_be_given_by_its_name(given, dtype) -> None:
 
 @pytest.mark.parametrize("dtype", ["float31", "i4", "", "void"])
 def test_what_names_no_dtype_is_refused(dtype) -> None:
-    with pytest.raises(TypeError, match="is not a dtype of tensors; there are string, bool"):
+    with pytest.raises(TypeError, match="is not a dtype of tensors; expected one of string, bool"):
         TensorSpec((), dtype)
 
 

@@ -12,13 +12,16 @@ import msgpack
 import numpy as np
 import pytest
 
-from jflow.cluster import Device, Task
+from jflow.cluster import LOCAL_TASK, Device, Task
+from jflow.deadline import Deadline
 from jflow.errors import InvalidArgumentError, OpError
 from jflow.execution import local_devices
 from jflow.packing import pack
-from jflow.plan import Call, Feed, Fetch, Instruction, Plan, ResourceSpec
+from jflow.pipeline import CompiledStep
+from jflow.plan import Call, Feed, Fetch, Instruction, Plan, ResourceSpec, fetch_indices
 from jflow.resources.accumulator import AccumulatorSpec
 from jflow.resources.queue import QueueSpec
+from jflow.runtime.local import LocalBackend
 from jflow.values import TensorSpec
 from jflow.worker import Worker
 
@@ -62,6 +65,29 @@ TAKE = _plan(_call("queue.dequeue", outputs=(0,)), Fetch(0, 0))
 
 def _check(bad: Plan, *feeds: float) -> None:
     """A plan is refused, and a queue that others use is as it was."""
+    _check_on_a_worker(bad, *feeds)
+    _check_in_this_process(bad, *feeds)
+
+
+def _check_in_this_process(bad: Plan, *feeds: float) -> None:
+    backend = LocalBackend()
+
+    def run(plan: Plan, *feeds: float) -> list[Any]:
+        here = replace(plan, device=Device(LOCAL_TASK, "CPU", 0))
+        step = CompiledStep({}, (here,), {}, {}, (), len(fetch_indices([here])))
+        arrays = [np.asarray(feed, np.float32) for feed in feeds]
+        return backend.register(step).run(arrays, Deadline(PATIENCE_S))
+
+    run(PUT, 1.0)
+    run(PUT, 2.0)
+    with pytest.raises(InvalidArgumentError):
+        run(bad, *feeds)
+    assert [run(TAKE) for _ in range(2)] == [[1.0], [2.0]]
+    run(PUT, 3.0)
+    assert run(TAKE) == [3.0]
+
+
+def _check_on_a_worker(bad: Plan, *feeds: float) -> None:
 
     async def use(worker: Worker) -> None:
         await _run(worker, PUT, 1.0)

@@ -172,7 +172,7 @@ def test_sizes_that_come_with_the_call_are_checked_then() -> None:
     for _ in range(2):
         (found,) = executable(jnp.eye(3), jnp.ones((3, 2)))
         np.testing.assert_array_equal(found, np.ones((3, 2)))
-    with pytest.raises(InvalidArgumentError, match="triangle of 3 rows is not for 4 x 2"):
+    with pytest.raises(InvalidArgumentError, match="triangle of 3 rows for a matrix of 4 x 2"):
         executable(jnp.eye(3), jnp.ones((4, 2)))
 
 

@@ -1,0 +1,1 @@
+"""Tests of the records of plans, their text form and their verifier."""
