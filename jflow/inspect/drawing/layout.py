@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from jflow.inspect.columns import columns, fitted
-from jflow.inspect.layers import Edge, Layers, layered
+from jflow.inspect.drawing.columns import columns, fitted
+from jflow.inspect.drawing.layers import Edge, Layers, layered
 
 LANE_HEADER = 34.0
 _LANE_PADDING = 18.0

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from jflow.inspect.layout import Rect, Route, Stop
-from jflow.inspect.markup import number
+from jflow.inspect.drawing.layout import Rect, Route, Stop
+from jflow.inspect.drawing.markup import number
 
 HEAD = 7.0
 """Length of an arrow's head in pixels."""

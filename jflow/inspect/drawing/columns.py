@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate, groupby, pairwise
 from statistics import median
 
-from jflow.inspect.layers import Layers
+from jflow.inspect.drawing.layers import Layers
 
 _SWEEPS = 24
 _BOX_GAP = 26.0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 
-from jflow.inspect import colour
+from jflow.inspect.drawing import colour
+from jflow.inspect.drawing.layout import Rect
 from jflow.inspect.labels import printable
-from jflow.inspect.layout import Rect
 
 Element = ET.Element
 
@@ -100,3 +100,19 @@ def _named(attributes: dict[str, str]) -> dict[str, str]:
     if "kind" in named:
         named["class"] = named.pop("kind")
     return named
+
+
+def text_width(text: str, font_size: float, *, bold: bool = False) -> float:
+    """Width in pixels, estimated for the widest of the usual sans-serif fonts."""
+    width = font_size * sum(_advance(char) for char in text)
+    return width * 1.1 if bold else width
+
+
+def _advance(char: str) -> float:
+    if char in "ijl.,:;|!'/ ":
+        return 0.31
+    if char in "frt()[]-":
+        return 0.4
+    if char in "mwMW@%…":
+        return 0.95
+    return 0.7 if char.isupper() else 1.0 if ord(char) > 0x2FF else 0.61
