@@ -142,7 +142,10 @@ def _line(name: str, parameters: str, value: Any) -> str:
 def class_members(cls: type) -> Iterator[tuple[str, Any]]:
     """Public methods, properties and enumerated values that no public base of a class has."""
     bases = [base for base in cls.__mro__[1:] if base in _public_classes()]
-    for name in sorted(name for name in dir(cls) if not name.startswith("_")):
+    # Some classes hide what is for other parts of jflow from `dir` of their objects.
+    hides = (getattr(cls.__dir__, "__module__", None) or "").startswith("jflow")
+    found = dir(cls.__new__(cls)) if hides else dir(cls)
+    for name in sorted(name for name in found if not name.startswith("_")):
         owner = next((base for base in cls.__mro__ if name in vars(base)), object)
         member = vars(owner).get(name)
         is_listed = any(inspect.getattr_static(base, name, None) is member for base in bases)
