@@ -1,4 +1,4 @@
-"""Options of sessions and of single steps."""
+"""Options of sessions, connections and single steps."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class ConfigProto:
-    """Options of a session.
+    """Options of a session or connection.
 
     Attributes:
-      operation_timeout_in_ms: longest time for a call and all that it does: connecting, waiting
-        for tasks to come up, registering, compiling, running. When it is over the call ends with
-        `DeadlineExceededError`; what this process itself computes or compiles is not interrupted,
-        the deadline is checked afterwards. 0 for no limit.
-      connect_timeout_in_ms: longest time to wait for a server, or for a task that a step needs,
-        while it does not answer; the call then ends with `UnavailableError`.
-      allow_soft_placement: whether an operation that asks for a device type or number that its
-        task does not have runs on another device of that task. Jobs and tasks are never changed.
-      log_device_placement: whether to log, once for each operation, where it runs; through
-        `logging`, as warnings of "jflow.placement.placer" so that they are seen by default.
+      operation_timeout_in_ms: time limit of a call in milliseconds, for everything that it does:
+        connecting, waiting for tasks, compiling, running. When it passes, the call raises
+        `DeadlineExceededError`. Computing and compiling in this process are not interrupted; the
+        limit is checked afterwards. 0 for no limit.
+      connect_timeout_in_ms: how long to wait, in milliseconds, for a server or task that does not
+        answer; then the call raises `UnavailableError`.
+      allow_soft_placement: whether an operation that requests a device type or index that its
+        task does not have runs on another device of the task. Jobs and tasks are never changed.
+      log_device_placement: whether to log the device of each operation, once, as a warning of the
+        logger "jflow.placement.placer", which is shown by default.
     """
 
     operation_timeout_in_ms: int = 0
@@ -33,8 +33,8 @@ class RunOptions:
     """Options of one step.
 
     Attributes:
-      timeout_in_ms: longest time for this call, as `ConfigProto.operation_timeout_in_ms`; 0 for
-        the session's.
+      timeout_in_ms: time limit of this call in milliseconds, in place of
+        `ConfigProto.operation_timeout_in_ms`; 0 for the session's.
     """
 
     timeout_in_ms: int = 0
