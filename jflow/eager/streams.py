@@ -136,8 +136,8 @@ class QueueWriter:
                 lambda: self._error or self._n_acknowledged >= wanted, timeout
             ):
                 raise TimeoutError(
-                    f"{wanted - self._n_acknowledged} elements were not in the queue after "
-                    f"{timeout:g} s; they are still pending"
+                    f"the elements were not all in the queue after {timeout:g} s; "
+                    f"{wanted - self._n_acknowledged} are still pending"
                 )
             if self._error is not None:
                 self._check()

@@ -41,9 +41,10 @@ class EagerVariable(VariableOperations):
 
     def __init__(self, owner: EagerOwner, initial_value: Any, name: str | None, dtype: Any) -> None:
         if internals.is_tracing():
+            which = f"variable {name!r}" if name else "a variable"
             raise ValueError(
-                f"variable{f' {name!r}' if name else ''} is created inside a function that JAX "
-                "traces; create it once, outside the function, and use it inside"
+                f"{which} is created inside a function that JAX traces; create it once, outside the "
+                "function, and use it inside"
             )
         scope = _default_graph().scopes.here
         if callable(initial_value):

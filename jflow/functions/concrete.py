@@ -70,6 +70,7 @@ class Concrete:
             t: np.zeros(t.shape, t.dtype) for t in outputs if _is_empty(t) and t not in args
         }
         computed = tuple(dict.fromkeys(t for t in outputs if t not in {*args, *self._empty}))
+        # Arguments that no operation needs are not fed: they never reach a device or the wire.
         needed = {t for op in prune(self.graph, effects, computed, args) for t in op.inputs}
         fed = tuple(tensor for tensor in args if tensor in needed)
         _refuse_empty(fed)

@@ -183,7 +183,7 @@ class Session:
         def call(*values: Any) -> Any:
             if len(values) != len(keys):
                 raise ValueError(
-                    f"expected a value for each of the {len(keys)} tensors in feed_list, got "
+                    f"expected as many values as tensors in feed_list ({len(keys)}), got "
                     f"{len(values)}"
                 )
             return self.run(fetches, dict(zip(keys, values, strict=True)))
