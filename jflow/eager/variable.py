@@ -43,8 +43,8 @@ class EagerVariable(VariableOperations):
         if internals.is_tracing():
             which = f"variable {name!r}" if name else "a variable"
             raise ValueError(
-                f"{which} is created inside a function that JAX traces; create it once, outside the "
-                "function, and use it inside"
+                f"{which} is created inside a function that JAX traces; create it once, outside "
+                "the function, and use it inside"
             )
         scope = _default_graph().scopes.here
         if callable(initial_value):

@@ -191,7 +191,7 @@ class Function(Generic[P, R_co]):
         self, calls: dict[Any, _Call], key: Any, leaves: list[Any], deadline: Deadline
     ) -> _Call | tuple[Graph, _Traced]:
         """The compiled call; or a traced function and the graph that the call adds it to."""
-        # One thread traces at a time, so that a signature is traced once.
+        # One thread traces at a time; the others find the result, unless the call joins a graph.
         with deadline.holding(self._first, f"waiting for {self!r} to be traced"):
             call = calls.get(key)
             if call is not None:
@@ -202,6 +202,8 @@ class Function(Generic[P, R_co]):
 
     def _make_call(self, key: Any, traced: _Traced, leaves: list[Any]) -> _Call:
         connection = current()
+        # Connections to one cluster are equal and share state, except for resources without a
+        # shared name: those belong to the one connection that made them.
         for ref in traced.state:
             is_own = isinstance(ref, ResourceRef) and not ref.is_shared
             if ref.owner is not connection if is_own else ref.owner != connection:
@@ -243,6 +245,7 @@ class Function(Generic[P, R_co]):
         tracing.name_after(call, self._fun, names)
         avals = map(_aval, _dynamic(leaves))
         jaxpr = tracing.make_jaxpr(call, [shape_of(aval) for aval in avals])
+        # Gradients may still be taken of a graph, so it keeps custom derivative rules.
         return _Traced(hoist_state(jaxpr, keep_rules=in_graph), out_trees[-1])
 
     def _join(self, graph: Graph, traced: _Traced, leaves: list[Any]) -> Any:
@@ -262,6 +265,7 @@ class Function(Generic[P, R_co]):
             args = [graph.as_tensor(leaf) for leaf in _dynamic(leaves)]
             outputs, effects = insert(graph, traced.jaxpr, args)
             if effects:
+                # A step runs only what its fetches need, so each result waits for all effects.
                 outputs = graph.after(effects, outputs)
                 if not outputs:
                     return group(*effects, name="done")
