@@ -1,3 +1,3 @@
-"""The public names, module by module, imported at first use."""
+"""The public names by module, imported at first use."""
 
 from jflow.api.lazy import on_first_use as on_first_use

@@ -1,6 +1,6 @@
 """Modules whose public names are imported when one of them is first used (PEP 562).
 
-A process that only runs plans imports `jflow` and never what builds graphs.
+So a process that only runs plans imports `jflow` without the code that builds graphs.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from jflow.api.missing import missing
 from jflow.tracebacks import hide_frames
 
 _BOUNDARIES = "jflow.api.root"
-"""Importing it ends tracebacks at the methods of tensors, variables and sessions."""
+"""The import of this module makes tracebacks end at methods of tensors, variables and sessions."""
 
 _IMPORTING = threading.RLock()
-"""Python lets two threads that import packages from different ends see them half initialized."""
+"""Held while importing: two threads that import packages which import each other could otherwise
+see them half initialized."""
 
 
 def on_first_use(
@@ -28,16 +29,16 @@ def on_first_use(
     modules: Iterable[str] = (),
     starred: Iterable[str] = (),
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Returns `__getattr__` and `__dir__` of a module that offers the names of another one.
+    """Returns `__getattr__` and `__dir__` of a module that re-exports the names of another one.
 
-    The first use of such a name imports `source` and copies all its public names, so that later
-    uses are attribute lookups. Submodules are imported when they are used.
+    The first use of such a name imports `source` and copies all of its public names, so that later
+    uses are plain attribute lookups. Submodules are imported when they are used.
 
     Args:
-      namespace: globals of the offering module.
-      source: the module that has the names.
-      modules: the public submodules, for `dir`; it leaves out the others.
-      starred: those of them that `import *` takes.
+      namespace: globals of the module.
+      source: full name of the module with the names.
+      modules: the public submodules; `dir` lists no others.
+      starred: those of them that `import *` imports.
     """
     module: str = namespace["__name__"]
 

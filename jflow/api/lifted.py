@@ -1,4 +1,4 @@
-"""JAX's namespaces for tensors and variables: `jflow.numpy.dot(x, w)` adds to their graph."""
+"""JAX's namespaces for graph tensors: `jflow.numpy.dot(x, w)` adds an operation to their graph."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 
-import jflow.api.root  # noqa: F401 - tracebacks end at the methods of the tensors that come back
+import jflow.api.root  # noqa: F401 - makes tracebacks end at methods of the returned tensors
 from jflow.api.missing import missing
 from jflow.graph import Graph, Tensor
 from jflow.graph import get_default_graph as _default_graph
@@ -21,10 +21,10 @@ from jflow.xla.internals import is_tracing
 def offered(
     namespace: dict[str, Any], module: ModuleType
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Returns `__getattr__` and `__dir__` of a module that offers functions of JAX on tensors.
+    """Returns `__getattr__` and `__dir__` of a module that lifts a namespace of JAX.
 
     Args:
-      namespace: globals of the offering module; names stay there once they are used.
+      namespace: globals of the module, where names are kept once they are used.
       module: the namespace of JAX.
     """
     names = Lifted(module)
@@ -42,10 +42,9 @@ def offered(
 
 
 class Lifted:
-    """A namespace of JAX whose functions take tensors and add themselves to the graph.
+    """A namespace of JAX whose functions also take graph tensors; see `lift`.
 
-    Namespaces inside it are lifted too. Everything else in it (dtypes, constants, classes) is
-    JAX's own.
+    Namespaces inside it are lifted too. Everything else (dtypes, constants, classes) is JAX's own.
     """
 
     def __init__(self, module: ModuleType) -> None:
@@ -53,8 +52,8 @@ class Lifted:
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
-            # With JAX's __path__, Python would find JAX's own modules below this namespace.
-            raise AttributeError(f"{self._module.__name__} on graph tensors has no {name!r}")
+            # Given JAX's __path__, Python would import JAX's own modules as submodules of this one.
+            raise AttributeError(f"{self!r} has no attribute {name!r}")
         try:
             value = getattr(self._module, name)
         except AttributeError:
@@ -64,23 +63,23 @@ class Lifted:
             value = Lifted(value)
         elif _is_function(value):
             value = lift(value)
-        # Found here from now on, without another call of __getattr__.
+        # Later lookups find it here, without another call of __getattr__.
         self.__dict__[name] = value
         return value
 
     def __repr__(self) -> str:
-        return f"<jflow's {self._module.__name__}, which takes tensors and variables>"
+        return f"<{self._module.__name__} for jflow tensors and variables>"
 
     def __dir__(self) -> list[str]:
         return [name for name in dir(self._module) if not name.startswith("_")]
 
 
 def lift(fun: Callable[..., Any]) -> Callable[..., Any]:
-    """The function that adds `fun` to the graph of its arguments instead of computing it.
+    """Returns a function that adds `fun` to the graph of its arguments instead of computing it.
 
-    The result takes tensors, variables and arrays where `fun` takes arrays, and `name=` for the
-    operation unless `fun` itself has such an argument. Inside a function that JAX traces, and for
-    eager variables, it is `fun` itself.
+    It takes tensors, variables and arrays where `fun` takes arrays, and the name of the operation
+    as `name`, unless `fun` has an argument of that name. Inside a function that JAX traces, and
+    with eager variables as arguments, it calls `fun`.
     """
 
     @wraps(fun)
@@ -105,7 +104,7 @@ def _is_function(value: Any) -> bool:
 
 
 def _graph_of(leaves: list[Any]) -> Graph | None:
-    """The graph to add a call to; None where its arguments are arrays, or about to be."""
+    """The graph to add a call to; None to call the function of JAX itself."""
     for leaf in leaves:
         if isinstance(leaf, Tensor):
             return leaf.graph

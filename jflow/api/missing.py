@@ -1,4 +1,4 @@
-"""What to use in place of a name of TensorFlow that jflow has not, for the error's message."""
+"""Error messages for missing names: what to use in place of a name of TensorFlow."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NAMESPACES: dict[str, ModuleType] = {
 
 
 def _all_in(namespace: str, pairs: str) -> dict[str, str]:
-    """A table from "theirs=ours" pairs."""
+    """Parses "theirs=ours" pairs into a table."""
     found = (pair.split("=") for pair in pairs.split())
     return {theirs: f"{namespace}.{ours}" for theirs, ours in found}
 
@@ -86,12 +86,12 @@ _RENAMED = {
 
 
 def missing(module: str, name: str, present: Iterable[str]) -> AttributeError:
-    """The error for a name that a public namespace has not.
+    """Returns the error for a name that a public module does not have, with what to use instead.
 
     Args:
-      module: the namespace, such as "jflow".
-      name: what was asked for.
-      present: the names that it has.
+      module: the name of the module, such as "jflow".
+      name: the missing name.
+      present: the names that the module has.
     """
     return AttributeError(f"module {module!r} has no attribute {name!r}{_advice(name, present)}")
 

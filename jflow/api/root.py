@@ -1,4 +1,4 @@
-"""The public names of `jflow`; tracebacks of exceptions end where users call them."""
+"""The public names of `jflow`, at which tracebacks of exceptions end."""
 
 from jax.numpy import bfloat16 as bfloat16
 from jax.numpy import bool as bool

@@ -1,4 +1,4 @@
-"""The tour in one minute: a cluster, asynchronous training, shared state, a picture, a reset."""
+"""`jflow demo`: a cluster, asynchronous training, shared state, a picture and a reset."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ STEPS_PER_WORKER = 400
 
 
 def run_demo(picture: Path) -> None:
-    """Runs the demo and says what happens.
+    """Runs the demo and prints what it does.
 
     Args:
-      picture: where to write the picture of the placed graph (SVG).
+      picture: the file for the picture of the placed graph, in SVG.
     """
     started = time.perf_counter()
     training, test = load_digits()
@@ -59,7 +59,7 @@ def _train(cluster: tf.LocalCluster, training: Split, test: Split) -> float:
 def _train_worker(
     cluster: tf.LocalCluster, training: Split, test: Split, progress: Progress, worker: int
 ) -> None:
-    """What a training program of its own would do: build the graph, open a session, take steps."""
+    """Trains like a separate program would: builds the graph, opens a session and runs steps."""
     with tf.Graph().as_default():
         model = build(f"/job:worker/task:{worker}", len(test.images))
         with tf.Session(cluster.target("worker", worker)) as session:

@@ -1,4 +1,4 @@
-"""The UCI handwritten digits, and what the demo makes of them."""
+"""The UCI handwritten digits, split for training and testing."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _SEED = 0
 
 @dataclass(frozen=True)
 class Split:
-    """Images f32[n, 64] of 0 to 1 and one-hot labels f32[n, 10]."""
+    """Images f32[n, 64] with values from 0 to 1, and one-hot labels f32[n, 10]."""
 
     images: Array
     labels: Array
 
     def batches(self, size: int, n_batches: int, seed: int) -> Iterator[tuple[Array, Array]]:
-        """Random batches of `size` examples."""
+        """Yields `n_batches` random batches of `size` examples."""
         random = np.random.default_rng(seed)
         for _ in range(n_batches):
             chosen = random.choice(len(self.images), size, replace=False)
@@ -31,7 +31,7 @@ class Split:
 
 
 def load_digits() -> tuple[Split, Split]:
-    """A split for training (1,437 examples) and one for testing (360), always the same."""
+    """Returns the training split (1,437 examples) and the test split (360), always the same."""
     with files("jflow.demo").joinpath("digits.npz").open("rb") as file:
         stored = np.load(file, allow_pickle=False)
         images, labels = stored["images"], stored["labels"]

@@ -1,4 +1,4 @@
-"""The demo's classifier twice: as graph code for a cluster, and as plain JAX for one process."""
+"""The classifier of the demo, as graph code for a cluster and as plain JAX for one process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HIDDEN = 64
 
 
 def initial_values(seed: int = 0) -> dict[str, Array]:
-    """Weights and biases of two layers by name, f32."""
+    """Returns the float32 weights and biases of two layers, by name."""
     random = np.random.default_rng(seed)
     sizes = {"hidden": (N_PIXELS, _HIDDEN), "output": (_HIDDEN, N_CLASSES)}
     values: dict[str, Array] = {}
@@ -32,7 +32,7 @@ def initial_values(seed: int = 0) -> dict[str, Array]:
 
 @dataclass(frozen=True)
 class Model:
-    """The graph of one worker: what to feed, what to run."""
+    """The tensors and operations of the graph of one worker."""
 
     images: tf.Tensor
     labels: tf.Tensor
@@ -47,8 +47,8 @@ class Model:
 def build(device: str, n_test: int) -> Model:
     """Builds the training step in the default graph.
 
-    The variables are pinned nowhere, so they live on the parameter server; the computing is done
-    on `device`.
+    The variables are not pinned to a device, so they are placed on the parameter server; the
+    computation is placed on `device`.
     """
     with tf.container(CONTAINER):
         variables = {name: tf.Variable(v, name=name) for name, v in initial_values().items()}
@@ -83,12 +83,12 @@ def _logits(images: Any, values: Any) -> Any:
 
 
 def accuracy(predictions: Array, labels: Array) -> float:
-    """Share of right predictions, 0 to 1."""
+    """The fraction of correct predictions, from 0 to 1."""
     return float(np.mean(predictions == labels.argmax(axis=1)))
 
 
 def train_with_jax(training: Split, test: Split, n_steps: int) -> float:
-    """The same model and number of steps in one process; its accuracy on `test`."""
+    """Trains the same model in one process, for `n_steps`; returns its accuracy on `test`."""
 
     def logits(values: dict[str, Any], images: Any) -> Any:
         hidden = jax.nn.relu(images @ values["hidden_w"] + values["hidden_b"])

@@ -1,4 +1,4 @@
-"""A progress bar: tqdm's where it is installed, else a line for every quarter."""
+"""A progress bar: tqdm if it is installed, else a line per quarter."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ else:
 
 
 class Progress(Closing):
-    """Counts steps of several threads towards a total."""
+    """Counts the steps of several threads; thread-safe."""
 
     def __init__(self, total: int, label: str) -> None:
         self._total = total
@@ -26,7 +26,7 @@ class Progress(Closing):
         self._bar: Any = _BAR and _BAR(total=total, desc=label, unit="step")
 
     def advance(self, note: str) -> None:
-        """One more step is done."""
+        """Counts a step, and shows a note beside the progress."""
         with self._lock:
             self._done += 1
             if self._bar is not None:

@@ -1,4 +1,4 @@
-"""Eager state: variables and queues of a connection, which exist from the start and act at once."""
+"""Eager state: variables and queues of a connection, used without a session."""
 
 from jflow.eager.calls import TracedCalls as TracedCalls
 from jflow.eager.iterator_state import IteratorState as IteratorState

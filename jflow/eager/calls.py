@@ -1,4 +1,4 @@
-"""Calls on eager resources that become equations of a function that JAX traces."""
+"""Operations on eager resources inside functions that JAX traces."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from jflow.values import AbstractValue, HostArray, as_array, string
 
 
 class TracedCall(NamedTuple):
-    """A call in a function that JAX traces."""
+    """An operation that was bound as an equation."""
 
     outputs: tuple[Any, ...]
 
 
 class TracedCalls:
-    """Binds calls on a resource in the function that JAX traces.
+    """Binds operations on a resource as equations of the function that JAX traces.
 
     Args:
       ref: the resource.
-      describe: its repr, for messages.
+      describe: returns the repr of the resource, for messages.
     """
 
     def __init__(self, ref: ResourceRef, describe: Callable[[], str]) -> None:
@@ -34,10 +34,11 @@ class TracedCalls:
     def operand(self, value: Any, dtype: Any) -> Any:
         found = value.dtype if isinstance(value, jax.Array) else dtype
         if found != dtype:
-            raise TypeError(f"{self._describe()} takes {dtype.name}, got {value!r}")
+            raise TypeError(f"{self._describe()} requires {dtype.name}, got {value!r:.80}")
         if dtype == string:
             raise TypeError(
-                f"{self._describe()} takes strings, which a function that JAX traces has not"
+                f"{self._describe()} requires strings, which JAX cannot trace; use it in graph "
+                "code or from plain Python"
             )
         array = value if isinstance(value, jax.Array) else as_array(value, dtype)
         return jax.lax.stop_gradient(jax.numpy.asarray(array))
@@ -53,9 +54,8 @@ class TracedCalls:
         for aval in outputs:
             if isinstance(aval, HostArray):
                 raise TypeError(
-                    f"{self._describe()} gives {aval.str_short()}, which a function that JAX "
-                    "traces cannot have; use it in graph code or from plain Python, or give it a "
-                    "shape"
+                    f"{self._describe()} returns {aval.str_short()}, which JAX cannot trace; use "
+                    "it in graph code or from plain Python, or give it a shape"
                 )
         values = host_p.bind(
             *inputs,

@@ -1,4 +1,4 @@
-"""Iterator state in containers: how far a pipeline has come, for the program that resumes it."""
+"""Iterator state in containers: the position of a pipeline, for a program that resumes it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from jflow.values import abstract, as_array, string, unknown_dim
 
 
 class IteratorState(Handle):
-    """The state of an iterator as text in a container, made inside `jflow.connect`.
+    """The state of an iterator, stored as text in a container; made inside `jflow.connect`.
 
-    It keeps the position of `dataset.iterator(position=jflow.IteratorState("train"))`: a program
-    that is started again continues where the previous one saved it.
+    With `dataset.iterator(position=jflow.IteratorState("train"))`, a restarted program resumes at
+    the position that the previous one saved last.
 
     Args:
       shared_name: its name in the container.
@@ -32,15 +32,15 @@ class IteratorState(Handle):
             raise RuntimeError(
                 "an IteratorState is for plain Python: make it inside `with jflow.connect(target):`"
             )
-        self._executables = Executables(self._owner, self._graph)
+        self._executables = Executables(self._owner, self._graph, self._describe())
 
     def load(self) -> str | None:
-        """The text that was saved last, None if none was."""
+        """Returns the text that was saved last, None if there is none."""
         (found,) = self._executables.run("load", self._build_load, ())
         return found[0].decode() if len(found) else None
 
     def save(self, text: str) -> None:
-        """Replaces the text that was saved before."""
+        """Saves a text in place of the previous one."""
         self._executables.run("save", self._build_save, [as_array(text, string)])
 
     def _build_load(self) -> tuple[Operation, list[Tensor]]:

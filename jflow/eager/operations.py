@@ -1,4 +1,4 @@
-"""The operations of graph code on eager queues."""
+"""The TensorFlow methods of eager queues."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from jflow.xla.internals import is_tracing
 
 
 class EagerOperations:
-    """Does operations at once, or makes them part of the function that JAX traces.
+    """Runs queue operations at once, or binds them in the function that JAX traces.
 
-    The methods are those of `QueueOperations`; names are for graphs only.
+    The methods are those of `QueueOperations`; names of operations are ignored.
 
     Args:
-      queue: does them at once.
-      traced: binds them while JAX traces.
+      queue: runs operations.
+      traced: binds operations while JAX traces.
     """
 
     def __init__(self, queue: EagerQueue, traced: QueueOperations) -> None:
@@ -25,41 +25,41 @@ class EagerOperations:
         self._traced = traced
 
     def enqueue(self, values: Sequence[Any], _: str | None = None) -> None:
-        """Adds an element."""
+        """Enqueues an element."""
         if is_tracing():
             self._traced.enqueue(values)
         else:
             self._queue.put(values)
 
     def enqueue_many(self, values: Sequence[Any], _: str | None = None) -> None:
-        """Adds the rows of a batch."""
+        """Enqueues the rows of a batch."""
         if is_tracing():
             self._traced.enqueue_many(values)
         else:
             self._queue.put_many(values)
 
     def dequeue(self, _: str | None = None) -> Sequence[Any]:
-        """Takes an element."""
+        """Dequeues an element."""
         return self._traced.dequeue() if is_tracing() else self._queue.get()
 
     def dequeue_many(self, n: Any, _: str | None = None) -> Sequence[Any]:
-        """Takes a batch of `n` elements."""
+        """Dequeues a batch of `n` elements."""
         return self._traced.dequeue_many(n) if is_tracing() else self._queue.get_many(n)
 
     def dequeue_up_to(self, n: Any, _: str | None = None) -> Sequence[Any]:
-        """Takes a batch of `n` elements, or of fewer once the queue is closed."""
+        """Dequeues a batch of `n` elements, or fewer once the queue is closed."""
         return self._traced.dequeue_up_to(n) if is_tracing() else self._queue.get_up_to(n, n)
 
     def size(self, _: str | None = None) -> Any:
-        """How many elements it holds."""
+        """The number of elements in the queue."""
         return self._traced.size() if is_tracing() else self._queue.size()
 
     def is_closed(self, _: str | None = None) -> Any:
-        """Whether it is closed."""
+        """Whether the queue is closed."""
         return self._traced.is_closed() if is_tracing() else self._queue.is_closed()
 
     def close(self, cancel_pending_enqueues: bool, _: str | None = None) -> None:
-        """Closes it."""
+        """Closes the queue."""
         if is_tracing():
             self._traced.close(cancel_pending_enqueues)
         else:

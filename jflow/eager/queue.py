@@ -1,4 +1,4 @@
-"""Queues of a connection: elements are put and taken at once."""
+"""Eager queues: plain Python puts and gets elements without a session."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from jflow.values import abstract, as_array, from_physical, to_physical, unknown
 _INT32 = np.dtype(np.int32)
 
 Components = Sequence[Any]
-"""An element, or a batch of them."""
+"""The components of an element, or of a batch of elements."""
 
 
 class EagerQueue:
-    """A queue as plain Python uses it; see `QueueBase` for the methods.
+    """The methods of an eager queue, on the components of its elements; see `QueueBase`.
 
     Args:
       owner: the connection.
-      calls: adds calls to the graph of the queue's own, from which executables are made.
-      elements: what elements are made of.
-      title: what the names of operations begin with.
+      calls: adds operations to the queue's own graph, from which executables are made.
+      elements: the components of an element.
+      title: the prefix of operation names.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class EagerQueue:
         self._graph = calls.graph
         self._elements = elements
         self._operations = QueueOperations(elements, calls, title)
-        self._executables = Executables(owner, calls.graph)
+        self._executables = Executables(owner, calls.graph, calls.describe)
 
     def put(self, values: Components, timeout: float | None = None) -> None:
         """Adds an element."""
@@ -51,7 +51,7 @@ class EagerQueue:
         self._executables.run("put_many", self._build_put_many, arrays, timeout)
 
     def start_put(self, values: Components, timeout: float | None = None) -> Future[Any]:
-        """As `put`, without blocking."""
+        """Starts a `put` without blocking."""
         return self._executables.start("put", self._build_put, self.arrays(values), timeout)
 
     def get(self, timeout: float | None = None) -> Components:
@@ -62,21 +62,21 @@ class EagerQueue:
         """Takes a batch of `n` elements."""
         counts = self._counts(n, n)
         return self.logical_element(
-            self._executables.run("get many", self._get_counted(), counts, timeout)
+            self._executables.run("get_many", self._get_counted(), counts, timeout)
         )
 
     def get_up_to(self, n: Any, minimum: Any, timeout: float | None = None) -> Components:
         """Takes a batch of `minimum` to `n` elements."""
         counts = self._counts(n, minimum)
         build = self._get_counted(up_to=True)
-        return self.logical_element(self._executables.run("get up to", build, counts, timeout))
+        return self.logical_element(self._executables.run("get_up_to", build, counts, timeout))
 
     def start_get(self, timeout: float | None = None) -> Future[list[Any]]:
-        """As `get`, without blocking; the future gives arrays, for `logical_element`."""
+        """Starts a `get` without blocking; the result is arrays, for `logical_element`."""
         return self._executables.start("get", self._build_get, (), timeout)
 
     def size(self) -> Any:
-        """How many elements it holds."""
+        """The number of elements in the queue, an int32 scalar."""
 
         def build() -> tuple[Operation, list[Tensor]]:
             return self._operations.size().op, []
@@ -84,7 +84,7 @@ class EagerQueue:
         return self._executables.run("size", build, ())[0][()]
 
     def is_closed(self) -> Any:
-        """Whether it is closed."""
+        """Whether the queue is closed, a bool scalar."""
 
         def build() -> tuple[Operation, list[Tensor]]:
             return self._operations.is_closed().op, []
@@ -92,15 +92,16 @@ class EagerQueue:
         return self._executables.run("is_closed", build, ())[0][()]
 
     def close(self, cancel_pending_enqueues: bool) -> None:
-        """Closes it."""
+        """Closes the queue."""
 
         def build() -> tuple[Any, list[Tensor]]:
             return self._operations.close(cancel_pending_enqueues), []
 
-        self._executables.run(f"close {cancel_pending_enqueues}", build, ())
+        key = "close(cancel_pending_enqueues=True)" if cancel_pending_enqueues else "close"
+        self._executables.run(key, build, ())
 
     def writer(self, flatten: Callable[[Any], Components], max_ahead_bytes: int) -> QueueWriter:
-        """Puts many elements without a round trip each; `flatten` gives an element's components."""
+        """Returns a `QueueWriter`; `flatten` returns the components of an element."""
         return QueueWriter(
             lambda element: self.arrays(flatten(element)),
             lambda rows: self._executables.start("put_many", self._build_put_many, rows),
@@ -108,17 +109,17 @@ class EagerQueue:
         )
 
     def reader(self, unflatten: Callable[[Components], Any], ahead: int) -> QueueReader:
-        """Takes many elements without a round trip each; `unflatten` makes one of components."""
+        """Returns a `QueueReader`; `unflatten` returns an element of its components."""
         counts, build = self._counts(ahead, 1), self._get_counted(up_to=True)
         return QueueReader(
-            lambda: self._executables.start("get up to", build, counts),
+            lambda: self._executables.start("get_up_to", build, counts),
             lambda arrays: unflatten(self.logical_element(arrays)),
         )
 
     # Elements ---------------------------------------------------------------------------------
 
     def arrays(self, values: Components, *, is_batch: bool = False) -> list[Any]:
-        """The arrays that are fed for an element, or for a batch of them."""
+        """Converts the components of an element or batch to arrays in physical form, to be fed."""
         elements = self._elements
         arrays = []
         for component, value in zip(elements.components, values, strict=True):
@@ -130,21 +131,24 @@ class EagerQueue:
         return arrays
 
     def logical_element(self, arrays: Sequence[Any]) -> list[Any]:
-        """The components that fetched arrays stand for."""
+        """Converts fetched arrays from their physical form to components."""
         return [
             from_physical(array, component.dtype)
             for array, component in zip(arrays, self._elements.components, strict=True)
         ]
 
     def _counts(self, n: Any, minimum: Any) -> list[Any]:
-        """How many elements to take, and how many are enough, as they are fed."""
-        wanted = as_integer(n, "how many elements to dequeue")
-        enough = as_integer(minimum, "how many elements will do")
+        """The largest and the smallest number of elements to take, as arrays to be fed."""
+        wanted = as_integer(n, "the number of elements to dequeue")
+        enough = as_integer(minimum, "the minimum number of elements")
         if wanted < 0:
-            raise ValueError(f"cannot dequeue {wanted} elements from {self._elements.describe()}")
+            raise ValueError(
+                f"cannot dequeue {wanted} elements from {self._elements.describe()}; expected 0 or "
+                "more"
+            )
         return [np.array(count, _INT32) for count in (wanted, enough if wanted else 0)]
 
-    # Operations to make executables of ----------------------------------------------------------
+    # Operations ---------------------------------------------------------------------------------
 
     def _build_put(self) -> tuple[Any, list[Tensor]]:
         fed = self._fed(*self._elements.avals())
@@ -159,7 +163,7 @@ class EagerQueue:
         return self._operations.dequeue("dequeue")[0].op, []
 
     def _get_counted(self, **attributes: Any) -> Build:
-        """Builds a dequeue of several elements, the counts of which are fed."""
+        """Returns what builds a dequeue of several elements, whose counts are fed."""
 
         def build() -> tuple[Operation, list[Tensor]]:
             fed = self._fed(abstract((), _INT32), abstract((), _INT32))
@@ -169,5 +173,5 @@ class EagerQueue:
         return build
 
     def _fed(self, *avals: Any) -> list[Tensor]:
-        """Placeholders of abstract values."""
+        """Adds a placeholder for each abstract value."""
         return [self._graph.add(placeholder_p, [], [aval], name="fed").outputs[0] for aval in avals]

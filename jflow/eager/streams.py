@@ -1,4 +1,4 @@
-"""Writers and readers of eager queues: many elements without a round trip for each."""
+"""Writers and readers of eager queues, which transfer many elements per round trip."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Row = list[np.ndarray[Any, Any]]
 """The arrays of one element."""
 
 MAX_AHEAD_BYTES = 4 << 20
-"""How much a writer accepts before the queue has acknowledged it."""
+"""Bytes that a writer accepts before the queue has acknowledged them."""
 
 _MAX_BATCH_BYTES = 1 << 20
 
 
 class _Batch:
-    """A batch of rows of one kind, copied into the columns that are sent."""
+    """A batch of rows with equal dtypes and shapes, copied into the columns that are sent."""
 
     def __init__(self, row: Row) -> None:
         self.kind = _kind(row)
@@ -40,19 +40,19 @@ class _Batch:
         return [column[: self.n_rows] for column in self._columns]
 
     def takes(self, row: Row) -> bool:
-        """Whether there is room for a row, and it is of the same kind."""
+        """Whether the batch has room for a row, and its rows have the same dtypes and shapes."""
         has_room = self.n_rows < self._capacity and self.n_bytes < _MAX_BATCH_BYTES
         return has_room and _kind(row) == self.kind
 
     def add(self, row: Row, n_bytes: int) -> None:
-        """Copies a row in."""
+        """Copies a row into the batch."""
         for column, array in zip(self._columns, row, strict=True):
             column[self.n_rows, ...] = array
         self.n_rows += 1
         self.n_bytes += n_bytes
 
     def clear(self) -> None:
-        """Makes room for other rows."""
+        """Removes all rows."""
         for column in self._columns:
             if column.dtype == object:
                 column.fill(None)
@@ -62,13 +62,14 @@ class _Batch:
 class QueueWriter(Closing):
     """Puts elements into a queue in order, with as many in each message as are pending.
 
-    `put` returns before an element is in the queue, `flush` when all are; leaving the block
-    flushes, unless an exception ends it. What was put and not flushed is lost if this process dies.
+    `put` returns before the element is in the queue; `flush` returns when all elements are. Leaving
+    the `with` block flushes, unless an exception ends it. Elements that were not flushed are lost
+    if this process dies.
 
     Args:
-      rows: gives the arrays of an element; raises an error if it does not fit.
+      rows: returns the arrays of an element; raises an error if the element does not fit.
       send: starts to put a batch of stacked rows; its future is done when they are in the queue.
-      max_ahead_bytes: how much may be on its way; more makes `put` block.
+      max_ahead_bytes: `put` blocks while more bytes than this are not acknowledged.
     """
 
     def __init__(
@@ -94,15 +95,16 @@ class QueueWriter(Closing):
 
     @property
     def n_acknowledged(self) -> int:
-        """How many elements are in the queue for certain."""
+        """The number of elements that the queue has acknowledged."""
         return self._n_acknowledged
 
     def put(self, element: Any) -> None:
-        """Adds an element, which may be changed afterwards; waits while too much is on its way.
+        """Puts an element, which may be changed afterwards; blocks while too many are pending.
 
         Raises:
-          ValueError, TypeError: if the element does not fit; the writer goes on.
-          OpError: if an earlier element could not be put; those after it were not either.
+          ValueError, TypeError: if the element does not fit; the writer stays usable.
+          OpError: if an earlier element could not be put; later ones were not put either.
+          RuntimeError: if the writer is closed.
         """
         row = self._rows(element)
         n_bytes = sum(map(n_bytes_of, row))
@@ -122,11 +124,11 @@ class QueueWriter(Closing):
         return f"<jflow.QueueWriter {state}{self._n_taken} elements put, {in_queue} in the queue>"
 
     def flush(self, timeout: float | None = None) -> None:
-        """Waits until every element so far is in the queue.
+        """Blocks until every element that was put is in the queue.
 
         Raises:
-          TimeoutError: if it takes longer than `timeout` seconds.
-          OpError: if one could not be put.
+          TimeoutError: if it takes longer than `timeout` seconds; the elements stay pending.
+          OpError: if an element could not be put.
         """
         with self._changed:
             wanted = self._n_taken
@@ -134,14 +136,14 @@ class QueueWriter(Closing):
                 lambda: self._error or self._n_acknowledged >= wanted, timeout
             ):
                 raise TimeoutError(
-                    f"{wanted - self._n_acknowledged} elements were not in the queue after "
-                    f"{timeout} s; they are still on their way"
+                    f"the elements were not all in the queue after {timeout:g} s; "
+                    f"{wanted - self._n_acknowledged} are still pending"
                 )
             if self._error is not None:
                 self._check()
 
     def close(self) -> None:
-        """Flushes and ends. May be called again."""
+        """Flushes and closes the writer. May be called again."""
         try:
             self.flush()
         finally:
@@ -157,7 +159,7 @@ class QueueWriter(Closing):
             self.close()
 
     def _give_up(self) -> None:
-        """Ends without waiting for room; elements on their way may still get into the queue."""
+        """Closes without waiting; pending elements may still get into the queue."""
         with self._changed:
             self._is_closed = True
             self._pending.clear()
@@ -173,14 +175,12 @@ class QueueWriter(Closing):
 
     def _check(self) -> None:
         if self._error is not None:
-            n_lost = self._n_taken - self._n_acknowledged
-            self._error.add_note(f"{n_lost} elements of this writer are not known to be in")
             raise self._error
         if self._is_closed:
             raise RuntimeError("the writer was closed")
 
     def _batch_for(self, row: Row) -> _Batch:
-        """An empty batch for rows like this one: memory that was used before, if it fits."""
+        """An empty batch for rows like this one; reuses the memory of an earlier one if it fits."""
         spare, self._spare = self._spare, None
         return spare if spare is not None and spare.kind == _kind(row) else _Batch(row)
 
@@ -192,7 +192,8 @@ class QueueWriter(Closing):
                     return
                 batch = self._pending.popleft()
                 try:
-                    # One message at a time, so that elements keep their order.
+                    # One message at a time: it keeps the order of the elements, and what is put
+                    # meanwhile goes into one next message.
                     self._sending = self._send(batch.columns)
                 except BaseException as error:  # any error is raised by the next `put` or `flush`
                     self._fail(error)
@@ -211,18 +212,22 @@ class QueueWriter(Closing):
                 self._changed.notify_all()
 
     def _fail(self, error: BaseException) -> None:
+        # No element is taken after this, so the number is final.
+        n_lost = self._n_taken - self._n_acknowledged
+        error.add_note(f"elements of this writer that may not be in the queue: {n_lost}")
         self._error = error
         self._changed.notify_all()
 
 
 class QueueReader(Closing):
-    """Takes elements out of a queue ahead of their use, until it is closed and empty.
+    """Takes elements out of a queue ahead of their use, until the queue is closed and empty.
 
-    What was taken ahead and not used is lost when the reader is closed or the process dies.
+    Elements that were taken ahead and not used are lost when the reader is closed or the process
+    dies.
 
     Args:
       start: starts to take a batch of the available elements.
-      element: makes the element of a row's arrays.
+      element: makes an element of the arrays of a row.
     """
 
     def __init__(
@@ -238,7 +243,7 @@ class QueueReader(Closing):
         return self
 
     def __next__(self) -> Any:
-        """The next element. Raises StopIteration when the queue is closed and empty."""
+        """Returns the next element. Raises StopIteration once the queue is closed and empty."""
         row = next(self._rows, None)
         if row is None:
             self._rows = self._batch()
@@ -246,7 +251,7 @@ class QueueReader(Closing):
         return self._element([np.asarray(array) for array in row])
 
     def close(self) -> None:
-        """Takes no more. May be called again."""
+        """Stops taking elements. May be called again."""
         self._is_closed = True
         future, self._next = self._next, None
         if future is not None:
@@ -266,7 +271,7 @@ class QueueReader(Closing):
             columns = future.result()
         except (OutOfRangeError, CancelledError) as error:
             if isinstance(error, CancelledError) and not self._is_closed:
-                raise  # cancelled from outside
+                raise  # by a reset or the end of the connection
             self._next = None
             raise StopIteration from None
         except (OpError, RuntimeError):
@@ -277,5 +282,5 @@ class QueueReader(Closing):
 
 
 def _kind(row: Row) -> list[tuple[Any, ...]]:
-    """What rows have in common that can be stacked."""
+    """The dtypes and shapes of a row; rows can be stacked if these are equal."""
     return [(array.dtype, array.shape) for array in row]

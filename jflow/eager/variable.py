@@ -1,4 +1,4 @@
-"""Variables of a connection: they have a value from the start, and are used at once."""
+"""Eager variables: they have a value from the start and are used without a session."""
 
 from __future__ import annotations
 
@@ -20,29 +20,31 @@ from jflow.xla import internals
 
 
 class EagerVariable(VariableOperations):
-    """A variable that its owner reads and writes at once.
+    """A variable that a connection reads and writes at once.
 
-    It has the value of its container, or else the initial one. With a tensor as an operand, an
-    access is an operation of the tensor's graph.
+    If the container has a variable of this name, it has that variable's value, else the initial
+    value. An access with a tensor as an operand is an operation in the tensor's graph.
 
     Args:
       owner: the connection.
-      initial_value: an array, or a function that makes one on the variable's device.
-      name: its name in the container; None for one that is not shared.
-      dtype: wanted dtype, or None for the initial value's.
+      initial_value: an array, or a function that computes it on the variable's device.
+      name: its name in the container; None for a variable that is not shared.
+      dtype: its dtype; None for that of the initial value.
 
     Raises:
-      ValueError: if JAX traces the code around it.
-      InvalidArgumentError: if it exists with another shape or dtype.
+      ValueError: inside a function that JAX traces.
+      InvalidArgumentError: if the container has a variable of this name with another shape or
+        dtype.
     """
 
     is_eager = True
 
     def __init__(self, owner: EagerOwner, initial_value: Any, name: str | None, dtype: Any) -> None:
         if internals.is_tracing():
+            which = f"variable {name!r}" if name else "a variable"
             raise ValueError(
-                f"variable {name or ''!r} is made inside of a function that JAX traces; make it "
-                "outside, once, and use it there"
+                f"{which} is created inside a function that JAX traces; create it once, outside "
+                "the function, and use it inside"
             )
         scope = _default_graph().scopes.here
         if callable(initial_value):
@@ -51,7 +53,7 @@ class EagerVariable(VariableOperations):
             aval = initial_value = as_array(initial_value, dtype)
         check_initial(aval, dtype, name or "")
         name = scope.names + name if name else owner.unnamed()
-        # A graph of its own: a device function of the blocks around takes an operation.
+        # Device functions of the enclosing blocks take an operation, so it needs a graph.
         spec = Graph().add(variable_p, [], [], name=name).spec
         wanted = VariableRef(name, scope.container, tuple(aval.shape), aval.dtype, spec, owner)
         super().__init__(owner.create(wanted, initial_value))
@@ -59,7 +61,7 @@ class EagerVariable(VariableOperations):
 
     @property
     def op(self) -> Operation:
-        raise AttributeError(f"{self.ref} is eager and belongs to no graph")
+        raise AttributeError(f"{self.ref} is eager and has no operation in a graph")
 
     def graph_of(self, inputs: Sequence[Any]) -> Graph | None:
         return graph_among(inputs)

@@ -1,4 +1,4 @@
-"""JAX-shaped code on a cluster: functions that are traced once and run where `connect` says."""
+"""JAX functions on a cluster: traced once per signature, run where `jflow.connect` says."""
 
 from jflow.functions.connection import Connection as Connection
 from jflow.functions.connection import connect as connect

@@ -1,4 +1,4 @@
-"""A function traced for one signature: a graph of its own, registered where it runs."""
+"""A function traced for one signature, as a graph that is registered where it runs."""
 
 from __future__ import annotations
 
@@ -27,32 +27,34 @@ from jflow.xla import internals
 
 
 class Runner(Protocol):
-    """The part of a connection that functions use."""
+    """The interface of connections that functions use."""
 
     def register(self, graph: Graph, request: StepRequest, deadline: Deadline) -> Executable:
-        """Makes a step of a graph ready to run."""
+        """Compiles and registers a step of a graph."""
 
     def place(
         self, graph: Graph, request: StepRequest, deadline: Deadline
     ) -> dict[Operation, Device]:
-        """A device for each operation of a step."""
+        """Returns a device for each operation of a step."""
 
     @property
     def timeout(self) -> float | None:
-        """Longest time for a call in seconds, None for no limit."""
+        """Time limit of a call in seconds, None for no limit."""
 
     @property
     def keeps_weak_types(self) -> bool:
-        """Whether the arrays that steps give here have JAX's weak types."""
+        """Whether the arrays that steps return have JAX's weak types."""
 
 
 class Concrete:
-    """A traced function; its first call registers it.
+    """A traced function; the first call registers it.
+
+    Results that are arguments or empty derivatives never reach a device: a call passes them on.
 
     Args:
-      runner: where.
-      jaxpr: its equations, accesses to variables at the top level.
-      names: what to call its arguments.
+      runner: the connection that runs it.
+      jaxpr: its equations, with all accesses to variables at the top level.
+      names: names of its arguments.
     """
 
     def __init__(self, runner: Runner, jaxpr: jex.ClosedJaxpr, names: Sequence[str]) -> None:
@@ -63,11 +65,12 @@ class Concrete:
             for name, aval in zip(names, jaxpr.in_avals, strict=True)
         ]
         outputs, effects = insert(self.graph, jaxpr, args)
-        # Derivatives by integers have no elements, and no form outside of JAX.
+        # Derivatives with respect to integers have the dtype float0, which only JAX knows.
         self._empty = {
             t: np.zeros(t.shape, t.dtype) for t in outputs if _is_empty(t) and t not in args
         }
         computed = tuple(dict.fromkeys(t for t in outputs if t not in {*args, *self._empty}))
+        # Arguments that no operation needs are not fed: they never reach a device or the wire.
         needed = {t for op in prune(self.graph, effects, computed, args) for t in op.inputs}
         fed = tuple(tensor for tensor in args if tensor in needed)
         _refuse_empty(fed)
@@ -75,14 +78,14 @@ class Concrete:
         self._registering = threading.Lock()
         self._executable: Executable | None = None
         self._timeout = runner.timeout
-        # Computed here, so that a call does nothing to values that stay as they are.
+        # Decided once, so that a call does no work for values that need no conversion.
         self._taken = None if len(fed) == len(args) else [args.index(tensor) for tensor in fed]
         self._unwraps = _changes(_unwrapping(tensor) for tensor in fed)
         is_weak = dict(zip(outputs, (aval.weak_type for aval in jaxpr.out_avals), strict=True))
         self._wraps = _changes(
             _wrapping(tensor, runner.keeps_weak_types, is_weak[tensor]) for tensor in computed
         )
-        # Where each result is among the fetched values and, behind them, arguments and constants.
+        # Results are taken from the fetched values, followed by the arguments and the constants.
         position = {tensor: i for i, tensor in enumerate((*computed, *args, *self._empty))}
         wanted = [position[tensor] for tensor in outputs]
         self._n_computed = len(computed)
@@ -91,11 +94,14 @@ class Concrete:
         self._is_plain = takes_all and self._wanted is None and not self._wraps
 
     def __call__(self, args: Sequence[Any], deadline: Deadline | None = None) -> list[jax.Array]:
-        """Runs it; arguments and results are in the order of the jaxpr's.
+        """Runs the function.
 
         Args:
-          args: the arguments.
-          deadline: of the call that made it; any other call begins here.
+          args: the arguments, in the order of the jaxpr.
+          deadline: that of the call that traced it; None for any later call, which starts here.
+
+        Returns:
+          The results, in the order of the jaxpr.
         """
         if deadline is None:
             deadline = FOREVER if self._timeout is None else Deadline(self._timeout)
@@ -135,7 +141,7 @@ class Concrete:
         return executable
 
     def placement(self) -> dict[Operation, Device]:
-        """Where each of its operations runs."""
+        """Returns the device of each operation."""
         return self._runner.place(self.graph, self._request, Deadline(self._timeout))
 
 
@@ -143,12 +149,12 @@ Change = Callable[[Any], Any]
 
 
 def _changes(found: Iterable[Change | None]) -> list[tuple[int, Change]]:
-    """The changes that there are, each with the number of its value."""
+    """The changes that are not None, each with the index of its value."""
     return [(i, change) for i, change in enumerate(found) if change is not None]
 
 
 def _unwrapping(tensor: Tensor) -> Change | None:
-    """Converts an argument to its physical form."""
+    """The conversion of an argument to its physical form; None if there is nothing to convert."""
     if is_key(tensor.dtype):
         return internals.key_data
     physical = physical_form(tensor.dtype)
@@ -156,7 +162,7 @@ def _unwrapping(tensor: Tensor) -> Change | None:
 
 
 def _wrapping(tensor: Tensor, keeps_weak_types: bool, is_weak: bool) -> Change | None:
-    """Converts a value of a step to a result with the type that it has under `jax.jit`."""
+    """The conversion of a value to the type that it has under `jax.jit`; None if it has it."""
     if is_key(tensor.dtype):
         return internals.key_maker(tensor.dtype)
     physical = physical_form(tensor.dtype)
@@ -169,7 +175,7 @@ def _wrapping(tensor: Tensor, keeps_weak_types: bool, is_weak: bool) -> Change |
 
 @jax.jit
 def _weakened(x: jax.Array) -> jax.Array:
-    """The value with a weak type, as the result of Python numbers has one."""
+    """The value with a weak type, like results of Python numbers."""
     convert_p = jex.primitives.convert_element_type_p
     weak: jax.Array = convert_p.bind(x, new_dtype=x.dtype, weak_type=True, sharding=None)
     return weak
@@ -189,29 +195,30 @@ def _refuse_empty(fed: Iterable[Tensor]) -> None:
     for tensor in fed:
         if _is_empty(tensor):
             raise TypeError(
-                f"the argument {tensor.op.name!r} has the dtype float0, as derivatives by integers "
-                "have it, and is computed with; leave it out, or pass zeros of another dtype"
+                f"the function computes with the argument {tensor.op.name!r}, whose dtype is "
+                "float0, that of derivatives with respect to integers; remove it, or pass zeros of "
+                "another dtype"
             )
 
 
 def insert(
     graph: Graph, jaxpr: jex.ClosedJaxpr, args: Sequence[Tensor]
 ) -> tuple[list[Tensor], list[Operation]]:
-    """Adds the equations of a traced function, each with the line and scope it was written in.
+    """Adds the equations of a traced function, each with its source location and name scope.
 
     Returns:
-      Its results, and the operations with effects, which run even if no result of theirs is used.
+      The results, and the operations with effects, which must run even if no result needs them.
     """
     order = EffectOrder[Operation]()
     inputs = [tensor.var for tensor in args]
-    # The blocks around the call are around the trace too: the equations have them already.
+    # The function was traced inside the same blocks, so its equations carry their requests already.
     with empty_request_scope():
         outputs = graph.inline(jaxpr, inputs, _name, location_of=origin.location_of, order=order)
     return outputs, order.effects
 
 
 def _name(eqn: jex.JaxprEqn) -> str:
-    """The scopes of `jax.named_scope` and the primitive; a backward pass is a scope of its own."""
+    """A name of `jax.named_scope`s and primitive; a backward pass is in the scope "gradients"."""
     scopes = str(eqn.source_info.name_stack)
     inner = re.sub(r"\w+\(|\)", "", scopes)
     primitive = eqn.params.get("name") if eqn.primitive.name == "jit" else None
@@ -220,5 +227,5 @@ def _name(eqn: jex.JaxprEqn) -> str:
 
 
 def legal(name: str) -> str:
-    """A name as an operation can have it."""
+    """Replaces the characters that names of operations cannot have."""
     return re.sub(r"[^A-Za-z0-9_.\-/]+", "_", name).strip("_/") or "call"

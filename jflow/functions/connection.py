@@ -1,4 +1,4 @@
-"""Where functions run and eager variables are kept: this process, or a cluster."""
+"""Connections: where functions run and where eager variables live."""
 
 from __future__ import annotations
 
@@ -36,17 +36,26 @@ from jflow.xla import internals
 from jflow.xla.jaxprs import shape_of
 
 _MAX_ACCESSES = 512
-"""How many kinds of accesses to variables a connection remembers how to do."""
+"""The number of compiled variable accesses that a connection keeps."""
 
 
 @_forks.guarded("list_devices", "register", "place", "step", "access", "create", ignored=("close",))
 class Connection(Closing):
-    """Runs functions and keeps eager variables, in this process or on a cluster.
+    """Runs functions and owns eager variables, in this process or on a cluster.
 
-    On a cluster the variables stay when the connection ends, and every connection to the cluster
-    shares them by name, container and device. In this process they go with the connection.
+    On a cluster, variables outlive the connection, and all connections to the cluster share them by
+    name, container and device. In this process they are freed with the connection.
 
-    Used as a block it counts inside the block, on this thread, and is closed at its end.
+    As a context manager it is current in this thread inside the block, and closed at its end.
+
+    Args:
+      target: "" for this process, or "grpc://host:port" for any server of a cluster.
+      config: options.
+
+    Raises:
+      TypeError: if an argument has the wrong type.
+      NotFoundError: if the target does not start with "grpc://".
+      ValueError: if its address is malformed.
     """
 
     def __init__(self, target: str = "", config: ConfigProto | None = None) -> None:
@@ -65,19 +74,24 @@ class Connection(Closing):
 
     @property
     def target(self) -> str:
-        """The server, "" for this process."""
+        """The address of its server as given, "" for this process."""
         return self._target
 
     def list_devices(self) -> list[DeviceInfo]:
-        """The devices of the tasks that are up, the server's own first. Raises as `Session`'s."""
+        """Returns the devices of all tasks that are up, those of the server first.
+
+        Raises:
+          UnavailableError: if the server does not answer within the connect timeout.
+          DeadlineExceededError: if the operation timeout passes before the tasks have answered.
+        """
         return self._backend.list_devices(Deadline(self.timeout))
 
     def close(self) -> None:
-        """Ends the connection; what runs is cancelled. May be called again."""
+        """Cancels running functions and closes the connection. May be called again."""
         self._is_closed = True
         owners.forget(self)
         self._backend.close()
-        # Functions may live on, and must not keep the state of this connection.
+        # Functions can outlive the connection and must not keep its state.
         self._accesses.clear()
         for function in list(self._calls):
             function.forget(self)
@@ -85,7 +99,7 @@ class Connection(Closing):
 
     def __enter__(self) -> Self:
         if self._block is not None:
-            raise RuntimeError("a connection's `with` block cannot be entered inside itself")
+            raise RuntimeError("a connection's `with` block cannot be entered again inside itself")
         owners.forget(self)
         self._block = ExitStack()
         self._block.enter_context(owners.owned_by(self))
@@ -143,7 +157,8 @@ class Connection(Closing):
         return place_step(graph, request, self._backend, self._placer(), deadline)
 
     def _placer(self) -> Placer:
-        # Graphs come and go with functions, so nothing is kept of one for another.
+        # A new one each time: each function has a graph of its own, and placements of other graphs
+        # must not be kept.
         return placer_of(self._config)
 
     def step(
@@ -157,24 +172,24 @@ class Connection(Closing):
         """Makes an operation of a graph ready to run.
 
         Raises:
-          RuntimeError: if the connection was closed.
+          RuntimeError: if the connection is closed.
         """
         if self._is_closed:
-            raise RuntimeError(f"{self!r} is closed; connect again")
+            raise RuntimeError(f"{self!r} is closed; call jflow.connect again")
         checks_nans = internals.debug_nans.value
         request = StepRequest((target,), tuple(fetches), tuple(fed), checks_nans)
         return self.register(graph, request, deadline)
 
     def calls_of(self, function: Any) -> dict[Any, Any]:
-        """What a function remembers about its calls here, for as long as both are there."""
+        """The compiled calls of a function on this connection; freed when either of them is."""
         calls = self._calls.get(function)
         return self._calls.setdefault(function, {}) if calls is None else calls
 
     def access(self, primitive: jex.Primitive, args: tuple[Any, ...], params: Any) -> Any:
-        """Reads or writes an eager variable at once. Of a write nothing is sent back.
+        """Reads or writes an eager variable at once; a write returns None.
 
         Raises:
-          RuntimeError: if the connection was closed and there is no other one to the same cluster.
+          RuntimeError: if the connection is closed and the current one is not to the same cluster.
         """
         if self._is_closed:
             return self._successor(params["variable"]).access(primitive, args, params)
@@ -198,14 +213,20 @@ class Connection(Closing):
         return values[0] if fetch else None
 
     def _successor(self, variable: VariableRef) -> Connection:
-        """The connection that counts now, if it is to the same cluster."""
+        """The current connection, if it is to the same cluster."""
         now = owners.innermost()
         if isinstance(now, Connection) and now == self and not now._is_closed:
             return now
-        raise RuntimeError(f"{variable} belongs to {self!r}; connect again and make it again")
+        raise RuntimeError(
+            f"{variable} belongs to {self!r}; call jflow.connect and make the variable again"
+        )
 
     def create(self, ref: VariableRef, initial: Any) -> VariableRef:
-        """Gives an eager variable its first value, unless it has one."""
+        """Initializes an eager variable, unless its container has it already.
+
+        Returns:
+          The variable with its actual container and device.
+        """
         deadline = Deadline(self.timeout)
         made_here = not callable(initial)
 
@@ -225,11 +246,11 @@ class Connection(Closing):
         return replace(ref, container=container, spec=DeviceSpec.parse(str(device)))
 
     def peek(self, ref: VariableRef) -> jax.Array | None:
-        """The value that this process has of a variable, None if it has none; never waits."""
+        """The value of a variable in this process, None if there is none; never blocks."""
         return self._backend.peek(ref)
 
     def unnamed(self) -> str:
-        """A name for a variable that its maker gave none; no other variable has it."""
+        """Returns a unique name for a variable without a name."""
         return f"{self._prefix}_{next(self._numbers)}"
 
     def _concrete(self, fun: Callable[..., Any], avals: Sequence[Any]) -> Concrete:
@@ -238,26 +259,32 @@ class Connection(Closing):
 
 
 def _identity(body: jex.ClosedJaxpr | None) -> Any:
-    """Equal for updates that do the same, where that can be told."""
+    """A key for the body of an update; equal keys mean equal updates."""
     return body if body is None or body.consts else str(body)
 
 
 _DEFAULT = Fallback(Connection)
-"""The connection of functions that are called without one."""
+"""The connection to this process that functions use outside of any other."""
 
 
 def connect(target: str = "", config: ConfigProto | None = None) -> Connection:
-    """Says where functions run and variables live from here on.
+    """Connects to a cluster; functions run and variables live there from then on.
 
-    In a notebook call it once; all code of the process uses it until the next call. In a program
-    use it as a block, `with jflow.connect(target):`, which counts on this thread and closes it.
+    In a notebook, call it once: the connection is current in all threads until the next call. In a
+    program, use `with jflow.connect(target):`; the connection is current in this thread inside the
+    block and closed at its end.
 
     Args:
-      target: "" for this process, or "grpc://host:port" of any server of a cluster.
+      target: "" for this process, or "grpc://host:port" for any server of a cluster.
       config: options.
 
+    Returns:
+      The connection. The server is contacted at first use.
+
     Raises:
-      TypeError, ValueError, NotFoundError: as `Session`.
+      TypeError: if an argument has the wrong type.
+      NotFoundError: if the target does not start with "grpc://".
+      ValueError: if its address is malformed.
     """
     connection = Connection(target, config)
     owners.own_everywhere(connection)
@@ -265,7 +292,7 @@ def connect(target: str = "", config: ConfigProto | None = None) -> Connection:
 
 
 def current() -> Connection:
-    """The connection that counts here."""
+    """The current connection."""
     owner = owners.innermost()
     if owner is not None:
         assert isinstance(owner, Connection)

@@ -1,4 +1,4 @@
-"""`grad` and `value_and_grad` of functions of arrays, with variables among the arguments."""
+"""`grad` and `value_and_grad` of functions whose arguments can hold variables."""
 
 from __future__ import annotations
 
@@ -19,19 +19,25 @@ R = TypeVar("R")
 def value_and_grad(
     fun: Callable[P, R], argnums: int | Sequence[int] = 0, has_aux: bool = False
 ) -> Function[P, tuple[R, Any]]:
-    """As `jax.value_and_grad`, run where `jflow.connect` says.
+    """Creates a function that evaluates both `fun` and its gradient on the current connection.
 
-    The arguments that are differentiated by may hold variables: `fun` gets their values, and the
-    derivatives have the same structure. Variables that `fun` uses otherwise count as constants.
+    Like `jax.value_and_grad`, but the arguments to differentiate can hold variables: `fun` gets
+    their values, and the gradient has the structure of the arguments. Variables that `fun` uses in
+    any other way are constants.
 
     Args:
-      fun: gives a scalar, or with `has_aux` a scalar and something else.
-      argnums: which arguments to differentiate by.
-      has_aux: whether `fun` also gives something else.
+      fun: the function to differentiate. It returns a scalar; with `has_aux`, a pair of a scalar
+        and auxiliary data.
+      argnums: the positional arguments to differentiate with respect to.
+      has_aux: whether `fun` returns a pair.
 
     Returns:
-      A `jflow.function` of the same arguments that gives (value, derivatives). In graph code it
-      takes tensors and graph variables and gives tensors.
+      A `jflow.function` with the arguments of `fun` that returns the pair of its value and its
+      gradient; a tuple of gradients if `argnums` is a sequence. In graph code it takes tensors and
+      variables of the graph and returns tensors.
+
+    Raises:
+      TypeError: if an index in `argnums` is not an integer.
     """
     made: Function[P, tuple[R, Any]] = _differentiated(jax.value_and_grad, fun, argnums, has_aux)
     return made
@@ -40,7 +46,18 @@ def value_and_grad(
 def grad(
     fun: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
 ) -> Function[P, Any]:
-    """As `value_and_grad`, without the value; see there."""
+    """Creates a function that evaluates the gradient of `fun` on the current connection.
+
+    Args:
+      fun, argnums, has_aux: as for `value_and_grad`.
+
+    Returns:
+      A `jflow.function` with the arguments of `fun` that returns its gradient; with `has_aux`, a
+      pair of the gradient and the auxiliary data.
+
+    Raises:
+      TypeError: if an index in `argnums` is not an integer.
+    """
     made: Function[P, Any] = _differentiated(jax.grad, fun, argnums, has_aux)
     return made
 

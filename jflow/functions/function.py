@@ -1,4 +1,4 @@
-"""`jflow.function`: a Python function that is traced once a signature and then runs as a graph."""
+"""`jflow.function`: a Python function that is traced once per signature and runs as a graph."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ _PLAIN = (jax.Array, np.ndarray, np.generic, bool, int, float, complex)
 
 
 class _Traced(NamedTuple):
-    """The equations of a function for one signature, and the structure of its result."""
+    """The jaxpr of a function for one signature, and the structure of its result."""
 
     jaxpr: jex.ClosedJaxpr
     out_tree: Any
 
     @property
     def state(self) -> dict[VariableRef | ResourceRef, None]:
-        """The variables and resources it uses."""
+        """The variables and resources that the function uses."""
         return dict.fromkeys(ref for eqn in self.jaxpr.eqns for ref in state_of(eqn))
 
 
 class _Call(NamedTuple):
-    """How to run a signature."""
+    """A compiled signature."""
 
     run: Concrete
     out_tree: Any
@@ -62,7 +62,7 @@ class _Call(NamedTuple):
 
 @_forks.guarded("__call__")
 class Function(Generic[P, R_co]):
-    """What `jflow.function` makes of a Python function: callable as it is, with its types."""
+    """A Python function compiled by `jflow.function`, with the same signature and types."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Function(Generic[P, R_co]):
         static_argnames: str | Iterable[str] = (),
     ) -> None:
         if not callable(fun):
-            raise TypeError(f"jflow.function takes a function, got {fun!r}")
+            raise TypeError(f"jflow.function requires a callable, got {fun!r:.80}")
         functools.update_wrapper(self, fun, updated=())
         self._fun = fun
         self._static_nums = _tuple(static_argnums, int)
@@ -82,20 +82,23 @@ class Function(Generic[P, R_co]):
         self._first = threading.RLock()
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
-        """Runs on the current connection, or joins what is being built around the call.
+        """Runs the function on the current connection.
+
+        With graph tensors among the arguments, or variables of a graph in the function, it adds the
+        function to that graph instead. Inside a function that JAX traces it is inlined.
 
         Raises:
           TypeError: if an argument is neither an array, tensor or variable nor static.
-          NotImplementedError: if a variable is written in a loop or a branch.
+          NotImplementedError: if a variable is written in a loop or branch.
           OpError: as `Session.run`; UnimplementedError if a loop on a cluster calls Python.
-          Exception: what a callback raises.
+          Exception: any error that a callback raises.
         """
         try:
             if internals.is_tracing():
                 inner: R_co = _read(self._fun(*map(_static, args), **kwargs))
                 return inner
             calls, key, leaves = self._signature(args, kwargs)
-            known, last_key, call = self._last_call  # comparing takes less time than hashing
+            known, last_key, call = self._last_call  # comparing keys is faster than hashing one
             deadline = None
             if known is not calls or last_key != key:
                 made: _Call | tuple[Graph, _Traced] | None = calls.get(key)
@@ -117,19 +120,23 @@ class Function(Generic[P, R_co]):
 
     @boundary
     def placement(self, *args: P.args, **kwargs: P.kwargs) -> dict[Operation, Device]:
-        """Where each operation of a call with these arguments runs; for looking at.
+        """Returns the device of each operation of a call with these arguments.
+
+        `jflow.inspect` draws the result.
 
         Raises:
-          TypeError: if the call would become part of a graph; `Session.placement` tells then.
+          TypeError: if the call would add the function to a graph; use `Session.placement` then.
         """
         deadline = Deadline(current().timeout)
         call = self._made(*self._signature(args, kwargs), deadline)
         if not isinstance(call, _Call):
-            raise TypeError(f"{self!r} is part of a graph here; ask Session.placement")
+            raise TypeError(
+                f"{self!r} would become part of a graph with these arguments; use Session.placement"
+            )
         return call.run.placement()
 
     def forget(self, connection: Connection) -> None:
-        """Drops what is known about a connection that is closed."""
+        """Drops everything that belongs to a closed connection."""
         if self._last[0] is connection:
             self._last, self._last_call = _NEVER, (None, None, None)
 
@@ -142,7 +149,7 @@ class Function(Generic[P, R_co]):
     ) -> Callable[Rest, R]: ...
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
-        """A method's function takes the object it belongs to, which is hashed, as static."""
+        """Binds a method; its object, which must be hashable, is a static argument."""
         if instance is None:
             return self
         fun: Any = self
@@ -161,27 +168,30 @@ class Function(Generic[P, R_co]):
     def _signature(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[dict[Any, _Call], Any, list[Any]]:
-        """The calls known here, what decides about the equations, and the arguments' leaves."""
+        """The calls compiled for the connection, the key of this one, and its flat arguments.
+
+        The key has all that the jaxpr depends on, so equal keys can share a compiled call.
+        """
         if self._has_static:
             args, kwargs = self._marked(args, kwargs)
         leaves, tree = tree_flatten((args, kwargs))
         connection = current()
-        last, calls = self._last  # read and set as one, because threads may be on other connections
+        last, calls = self._last  # one tuple, because threads may use other connections
         if connection is not last:
             calls = connection.calls_of(self)
             self._last = connection, calls
         try:
             kinds = [x.aval if type(x) is ConcreteArray else _kind(x) for x in leaves]
         except OverflowError as error:
-            raise ValueError(f"{self!r} got a number too large: {error}") from None
+            raise ValueError(f"{self!r} got an integer out of range: {error}") from None
         settings = internals.trace_context()
         return calls, (tree, tuple(kinds), settings, internals.debug_nans.value), leaves
 
     def _made(
         self, calls: dict[Any, _Call], key: Any, leaves: list[Any], deadline: Deadline
     ) -> _Call | tuple[Graph, _Traced]:
-        """How to run a signature, or the graph that the call becomes part of and its equations."""
-        # One thread traces; others with the same signature wait for its result.
+        """The compiled call; or a traced function and the graph that the call adds it to."""
+        # One thread traces at a time; the others find the result, unless the call joins a graph.
         with deadline.holding(self._first, f"waiting for {self!r} to be traced"):
             call = calls.get(key)
             if call is not None:
@@ -192,12 +202,14 @@ class Function(Generic[P, R_co]):
 
     def _make_call(self, key: Any, traced: _Traced, leaves: list[Any]) -> _Call:
         connection = current()
+        # Connections to one cluster are equal and share state, except for resources without a
+        # shared name: those belong to the one connection that made them.
         for ref in traced.state:
             is_own = isinstance(ref, ResourceRef) and not ref.is_shared
             if ref.owner is not connection if is_own else ref.owner != connection:
                 raise ValueError(
-                    f"{ref} belongs to {ref.owner!r}, the function runs on {connection!r}; "
-                    "make it again under this connection"
+                    f"{ref} belongs to {ref.owner!r}, but the function runs on {connection!r}; "
+                    "make it again inside this connection"
                 )
         names = [
             self._argument(path, simple=True, separator="/")
@@ -233,22 +245,27 @@ class Function(Generic[P, R_co]):
         tracing.name_after(call, self._fun, names)
         avals = map(_aval, _dynamic(leaves))
         jaxpr = tracing.make_jaxpr(call, [shape_of(aval) for aval in avals])
+        # Gradients may still be taken of a graph, so it keeps custom derivative rules.
         return _Traced(hoist_state(jaxpr, keep_rules=in_graph), out_trees[-1])
 
     def _join(self, graph: Graph, traced: _Traced, leaves: list[Any]) -> Any:
-        """Adds the function to a graph. All of its effects happen in a step that needs one of its
-        results, or the operation that represents a function without results."""
+        """Adds the function to a graph.
+
+        A step that needs any of its results runs all of its effects. A function without results
+        is represented by an operation.
+        """
         for ref in traced.state:
             if isinstance(ref, ResourceRef) and not ref.is_shared:
                 raise ValueError(
-                    f"{ref} belongs to {ref.owner!r} alone, and the session that runs the graph "
-                    "would have one of its own; give it a shared_name"
+                    f"{ref} belongs to {ref.owner!r} alone; the session that runs the graph would "
+                    "create another one: give it a shared_name"
                 )
         name = graph.unique_name(tracing.name_of(self._fun))
         with graph.as_default(), graph.scopes.replaced(names=f"{name}/"):
             args = [graph.as_tensor(leaf) for leaf in _dynamic(leaves)]
             outputs, effects = insert(graph, traced.jaxpr, args)
             if effects:
+                # A step runs only what its fetches need, so each result waits for all effects.
                 outputs = graph.after(effects, outputs)
                 if not outputs:
                     return group(*effects, name="done")
@@ -257,7 +274,7 @@ class Function(Generic[P, R_co]):
     # Arguments --------------------------------------------------------------------------------
 
     def _marked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The arguments with the static ones marked as such."""
+        """Wraps static arguments in `Static`."""
         nums = {n % len(args) if n < 0 and args else n for n in self._static_nums}
         marked = tuple(Static.of(a) if i in nums else a for i, a in enumerate(args))
         named = {k: Static.of(v) if k in self._static_names else v for k, v in kwargs.items()}
@@ -267,17 +284,16 @@ class Function(Generic[P, R_co]):
         for number, leaf in enumerate(leaves):
             if not isinstance(leaf, (*_PLAIN, Tensor, *_STATIC)):
                 raise TypeError(
-                    f"{self!r} got {leaf!r:.80} of type {type(leaf).__name__} as "
-                    f"{self._argument(_paths(tree, leaves)[number])}, where an array or a number "
-                    "is expected; name "
-                    "arguments that are settings in static_argnums or static_argnames, or bind "
-                    "them with functools.partial"
+                    f"{self!r} requires an array or number as "
+                    f"{self._argument(_paths(tree, leaves)[number])}, got {leaf!r:.80} of type "
+                    f"{type(leaf).__name__}; declare settings in static_argnums or "
+                    "static_argnames, or bind them with functools.partial"
                 )
             if isinstance(leaf, Tensor):
                 refuse_host(leaf, self)
 
     def _argument(self, path: tuple[Any, ...], **style: Any) -> str:
-        """The name of the argument that a leaf belongs to, and the path of the leaf in it."""
+        """The name of a leaf: that of its argument, and its path in the argument."""
         _, first, *inside = path
         if isinstance(first, SequenceKey):
             names = _parameters(self._fun)
@@ -291,7 +307,7 @@ class Function(Generic[P, R_co]):
 _NEVER: tuple[None, dict[Any, _Call]] = (None, {})
 
 _STATIC = (Static, Variable)
-"""Leaves that the function gets as they are, variables among them."""
+"""Leaves that are passed to the function as they are; everything else is traced."""
 
 
 @overload
@@ -318,22 +334,27 @@ def function(
     static_argnums: int | Iterable[int] = (),
     static_argnames: str | Iterable[str] = (),
 ) -> Any:
-    """Makes a function of JAX code that runs where `jflow.connect` says.
+    """Compiles a JAX function for the devices of the current connection.
 
-    It is traced once for each kind of arguments (structure, shapes, dtypes, static values), placed
-    by the `jflow.device` blocks in it and around its call, compiled, and run there from then on. It
-    may read and write eager variables; they are used in the order of its lines. Called with
-    graph tensors, or using a graph's variables, it becomes part of that graph.
+    Like `jax.jit`, but the result runs where `jflow.connect` says, on as many devices as its
+    `jflow.device` blocks name, and can read and write eager variables. It is traced once for each
+    combination of structure, shapes, dtypes and static values of its arguments. Accesses to a
+    variable happen in program order. Called with graph tensors, or using variables of a graph, it
+    becomes part of that graph.
 
     Args:
-      fun: takes and returns pytrees of arrays. May use everything of JAX, with these exceptions:
-        variables are not written in loops, branches and `jax.checkpoint`; what is in a loop or
-        branch runs on one device; on a cluster a loop calls no Python (`jax.debug.print` and its
-        like).
-      static_argnums, static_argnames: arguments that are settings; they must be hashable.
+      fun: a function of pytrees of arrays that returns a pytree of arrays. It can use all of JAX,
+        except that variables cannot be written in loops, branches and `jax.checkpoint`; that a
+        loop or branch runs on one device; and that on a cluster a loop cannot call Python, such as
+        by `jax.debug.print`.
+      static_argnums, static_argnames: positions and names of arguments that are compile-time
+        constants; their values must be hashable.
 
     Returns:
-      The function, with the signature and types of `fun`; without `fun`, a decorator.
+      A function with the signature and types of `fun`; if `fun` is None, a decorator.
+
+    Raises:
+      TypeError: if `fun` is not callable.
     """
     if fun is None:
         return functools.partial(
@@ -347,12 +368,12 @@ def _tuple(values: Any, single: type) -> tuple[Any, ...]:
 
 
 def _kind(leaf: Any) -> Any:
-    """The properties of an argument that the equations depend on."""
+    """The properties of an argument that the jaxpr depends on."""
     if isinstance(leaf, jax.Array) and is_key(leaf.dtype):
-        return leaf.shape, leaf.dtype  # which takes far less time than the abstract value
+        return leaf.shape, leaf.dtype  # much faster than the abstract value
     if isinstance(leaf, _PLAIN):
         return shaped_abstractify(leaf)
-    return leaf  # static or refused
+    return leaf  # static, or refused later
 
 
 def _aval(leaf: Any) -> Any:
@@ -371,24 +392,23 @@ def _check_outputs(outputs: Sequence[Any], tree: Any, fun: Function[..., Any]) -
     for number, output in enumerate(outputs):
         if not isinstance(output, _PLAIN):
             raise TypeError(
-                f"{fun!r} returns {output!r:.80} of type {type(output).__name__} as "
-                f"result{keystr(_paths(tree, outputs)[number])}, where an array or a number is "
-                "expected"
+                f"{fun!r} must return arrays or numbers, got {output!r:.80} of type "
+                f"{type(output).__name__} as result{keystr(_paths(tree, outputs)[number])}"
             )
         if isinstance(output, int):
             try:
                 shaped_abstractify(output)
             except OverflowError as error:
-                raise ValueError(f"{fun!r} returns a number too large: {error}") from None
+                raise ValueError(f"{fun!r} returned an integer out of range: {error}") from None
 
 
 def _paths(tree: Any, leaves: Sequence[Any]) -> list[tuple[Any, ...]]:
-    """Where each leaf is in a structure."""
+    """The path of each leaf in a structure."""
     return [path for path, _ in jax.tree.leaves_with_path(tree.unflatten(leaves))]
 
 
 def _parameters(fun: Callable[..., Any]) -> list[str]:
-    """Names of the parameters that arguments without a name go to."""
+    """The names of positional parameters."""
     try:
         parameters = inspect.signature(fun).parameters.values()
     except (TypeError, ValueError):
@@ -398,7 +418,7 @@ def _parameters(fun: Callable[..., Any]) -> list[str]:
 
 
 def _graph_of(traced: _Traced, leaves: list[Any]) -> Graph | None:
-    """The graph that a call becomes part of, if any."""
+    """The graph that a call becomes part of; None if it runs on a connection."""
     for leaf in leaves:
         if isinstance(leaf, Tensor):
             return leaf.graph
@@ -406,5 +426,5 @@ def _graph_of(traced: _Traced, leaves: list[Any]) -> Graph | None:
 
 
 def _dynamic(leaves: list[Any]) -> list[Any]:
-    """The leaves that come with each call."""
+    """The leaves that are passed with each call."""
     return [leaf for leaf in leaves if not isinstance(leaf, _STATIC)]

@@ -1,4 +1,4 @@
-"""The refusal of Flax NNX modules that a function uses from outside of itself."""
+"""The NNX check: refuses functions that capture a Flax NNX module."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from jflow.graph import tracing
 
 
 def check_nnx_modules(fun: Callable[..., Any], settings: Iterable[Any] = ()) -> None:
-    """Refuses a function that uses a Flax NNX module from outside.
+    """Refuses a function that captures a Flax NNX module.
 
-    The arrays of the module would become constants of the function, which would not see later
-    updates of the module.
+    The arrays of the module would become constants of the compiled function, which would not see
+    later updates of the module.
 
     Args:
       fun: the function.
-      settings: its static arguments; the object, if it is a method.
+      settings: its static arguments, with the object of a method.
 
     Raises:
-      TypeError: if there is one.
+      TypeError: if it captures one.
     """
     nnx = sys.modules.get("flax.nnx")
     if nnx is None:
@@ -30,10 +30,10 @@ def check_nnx_modules(fun: Callable[..., Any], settings: Iterable[Any] = ()) -> 
     for name, value in (*_outer_values(fun), *((type(s).__name__, s) for s in settings)):
         if isinstance(value, nnx.Module):
             raise TypeError(
-                f"{tracing.name_of(fun)!r} uses the NNX module {name!r} ({type(value).__name__}) "
-                "from outside, so its parameters would be constants; pass them: `graphdef, params "
-                f"= nnx.split({name})` outside, `params` as an argument, and `nnx.merge(graphdef, "
-                "params)` inside"
+                f"{tracing.name_of(fun)!r} captures the NNX module {name!r} "
+                f"({type(value).__name__}), whose parameters would become constants; pass them as "
+                f"an argument: `graphdef, params = nnx.split({name})` outside the function, "
+                "`nnx.merge(graphdef, params)` inside"
             )
 
 

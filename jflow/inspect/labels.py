@@ -1,13 +1,11 @@
-"""How names, shapes and sizes are written where there is little room."""
+"""Short texts for names, types and sizes."""
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
-from jflow.graph import Tensor, VariableRef
-from jflow.values import declared
+from jflow.values import TensorSpec
 
 _KINDS = {"bfloat": "bf", "float": "f", "uint": "u", "int": "i", "complex": "c"}
 _DTYPE = re.compile(r"(bfloat|float|uint|int|complex)(\d.*)")
@@ -15,26 +13,17 @@ _UNPRINTABLE = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
-def shape_text(value: Tensor | VariableRef) -> str:
-    """Type and shape in JAX's short notation, such as "f32[32,?]"; "?" is a size not known."""
-    match = _DTYPE.fullmatch(value.dtype.name)
-    kind = _KINDS[match[1]] + match[2] if match else value.dtype.name
-    sizes = declared(value.shape)
+def spec_text(spec: TensorSpec) -> str:
+    """Dtype and shape in JAX's short notation, such as "f32[32,?]"; "?" is an unknown size."""
+    match = _DTYPE.fullmatch(spec.dtype.name)
+    kind = _KINDS[match[1]] + match[2] if match else spec.dtype.name
+    sizes = spec.shape
     shown = "..." if sizes is None else ",".join("?" if n is None else str(n) for n in sizes)
     return f"{kind}[{shown}]"
 
 
-def size_bytes(values: Collection[Tensor | VariableRef]) -> int:
-    """Memory that the values take together, in bytes; sizes that are not known count as 1."""
-    sizes = (declared(value.shape) or () for value in values)
-    return sum(
-        math.prod(n or 1 for n in shape) * value.dtype.itemsize
-        for shape, value in zip(sizes, values, strict=True)
-    )
-
-
 def byte_text(n_bytes: int) -> str:
-    """A number of bytes with three digits or so: "392 KiB", "1.53 MiB"."""
+    """A number of bytes with about three digits, such as "392 KiB" or "1.53 MiB"."""
     amount, unit = float(n_bytes), 0
     while amount >= 1000 and unit < len(_BYTE_UNITS) - 1:
         amount, unit = amount / 1024, unit + 1
@@ -43,12 +32,12 @@ def byte_text(n_bytes: int) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """A number and its noun: "1 send", "2 sends"."""
+    """A number and its noun, such as "1 send" or "2 sends"."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def short_name(name: str, limit: int) -> str:
-    """The end of a name says most about it: scopes go first, then the middle of the last part."""
+    """A name in `limit` characters: without its outer scopes, then without its middle."""
     if len(name) <= limit:
         return name
     parts = name.split("/")
@@ -60,7 +49,7 @@ def short_name(name: str, limit: int) -> str:
 
 
 def cut(text: str, limit: int) -> str:
-    """The text with "…" for its middle where it is longer than `limit` characters."""
+    """The text, with "…" in place of its middle if it is longer than `limit` characters."""
     if len(text) <= limit:
         return text
     head = limit // 2
@@ -68,12 +57,12 @@ def cut(text: str, limit: int) -> str:
 
 
 def printable(text: str) -> str:
-    """The text with "�" for characters that no XML document may have."""
+    """The text, with "�" in place of control characters and others that XML forbids."""
     return _UNPRINTABLE.sub("\ufffd", text)
 
 
 def listed(words: Iterable[str], limit: int) -> str:
-    """The words with commas between them, "…" for those that do not fit in `limit` characters."""
+    """The words with commas between them, ending in "…" if `limit` characters are not enough."""
     line = ""
     for word in words:
         longer = f"{line}, {word}" if line else word
@@ -81,19 +70,3 @@ def listed(words: Iterable[str], limit: int) -> str:
             return f"{line}, …"
         line = longer
     return line
-
-
-def text_width(text: str, font_size: float, *, bold: bool = False) -> float:
-    """Width in pixels, estimated for the widest of the usual sans-serif fonts."""
-    width = font_size * sum(_advance(char) for char in text)
-    return width * 1.1 if bold else width
-
-
-def _advance(char: str) -> float:
-    if char in "ijl.,:;|!'/ ":
-        return 0.31
-    if char in "frt()[]-":
-        return 0.4
-    if char in "mwMW@%…":
-        return 0.95
-    return 0.7 if char.isupper() else 1.0 if ord(char) > 0x2FF else 0.61

@@ -1,4 +1,4 @@
-"""Backends: they run compiled steps, in this process or on a cluster."""
+"""Backends, which run compiled steps in this process or on a cluster."""
 
 from jflow.runtime.backend import Backend as Backend
 from jflow.runtime.backend import DeviceInfo as DeviceInfo

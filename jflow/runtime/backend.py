@@ -1,4 +1,4 @@
-"""What sessions and connections need from the component that runs their steps."""
+"""The interface of backends, which sessions and connections run their steps on."""
 
 from __future__ import annotations
 
@@ -18,28 +18,34 @@ from jflow.values import Array
 
 
 class Executable(Protocol):
-    """A step that is ready to run. Every way to run it takes the fed arrays and a deadline."""
+    """A step that is ready to run, with fed arrays and a deadline."""
 
     def prepare(self, deadline: Deadline) -> None:
-        """Registers it where it is not registered yet, as its first run would."""
+        """Registers the step where it is not registered yet, as the first run would."""
 
     def run(self, feeds: Sequence[Array], deadline: Deadline) -> list[Array]:
-        """Gives the fetched values as NumPy arrays, which are the caller's own."""
+        """Runs the step and returns the fetched values as NumPy arrays, which the caller owns."""
 
     def start(self, feeds: Sequence[Array], deadline: Deadline) -> Future[list[Array]]:
-        """As `run`, and waits for nothing; if the future is cancelled, the step is too.
+        """Starts the step without blocking; cancelling the future cancels the step.
 
         Raises:
-          UnimplementedError: if the step calls Python of a client that is not on its own task.
+          UnimplementedError: if the step calls Python and runs on a cluster.
         """
 
     def compute(self, feeds: Sequence[Any], deadline: Deadline) -> list[jax.Array]:
-        """Takes JAX arrays too, and gives JAX arrays."""
+        """Runs the step with NumPy or JAX arrays and returns JAX arrays."""
 
 
 @dataclass(frozen=True)
 class DeviceInfo:
-    """A device as `Session.list_devices` tells it."""
+    """A device, as returned by `Session.list_devices`.
+
+    Attributes:
+      name: its full name, such as "/job:ps/task:0/device:CPU:0".
+      device_type: such as "CPU" or "GPU".
+      incarnation: a random number that identifies the life of its process; 0 in this process.
+    """
 
     name: str
     device_type: str
@@ -50,33 +56,33 @@ class Backend(Protocol):
     """Runs steps, in this process or on a cluster.
 
     Attributes:
-      keeps_weak_types: whether the arrays that `Executable.compute` gives have JAX's weak types.
+      keeps_weak_types: whether `Executable.compute` returns arrays with JAX's weak types.
     """
 
     keeps_weak_types: bool
 
     @property
     def owner(self) -> str:
-        """A name that no other session has, for resources that it does not share."""
+        """A name that no other session has, for resources that are not shared."""
 
     def inventory(self, tasks: Collection[Task], deadline: Deadline) -> Inventory:
-        """The tasks there are, and the devices of some of them, which it waits for.
+        """Returns all tasks, and the devices of `tasks`; blocks until these have answered.
 
         Raises:
-          UnavailableError, DeadlineExceededError: if one of these tasks does not answer.
+          UnavailableError, DeadlineExceededError: if one of `tasks` does not answer.
         """
 
     def register(self, compiled: CompiledStep) -> Executable:
         """Makes a compiled step ready to run.
 
-        On a cluster it registers itself when it is first run.
+        On a cluster it is registered with the master when it first runs.
         """
 
     def peek(self, ref: VariableRef) -> jax.Array | None:
-        """The value that this process has of a variable, None if it has none; never waits."""
+        """The value of a variable in this process, None if there is none; never blocks."""
 
     def list_devices(self, deadline: Deadline) -> list[DeviceInfo]:
-        """Every device, the master's own first."""
+        """Returns the devices of all tasks that are up, the master's own first."""
 
     def close(self) -> None:
-        """Cancels what runs and frees everything."""
+        """Cancels running steps and frees everything."""

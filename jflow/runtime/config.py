@@ -1,4 +1,4 @@
-"""Options of sessions and of single steps."""
+"""Options of sessions, connections and single steps."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from typing import Any
 
 @dataclass(frozen=True)
 class ConfigProto:
-    """Options of a session.
+    """Options of a session or connection.
 
     Attributes:
-      operation_timeout_in_ms: longest time for a call and all that it does: connecting, waiting
-        for tasks to come up, registering, compiling, running. When it is over the call ends with
-        `DeadlineExceededError`; what this process itself computes or compiles is not interrupted,
-        the deadline is checked afterwards. 0 for no limit.
-      connect_timeout_in_ms: longest time to wait for a server, or for a task that a step needs,
-        while it does not answer; the call then ends with `UnavailableError`.
-      allow_soft_placement: whether an operation that asks for a device type or number that its
-        task does not have runs on another device of that task. Jobs and tasks are never changed.
-      log_device_placement: whether to log, once for each operation, where it runs; through
-        `logging`, as warnings of "jflow.placement.placer" so that they are seen by default.
-      placement: what chooses the devices of operations that ask for none: "rules" for the master's
-        first one, the name of another strategy (`jflow.schedule.strategies.STRATEGIES`, such as
-        "auto"), "module:function", or a function `place(graph, devices, costs, constraints)` that
-        gives one of `devices` for each of `graph.operations`. Requests, colocation and the places
-        of variables hold whatever it says.
+      operation_timeout_in_ms: time limit of a call in milliseconds, for everything that it does:
+        connecting, waiting for tasks, compiling, running. When it passes, the call raises
+        `DeadlineExceededError`. Computing and compiling in this process are not interrupted; the
+        limit is checked afterwards. 0 for no limit.
+      connect_timeout_in_ms: how long to wait, in milliseconds, for a server or task that does not
+        answer; then the call raises `UnavailableError`.
+      allow_soft_placement: whether an operation that requests a device type or index that its
+        task does not have runs on another device of the task. Jobs and tasks are never changed.
+      log_device_placement: whether to log the device of each operation, once, as a warning of the
+        logger "jflow.placement.placer", which is shown by default.
+      placement: what chooses the devices of operations that request none: "rules" for the first
+        device of the master, the name of another strategy (`jflow.schedule.strategies.STRATEGIES`,
+        such as "auto"), "module:function", or a function
+        `place(graph, devices, costs, constraints)` that returns one of `devices` for each of
+        `graph.operations`. Device requests, colocation and the devices of variables are kept.
     """
 
     operation_timeout_in_ms: int = 0
@@ -41,8 +41,8 @@ class RunOptions:
     """Options of one step.
 
     Attributes:
-      timeout_in_ms: longest time for this call, as `ConfigProto.operation_timeout_in_ms`; 0 for
-        the session's.
+      timeout_in_ms: time limit of this call in milliseconds, in place of
+        `ConfigProto.operation_timeout_in_ms`; 0 for the session's.
     """
 
     timeout_in_ms: int = 0

@@ -1,4 +1,4 @@
-"""Runs steps in this process, with variables of the session's own."""
+"""The backend of this process: each session has variables of its own."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from jflow.values import Array
 
 @_forks.guarded("inventory", "register", "list_devices", ignored=("close",))
 class LocalBackend:
-    """A session without a cluster: its devices are this process's, its state dies with it."""
+    """Runs steps on the devices of this process; its state is freed with it."""
 
     owner = "local"
     keeps_weak_types = True
@@ -72,17 +72,17 @@ class LocalBackend:
         return [DeviceInfo(str(device), device.type, 0) for device in self._devices]
 
     def close(self) -> None:
-        """Frees the state, which something may still refer to; nothing runs elsewhere."""
+        """Frees the state, although other objects may still refer to this backend."""
         self._containers.clear_all()
 
 
 def _function(callback: Callback) -> Callable[[Sequence[Array]], Sequence[Array]]:
-    """Calls a callback in the thread of the step."""
+    """The function that calls a callback in the thread of the step."""
     if not callback.effects:
         return callback
 
     def call(operands: Sequence[Array]) -> Sequence[Array]:
-        # Loops before it may still run, with callbacks of their own that come first.
+        # Programs with callbacks inside of loops may still run; theirs come first.
         jax.effects_barrier()
         return callback(operands)
 

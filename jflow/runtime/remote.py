@@ -1,4 +1,4 @@
-"""Runs steps on a cluster, through the server that the session was opened on."""
+"""The backend of a cluster, reached through the server that the session was opened on."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from jflow.wire import connect
 _MAX_OFFERS = 3
 _RECONNECT_TIMEOUT_S = 2.0
 _LIST_TIMEOUT_S = 1.0
-"""How long `list_devices` waits for a task, in seconds."""
+"""How long `list_devices` waits for each task, in seconds."""
 
 
 @_forks.guarded("inventory", "register", "list_devices", ignored=("close",))
 class RemoteBackend:
-    """A session on a cluster. It connects when it is first used.
+    """Runs steps on a cluster; connects to the server at first use.
 
     Args:
       target: "grpc://host:port".
-      config: options; the connect timeout counts.
+      config: options, of which the connect timeout is used.
     """
 
-    keeps_weak_types = False  # arrays cross the wire as NumPy has them
+    keeps_weak_types = False  # arrays are sent as NumPy arrays, which have none
 
     def __init__(self, target: str, config: ConfigProto) -> None:
         _forks.mark_used()
@@ -66,16 +66,17 @@ class RemoteBackend:
         return _RemoteExecutable(compiled, self)
 
     def offer(self, step: _RemoteExecutable, client: MasterClient, deadline: Deadline) -> int:
-        """Registers a step on the cluster; returns its handle there."""
+        """Registers a step with the master and returns its handle."""
         handle = step.offer(client, self._connect_timeout, deadline)
         for plan in step.plans:
             if any(spec.owner for spec in plan.resources):
-                # A task keeps resources of the session while it has a step that uses them.
+                # A task frees the resources of a session with its last step that uses them, so one
+                # step per task is kept alive.
                 self._kept.setdefault(plan.device.task, step)
         return handle
 
     def peek(self, _: VariableRef) -> None:
-        return None  # asking the server may take any time
+        return None  # a request to the server could block
 
     def list_devices(self, deadline: Deadline) -> list[DeviceInfo]:
         client = self.connected(deadline)
@@ -85,8 +86,9 @@ class RemoteBackend:
         return [DeviceInfo(str(d.device), d.device.type, d.incarnation) for d in found]
 
     def close(self) -> None:
-        # Without the lock, which a thread that is connecting holds. That thread sets `_client` and
-        # then reads `_is_closed`, this one does it in the other order, so one of them closes it.
+        # Without the lock, which a connecting thread holds. That thread sets `_client` and then
+        # reads `_is_closed`; this one sets `_is_closed` and then reads `_client`. So at least one
+        # of them sees both and closes the client.
         self._is_closed = True
         self._kept.clear()
         client = self._client
@@ -94,7 +96,7 @@ class RemoteBackend:
             client.close()
 
     def connected(self, deadline: Deadline) -> MasterClient:
-        """The connection; makes it, or makes it again, by the deadline."""
+        """Returns the connection to the master; connects, or reconnects, if necessary."""
         client = self._client
         if client is not None and client.is_open and not self._is_closed:
             return client
@@ -114,10 +116,10 @@ class RemoteBackend:
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise CancelledError("the session was closed")
+            raise CancelledError("the session is closed")
 
     def _reconnected(self, lost: MasterClient, deadline: Deadline) -> MasterClient:
-        """A new connection to the same incarnation of the server."""
+        """Connects to the server again. Raises AbortedError if it is another incarnation."""
         timeout = min(self._connect_timeout, _RECONNECT_TIMEOUT_S)
         client = connect(_address(self._target), timeout, deadline)
         if client.info.incarnation != lost.info.incarnation:
@@ -132,7 +134,7 @@ class RemoteBackend:
     def _devices_of(
         self, tasks: Collection[Task], deadline: Deadline
     ) -> list[Sequence[DeviceRecord]]:
-        """The devices of each of some tasks; tasks are asked once, all at the same time."""
+        """The devices of each task; queries those that are unknown, all at once."""
         unknown = sorted(task for task in tasks if task not in self._devices)
         if unknown:
             client = self.connected(deadline)
@@ -143,14 +145,14 @@ class RemoteBackend:
 
 
 def _release(registered: list[tuple[MasterClient, int]]) -> None:
-    """Has the cluster forget a step that can no longer be run."""
+    """Releases a step that can no longer run."""
     for client, handle in registered:
         client.release(handle)
 
 
 @_forks.guarded("prepare", "run", "start", "compute")
 class _RemoteExecutable:
-    """Registers its step with the master when it first runs, and again after a reconnect."""
+    """A step that is registered with the master when it first runs, and after a reconnect."""
 
     def __init__(self, compiled: CompiledStep, backend: RemoteBackend) -> None:
         self.plans = compiled.plans
@@ -160,7 +162,7 @@ class _RemoteExecutable:
         self._backend = backend
         self._lock = threading.Lock()
         self._registered: list[tuple[MasterClient, int]] = []
-        # It gets the list, because it must not keep this executable alive.
+        # The finalizer has the list only: a reference to this object would keep it alive.
         weakref.finalize(self, _release, self._registered).atexit = False
 
     def prepare(self, deadline: Deadline) -> None:
@@ -172,17 +174,19 @@ class _RemoteExecutable:
 
     def start(self, feeds: Sequence[Array], deadline: Deadline) -> Future[list[Array]]:
         if self._callbacks:
-            raise UnimplementedError("a step that calls Python can be run, but not started")
+            raise UnimplementedError(
+                "a step that calls Python functions cannot be started without blocking; use run"
+            )
         client, handle = self._register(deadline)
         return client.start(handle, feeds, deadline)
 
     def compute(self, feeds: Sequence[Any], deadline: Deadline) -> list[jax.Array]:
         values = self.run([_narrowed(np.asarray(feed)) for feed in feeds], deadline)
-        # Each received array owns its memory, which JAX takes over.
+        # Each received array owns its memory, so JAX can use it without a copy.
         return [jax.device_put(value) for value in values]
 
     def offer(self, client: MasterClient, connect_timeout: float, deadline: Deadline) -> int:
-        """Registers the plans; sends along only what the cluster does not have yet."""
+        """Registers the plans; sends only the artifacts that the cluster does not have."""
         sent: dict[str, Array] = {}
         for _ in range(_MAX_OFFERS):
             registered = client.register(
@@ -192,13 +196,13 @@ class _RemoteExecutable:
                 return registered.handle
             sent |= {digest: self._artifacts[digest] for digest in registered.missing}
         raise InternalError(
-            f"after {_MAX_OFFERS} offers the cluster still asks for {registered.missing}"
+            f"the cluster still requests artifacts after {_MAX_OFFERS} offers: {registered.missing}"
         )
 
     def _register(self, deadline: Deadline) -> tuple[MasterClient, int]:
-        """The present connection and the step's handle there."""
+        """The current connection and the handle of the step on it."""
         client = self._backend.connected(deadline)
-        # Set as a whole and never emptied, so that it can be read without the lock.
+        # Replaced as a whole and never emptied, so it can be read without the lock.
         if self._registered and self._registered[0][0] is client:
             return self._registered[0]
         with deadline.holding(self._lock, "waiting for the step to be registered"):
@@ -208,14 +212,14 @@ class _RemoteExecutable:
 
 
 def _narrowed(array: Array) -> Array:
-    """The array in the dtype that JAX gives it, which depends on `jax_enable_x64` here."""
+    """The array in the dtype that JAX gives it, which depends on `jax_enable_x64`."""
     return array.astype(jax.dtypes.canonicalize_dtype(array.dtype), copy=False)
 
 
 def reset_containers(
     target: str, containers: Sequence[str], config: ConfigProto, deadline: Deadline
 ) -> None:
-    """Frees containers on every task of a cluster and ends the sessions of one server."""
+    """Frees containers on all tasks of a cluster and closes all sessions of one server."""
     connect_timeout = config.connect_timeout_in_ms / 1000
     client = connect(_address(target), connect_timeout, deadline)
     try:

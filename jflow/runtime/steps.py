@@ -1,4 +1,4 @@
-"""Compiles steps for a backend, which tells the devices of the tasks that they need."""
+"""Places, compiles and registers steps on a backend."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def placer_of(config: ConfigProto) -> Placer:
 def place_step(
     graph: Graph, request: StepRequest, backend: Backend, placer: Placer, deadline: Deadline
 ) -> dict[Operation, Device]:
-    """A device for each operation that a step needs.
+    """Returns a device for each operation that a step needs.
 
     Raises:
-      InvalidArgumentError: if a placeholder is not fed, a device does not exist, or operations
-        that are colocated ask for different devices.
+      InvalidArgumentError: if a placeholder is not fed, a device does not exist, or colocated
+        operations request different devices.
       UnavailableError, DeadlineExceededError: if a task that the step needs does not answer.
     """
     placement, _ = _placed(graph, request, backend, placer, deadline)
@@ -56,10 +56,10 @@ def explain_step(
 def register_step(
     graph: Graph, request: StepRequest, backend: Backend, placer: Placer, deadline: Deadline
 ) -> Executable:
-    """Compiles a step and registers it.
+    """Compiles and registers a step.
 
-    What is computed in this process is not interrupted. The caller keeps the step and checks the
-    deadline then, so that the call after one that was too short need not start again.
+    The deadline does not interrupt compiling. The caller keeps the step first and checks the
+    deadline then, so that the next call need not compile it again.
 
     Raises:
       OpError: as `place_step` and `compile_placed`.
@@ -72,7 +72,7 @@ def register_step(
 def _placed(
     graph: Graph, request: StepRequest, backend: Backend, placer: Placer, deadline: Deadline
 ) -> tuple[Placement, Inventory]:
-    """The placement of a step, and the devices of the tasks that it needs; no others are asked."""
+    """The placement of a step, and the devices of the tasks that it needs; queries no others."""
     ops = prune_step(graph, request)
     assignment = placer.assign(ops, backend.inventory((), deadline))
     inventory = backend.inventory(assignment.tasks, deadline)
@@ -80,7 +80,7 @@ def _placed(
 
 
 def add_origin(error: OpError, graph: Graph) -> None:
-    """Adds the user's line to an error that names an operation."""
+    """Adds the user's line that made the failed operation to the message of an error."""
     if error.op is None:
         return
     try:

@@ -1,6 +1,6 @@
-"""Chooses the backend of a target.
+"""The backend of a target: this process, or a cluster.
 
-gRPC takes as long to import as the rest of jflow, so it is imported when a target needs it.
+The import of gRPC takes as long as that of the rest of jflow, so it is done when a target needs it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SCHEME = "grpc://"
 
 
 def open_backend(target: str, config: ConfigProto) -> Backend:
-    """The backend of a target that `checked_target` has accepted. Nothing is connected yet."""
+    """Returns the backend of a target that `checked_target` has accepted, not connected yet."""
     if not target:
         return LocalBackend()
     from jflow.runtime.remote import RemoteBackend  # noqa: PLC0415 - see above
@@ -30,7 +30,7 @@ def open_backend(target: str, config: ConfigProto) -> Backend:
 def reset_target(
     target: str, containers: Sequence[str], config: ConfigProto, deadline: Deadline
 ) -> None:
-    """Frees containers on every task of a cluster; for this process there is nothing to do."""
+    """Frees containers on all tasks of a cluster; does nothing for this process."""
     if target:
         from jflow.runtime.remote import reset_containers  # noqa: PLC0415 - see above
 
@@ -38,7 +38,7 @@ def reset_target(
 
 
 def checked_target(target: Any) -> str:
-    """The target. Raises TypeError, ValueError or NotFoundError if it is not valid."""
+    """Returns the target. Raises TypeError, ValueError or NotFoundError if it is not valid."""
     if not isinstance(target, str):
         raise TypeError(f"target must be a string, got {type(target).__name__}")
     if target and not target.startswith(_SCHEME):
@@ -52,7 +52,7 @@ def checked_target(target: Any) -> str:
 
 
 def checked_config(config: Any) -> ConfigProto:
-    """The options, the default ones for None. Raises TypeError if they are not a ConfigProto."""
+    """Returns the options, default ones for None. Raises TypeError for any other type."""
     if config is None:
         return ConfigProto()
     if not isinstance(config, ConfigProto):

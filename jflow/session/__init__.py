@@ -1,3 +1,3 @@
-"""The client's handle on a running graph, local or on a cluster."""
+"""Sessions: run graphs in this process or on a cluster."""
 
 from jflow.session.session import Session as Session

@@ -1,4 +1,4 @@
-"""Fetch structures and feeds: conversion between users' values and those of a step."""
+"""Fetches and feeds: conversion between the user's structures and the values of a step."""
 
 from __future__ import annotations
 
@@ -13,19 +13,21 @@ from jflow.values import (
     Array,
     HostArray,
     as_array,
+    declared,
     from_physical,
     is_compatible,
     physical_form,
+    shape_text,
     to_physical,
 )
 
 
 class Fetches:
-    """A fetch structure taken apart.
+    """A flattened fetch structure.
 
     Args:
-      build: makes the structure of values for the leaves.
-      leaves: for each leaf, the tensor to give back, or the operation to run and give None for.
+      build: rebuilds the structure from values for the leaves.
+      leaves: tensors to fetch and operations to run.
 
     Attributes:
       tensors, targets: the tensors and the operations among the leaves, each once.
@@ -39,7 +41,7 @@ class Fetches:
         self.targets = tuple(dict.fromkeys(x for x in leaves if isinstance(x, Operation)))
 
     def fill(self, values: Mapping[Tensor, Array]) -> Any:
-        """The structure with values given in physical form; scalars become NumPy scalars."""
+        """The structure filled with values of physical form; scalars become NumPy scalars."""
         filled = [
             from_physical(values[x], x.dtype) if isinstance(x, Tensor) else None
             for x in self._leaves
@@ -47,7 +49,7 @@ class Fetches:
         return self._build(iter(filled))
 
     def fill_single(self, values: Sequence[Array]) -> Any:
-        """The value of a structure that is a single element."""
+        """Returns the value of a structure that is a single tensor or operation."""
         (leaf,) = self._leaves
         if not isinstance(leaf, Tensor):
             return None
@@ -58,7 +60,7 @@ _REAL = frozenset(map(np.dtype, (np.float16, np.float32, np.float64)))
 
 
 class FeedSlot:
-    """Converts values fed for one tensor, with a fast path for those that fit as they are."""
+    """Converts values fed for one tensor, with a fast path for those that need no conversion."""
 
     __slots__ = ("_dtype", "_limit", "_quick", "_shape", "_tensor")
 
@@ -72,7 +74,7 @@ class FeedSlot:
         self._limit = float(np.finfo(self._dtype).max) if is_real else -1.0
 
     def take(self, value: Any) -> Array:
-        """The physical form of a value. Raises as `parse_feeds`."""
+        """Returns the physical form of a value. Raises the errors of `parse_feeds`."""
         if type(value) in self._quick and (value.dtype, value.shape) == (self._dtype, self._shape):
             return np.asarray(value)
         if type(value) is float and -self._limit <= value <= self._limit:
@@ -81,16 +83,16 @@ class FeedSlot:
 
 
 def parse_fetches(graph: Graph, fetches: Any) -> Fetches:
-    """Takes a fetch structure apart.
+    """Flattens a fetch structure and resolves its leaves.
 
     Args:
       graph: the session's graph.
-      fetches: a tensor, variable, operation or the name of one, or containers of them, see
+      fetches: a tensor, variable, operation or the name of one, or containers of them; see
         `take_apart`.
 
     Raises:
       TypeError: if a leaf is none of these.
-      ValueError: if a leaf is not of this graph.
+      ValueError: if a leaf is not in this graph.
     """
     leaves: list[Any] = []
     build = take_apart(fetches, leaves)
@@ -108,8 +110,8 @@ def _element(graph: Graph, leaf: Any) -> Tensor | Operation:
         leaf = leaf.to_tensor()
     if not isinstance(leaf, Tensor | Operation):
         raise TypeError(
-            "a fetch is a tensor, variable, operation, the name of one, or a structure of them; "
-            f"got {leaf!r} of type {type(leaf).__name__}"
+            "expected a tensor, variable, operation, the name of one, or a structure of them as a "
+            f"fetch, got {leaf!r:.80} of type {type(leaf).__name__}"
         )
     if leaf.graph is not graph:
         raise ValueError(f"cannot fetch {leaf!r}: it is not an element of this session's graph")
@@ -117,25 +119,29 @@ def _element(graph: Graph, leaf: Any) -> Tensor | Operation:
 
 
 def parse_feeds(graph: Graph, feed_dict: Mapping[Any, Any] | None) -> dict[Tensor, Array]:
-    """The physical forms of the fed values, by tensor.
+    """Converts fed values to their physical form.
 
     Args:
       graph: the session's graph.
       feed_dict: values by tensor, variable or tensor name.
 
+    Returns:
+      The physical form of each value, by tensor.
+
     Raises:
-      TypeError: if a key is not a tensor of this graph, or a value does not fit the dtype.
-      ValueError: if a value has another shape than the tensor.
+      TypeError: if a key is not a tensor of this graph, or a value cannot be converted to the
+        tensor's dtype.
+      ValueError: if a value does not have the tensor's shape.
     """
     if feed_dict is None:
         return {}
     if not isinstance(feed_dict, Mapping):
-        raise TypeError(f"feed_dict is a dict, got {type(feed_dict).__name__}")
+        raise TypeError(f"feed_dict must be a dict, got {type(feed_dict).__name__}")
     return dict(_feed(graph, key, value) for key, value in feed_dict.items())
 
 
 def parse_feed_list(graph: Graph, keys: Iterable[Any]) -> tuple[Tensor, ...]:
-    """The tensors that feed keys stand for. Raises TypeError for a key that stands for none."""
+    """Resolves feed keys to tensors. Raises TypeError for a key that is not one of this graph."""
     return tuple(_feed_key(graph, key) for key in keys)
 
 
@@ -145,10 +151,11 @@ def _feed(graph: Graph, key: Any, value: Any) -> tuple[Tensor, Array]:
 
 
 def _fed(tensor: Tensor, value: Any) -> Array:
-    """The physical form of a value fed for a tensor."""
+    """Converts a value fed for a tensor to its physical form."""
     if isinstance(value, Symbolic | Operation):
         raise TypeError(
-            f"the value fed for {tensor!r} is a graph element: {value!r}; fetch it first"
+            f"cannot feed {tensor!r}: the value {value!r} is a graph element; fetch it first and "
+            "feed the result"
         )
     try:
         array = as_array(value, tensor.dtype, on_host=isinstance(tensor.aval, HostArray))
@@ -156,8 +163,8 @@ def _fed(tensor: Tensor, value: Any) -> Array:
         raise TypeError(f"cannot feed {tensor!r}: {error}") from None
     if not is_compatible(tensor.shape, array.shape):
         raise ValueError(
-            f"Cannot feed value of shape {array.shape} for tensor {tensor.name!r}, "
-            f"which has shape {tensor.shape} (made at {tensor.op.origin})"
+            f"Cannot feed value of shape {array.shape} for tensor {tensor.name!r}, which has "
+            f"shape {shape_text(declared(tensor.shape))} (made at {tensor.op.origin})"
         )
     return to_physical(array)
 

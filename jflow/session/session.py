@@ -1,4 +1,4 @@
-"""`Session`: runs parts of a graph and returns values."""
+"""`Session`: runs a graph, in this process or on a cluster."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SINGLE = frozenset({Tensor, Operation})
 
 
 class _Known(NamedTuple):
-    """A step of a single fetch that has run before."""
+    """A step with a single fetch that has run before."""
 
     executable: Executable
     slots: tuple[FeedSlot, ...]
@@ -39,16 +39,17 @@ class Session(Closing):
     """Runs a graph in this process or on a cluster.
 
     A local session has its own copy of every variable. A session on a cluster uses the variables
-    in the cluster's containers and leaves them there. Threads may call `run` at the same time.
+    in the cluster's containers, which other sessions share and which outlive it. Several threads
+    may call `run` at the same time.
 
     Args:
-      target: "" for this process, or "grpc://host:port" of any server of a cluster.
-      graph: what to run; the default graph if None.
+      target: "" for this process, or "grpc://host:port" for any server of a cluster.
+      graph: the graph to run; None for the default graph.
       config: options.
 
     Raises:
       TypeError: if an argument has the wrong type.
-      NotFoundError: if the target has another scheme.
+      NotFoundError: if the target does not start with "grpc://".
       ValueError: if its address is malformed.
     """
 
@@ -63,7 +64,7 @@ class Session(Closing):
         self._backend: Backend = open_backend(target, self._config)
         self._placer = placer_of(self._config)
         self._executables: dict[StepRequest, Executable] = {}
-        # There are other executables while `jax_debug_nans` is on.
+        # Two tables, because a step has another executable while `jax_debug_nans` is on.
         self._known: tuple[dict[Any, _Known], dict[Any, _Known]] = ({}, {})
         self._default_timeout = self._config.operation_timeout_in_ms / 1000 or None
         self._registering = threading.Lock()
@@ -72,12 +73,12 @@ class Session(Closing):
 
     @property
     def graph(self) -> Graph:
-        """The graph that it runs."""
+        """The graph that the session runs."""
         return self._graph
 
     @property
     def target(self) -> str:
-        """The server it was opened on, "" for this process."""
+        """The address of its server as given, "" for this process."""
         return self._target
 
     @handled
@@ -87,28 +88,30 @@ class Session(Closing):
         feed_dict: Mapping[Any, Any] | None = None,
         options: RunOptions | None = None,
     ) -> Any:
-        """Runs what the fetches need, each operation at most once, and returns their values.
+        """Runs one step: each operation that the fetches need, at most once.
 
         Args:
-          fetches: tensors, variables, operations or names of them in any structure: lists,
-            tuples, dicts, their subclasses, dataclasses, classes of attrs and JAX's pytrees.
-          feed_dict: values for tensors; an operation whose outputs are all fed does not run.
+          fetches: tensors, variables, operations or their names, in any structure of lists,
+            tuples, dicts, their subclasses, dataclasses, attrs classes and JAX pytrees.
+          feed_dict: values by tensor. An operation whose outputs are all fed does not run.
           options: options of this step.
 
         Returns:
-          The structure with a NumPy array for each tensor (a NumPy scalar for a scalar one) and
-          None for each operation.
+          The structure of `fetches`, with a NumPy array for each tensor (a NumPy scalar if it is
+          a scalar) and None for each operation.
 
         Raises:
-          TypeError, ValueError: if a fetch or feed is not of this graph or does not fit.
+          TypeError, ValueError: if a fetch or feed is not in this graph, or a fed value does not
+            have the tensor's dtype and shape.
           RuntimeError: if the session is closed or the graph is empty.
-          InvalidArgumentError: if a placeholder is not fed, a device does not exist, or operations
-            that are colocated ask for different devices.
-          FailedPreconditionError: if a variable is read that is not initialized.
-          DeadlineExceededError: if the timeout passes, whatever the call was doing then; the
-            session stays usable.
-          UnavailableError: if a task that the step needs cannot be reached; likewise.
-          AbortedError: if the state behind the session is gone; open a new one.
+          InvalidArgumentError: if a placeholder is not fed, a device does not exist, or colocated
+            operations request different devices.
+          FailedPreconditionError: if the step reads a variable that is not initialized.
+          DeadlineExceededError: if the time limit passes at any point of the call; the session
+            stays usable.
+          UnavailableError: if a task that the step needs cannot be reached; the session stays
+            usable.
+          AbortedError: if the server has lost the state of the session; open a new one.
         """
         try:
             if self._closed:
@@ -128,11 +131,11 @@ class Session(Closing):
     def _run_new(
         self, key: Any, fetches: Any, feed_dict: Mapping[Any, Any] | None, deadline: Deadline
     ) -> Any:
-        """Runs a step, and keeps what `_run_known` needs under `key` if that is not None."""
+        """Runs a step; unless `key` is None, stores under it what `_run_known` needs."""
         parsed = parse_fetches(self._graph, fetches)
         feeds = parse_feeds(self._graph, feed_dict)
         if self._graph.is_empty:
-            raise RuntimeError("The Session graph is empty: add operations before calling run().")
+            raise RuntimeError("The Session graph is empty; add operations before calling run()")
         checks_nans = internals.debug_nans.value
         fetched = parsed.tensors
         if feeds:
@@ -150,7 +153,7 @@ class Session(Closing):
         return parsed.fill(feeds | dict(zip(fetched, values, strict=True)))
 
     def _run_known(self, known: _Known, feed_dict: Mapping[Any, Any], deadline: Deadline) -> Any:
-        """Runs a step of a single fetch that has run before."""
+        """Runs a step with a single fetch that has run before."""
         feeds = [
             slot.take(value) for slot, value in zip(known.slots, feed_dict.values(), strict=True)
         ]
@@ -164,16 +167,25 @@ class Session(Closing):
     def make_callable(
         self, fetches: Any, feed_list: Sequence[Any] | None = None
     ) -> Callable[..., Any]:
-        """A function of the values for `feed_list`, in its order, that runs `fetches`.
+        """Returns a function that runs `fetches` and takes the values to feed.
+
+        Args:
+          fetches: as for `run`.
+          feed_list: the tensors to feed; the function takes a value for each, in this order.
 
         Raises:
           TypeError: if `feed_list` is not a list or tuple.
         """
         if feed_list is not None and not isinstance(feed_list, list | tuple):
-            raise TypeError(f"feed_list is a list or tuple, got {type(feed_list).__name__}")
+            raise TypeError(f"feed_list must be a list or tuple, got {type(feed_list).__name__}")
         keys = list(feed_list or ())
 
         def call(*values: Any) -> Any:
+            if len(values) != len(keys):
+                raise ValueError(
+                    f"expected as many values as tensors in feed_list ({len(keys)}), got "
+                    f"{len(values)}"
+                )
             return self.run(fetches, dict(zip(keys, values, strict=True)))
 
         return call
@@ -181,14 +193,16 @@ class Session(Closing):
     def placement(
         self, fetches: Any, feed_list: Sequence[Any] | None = None
     ) -> dict[Operation, Device]:
-        """Where each operation that a step needs would run.
+        """Returns the device of each operation that a step needs, without running it.
+
+        `jflow.inspect` draws the result.
 
         Args:
           fetches: as for `run`.
-          feed_list: the tensors that would be fed.
+          feed_list: the tensors that the step would be fed.
 
         Raises:
-          As `run` before the step begins.
+          The errors of `run` that do not depend on fed values or state.
         """
         request = self._request(fetches, feed_list)
         return place_step(self._graph, request, self._backend, self._placer, self._deadline())
@@ -215,16 +229,16 @@ class Session(Closing):
         return StepRequest(parsed.targets, parsed.tensors, fed)
 
     def list_devices(self) -> list[DeviceInfo]:
-        """The devices of the cluster's tasks that are up, the master's own first.
+        """Returns the devices of all tasks that are up, those of the session's server first.
 
         Raises:
-          UnavailableError: if the session's own server does not answer for the connect timeout.
+          UnavailableError: if the session's server does not answer within the connect timeout.
           DeadlineExceededError: if the operation timeout passes before the tasks have answered.
         """
         return self._backend.list_devices(self._deadline())
 
     def close(self) -> None:
-        """Cancels what runs and ends the session; shared state stays. May be called again."""
+        """Cancels running steps and closes the session. Shared state stays. May be called again."""
         if not self._closed:
             self._closed = True
             self._backend.close()
@@ -233,17 +247,17 @@ class Session(Closing):
     def reset(
         target: str, containers: Sequence[str] | None = None, config: ConfigProto | None = None
     ) -> None:
-        """Frees containers on every task of a cluster and closes the sessions of one server.
+        """Frees containers on all tasks of a cluster and closes all sessions of one server.
 
-        A variable in a freed container must be initialized before it is used again.
+        The variables in a freed container have to be initialized before they are used again.
 
         Args:
-          target: any server of the cluster; for "" there is nothing to do.
-          containers: names; None or an empty list means the default container.
-          config: options; the two timeouts count.
+          target: "grpc://host:port" for the server; "" does nothing.
+          containers: names of containers; None or an empty list for the default container.
+          config: options, of which the two timeouts are used.
 
         Raises:
-          NotFoundError: if the target is not "grpc://host:port".
+          NotFoundError: if the target does not start with "grpc://".
           UnavailableError: if a task cannot be reached.
           DeadlineExceededError: if the operation timeout passes.
         """
@@ -252,7 +266,7 @@ class Session(Closing):
         reset_target(checked_target(target), list(containers or [""]), checked, deadline)
 
     def as_default(self) -> AbstractContextManager[Any]:
-        """A block in which `tensor.eval()` and `op.run()` use this session; it stays open."""
+        """A block in which `tensor.eval()` and `op.run()` use this session, which stays open."""
         return stack.sessions.pushed(self)
 
     def __enter__(self) -> Self:

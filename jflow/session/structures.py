@@ -1,4 +1,4 @@
-"""Flattens fetch structures into their leaves, and rebuilds them from values."""
+"""Flattens fetch structures into leaves, and rebuilds them from values."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ import jax
 from jflow.graph import Operation, Symbolic
 
 Build = Callable[[Iterator[Any]], Any]
-"""Builds a structure again from the values for its leaves, which come in their order."""
+"""Rebuilds a structure from values for its leaves, in the order of the leaves."""
 
 
 def take_apart(structure: Any, leaves: list[Any]) -> Build:
-    """Adds the leaves of a structure to a list, in the order in which it has them.
+    """Flattens a structure: appends its leaves to a list, in order.
 
-    Lists, tuples, dicts and their subclasses, named tuples, other mutable mappings, dataclasses,
-    classes of attrs and the pytrees that JAX knows are containers. All else is a leaf.
+    Containers are lists, tuples, dicts and their subclasses, named tuples, other mutable mappings,
+    dataclasses, attrs classes and registered JAX pytrees. Anything else is a leaf.
 
     Args:
-      structure: any nesting of containers. The keys of mappings may be anything.
-      leaves: takes the leaves.
+      structure: any nesting of containers. The keys of mappings can be anything.
+      leaves: the list to append to.
 
     Returns:
-      What builds the structure again: containers of the same types, keys in the same order.
+      The function that rebuilds the structure, with the same types and order of keys.
     """
     kind = type(structure)
     if kind is list or kind is tuple:
@@ -50,7 +50,7 @@ def _sequence(make: Callable[[list[Any]], Any], items: Iterable[Any], leaves: li
 
 
 def _list(items: list[Any], leaves: list[Any]) -> Build:
-    """Of a subclass, which may have attributes of its own and any constructor."""
+    """Flattens a subclass of list, which is copied: it may have attributes and any constructor."""
     builds = [take_apart(item, leaves) for item in items]
     original = copy.copy(items)
 
@@ -69,7 +69,7 @@ def _mapping(items: MutableMapping[Any, Any], leaves: list[Any]) -> Build:
     original = copy.copy(items)
 
     def build(values: Iterator[Any]) -> Any:
-        # A key that exists keeps its position when its value is set.
+        # Setting the value of an existing key keeps the order of keys.
         built = copy.copy(original)
         for key, item in builds:
             built[key] = item(values)
@@ -92,7 +92,7 @@ def _object(structure: Any, leaves: list[Any]) -> Build:
 
 
 def _fields(structure: Any) -> list[tuple[str, str]] | None:
-    """The fields of a dataclass or a class of attrs, and the constructor's names for them."""
+    """The fields of a dataclass or attrs class, each with its name in the constructor."""
     if isinstance(structure, type):
         return None
     if dataclasses.is_dataclass(structure):

@@ -93,7 +93,7 @@ def test_an_argument_of_float0_is_passed_on_or_refused_in_words(
     unused, passed = tf.function(lambda x, slope: (x * 2, slope))(1.5, slope)
     assert unused == 3.0
     assert passed.dtype == jax.dtypes.float0
-    with pytest.raises(TypeError, match="argument 'slope' has the dtype float0"):
+    with pytest.raises(TypeError, match="argument 'slope', whose dtype is float0"):
         tf.function(lambda slope: jax.jit(lambda s: (s, 1.0))(slope)[1])(slope)
 
 

@@ -125,12 +125,12 @@ def test_the_variables_of_a_closed_connection_are_freed_although_its_functions_s
 def test_a_variable_of_a_closed_connection_says_so() -> None:
     with tf.connect():
         variable = tf.Variable(1.0, name="v")
-    with pytest.raises(RuntimeError, match=r"closed .*connect again"):
+    with pytest.raises(RuntimeError, match=r"closed .*make the variable again"):
         variable.value()
 
 
 def test_a_variable_made_inside_of_a_function_is_refused(connection) -> None:
-    with pytest.raises(ValueError, match="make it outside"):
+    with pytest.raises(ValueError, match="create it once, outside"):
         tf.function(lambda x: x * tf.Variable(1.0))(2.0)
 
 

@@ -72,7 +72,7 @@ def test_integers_are_not_cut_out_of_floats(connection: tf.Connection) -> None:
     for wrong in (1.5, np.float32(2.5), "3"):
         with pytest.raises(TypeError):
             tf.function(lambda wrong=wrong: queue.enqueue(wrong))()
-    with pytest.raises(TypeError, match="takes int32"):
+    with pytest.raises(TypeError, match="requires int32"):
         tf.function(queue.enqueue)(jnp.float32(1))
     assert queue.size() == 0
 
@@ -191,7 +191,7 @@ def test_strings_and_values_of_any_rank_are_refused(connection: tf.Connection) -
     strings, ranks = tf.FIFOQueue(5, [tf.string], [()]), tf.FIFOQueue(5, [tf.float32])
     for use, words in (
         (strings.dequeue, r"string\[\]"),
-        (lambda: strings.enqueue("x"), "takes strings"),
+        (lambda: strings.enqueue("x"), "requires strings"),
         (ranks.dequeue, r"float32\[\?\].*give it a shape"),
     ):
         with pytest.raises(TypeError, match=words):

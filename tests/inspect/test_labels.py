@@ -1,11 +1,12 @@
 from __future__ import annotations
 
-import numpy as np
+import jax
 import pytest
 
 import jflow as tf
-from jflow.graph import VariableRef
-from jflow.inspect.labels import byte_text, counted, cut, listed, shape_text, short_name
+from jflow.inspect.labels import byte_text, counted, cut, listed, short_name, spec_text
+from jflow.inspect.model import spec_bytes
+from jflow.values import TensorSpec
 
 
 @pytest.mark.parametrize(
@@ -19,10 +20,22 @@ from jflow.inspect.labels import byte_text, counted, cut, listed, shape_text, sh
         ("float8_e4m3fn", (4,), "f8_e4m3fn[4]"),
     ],
 )
-def test_shapes_are_in_short_notation(dtype: str, shape: tuple[int, ...], text: str) -> None:
-    with tf.Graph().as_default():
-        assert shape_text(tf.placeholder(dtype, shape)) == text
-    assert shape_text(VariableRef("v", "", shape, tf.placeholder(dtype, shape).dtype)) == text
+def test_types_are_in_short_notation(dtype: str, shape: tuple[int, ...], text: str) -> None:
+    assert spec_text(TensorSpec(shape, dtype)) == text
+
+
+def test_unknown_sizes_and_dtypes_outside_xla_are_in_short_notation() -> None:
+    assert spec_text(TensorSpec((None, 3), "float32")) == "f32[?,3]"
+    assert spec_text(TensorSpec(None, "int8")) == "i8[...]"
+    assert spec_text(TensorSpec((2,), tf.string)) == "string[2]"
+    assert spec_text(TensorSpec((), jax.random.key(0).dtype)) == "key<fry>[]"
+
+
+@pytest.mark.parametrize(
+    ("shape", "n_bytes"), [((2, 3), 24), ((), 4), ((0, 5), 0), ((None, 3), 12), (None, 4)]
+)
+def test_unknown_sizes_count_as_one(shape: tuple[int | None, ...] | None, n_bytes: int) -> None:
+    assert spec_bytes(TensorSpec(shape, "float32")) == n_bytes
 
 
 @pytest.mark.parametrize(
@@ -68,7 +81,3 @@ def test_list_ends_where_there_is_no_more_room() -> None:
     assert listed(words, 99) == "one, two, three"
     assert listed(words, 9) == "one, two, …"
     assert listed(["longer than that"], 3) == "longer than that"
-
-
-def test_dtype_of_a_reference_may_be_numpys() -> None:
-    assert shape_text(VariableRef("v", "", (2,), np.dtype("int64"))) == "i64[2]"

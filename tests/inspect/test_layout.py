@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jflow.inspect.columns import fitted
-from jflow.inspect.layers import layered
-from jflow.inspect.layout import Item, Layout, Rect, arrange
+from jflow.inspect.drawing.columns import fitted
+from jflow.inspect.drawing.layers import layered
+from jflow.inspect.drawing.layout import Item, Layout, Rect, arrange
 
 N_LANES = 3
 

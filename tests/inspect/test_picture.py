@@ -19,7 +19,7 @@ from jflow.cluster import Device, Task
 from jflow.graph import Operation
 from jflow.graph.primitives import read_p
 from jflow.inspect import picture, save_picture
-from jflow.inspect.colour import SEND, device_colour
+from jflow.inspect.drawing.colour import SEND, device_colour
 
 SVG = "{http://www.w3.org/2000/svg}"
 PS = Device(Task("ps", 0), "CPU", 0)

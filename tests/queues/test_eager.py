@@ -151,6 +151,26 @@ def test_an_eager_queue_can_be_closed_and_asked() -> None:
             get()
 
 
+def test_a_timeout_names_the_operation_and_the_queue() -> None:
+    empty = tf.FIFOQueue(3, tf.int32, (), name="empty")
+    full = tf.FIFOQueue(1, tf.int32, (), name="full")
+    full.put(1)
+    calls: dict[str, Callable[[], Any]] = {
+        r"get on <jflow.FIFOQueue eager 'empty'": lambda: empty.get(SHORT_S),
+        r"get_many on <jflow.FIFOQueue eager 'empty'": lambda: empty.get_many(2, SHORT_S),
+        r"get_up_to on <jflow.FIFOQueue eager 'empty'": lambda: empty.get_up_to(2, 1, SHORT_S),
+        r"put on <jflow.FIFOQueue eager 'full'": lambda: full.put(2, SHORT_S),
+        r"put_many on <jflow.FIFOQueue eager 'full'": lambda: full.put_many([2, 3], SHORT_S),
+        r"get on <jflow.FIFOQueue eager 'empty' .*": lambda: asyncio.run(empty.get_async(SHORT_S)),
+        r"put on <jflow.FIFOQueue eager 'full' .*": lambda: asyncio.run(full.put_async(2, SHORT_S)),
+    }
+    for said, call in calls.items():
+        with pytest.raises(tf.errors.DeadlineExceededError, match=rf"^{said}") as caught:
+            call()
+        assert "0.15 s" in str(caught.value)
+        assert caught.value.message == str(caught.value)
+
+
 @pytest.mark.parametrize(("n", "minimum"), [(3, 0), (3, 4), (3, -1)])
 def test_a_minimum_is_between_one_and_the_number(n: int, minimum: int) -> None:
     queue = tf.FIFOQueue(10, tf.int32, ())

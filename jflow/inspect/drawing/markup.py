@@ -1,12 +1,12 @@
-"""Elements of an SVG document; all text that comes from users goes through here."""
+"""Elements of an SVG document; replaces characters that XML forbids."""
 
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 
-from jflow.inspect import colour
+from jflow.inspect.drawing import colour
+from jflow.inspect.drawing.layout import Rect
 from jflow.inspect.labels import printable
-from jflow.inspect.layout import Rect
 
 Element = ET.Element
 
@@ -36,7 +36,7 @@ _STYLE = f"""
 
 
 def document(width: float, height: float, label: str) -> Element:
-    """An empty picture on white paper, `width` by `height` pixels; `label` says what it shows."""
+    """An empty white picture of `width` by `height` pixels; `label` describes it."""
     size = {"width": number(width), "height": number(height)}
     root = Element(
         "svg",
@@ -55,7 +55,7 @@ def document(width: float, height: float, label: str) -> Element:
 
 
 def group(parent: Element, kind: str, title: str = "") -> Element:
-    """A group of class `kind`; `title` is shown where the pointer rests on it."""
+    """Adds a group of class `kind`; `title` is its tooltip."""
     element = ET.SubElement(parent, "g", {"class": kind})
     if title:
         ET.SubElement(element, "title").text = printable(title)
@@ -63,7 +63,7 @@ def group(parent: Element, kind: str, title: str = "") -> Element:
 
 
 def rect(parent: Element, bounds: Rect, **attributes: str) -> None:
-    """A rectangle. A name of two words is an attribute with a hyphen; `kind` is the class."""
+    """Adds a rectangle. `kind` is its class; an underscore in an attribute means a hyphen."""
     geometry = {
         "x": number(bounds.x),
         "y": number(bounds.y),
@@ -74,23 +74,23 @@ def rect(parent: Element, bounds: Rect, **attributes: str) -> None:
 
 
 def path(parent: Element, data: str, **attributes: str) -> None:
-    """A path; attributes as for `rect`."""
+    """Adds a path; attributes as for `rect`."""
     ET.SubElement(parent, "path", {"d": data} | _named(attributes))
 
 
 def text(parent: Element, x: float, y: float, content: str, **attributes: str) -> None:
-    """A line of text at its base line; attributes as for `rect`."""
+    """Adds a line of text by its baseline; attributes as for `rect`."""
     bounds = {"x": number(x), "y": number(y)}
     ET.SubElement(parent, "text", bounds | _named(attributes)).text = printable(content)
 
 
 def number(value: float) -> str:
-    """A length in pixels, to a tenth."""
+    """Formats a length in pixels, to a tenth."""
     return f"{value:.1f}".removesuffix(".0")
 
 
 def serialized(root: Element) -> str:
-    """The document as text."""
+    """Serializes the document."""
     ET.indent(root)
     return ET.tostring(root, encoding="unicode") + "\n"
 
@@ -100,3 +100,19 @@ def _named(attributes: dict[str, str]) -> dict[str, str]:
     if "kind" in named:
         named["class"] = named.pop("kind")
     return named
+
+
+def text_width(text: str, font_size: float, *, bold: bool = False) -> float:
+    """The width in pixels, estimated for the widest of the common sans-serif fonts."""
+    width = font_size * sum(_advance(char) for char in text)
+    return width * 1.1 if bold else width
+
+
+def _advance(char: str) -> float:
+    if char in "ijl.,:;|!'/ ":
+        return 0.31
+    if char in "frt()[]-":
+        return 0.4
+    if char in "mwMW@%…":
+        return 0.95
+    return 0.7 if char.isupper() else 1.0 if ord(char) > 0x2FF else 0.61

@@ -1,7 +1,8 @@
-"""Where vertices are from left to right, so that edges become as straight as there is room for.
+"""Horizontal positions of a layered layout, such that edges are as straight as possible.
 
-Each row in turn moves towards the medians of its neighbours, up and down again. What a row wants
-is an isotonic regression: the positions nearest to the wanted ones that keep order and distance.
+Sweeps down and up move each row towards the medians of the neighbours of its vertices. The order
+and the distances in a row are constraints, so the best positions are an isotonic regression, which
+the pool-adjacent-violators algorithm finds (Barlow et al., 1972).
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate, groupby, pairwise
 from statistics import median
 
-from jflow.inspect.layers import Layers
+from jflow.inspect.drawing.layers import Layers
 
 _SWEEPS = 24
 _BOX_GAP = 26.0
 _BEND_GAP = 14.0
 _INERTIA = 0.2
-"""How much a vertex without neighbours wants to stay, where one neighbour counts 1."""
+"""The weight of its present position for a vertex without neighbours; a neighbour has 1."""
 
 _Neighbours = dict[int, list[tuple[int, float]]]
 
@@ -25,15 +26,15 @@ _Neighbours = dict[int, list[tuple[int, float]]]
 def columns(
     layers: Layers, widths: Sequence[float], lane_widths: Sequence[float]
 ) -> tuple[list[float], list[float]]:
-    """Where everything is from left to right, in no more room than the fullest row needs.
+    """Computes horizontal positions in lanes as wide as their fullest row.
 
     Args:
       layers: rows in their final order.
-      widths: of the vertices without bends, in pixels.
-      lane_widths: the least width of each lane in pixels.
+      widths: widths of the vertices without bends, in pixels.
+      lane_widths: minimum width of each lane in pixels.
 
     Returns:
-      The middle of each vertex in pixels from where its lane begins, and the width of each lane.
+      The middle of each vertex in pixels from the left of its lane, and the width of each lane.
     """
     size = [*widths, *(0.0 for _ in range(len(layers.lane) - len(widths)))]
     rows = [_Row(group, size) for group in _groups(layers)]
@@ -50,7 +51,7 @@ def columns(
         for row in rows if down else reversed(rows):
             lane_width = room[layers.lane[row.vertices[0]]]
             row.move(x, upper if down else lower, lane_width)
-    for _ in range(2):  # the second time in the room that the first has made
+    for _ in range(2):  # the first pass makes room for the second
         _straighten(layers, x, rows, room)
     return x, room
 
@@ -64,10 +65,13 @@ def fitted(
 ) -> list[float]:
     """The positions with the least weighted squared distance from the wanted ones.
 
+    Subtracting the sum of gaps to the left turns the least distances into a monotonic order, for
+    which adjacent positions in the wrong order are merged into blocks at their weighted mean.
+
     Args:
       wanted: positions.
-      weights: how much each of them counts, positive.
-      gaps: least distances between neighbours, one fewer than positions.
+      weights: their positive weights.
+      gaps: minimum distances between neighbours, one fewer than positions.
       low, high: bounds of the first and the last position, far enough apart for the gaps.
     """
     offsets = list(accumulate(gaps, initial=0.0))
@@ -85,7 +89,7 @@ def fitted(
 
 
 class _Row:
-    """The vertices of one row and lane, from left to right."""
+    """The vertices of one row in one lane, from left to right."""
 
     def __init__(self, vertices: Sequence[int], size: Sequence[float]) -> None:
         self.vertices = vertices
@@ -113,19 +117,19 @@ class _Row:
             x[vertex] = position
 
     def freedom(self, vertex: int, x: Sequence[float], room: float) -> tuple[float, float]:
-        """Least and greatest position that a vertex could have if nothing else moved."""
+        """The least and the greatest position of a vertex if the others stay."""
         i = self.vertices.index(vertex)
         low = x[self.vertices[i - 1]] + self._gaps[i - 1] if i else self._low
         is_last = i == len(self.vertices) - 1
         high = room - self._high if is_last else x[self.vertices[i + 1]] - self._gaps[i]
-        # Rounding may have moved it out by a hair.
+        # Rounding may have moved it out slightly.
         return min(low, x[vertex]), max(high, x[vertex])
 
 
 def _straighten(
     layers: Layers, x: list[float], rows: Sequence[_Row], room: Sequence[float]
 ) -> None:
-    """Gives the bends of an edge one column for as far as their rows let them."""
+    """Aligns the bends of each edge, in runs as long as their rows permit."""
     row_of = {vertex: row for row in rows for vertex in row.vertices}
     for chain in layers.chains:
         straight: list[int] = []
@@ -148,14 +152,14 @@ def _align(bends: Sequence[int], x: list[float], low: float, high: float) -> Non
 
 
 def _groups(layers: Layers) -> Iterator[list[int]]:
-    """The vertices of each row and lane."""
+    """The vertices of each row in each lane."""
     for row in layers.rows:
         for _, group in groupby(row, key=lambda vertex: layers.lane[vertex]):
             yield list(group)
 
 
 def _neighbours(layers: Layers, n_boxes: int) -> tuple[_Neighbours, _Neighbours]:
-    """For each vertex those above and below it in its lane; bends pull, to be straight."""
+    """The weighted upper and lower neighbours of each vertex in its lane; bends weigh more."""
     upper: _Neighbours = {}
     lower: _Neighbours = {}
     for a, b in layers.links:
@@ -167,7 +171,7 @@ def _neighbours(layers: Layers, n_boxes: int) -> tuple[_Neighbours, _Neighbours]
 
 
 def _median(pairs: list[tuple[float, float]]) -> float:
-    """Of weighted positions; halfway where two positions are medians."""
+    """The weighted median of (position, weight) pairs; the middle if there are two."""
     pairs.sort()
     half = sum(weight for _, weight in pairs) / 2
     total = 0.0

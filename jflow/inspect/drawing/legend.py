@@ -1,4 +1,4 @@
-"""The legend under a picture: which colour is which device, and what the shapes and lines mean."""
+"""The legend of a picture: the colours of devices, and what shapes and lines mean."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from jflow.inspect.arrow import add_line, style_of
-from jflow.inspect.colour import FAINT, PAPER, device_colour, mixed
-from jflow.inspect.diagram import BoxKind, Diagram, Flow
-from jflow.inspect.labels import byte_text, counted, size_bytes, text_width
-from jflow.inspect.layout import Rect, Stop
-from jflow.inspect.markup import Element, group, number, rect, text
-from jflow.inspect.shape import add_outline
+from jflow.inspect.drawing.arrow import add_line, style_of
+from jflow.inspect.drawing.colour import FAINT, PAPER, device_colour, mixed
+from jflow.inspect.drawing.layout import Rect, Stop
+from jflow.inspect.drawing.markup import Element, group, number, rect, text, text_width
+from jflow.inspect.drawing.shape import add_outline
+from jflow.inspect.labels import byte_text, counted
+from jflow.inspect.model import BoxKind, Diagram, Flow, total_bytes
 
 _FONT_SIZE = 11
 _ROW = 25.0
@@ -20,7 +20,7 @@ _GAP = 22.0
 _SYMBOL_GAP = 7.0
 _SYMBOL = Rect(0, 0, 24, 15)
 _SHAPES = {
-    BoxKind.VARIABLE: "variable and its reads, queue, reader",
+    BoxKind.STATE: "variable and its reads, queue, reader",
     BoxKind.ACCESS: "operation on one of these",
     BoxKind.FEED: "fed with each step",
 }
@@ -28,7 +28,7 @@ _SHAPES = {
 
 @dataclass(frozen=True)
 class Entry:
-    """A symbol and what it means.
+    """A symbol and its meaning.
 
     Attributes:
       kind: class of its group.
@@ -47,11 +47,11 @@ class Entry:
 
 
 Legend = list[tuple[Entry, float, float]]
-"""Entries and where they are."""
+"""Entries with their x and y."""
 
 
 def legend(diagram: Diagram, width: float) -> tuple[Legend, float]:
-    """What to explain about a diagram, in lines of about `width` pixels; and the height of all."""
+    """The legend of a diagram in lines of about `width` pixels, and its height."""
     placed: Legend = []
     y = 0.0
     for section in (_devices(diagram), [*_shapes(diagram), *_lines(diagram)]):
@@ -99,8 +99,8 @@ def _shape(kind: BoxKind, parent: Element, bounds: Rect) -> None:
 
 
 def _lines(diagram: Diagram) -> Iterator[Entry]:
-    sends = [tensor for arrow in diagram.arrows for tensor in arrow.sent]
-    sent = f"{counted(len(sends), 'send')}, {byte_text(size_bytes(sends))} a step"
+    sends = [value for arrow in diagram.arrows for value in arrow.sent]
+    sent = f"{counted(len(sends), 'send')}, {byte_text(total_bytes(sends))} a step"
     labels = {
         "data": "data",
         "data crossing": f"data that crosses devices: {sent}",

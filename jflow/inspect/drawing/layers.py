@@ -1,7 +1,7 @@
-"""Which row each vertex of a graph is in, and in which order the vertices of a row are.
+"""Rows of a layered layout, and the order of vertices in them (Sugiyama, Tagawa and Toda, 1981).
 
-Edges that skip rows are cut into links between neighbouring rows by *bends*, vertices of no size,
-so that a row has room for everything that passes through it.
+An edge that skips rows is cut into links between adjacent rows by *bends*, vertices without size,
+so that each row reserves room for the edges that pass through it.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _SWEEPS = 12
 class Layers:
     """A graph in rows.
 
-    Vertices keep their numbers, bends have the numbers after theirs.
+    Vertices keep their numbers; bends are numbered after them.
 
     Attributes:
-      rows: vertices from top to bottom and from left to right, those of a lane side by side.
-      lane: of each vertex.
+      rows: vertices from top to bottom and from left to right; those of a lane are adjacent.
+      lane: the lane of each vertex.
       chains: for each edge the vertices on it from top to bottom, ends included.
     """
 
@@ -36,18 +36,18 @@ class Layers:
 
     @property
     def links(self) -> Iterable[Edge]:
-        """(upper, lower) for each piece of an edge between neighbouring rows."""
+        """(upper, lower) for each link of an edge between adjacent rows."""
         return (link for chain in self.chains for link in pairwise(chain))
 
 
 def layered(lanes: Sequence[int], edges: Sequence[Edge]) -> Layers:
-    """Puts vertices in rows so that edges point down.
+    """Assigns vertices to rows so that edges point down, and orders the rows.
 
-    Edges that close a cycle point up. A bend is in the lane of the upper end: edges change lanes
-    just before they arrive.
+    Edges that close a cycle point up. A bend is in the lane of the upper end of its edge, so that
+    edges change lanes just above their lower end.
 
     Args:
-      lanes: for each vertex the lane it has to be in, from 0 on the left.
+      lanes: the lane of each vertex, from 0 on the left.
       edges: (from, to), no loops. On a cycle the vertex with the lowest number is on top.
     """
     downward = _downward(len(lanes), edges)
@@ -70,13 +70,13 @@ def layered(lanes: Sequence[int], edges: Sequence[Edge]) -> Layers:
 
 
 def _downward(n_vertices: int, edges: Sequence[Edge]) -> list[Edge]:
-    """The edges, turned where needed for there to be no cycle."""
+    """The edges, some of them reversed so that there is no cycle."""
     position = {vertex: number for number, vertex in enumerate(_order(n_vertices, edges))}
     return [(a, b) if position[a] < position[b] else (b, a) for a, b in edges]
 
 
 def _order(n_vertices: int, edges: Sequence[Edge]) -> list[int]:
-    """Vertices so that edges lead ahead, but for those that close a cycle."""
+    """A topological order of the vertices, as if edges that close a cycle were absent."""
     after = _adjacent(n_vertices, edges)
     waiting = [0] * n_vertices
     for _, target in edges:
@@ -107,7 +107,7 @@ def _adjacent(n_vertices: int, edges: Iterable[Edge]) -> list[list[int]]:
 
 
 def _row_of(n_vertices: int, downward: Sequence[Edge]) -> list[int]:
-    """As far up as the edges let it, but just above what needs it for what needs nothing."""
+    """The row of each vertex: the uppermost one possible; for a source, just above its targets."""
     after = _adjacent(n_vertices, downward)
     row_of = [0] * n_vertices
     for vertex in _order(n_vertices, downward):
@@ -121,7 +121,7 @@ def _row_of(n_vertices: int, downward: Sequence[Edge]) -> list[int]:
 
 
 def _untangle(layers: Layers) -> None:
-    """Sorts rows by the mean position of their neighbours, up and down, and keeps the best."""
+    """Reduces crossings by barycentre sweeps, down and up, and keeps the best order found."""
     upper: dict[int, list[int]] = {}
     lower: dict[int, list[int]] = {}
     for a, b in layers.links:
@@ -159,7 +159,7 @@ def _sort_key(
 
 
 def _positions(row: Row, lane: Sequence[int]) -> dict[int, float]:
-    """Where each vertex is: the number of its lane and the part of the lane that is left of it."""
+    """The position of each vertex: the number of its lane, plus the fraction left of it."""
     members: dict[int, list[int]] = {}
     for vertex in row:
         members.setdefault(lane[vertex], []).append(vertex)

@@ -1,9 +1,9 @@
-"""Colours that people with any kind of colour vision can tell apart (Okabe and Ito, 2008)."""
+"""Colours that are distinct for any kind of colour vision (Okabe and Ito, 2008)."""
 
 from __future__ import annotations
 
 SEND = "#D55E00"
-"""The one of the eight that devices never have."""
+"""The colour of transfers; no device has it."""
 
 INK = "#1F2933"
 MUTED = "#52606D"
@@ -15,13 +15,13 @@ _SHADES = ((PAPER, 0.0), ("#000000", 0.4), (PAPER, 0.45))
 
 
 def device_colour(number: int) -> str:
-    """The colour of the device of that number, from 0; they begin again after eighteen."""
+    """The colour of a device by its number from 0; eighteen are distinct."""
     towards, part = _SHADES[number // len(_DEVICES) % len(_SHADES)]
     return mixed(_DEVICES[number % len(_DEVICES)], towards, part)
 
 
 def mixed(colour: str, other: str, part: float) -> str:
-    """A colour on the way to another, both "#RRGGBB"; `part` from 0 to 1 says how far."""
+    """Interpolates from a colour to another, both "#RRGGBB"; `part` is from 0 to 1."""
     pairs = zip(_channels(colour), _channels(other), strict=True)
     return "#" + "".join(f"{round(a + (b - a) * part):02X}" for a, b in pairs)
 

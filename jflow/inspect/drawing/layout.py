@@ -1,6 +1,7 @@
-"""Where everything is: boxes in rows by data flow and in a lane for each device, and routes.
+"""A layered layout: boxes in rows by data flow and in lanes by device, and routes between them.
 
-Routes change their column only between rows, where no box is, so that they never pass under one.
+A route changes its column only between rows, where there are no boxes, so no route passes under a
+box.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from jflow.inspect.columns import columns, fitted
-from jflow.inspect.layers import Edge, Layers, layered
+from jflow.inspect.drawing.columns import columns, fitted
+from jflow.inspect.drawing.layers import Edge, Layers, layered
 
 LANE_HEADER = 34.0
 _LANE_PADDING = 18.0
@@ -42,11 +43,11 @@ class Rect:
 
     @property
     def middle(self) -> float:
-        """Halfway from left to right."""
+        """The middle from left to right."""
         return self.x + self.width / 2
 
     def overlaps(self, other: Rect) -> bool:
-        """Whether they share more than an edge."""
+        """Whether the interiors intersect."""
         return (
             self.x < other.right
             and other.x < self.right
@@ -57,7 +58,7 @@ class Rect:
 
 @dataclass(frozen=True)
 class Item:
-    """A box to place: its size in pixels, and its lane from 0 on the left."""
+    """A box to lay out: its size in pixels, and its lane from 0 on the left."""
 
     width: float
     height: float
@@ -66,7 +67,7 @@ class Item:
 
 @dataclass(frozen=True)
 class Stop:
-    """Where a route goes straight through a row: its column, and from where to where, in pixels."""
+    """A vertical piece of a route through a row: its column and its ends, in pixels."""
 
     x: float
     enter: float
@@ -74,12 +75,12 @@ class Stop:
 
 
 Route = tuple[Stop, ...]
-"""From the first stop, which it leaves, to the last, which it enters."""
+"""From the stop at the source to the stop at the target."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Places in a picture of `width` times `height` pixels, in the order of what was given."""
+    """Positions in a picture of `width` times `height` pixels, in the order of the input."""
 
     boxes: tuple[Rect, ...]
     routes: tuple[Route, ...]
@@ -89,12 +90,12 @@ class Layout:
 
 
 def arrange(items: Sequence[Item], edges: Sequence[Edge], lane_widths: Sequence[float]) -> Layout:
-    """Places boxes so that edges point down where they can, are short, and cross rarely.
+    """Lays out boxes so that edges point down, are short and rarely cross.
 
     Args:
-      items: the boxes; on a cycle of edges the first of them is on top.
-      edges: (from, to), numbers of boxes, no loops.
-      lane_widths: the least inner width of each lane in pixels.
+      items: the boxes. On a cycle of edges the first of them is on top.
+      edges: (from, to), as indices of boxes; no loops.
+      lane_widths: minimum inner width of each lane in pixels.
     """
     layers = layered([item.lane for item in items], edges)
     widths = [item.width for item in items]
@@ -124,14 +125,14 @@ def arrange(items: Sequence[Item], edges: Sequence[Edge], lane_widths: Sequence[
 
 
 def _lanes(inner_widths: Sequence[float]) -> list[tuple[float, float]]:
-    """(left, width) of the inside of each lane."""
+    """(left, width) of the interior of each lane."""
     steps = (width + 2 * _LANE_PADDING + _LANE_GAP for width in inner_widths)
     starts = accumulate(steps, initial=_MARGIN + _LANE_PADDING)
     return list(zip(starts, inner_widths, strict=False))
 
 
 def _bands(layers: Layers, x: Sequence[float], items: Sequence[Item]) -> list[tuple[float, float]]:
-    """(top, bottom) of each row; more room where routes go far to the side or change lanes."""
+    """(top, bottom) of each row, with larger gaps where routes go far sideways or change lanes."""
     row_of = {vertex: number for number, row in enumerate(layers.rows) for vertex in row}
     reach = [0.0] * len(layers.rows)
     changes: list[set[int]] = [set() for _ in layers.rows]
@@ -177,7 +178,7 @@ def _routes(
 def _ports(
     layers: Layers, x: Sequence[float], boxes: Sequence[Rect], *, upper: bool
 ) -> list[float]:
-    """For each chain where it touches its upper or lower box: beside the others, well spread."""
+    """For each chain, the column where it touches its upper or lower box, apart from the others."""
     at: dict[int, list[tuple[float, int]]] = {}
     for number, chain in enumerate(layers.chains):
         end, following = (chain[0], chain[1]) if upper else (chain[-1], chain[-2])
@@ -195,7 +196,7 @@ def _ports(
 
 
 def _towards(end: int, following: int, x: Sequence[float], boxes: Sequence[Rect]) -> float:
-    """The column to leave a box in: one that is straight where both ends of a link are boxes."""
+    """The wanted column of the end of a chain; straight if both ends of the link are boxes."""
     if following >= len(boxes):
         return x[following]
     (low, high), (least, most) = _port_range(boxes[end]), _port_range(boxes[following])

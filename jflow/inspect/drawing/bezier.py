@@ -1,22 +1,22 @@
-"""Routes as smooth curves, and free positions on them for labels."""
+"""Bézier curves for routes, and positions for labels on them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from jflow.inspect.layout import Rect, Route, Stop
-from jflow.inspect.markup import number
+from jflow.inspect.drawing.layout import Rect, Route, Stop
+from jflow.inspect.drawing.markup import number
 
 HEAD = 7.0
 """Length of an arrow's head in pixels."""
 
 _POSITIONS = (0.5, 0.42, 0.58, 0.34, 0.66, 0.27, 0.73, 0.2, 0.8)
-"""Where on a curve a label may be, from 0 to 1, the best one first."""
+"""Possible positions of a label on a curve, from 0 to 1, the preferred one first."""
 
 
 def line_data(route: Route) -> str:
-    """The `d` of an SVG path: straight through rows, curved between them, up to the head."""
+    """The `d` of an SVG path: straight in rows, curved between them, up to the head."""
     *stops, last = route
     tip = last.leave - _direction(route) * (HEAD - 2)
     enter = min(last.enter, tip) if _direction(route) > 0 else max(last.enter, tip)
@@ -39,12 +39,12 @@ def head_data(route: Route) -> str:
 
 
 def label_position(route: Route, width: float, height: float, taken: Sequence[Rect]) -> Rect:
-    """A position for a label on the longest sideways curve of a route, off `taken` if there is one.
+    """The position on the widest curve of a route where a label overlaps the fewest rectangles.
 
     Args:
-      route: what to label.
-      width, height: of the label in pixels.
-      taken: where the label should not be.
+      route: the route to label.
+      width, height: size of the label in pixels.
+      taken: the rectangles to avoid.
     """
     start, end = max(pairwise(route), key=lambda pair: abs(pair[0].x - pair[1].x))
     positions = [_centred(_at(start, end, t), width, height) for t in _POSITIONS]
