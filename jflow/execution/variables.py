@@ -162,7 +162,6 @@ class VariableAccess(Access):
         self.end()
 
     def reason(self, ahead: Access, writer: Access) -> str:
-        assert isinstance(ahead, VariableAccess)
         assert isinstance(writer, VariableAccess)
         said = f"waited for {_common(self, ahead)}"
         if writer is not ahead:

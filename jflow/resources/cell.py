@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from jflow.errors import OpError
 from jflow.resources.attempt import Attempt, Resource
+from jflow.resources.snapshot import Snapshot, Snapshottable
 
 T = TypeVar("T")
 
@@ -17,7 +18,7 @@ class Cell:
 
     Args:
       resource: the resource.
-      definition: what it was made as.
+      definition: what it was made as, if that is known.
       lock: a lock that guards more than this resource; one of its own if None.
 
     Attributes:
@@ -27,11 +28,11 @@ class Cell:
     __slots__ = ("_lock", "_resource", "definitions")
 
     def __init__(
-        self, resource: Resource, definition: str, lock: threading.Lock | None = None
+        self, resource: Resource, definition: str | None = None, lock: threading.Lock | None = None
     ) -> None:
         self._lock = lock or threading.Lock()
         self._resource = resource
-        self.definitions = {definition}
+        self.definitions = set() if definition is None else {definition}
 
     def submit(self, attempt: Attempt, then: Callable[[Attempt], None]) -> bool:
         """Begins an attempt; returns whether it has completed.
@@ -61,6 +62,19 @@ class Cell:
         """Fails all waiting and later attempts."""
         with self._lock:
             completed = self._resource.close(error)
+        self._notify(completed, None)
+
+    def snapshot(self) -> Snapshot:
+        """A copy of the state. Raises as `Snapshottable.snapshot`."""
+        assert isinstance(self._resource, Snapshottable)
+        with self._lock:
+            return self._resource.snapshot()
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Replaces the state; waiting attempts may complete. Raises as `Snapshottable.restore`."""
+        assert isinstance(self._resource, Snapshottable)
+        with self._lock:
+            completed = self._resource.restore(snapshot)
         self._notify(completed, None)
 
     def query(self, read: Callable[[Any], T]) -> T:

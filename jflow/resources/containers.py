@@ -3,36 +3,30 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Hashable, Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 
 import jax
 
 from jflow.cluster import Device, Task
 from jflow.errors import FailedPreconditionError, InvalidArgumentError
-from jflow.plan import VARYING, VariableKey, VariableSpec
+from jflow.plan import VariableKey, VariableSpec
 from jflow.records.allowed_directories import AllowedDirectories
 from jflow.resources.attempt import Attempt
 from jflow.resources.cell import Cell
 from jflow.resources.manager import ResourceManager
-from jflow.resources.variable import Access, AccessQueue, Buffer, VariableState, Write
-
-
-class VariableId(NamedTuple):
-    """Identifies a variable of a task; the default container is ""."""
-
-    container: str
-    device: str
-    name: str
-
-    @classmethod
-    def of(cls, device: Device, key: VariableKey) -> VariableId:
-        """The variable that a plan for a device names."""
-        container = "" if key.container == device.task.job else key.container
-        return cls(container, str(device), key.name)
-
-    def __str__(self) -> str:
-        return f"variable {self.name!r} (container {self.container!r}) on {self.device}"
+from jflow.resources.variable import (
+    Access,
+    AccessQueue,
+    Buffer,
+    RestoreVariables,
+    VariableCut,
+    VariableId,
+    VariableSnapshot,
+    VariableState,
+    Write,
+    declared_shape,
+    renamed,
+)
 
 
 class Containers:
@@ -135,6 +129,27 @@ class Containers:
         if completed:
             _notify(completed)
 
+    def cut(self, wanted: Collection[VariableId] | None = None) -> VariableCut:
+        """An attempt for `accesses` that leases variables, all if None, at one moment."""
+        return VariableCut(self._variables, wanted)
+
+    def restoring(
+        self,
+        snapshots: Mapping[VariableId, VariableSnapshot],
+        device_of: Callable[[VariableId], jax.Device],
+    ) -> RestoreVariables:
+        """An attempt for `accesses` that restores variables, all of them or none.
+
+        Args:
+          snapshots: the values.
+          device_of: the devices of the variables, to which the values are copied at once.
+
+        Raises:
+          InvalidArgumentError: as `RestoreVariables`.
+        """
+        named = {i: renamed(saved, i.container, i.name) for i, saved in snapshots.items()}
+        return RestoreVariables(self._variables, named, device_of)
+
     def clear(self, containers: Iterable[str]) -> None:
         """Frees everything in the named containers; unknown names are no error."""
         containers = list(containers)
@@ -175,16 +190,11 @@ class Containers:
         if (found.dtype, found.shape) != (spec.dtype, spec.shape):
             raise InvalidArgumentError(
                 f"{spec.key} on {variable_id.device} exists with dtype {found.dtype} and shape "
-                f"{_sizes(found)}, this graph expects {spec.dtype} and {_sizes(spec)}; use another "
-                "name or container, or reset the container",
+                f"{declared_shape(found)}, this graph expects {spec.dtype} and "
+                f"{declared_shape(spec)}; use another name or container, or reset the container",
                 op=spec.key.name,
                 task=str(self._task),
             )
-
-
-def _sizes(spec: VariableSpec) -> tuple[int | None, ...]:
-    """The shape for messages, None for sizes that may change."""
-    return tuple(None if size == VARYING else size for size in spec.shape)
 
 
 def _notify(completed: Iterable[Attempt]) -> None:

@@ -10,12 +10,12 @@ from jflow.errors import InvalidArgumentError
 from jflow.plan import ResourceSpec
 from jflow.records.allowed_directories import AllowedDirectories
 from jflow.resources.accumulator import ACCUMULATOR
-from jflow.resources.attempt import Resource
 from jflow.resources.iterator_state import ITERATOR_STATE
 from jflow.resources.kernel import Kernel
 from jflow.resources.kind import Kind
 from jflow.resources.queue import QUEUE
 from jflow.resources.reader import READER
+from jflow.resources.snapshot import Snapshot, Snapshottable
 
 KINDS: tuple[Kind[Any], ...] = (
     ACCUMULATOR,
@@ -33,7 +33,7 @@ KERNELS: Mapping[str, Kernel] = {
 """The kernels of all kinds by name."""
 
 
-def make(spec: ResourceSpec, roots: AllowedDirectories) -> Resource:
+def make(spec: ResourceSpec, roots: AllowedDirectories) -> Snapshottable:
     """The resource that a plan describes.
 
     Args:
@@ -46,6 +46,30 @@ def make(spec: ResourceSpec, roots: AllowedDirectories) -> Resource:
     return kind_of(spec).make(_definition(spec), spec.name, roots)
 
 
+def restored(kind: str, name: str, snapshot: Snapshot, roots: AllowedDirectories) -> Snapshottable:
+    """A new resource with the state of a snapshot.
+
+    Args:
+      kind: the kind of resource.
+      name: its name, for messages.
+      snapshot: the state.
+      roots: the directories that it may read.
+
+    Raises:
+      InvalidArgumentError: if the snapshot is of another kind, or inconsistent.
+      ResourceExhaustedError: if there is not enough memory.
+    """
+    known = _kind(kind, kind)
+    if not isinstance(snapshot, known.snapshot):
+        raise InvalidArgumentError(
+            f"cannot restore {kind} {name!r}: expected a {known.snapshot.__name__}, got a "
+            f"{type(snapshot).__name__}"
+        )
+    resource = known.make(snapshot.spec, name, roots)
+    resource.restore(snapshot)
+    return resource
+
+
 def check_same(found: Any, spec: ResourceSpec) -> None:
     """Raises InvalidArgumentError if a resource was made in another way than a plan describes."""
     _definition(spec).check_same(found.spec, spec.name)
@@ -53,9 +77,13 @@ def check_same(found: Any, spec: ResourceSpec) -> None:
 
 def kind_of(spec: ResourceSpec) -> Kind[Any]:
     """The kind of the resource that a plan describes. Raises InvalidArgumentError if unknown."""
-    kind = _BY_NAME.get(spec.kind)
+    return _kind(spec.kind, spec)
+
+
+def _kind(name: str, described: object) -> Kind[Any]:
+    kind = _BY_NAME.get(name)
     if kind is None:
-        raise InvalidArgumentError(f"{spec} is of no known kind; there are {sorted(_BY_NAME)}")
+        raise InvalidArgumentError(f"{described} is of no known kind; there are {sorted(_BY_NAME)}")
     return kind
 
 

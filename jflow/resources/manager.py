@@ -3,14 +3,32 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
 
 from jflow.cluster import Device, Task
 from jflow.errors import CancelledError
 from jflow.plan import ResourceSpec
 from jflow.records.allowed_directories import AllowedDirectories
 from jflow.resources.cell import Cell
-from jflow.resources.kinds import check_same, make
+from jflow.resources.kinds import check_same, make, restored
+from jflow.resources.snapshot import Snapshot
+
+
+class ResourceId(NamedTuple):
+    """Identifies a resource of a task; the default container is "".
+
+    Attributes:
+      container, device, kind, name: where it is and what it is.
+      owner: the session that it belongs to; "" if it is shared.
+    """
+
+    container: str
+    device: Device
+    kind: str
+    name: str
+    owner: str = ""
+
 
 _Key = tuple[Device, str, str]
 _Scope = tuple[str, str]
@@ -58,9 +76,38 @@ class ResourceManager:
             cell.definitions.add(spec.definition)
         return cell
 
+    def cells(self) -> Mapping[ResourceId, Cell]:
+        """All resources that exist now, such as for saving each one's `Cell.snapshot`."""
+        with self._lock:
+            return {
+                ResourceId(container, *key, owner): cell
+                for (owner, container), cells in self._scopes.items()
+                for key, cell in cells.items()
+            }
+
+    def restore(self, resource_id: ResourceId, snapshot: Snapshot) -> None:
+        """Restores a resource, which is made from the snapshot if it does not exist.
+
+        Raises:
+          CancelledError: if the manager is closed, or the resource was freed meanwhile.
+          InvalidArgumentError: if it cannot be restored from it; nothing has changed then.
+          ResourceExhaustedError: if there is not enough memory; likewise.
+        """
+        container, device, kind, name, owner = resource_id
+        scope, key = (owner, self._canonical(container)), (device, kind, name)
+        with self._lock:
+            cell = self._scopes.get(scope, {}).get(key)
+            if cell is None:
+                if self._is_closed:
+                    raise self._gone(kind, name, _CLOSED)
+                cell = Cell(restored(kind, name, snapshot, self._roots))
+                self._scopes.setdefault(scope, {})[key] = cell
+                return
+        cell.restore(snapshot)
+
     def clear(self, containers: Iterable[str]) -> None:
         """Frees everything in containers; waiting attempts fail with a CancelledError."""
-        names = {"" if name == self._task.job else name for name in containers}
+        names = {*map(self._canonical, containers)}
         self._free(lambda scope: scope[1] in names, "its container was reset")
 
     def end(self, owner: str) -> None:
@@ -81,6 +128,9 @@ class ResourceManager:
                 for (owner, container), cells in self._scopes.items()
                 if not owner
             }
+
+    def _canonical(self, container: str) -> str:
+        return "" if container == self._task.job else container
 
     def _free(self, is_freed: Callable[[_Scope], bool], why: str) -> None:
         with self._lock:

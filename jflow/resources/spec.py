@@ -14,9 +14,12 @@ class Spec(ABC):
 
     Attributes:
       what: what messages call such a resource.
+      restored_facts: names of facts in which a snapshot may differ from the resource that is
+        restored from it, because the state that it contains makes up for the difference.
     """
 
     what: ClassVar[str]
+    restored_facts: ClassVar[frozenset[str]] = frozenset()
 
     @abstractmethod
     def to_attributes(self) -> dict[str, Any]:

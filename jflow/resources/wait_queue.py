@@ -7,9 +7,12 @@ from collections import OrderedDict
 from typing import Any, ClassVar, Generic, TypeVar
 
 from jflow.errors import InvalidArgumentError, OpError
-from jflow.resources.attempt import Attempt, Resource
+from jflow.resources.attempt import Attempt
+from jflow.resources.snapshot import Snapshot, Snapshottable, checked
+from jflow.resources.spec import Spec
 
 State = TypeVar("State")
+Saved = TypeVar("Saved", bound=Snapshot)
 
 
 class QueuedAttempt(Attempt, ABC, Generic[State]):
@@ -19,9 +22,11 @@ class QueuedAttempt(Attempt, ABC, Generic[State]):
 
     Attributes:
       wait_queue: number of the wait queue that it enters.
+      epoch: how often the state had been restored when it last acted on it.
     """
 
-    __slots__ = ()
+    __slots__ = ("epoch",)
+    epoch: int
     wait_queue: ClassVar[int] = 0
 
     def start(self, state: State) -> None:
@@ -37,13 +42,16 @@ class QueuedAttempt(Attempt, ABC, Generic[State]):
     def rollback(self, state: State) -> None:
         """Gives back what it took: it fails, or its values were not read. Is idempotent."""
 
+    def drop(self) -> None:
+        """Drops what it took, because the state that it took it from has been replaced."""
+
 
 WaitQueue = OrderedDict[QueuedAttempt[Any], None]
 """Attempts in the order in which they came. A dict would take longer and longer to find its first
 key as the first ones leave."""
 
 
-class QueuedResource(Resource):
+class QueuedResource(Snapshottable, Generic[Saved]):
     """A resource with one wait queue, or several.
 
     Between two calls no head of a queue can act: `submit`, and whatever takes an attempt away, goes
@@ -52,16 +60,37 @@ class QueuedResource(Resource):
     Args:
       attempts: the classes of the attempts that it takes.
       n_wait_queues: how many wait queues there are.
+
+    Attributes:
+      spec: what it is made as.
+      saved_as: the class of its snapshots.
     """
+
+    spec: Spec
+    saved_as: type[Saved]
 
     def __init__(self, *attempts: type[QueuedAttempt[Any]], n_wait_queues: int = 1) -> None:
         self._attempts = attempts
         self._wait_queues = tuple(WaitQueue() for _ in range(n_wait_queues))
         self._end: OpError | None = None
+        self._epoch = 0
 
     @abstractmethod
     def clear(self) -> None:
         """Forgets what it holds."""
+
+    @abstractmethod
+    def save(self) -> Saved:
+        """A copy of the state. Raises as `snapshot`."""
+
+    @abstractmethod
+    def load(self, snapshot: Saved) -> None:
+        """Replaces the state by a copy of a snapshot of an equal spec.
+
+        Raises:
+          InvalidArgumentError: if the snapshot is inconsistent; nothing has changed then.
+          ResourceExhaustedError: if there is not enough memory; likewise.
+        """
 
     @property
     def n_waiting(self) -> tuple[int, ...]:
@@ -94,9 +123,28 @@ class QueuedResource(Resource):
 
     def unread(self, attempt: Attempt) -> list[Attempt]:
         completed: list[Attempt] = []
-        if isinstance(attempt, self._attempts) and attempt.error is None and self._end is None:
+        if not isinstance(attempt, self._attempts) or attempt.error or self._end:
+            return completed
+        # An attempt that was never submitted has no epoch, and nothing to give back.
+        if getattr(attempt, "epoch", None) == self._epoch:
             attempt.rollback(self)
             self._advance_all(completed)
+        return completed
+
+    def snapshot(self) -> Saved:
+        self._check_open()
+        return self.save()
+
+    def restore(self, snapshot: Snapshot) -> list[Attempt]:
+        self._check_open()
+        self.load(checked(snapshot, self.saved_as, self.spec, self))
+        self._epoch += 1
+        for queue in self._wait_queues:
+            for attempt in queue:
+                attempt.drop()
+                attempt.epoch = self._epoch
+        completed: list[Attempt] = []
+        self._advance_all(completed)
         return completed
 
     def close(self, error: OpError) -> list[Attempt]:
@@ -112,7 +160,12 @@ class QueuedResource(Resource):
         self.clear()
         return [*waiting]
 
+    def _check_open(self) -> None:
+        if (end := self._end) is not None:
+            raise type(end)(end.message, op=end.op, task=end.task)
+
     def _begin(self, attempt: QueuedAttempt[Any]) -> list[Attempt]:
+        attempt.epoch = self._epoch
         try:
             attempt.start(self)
         except OpError as error:

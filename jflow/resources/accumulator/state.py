@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, Generic, TypeVar
 
 from jflow.errors import InvalidArgumentError
+from jflow.resources.accumulator.snapshot import AccumulatorSnapshot
 from jflow.resources.accumulator.spec import AccumulatorSpec
 from jflow.resources.accumulator.sums import DenseSum, GradientSum, Slices, SparseSum
 from jflow.resources.wait_queue import QueuedAttempt, QueuedResource
@@ -19,7 +20,7 @@ _UPDATES, _TAKES = range(2)
 Sum = TypeVar("Sum", bound=GradientSum)
 
 
-class GradientAccumulator(QueuedResource, Generic[Sum]):
+class GradientAccumulator(QueuedResource[AccumulatorSnapshot], Generic[Sum]):
     """What dense and sparse accumulators have in common.
 
     Updates never wait; takes wait in one queue.
@@ -29,6 +30,9 @@ class GradientAccumulator(QueuedResource, Generic[Sum]):
       global_step: gradients of smaller steps are dropped; taking adds one to it.
       n_dropped: how many gradients have been dropped in total.
     """
+
+    spec: AccumulatorSpec
+    saved_as = AccumulatorSnapshot
 
     def __init__(
         self, spec: AccumulatorSpec, name: str, gradient_sum: Sum, apply: type[QueuedAttempt[Any]]
@@ -61,6 +65,16 @@ class GradientAccumulator(QueuedResource, Generic[Sum]):
 
     def clear(self) -> None:
         self.gradient_sum.clear()
+
+    def save(self) -> AccumulatorSnapshot:
+        return AccumulatorSnapshot(
+            self.spec, self.global_step, self.n_dropped, self.gradient_sum.save()
+        )
+
+    def load(self, snapshot: AccumulatorSnapshot) -> None:
+        snapshot.check(self)
+        self.gradient_sum.load(snapshot.gradient_sum)
+        self.global_step, self.n_dropped = snapshot.global_step, snapshot.n_dropped
 
 
 class Accumulator(GradientAccumulator[DenseSum]):

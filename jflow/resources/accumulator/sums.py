@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from jflow.errors import InvalidArgumentError
+from jflow.resources.accumulator.snapshot import SumSnapshot
 from jflow.resources.accumulator.spec import MEAN, AccumulatorSpec
 from jflow.resources.tensors import mismatch
 from jflow.values import Array, TensorSpec, is_compatible, shape_text
@@ -40,6 +41,14 @@ class GradientSum(ABC):
     def take(self) -> tuple[Array, ...]:
         """The sum or mean of the gradients, at least one, which are then forgotten."""
 
+    @abstractmethod
+    def save(self) -> SumSnapshot:
+        """A copy of the sum."""
+
+    @abstractmethod
+    def load(self, saved: SumSnapshot) -> None:
+        """Replaces the sum by a copy of a saved one."""
+
 
 class DenseSum(GradientSum):
     """The sum of gradients that are arrays of one shape."""
@@ -69,6 +78,12 @@ class DenseSum(GradientSum):
         gradient = _reduced(self._sum, self.n_gradients, self._spec)
         self.clear()
         return (gradient,)
+
+    def save(self) -> SumSnapshot:
+        return SumSnapshot(self.n_gradients, _copy(self._sum))
+
+    def load(self, saved: SumSnapshot) -> None:
+        self._sum, self.n_gradients = _copy(saved.sums), saved.n_gradients
 
 
 @dataclass(frozen=True)
@@ -140,6 +155,24 @@ class SparseSum(GradientSum):
         self.clear()
         return indices, slices, np.array(shape, np.int64)
 
+    def save(self) -> SumSnapshot:
+        return SumSnapshot(
+            self.n_gradients,
+            _copy(self._sums),
+            self._indices.copy(),
+            self._counts.copy(),
+            self._shape,
+        )
+
+    def load(self, saved: SumSnapshot) -> None:
+        assert saved.indices is not None
+        assert saved.counts is not None
+        self.clear()
+        if saved.sums is not None:
+            self._sums, self._shape = saved.sums.copy(), saved.shape
+            self._indices, self._counts = saved.indices.copy(), saved.counts.copy()
+            self.n_gradients = saved.n_gradients
+
     def _shape_with(self, gradient: Slices) -> tuple[int | None, ...]:
         """The tensor's shape as far as it is known with this gradient.
 
@@ -168,6 +201,10 @@ class SparseSum(GradientSum):
                 f"{'any' if n_slices is None else n_slices - 1}, got {low} to {high} "
                 f"({self._name})"
             )
+
+
+def _copy(array: Array | None) -> Array | None:
+    return None if array is None else array.copy()
 
 
 def _reduced(gradient_sum: Array, n_gradients: int | Array, spec: AccumulatorSpec) -> Array:

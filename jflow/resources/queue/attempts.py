@@ -6,6 +6,8 @@ it had taken goes back to the front of the queue.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from jflow.errors import (
@@ -193,7 +195,13 @@ class DequeueMany(QueueAttempt):
 
     def rollback(self, state: Queue) -> None:
         state.put_back(self._taken)
+        self.drop()
+
+    def drop(self) -> None:
         self._taken, self._n_taken = [], 0
+
+    def taken(self) -> Sequence[Block]:
+        return self._taken
 
     def _has_enough(self, state: Queue) -> bool:
         wanted = min(1, self._count) if self._up_to and state.is_closed else self._minimum

@@ -10,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from jflow.resources.queue.batch import row_of, stack
+from jflow.resources.queue.snapshot import Rows
 from jflow.resources.tensors import n_bytes_of
 from jflow.values import Array, TensorSpec
 
@@ -60,6 +61,14 @@ class ColumnStorage(ABC):
     @abstractmethod
     def batch(self, blocks: Sequence[Array]) -> Array:
         """All of these rows, stacked."""
+
+    @abstractmethod
+    def saved(self, rows: Array) -> Rows:
+        """Rows for a snapshot, which shares no memory with them; `rows` may be kept."""
+
+    @abstractmethod
+    def loaded(self, saved: Rows) -> Array:
+        """What `saved` gave as rows for `put_rows`; likewise."""
 
     @abstractmethod
     def n_bytes(self, rows: Array) -> int:
@@ -123,6 +132,12 @@ class DenseColumn(ColumnStorage):
     def batch(self, blocks: Sequence[Array]) -> Array:
         return np.concatenate(blocks) if len(blocks) > 1 else (*blocks, self._empty(0))[0]
 
+    def saved(self, rows: Array) -> Rows:
+        return rows
+
+    def loaded(self, saved: Rows) -> Array:
+        return np.asarray(saved)  # `put_rows` copies it
+
     def n_bytes(self, rows: Array) -> int:
         return n_bytes_of(rows)
 
@@ -150,6 +165,12 @@ class RaggedColumn(ColumnStorage):
 
     def batch(self, blocks: Sequence[Array]) -> Array:
         return stack([array for block in blocks for array in block], self._component)
+
+    def saved(self, rows: Array) -> Rows:
+        return tuple([array.copy() for array in rows])
+
+    def loaded(self, saved: Rows) -> Array:
+        return _objects([array.copy() for array in saved])
 
     def n_bytes(self, rows: Array) -> int:
         return sum(map(n_bytes_of, rows))

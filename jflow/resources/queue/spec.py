@@ -48,6 +48,7 @@ class QueueSpec(Spec):
     """
 
     what = "queue"
+    restored_facts = frozenset({"seed"})  # a snapshot contains the state of the rng itself
 
     kind: str
     capacity: int

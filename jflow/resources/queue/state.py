@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from jflow.errors import ResourceExhaustedError
+from jflow.resources.queue.snapshot import QueueSnapshot, Rows, rng_state, set_rng_state
 from jflow.resources.queue.spec import PRIORITY, SHUFFLE, QueueSpec
 from jflow.resources.queue.storage import FifoStorage, PriorityStorage, ShuffleStorage, Storage
 from jflow.resources.queue.table import Block, Table
@@ -20,8 +21,12 @@ class QueueAttempt(QueuedAttempt["Queue"], ABC):
 
     __slots__ = ()
 
+    def taken(self) -> Sequence[Block]:
+        """The elements that it has taken while it waits for more."""
+        return ()
 
-class Queue(QueuedResource):
+
+class Queue(QueuedResource[QueueSnapshot]):
     """Elements that steps hand to each other.
 
     Enqueues wait in one queue, and closing among them; dequeues wait in another.
@@ -35,6 +40,9 @@ class Queue(QueuedResource):
       size_bytes: the memory that its elements take.
       is_closed: whether nothing can be added any more.
     """
+
+    spec: QueueSpec
+    saved_as = QueueSnapshot
 
     def __init__(self, spec: QueueSpec, name: str, rng: np.random.Generator) -> None:
         super().__init__(QueueAttempt, n_wait_queues=2)  # type: ignore[type-abstract]
@@ -145,10 +153,51 @@ class Queue(QueuedResource):
         return self._table.batches(blocks)
 
     def clear(self) -> None:
-        spec = self.spec
-        self._table = Table(spec.components, spec.capacity, spec.capacity_bytes)
-        self._storage = _storage(spec.kind, self._table, self._rng)
+        self._table, self._storage = self._empty()
         self.size_bytes = 0
+
+    def save(self) -> QueueSnapshot:
+        try:
+            elements = self._saved_elements()
+        except MemoryError as error:
+            raise self._no_memory("a snapshot", error) from error
+        rng = rng_state(self._rng) if self.spec.kind == SHUFFLE else None
+        return QueueSnapshot(self.spec, elements, self.is_closed, rng)
+
+    def load(self, snapshot: QueueSnapshot) -> None:
+        snapshot.check(self)
+        table, storage = self._empty()
+        try:
+            block = table.loaded(snapshot.elements)
+            if len(block[0]):
+                storage.put_many(block)
+        except MemoryError as error:
+            raise self._no_memory("a snapshot", error) from error
+        self._table, self._storage = table, storage
+        self.size_bytes = table.block_bytes(block)
+        self.is_closed = snapshot.is_closed
+        if snapshot.rng is not None:
+            set_rng_state(self._rng, snapshot.rng)
+
+    def _saved_elements(self) -> tuple[Rows, ...]:
+        """All elements, those that waiting dequeues have taken back where they would return to."""
+        block = self._storage.contents()
+        waiting = [a for queue in self._wait_queues for a in queue if isinstance(a, QueueAttempt)]
+        taken = [one for attempt in waiting for one in attempt.taken()]
+        if taken:
+            # Putting them back is what a cancellation does; here it is done to a copy.
+            _, storage = self._empty()
+            if len(block[0]):
+                storage.put_many(block)
+            for one in reversed(taken):
+                storage.put_back(one)
+            block = storage.contents()
+        return self._table.saved(block)
+
+    def _empty(self) -> tuple[Table, Storage]:
+        spec = self.spec
+        table = Table(spec.components, spec.capacity, spec.capacity_bytes)
+        return table, _storage(spec.kind, table, self._rng)
 
     def _has_bytes(self, n_bytes: int) -> bool:
         capacity = self.spec.capacity_bytes

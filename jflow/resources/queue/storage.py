@@ -49,6 +49,14 @@ class Storage(ABC):
     def put_back(self, block: Block) -> None:
         """Adds elements that were taken, in that order, as if they had not been taken."""
 
+    def contents(self) -> Block:
+        """Copies of all elements, in an order in which `put_many` gives an equal storage."""
+        return self._table.copies(self._in_order())
+
+    def _in_order(self) -> Array:
+        """The rows in which the elements are, in the order of `contents`."""
+        return self._indices()
+
     @abstractmethod
     def _indices(self) -> Array:
         """The rows of the table in which the elements are."""
@@ -244,6 +252,10 @@ class PriorityStorage(Storage):
     def _leave(self) -> None:
         self._holes.append(heapq.heappop(self._heap)[2])
         self.size -= 1
+
+    def _in_order(self) -> Array:
+        # In this order `put_many` numbers them so that equal priorities keep their order.
+        return np.array([index for _, _, index in sorted(self._heap)], np.intp)
 
     def _indices(self) -> Array:
         return np.array([index for _, _, index in self._heap], np.intp)

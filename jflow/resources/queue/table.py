@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jflow.resources.queue.column import ColumnStorage, DenseColumn, RaggedColumn
+from jflow.resources.queue.snapshot import Rows
 from jflow.resources.tensors import n_bytes_of
 from jflow.values import Array, TensorSpec
 
@@ -77,6 +78,18 @@ class Table:
         for column in self._with_objects:
             column.clear(indices)
         return block
+
+    def copies(self, indices: Array) -> Block:
+        """The elements of rows, which stay in them."""
+        return tuple([column.get_rows(indices) for column in self._columns])
+
+    def saved(self, block: Block) -> tuple[Rows, ...]:
+        """Elements that `copies` or `take_many` gave, for a snapshot."""
+        return tuple([c.saved(rows) for c, rows in zip(self._columns, block, strict=True)])
+
+    def loaded(self, elements: Sequence[Rows]) -> Block:
+        """The elements of a snapshot as a block, for `put_many` only."""
+        return tuple([c.loaded(rows) for c, rows in zip(self._columns, elements, strict=True)])
 
     def move(self, origin: int, index: int) -> None:
         """Moves an element to another row."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,6 +32,10 @@ class ReaderSpec(Spec):
     def from_attributes(cls, record: object) -> ReaderSpec:
         found = Attributes(record, "reader", ("kind", "options"))
         return cls(found.text("kind"), found.mapping("options"))
+
+    def facts(self) -> Iterator[tuple[str, Any]]:
+        yield "kind", self.kind
+        yield "options", self.options
 
     def check_same(self, found: ReaderSpec, name: str) -> None:
         if self != found:

@@ -60,16 +60,49 @@ class Access(Attempt, ABC):
         yield from self.writes
 
 
+class Cut(Attempt, ABC):
+    """A request for reading variables at one moment, without keeping any access waiting.
+
+    It reads each variable once all accesses that were granted before its submission have ended,
+    and before any later one can change it.
+
+    Attributes:
+      n_missing: how many variables it has still to read.
+    """
+
+    __slots__ = ("n_missing",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.n_missing = 0
+
+    @abstractmethod
+    def keys(self, being_written: Iterable[Hashable]) -> Collection[Hashable]:
+        """The variables to read, given those that accesses are writing; called once."""
+
+    @abstractmethod
+    def take(self, key: Hashable) -> None:
+        """Reads a variable, which may not exist; called once for each."""
+
+    @abstractmethod
+    def rollback(self) -> None:
+        """Gives back what it took: it failed, or its values were not read."""
+
+
 class AccessQueue(Resource):
     """Grants accesses to variables: a granted access is complete."""
 
     def __init__(self) -> None:
         self._writers: dict[Hashable, Access] = {}
+        # For each variable that is written, the cuts that began meanwhile and have to read it.
+        self._cuts: dict[Hashable, list[Cut]] = {}
         # For each variable those that wait, in the order in which they came. An access stands in
         # the queues of all its variables, which it entered at once: the queues agree on the order.
         self._queues: dict[Hashable, OrderedDict[Access, None]] = {}
 
     def submit(self, attempt: Attempt) -> list[Attempt]:
+        if isinstance(attempt, Cut):
+            return self._begin_cut(attempt)
         assert isinstance(attempt, Access)
         if self.try_grant(attempt):
             return [attempt]
@@ -89,28 +122,35 @@ class AccessQueue(Resource):
         for key in access.writes:
             if self._writers.get(key) is access:
                 del self._writers[key]
-        return self._go_on(access.writes) if self._queues else []
+        cut = self._read_cuts(access.writes) if self._cuts else []
+        return cut + self._go_on(access.writes) if self._queues else cut
 
     def cancel(self, attempt: Attempt, error: OpError) -> list[Attempt]:
-        assert isinstance(attempt, Access)
         if attempt.is_complete:
             return []
+        if isinstance(attempt, Cut):
+            self._fail_cut(attempt, error)
+            return [attempt]
+        assert isinstance(attempt, Access)
         self._leave(attempt)
         attempt.fail(error)
         return [attempt, *self._go_on(attempt.all_keys())]
 
     def unread(self, attempt: Attempt) -> list[Attempt]:
-        assert isinstance(attempt, Access)
+        assert isinstance(attempt, Access | Cut)
         attempt.rollback()
-        return self.end(attempt)
+        return self.end(attempt) if isinstance(attempt, Access) else []
 
     def close(self, error: OpError) -> list[Attempt]:
         waiting = [*dict.fromkeys(access for queue in self._queues.values() for access in queue)]
         self._queues.clear()
+        cuts = [*dict.fromkeys(cut for cuts in self._cuts.values() for cut in cuts)]
+        for cut in cuts:
+            self._fail_cut(cut, error)
         self.free(lambda _: True)
         for access in waiting:
             access.fail(error)
-        return [*waiting]
+        return [*waiting, *cuts]
 
     def free(self, is_freed: Callable[[Hashable], bool]) -> list[Attempt]:
         """Takes variables away from the accesses that write them, without waiting for their end.
@@ -122,15 +162,54 @@ class AccessQueue(Resource):
         for key in freed:
             writer = self._writers.pop(key)
             writer.lost = {*writer.lost, key}
-        return self._go_on(freed)
+        return [*self._read_cuts(freed), *self._go_on(freed)]
 
     def reason(self, attempt: Attempt) -> str:
+        if isinstance(attempt, Cut):
+            keys = [key for key, cuts in self._cuts.items() if attempt in cuts]
+            return f"waited for {keys[0]}, which another step writes" if keys else ""
         assert isinstance(attempt, Access)
         ahead = writer = None if attempt.is_complete else self.blocker(attempt)
         # This terminates: what blocks an access is granted, or came before it.
         while writer is not None and (before := self._waits_for(writer)) is not None:
             writer = before
         return "" if ahead is None or writer is None else attempt.reason(ahead, writer)
+
+    def _begin_cut(self, cut: Cut) -> list[Attempt]:
+        written = self._writers.keys()
+        keys = cut.keys(written)
+        for key in keys:
+            if key in written:
+                self._cuts.setdefault(key, []).append(cut)
+                cut.n_missing += 1
+            else:
+                cut.take(key)
+        return [] if cut.n_missing else self._complete_cut(cut)
+
+    def _read_cuts(self, free: Iterable[Hashable]) -> list[Attempt]:
+        """Lets cuts read variables that are no longer written, before they can be again."""
+        completed: list[Attempt] = []
+        for key in free:
+            if key in self._writers:
+                continue  # it was freed from the ended access, and another one writes it
+            for cut in self._cuts.pop(key, ()):
+                cut.take(key)
+                cut.n_missing -= 1
+                if not cut.n_missing:
+                    completed += self._complete_cut(cut)
+        return completed
+
+    def _complete_cut(self, cut: Cut) -> list[Attempt]:
+        cut.succeed()
+        return [cut]
+
+    def _fail_cut(self, cut: Cut, error: OpError) -> None:
+        for key in [key for key, cuts in self._cuts.items() if cut in cuts]:
+            self._cuts[key].remove(cut)
+            if not self._cuts[key]:
+                del self._cuts[key]
+        cut.rollback()
+        cut.fail(error)
 
     def _waits_for(self, access: Access) -> Access | None:
         return None if access.is_complete else self.blocker(access)
