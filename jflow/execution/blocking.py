@@ -8,6 +8,7 @@ an attempt is complete that one of them waits for.
 from __future__ import annotations
 
 from collections.abc import Collection, Generator, Hashable, Mapping, Sequence
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
@@ -91,7 +92,9 @@ def run_fibers(
             except OpError as error:
                 reasons = _reasons(parked)
                 if _gives_up(parked):
-                    raise type(error)("; it ".join([error.message, *reasons])) from None
+                    failure = type(error)("; it ".join([error.message, *reasons]))
+                    _throw(failure, next(fibers[name] for name in parked))
+                    raise failure from None
                 continue  # all was done in the last moment, and wakes its fibers
             parked.pop(name, None)
             if _goes_on(name, fibers[name], woken, parked):
@@ -116,6 +119,12 @@ def _goes_on(name: Name, fiber: Fiber, woken: Woken, parked: dict[Name, Wanted])
             return True
         del parked[name]
     return False
+
+
+def _throw(error: OpError, fiber: Fiber) -> None:
+    """Ends a fiber with an error where it waits; the operation that waits adds its name to it."""
+    with suppress(OpError, StopIteration):
+        fiber.throw(error)
 
 
 def _gives_up(parked: Mapping[Name, Wanted]) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 
+from jflow.deadline import seconds_text
 from jflow.errors import OpError
 from jflow.execution.link import LinkedRun
 from jflow.plan import Slot
@@ -176,7 +177,7 @@ def _common(one: Access, other: Access) -> object:
 
 def _writing(op: str, since: float) -> str:
     elapsed = time.monotonic() - since
-    return f"operation {op!r} of another step has been writing for {elapsed:.1f} s"
+    return f"operation {op!r} of another step has been writing for {seconds_text(elapsed)}"
 
 
 class Computed(Attempt):

@@ -35,7 +35,7 @@ def wait_for(cell: Cell, attempt: Attempt) -> Generator[Wanted, None, tuple[Any,
     """
     try:
         yield cell, attempt
-    except GeneratorExit:
+    except BaseException:  # such as GeneratorExit: the step goes no further
         # It may have completed already, and its values would be lost.
         cell.unread(attempt)
         raise

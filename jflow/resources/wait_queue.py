@@ -42,6 +42,10 @@ class QueuedAttempt(Attempt, ABC, Generic[State]):
     def rollback(self, state: State) -> None:
         """Gives back what it took: it fails, or its values were not read. Is idempotent."""
 
+    def goal(self, state: State) -> str:
+        """What it waits for, as a message says it after "waited"."""
+        return f"for {state}"
+
     def drop(self) -> None:
         """Drops what it took, because the state that it took it from has been replaced."""
 
@@ -130,6 +134,14 @@ class QueuedResource(Snapshottable, Generic[Saved]):
             attempt.rollback(self)
             self._advance_all(completed)
         return completed
+
+    def reason(self, attempt: Attempt) -> str:
+        if attempt.is_complete or not isinstance(attempt, self._attempts):
+            return ""
+        queue = self._wait_queues[attempt.wait_queue]
+        n_ahead = [*queue].index(attempt) if attempt in queue else 0
+        behind = f", behind {n_ahead} earlier attempt{'s' * (n_ahead > 1)}" if n_ahead else ""
+        return f"waited {attempt.goal(self)}{behind}"
 
     def snapshot(self) -> Saved:
         self._check_open()

@@ -184,6 +184,9 @@ class TakeGradient(QueuedAttempt[GradientAccumulator[Any]]):
             self.succeed(state.take())
         return self.is_complete
 
+    def goal(self, state: GradientAccumulator[Any]) -> str:
+        return f"to take {self._count} gradients from {state}, which has {state.n_accumulated}"
+
 
 class SetGlobalStep(QueuedAttempt[GradientAccumulator[Any]]):
     """Sets the step, gradients before which are dropped; it may be smaller than it was.

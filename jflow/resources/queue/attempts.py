@@ -61,6 +61,9 @@ class Enqueue(QueueAttempt):
             state.check_bytes(self._n_bytes)
         return self.is_complete
 
+    def goal(self, state: Queue) -> str:
+        return f"to enqueue an element into {state}, which has {state.fill}"
+
 
 class EnqueueMany(QueueAttempt):
     """Adds copies of the rows of a batch, each as soon as there is room.
@@ -106,6 +109,11 @@ class EnqueueMany(QueueAttempt):
             state.check_bytes(self._n_bytes(self._n_entered, self._n_entered + 1))
         return n_new > 0
 
+    def goal(self, state: Queue) -> str:
+        n_rows, n_entered = len(self._ends) - 1, self._n_entered
+        progress = f" ({n_entered} have entered)" if n_entered else ""
+        return f"to enqueue {n_rows} elements{progress} into {state}, which has {state.fill}"
+
     def _n_bytes(self, start: int, stop: int) -> int:
         return int(self._ends[stop] - self._ends[start])
 
@@ -136,6 +144,9 @@ class Dequeue(QueueAttempt):
         elif state.is_closed:
             raise _insufficient(state, 1)
         return self.is_complete
+
+    def goal(self, state: Queue) -> str:
+        return f"to dequeue an element from {state}, which has {state.fill}"
 
     def rollback(self, state: Queue) -> None:
         if self._taken is not None:
@@ -192,6 +203,14 @@ class DequeueMany(QueueAttempt):
         if self._n_taken == self._count or (not n_new and self._has_enough(state)):
             self._finish(state)
         return n_new > 0
+
+    def goal(self, state: Queue) -> str:
+        progress = f" (it has {self._n_taken} of them)" if self._n_taken else ""
+        least = f"{self._minimum} to " if self._minimum < self._count else ""
+        return (
+            f"to dequeue {least}{self._count} elements{progress} from {state}, which has "
+            f"{state.fill}"
+        )
 
     def rollback(self, state: Queue) -> None:
         state.put_back(self._taken)
@@ -260,6 +279,9 @@ class Close(QueueAttempt):
         state.is_closed = True
         self.succeed()
         return True
+
+    def goal(self, state: Queue) -> str:
+        return f"to close {state}"
 
 
 def _check_number(components: tuple[Array, ...], queue: Queue) -> None:

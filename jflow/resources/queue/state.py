@@ -61,6 +61,19 @@ class Queue(QueuedResource[QueueSnapshot]):
         return self._storage.size
 
     @property
+    def fill(self) -> str:
+        """How full it is, for messages."""
+        spec, bounds = self.spec, []
+        if spec.capacity >= 0:
+            bounds.append(f"capacity {spec.capacity}")
+        if spec.capacity_bytes is not None:
+            bounds.append(f"{self.size_bytes} of {spec.capacity_bytes} bytes")
+        if spec.min_after_dequeue:
+            bounds.append(f"min_after_dequeue {spec.min_after_dequeue}")
+        n = f"{self.size} element{'s' * (self.size != 1)}"
+        return f"{n} ({', '.join(bounds)})" if bounds else n
+
+    @property
     def n_available(self) -> int:
         """The number of elements that can be taken now."""
         size = self._storage.size

@@ -225,6 +225,9 @@ class AcquireReader(QueuedAttempt[ReaderState]):
             self.succeed((state,))
         return self.is_complete
 
+    def goal(self, state: ReaderState) -> str:
+        return f"for {state}, which another step is reading"
+
 
 class ReleaseReader(QueuedAttempt[ReaderState]):
     """Leaves the critical section; does nothing if it was never entered.
