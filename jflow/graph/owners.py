@@ -75,8 +75,8 @@ class EagerOwner(Owner, Protocol):
     def peek(self, ref: VariableRef) -> jax.Array | None:
         """The value that this process has of a variable, None if it has none; never blocks."""
 
-    def unnamed(self) -> str:
-        """A unique name for a variable that was made without one."""
+    def unnamed(self, title: str = "unnamed") -> str:
+        """A unique name for a variable or resource that only its maker uses."""
 
 
 class _Block(NamedTuple):

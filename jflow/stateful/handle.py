@@ -47,7 +47,9 @@ class Handle:
         container = _default_graph().scopes.here.container
         with self._graph.scopes.replaced(control_inputs=()):
             self._op = self._graph.add(resource_p, [], [], name=name)
-        private = self._op.name if self._owner is None else self._owner.unnamed()
+        private = self._op.name
+        if self._owner is not None:
+            private = self._owner.unnamed(private)
         self._ref = ResourceRef(
             kind,
             shared_name or private,
