@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from jflow.resources.reader.spec import ReaderSpec
 
-Position = int | tuple[int, ...] | None
+Offset = int | tuple[int, ...] | None
 """How far a work item has been read, as `jflow.records` counts; None at its beginning."""
 
 
@@ -27,6 +27,6 @@ class ReaderSnapshot:
 
     spec: ReaderSpec
     work: bytes | None
-    position: Position
+    position: Offset
     n_records: int
     n_work_units: int

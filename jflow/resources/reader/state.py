@@ -17,7 +17,7 @@ from typing import Any
 
 from jflow.errors import InvalidArgumentError, UnimplementedError
 from jflow.records import Records
-from jflow.resources.reader.snapshot import Position, ReaderSnapshot
+from jflow.resources.reader.snapshot import Offset, ReaderSnapshot
 from jflow.resources.reader.spec import ReaderSpec
 from jflow.resources.snapshot import inconsistent
 from jflow.resources.wait_queue import QueuedAttempt, QueuedResource
@@ -42,7 +42,7 @@ class WorkItem:
 
     __slots__ = ("name", "position", "records")
 
-    def __init__(self, name: bytes, position: Position = None) -> None:
+    def __init__(self, name: bytes, position: Offset = None) -> None:
         self.name = name
         self.position = position
         self.records: Records | None = None
@@ -203,7 +203,7 @@ class ReaderState(QueuedResource[ReaderSnapshot]):
             )
 
 
-def _plain(position: Any) -> Position:
+def _plain(position: Any) -> Offset:
     """A position as a value that does not change."""
     return tuple(position) if isinstance(position, list) else position
 
