@@ -1,7 +1,8 @@
 """State that outlives a step: containers, and the variables, queues and other resources in them.
 
-A kind of resource is a package of this room (spec, state, kernels) and a line in `kinds.py`. Names
-of a kind are imported from its package; these here are shared by all kinds, or are of variables.
+Each kind of resource is a package of this room (spec, state, kernels, snapshot) and an entry in
+`kinds.py`. Names that belong to one kind are imported from its package; the names exported here are
+shared by all kinds or belong to variables.
 """
 
 from jflow.resources.attempt import Attempt as Attempt

@@ -1,4 +1,4 @@
-"""The cell of a resource: its lock, and the wakeup of what waits for its attempts."""
+"""The cell of a resource: its lock, and the wake-up of steps that wait for its attempts."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Cell:
 
     Args:
       resource: the resource.
-      definition: what it was made as, if that is known.
-      lock: a lock that guards more than this resource; one of its own if None.
+      definition: the definition it was created from, if known.
+      lock: a lock shared with other state; a new one if None.
 
     Attributes:
-      definitions: those that the resource is known to satisfy.
+      definitions: the definitions that the resource is known to satisfy.
     """
 
     __slots__ = ("_lock", "_resource", "definitions")
@@ -35,9 +35,9 @@ class Cell:
         self.definitions = set() if definition is None else {definition}
 
     def submit(self, attempt: Attempt, then: Callable[[Attempt], None]) -> bool:
-        """Begins an attempt; returns whether it has completed.
+        """Starts an attempt; returns whether it has completed.
 
-        If not, `then` is called with it when it completes, on the thread that brings that about.
+        Otherwise `then` is called with it when it completes, on the thread that completes it.
         """
         attempt.then = then
         with self._lock:
@@ -53,7 +53,7 @@ class Cell:
         self._notify(completed, attempt)
 
     def unread(self, attempt: Attempt) -> None:
-        """Takes the values of a completed attempt back that nothing has read."""
+        """Takes back the values of a completed attempt that nothing has read."""
         with self._lock:
             completed = self._resource.unread(attempt)
         self._notify(completed, attempt)
@@ -78,12 +78,12 @@ class Cell:
         self._notify(completed, None)
 
     def query(self, read: Callable[[Any], T]) -> T:
-        """The result of a function that reads the resource under its lock."""
+        """Calls a function with the resource under its lock and returns the result."""
         with self._lock:
             return read(self._resource)
 
     def reason(self, attempt: Attempt) -> str:
-        """What an attempt waits for, as the end of a sentence; "" if that is not known."""
+        """Says what an attempt waits for; "" if that is not known."""
         with self._lock:
             return self._resource.reason(attempt)
 

@@ -1,4 +1,4 @@
-"""A kind of resource: everything that the rest of jflow has to know about it."""
+"""`Kind`: what the rest of jflow knows about a kind of resource."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class Kind(Generic[AnySpec]):
     """A kind of resource.
 
     Attributes:
-      name: what plans call it.
-      spec: what a resource of this kind is made as.
-      make: makes one of its spec, its name for messages, and the directories that it may read.
+      name: its name in plans.
+      spec: the class of its specs.
+      make: creates a resource from a spec, a name for messages, and the directories it may read.
       snapshot: the class of its snapshots.
-      kernels: its kernels by the names that plans use, "<kind>.<kernel>".
-      reads_files: whether a kernel may block on a disk.
+      kernels: its kernels by their names in plans, "<kind>.<kernel>".
+      reads_files: whether a kernel may wait for a disk.
     """
 
     name: str

@@ -23,18 +23,18 @@ KINDS: tuple[Kind[Any], ...] = (
     QUEUE,
     READER,
 )
-"""All kinds of resources; a new one is a package and a line here."""
+"""All kinds of resources; a new kind is a package and an entry here."""
 
 _BY_NAME: Mapping[str, Kind[Any]] = {kind.name: kind for kind in KINDS}
 
 KERNELS: Mapping[str, Kernel] = {
     name: kernel for kind in KINDS for name, kernel in kind.kernels.items()
 }
-"""The kernels of all kinds by name."""
+"""The kernels of all kinds, by name."""
 
 
 def make(spec: ResourceSpec, roots: AllowedDirectories) -> Snapshottable:
-    """The resource that a plan describes.
+    """Creates the resource that a plan describes.
 
     Args:
       spec: the description.
@@ -47,7 +47,7 @@ def make(spec: ResourceSpec, roots: AllowedDirectories) -> Snapshottable:
 
 
 def restored(kind: str, name: str, snapshot: Snapshot, roots: AllowedDirectories) -> Snapshottable:
-    """A new resource with the state of a snapshot.
+    """Creates a resource with the state of a snapshot.
 
     Args:
       kind: the kind of resource.
@@ -71,19 +71,21 @@ def restored(kind: str, name: str, snapshot: Snapshot, roots: AllowedDirectories
 
 
 def check_same(found: Any, spec: ResourceSpec) -> None:
-    """Raises InvalidArgumentError if a resource was made in another way than a plan describes."""
+    """Raises InvalidArgumentError if a resource does not match the description in a plan."""
     _definition(spec).check_same(found.spec, spec.name)
 
 
 def kind_of(spec: ResourceSpec) -> Kind[Any]:
-    """The kind of the resource that a plan describes. Raises InvalidArgumentError if unknown."""
+    """Returns the kind of the resource in a plan. Raises InvalidArgumentError if it is unknown."""
     return _kind(spec.kind, spec)
 
 
 def _kind(name: str, described: object) -> Kind[Any]:
     kind = _BY_NAME.get(name)
     if kind is None:
-        raise InvalidArgumentError(f"{described} is of no known kind; there are {sorted(_BY_NAME)}")
+        raise InvalidArgumentError(
+            f"unknown kind of resource in {described}; expected one of {', '.join(_BY_NAME)}"
+        )
     return kind
 
 

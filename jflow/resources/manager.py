@@ -1,4 +1,4 @@
-"""The resources of a task by container, device, kind and name."""
+"""The resources of a task, by container, device, kind and name."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ _CLOSED = "the session was closed"
 
 
 class ResourceManager:
-    """The resources of one task, or of one local session; thread-safe.
+    """The resources of a task or of a local session; thread-safe.
 
-    A resource is made when it is first used. It belongs to a container and, if it is not shared, to
-    a session.
+    A resource is created at its first use. It belongs to a container and, unless it is shared, to a
+    session.
 
     Args:
       task: the task, for messages.
@@ -54,10 +54,10 @@ class ResourceManager:
         self._is_closed = False
 
     def get(self, device: Device, spec: ResourceSpec) -> Cell:
-        """The cell of a resource.
+        """Returns the cell of a resource, which is created if it does not exist.
 
         Raises:
-          InvalidArgumentError: if it exists with another definition, or this one is malformed.
+          InvalidArgumentError: if it exists with a different definition, or this one is malformed.
           CancelledError: if the manager is closed.
         """
         scope = (spec.owner, "" if spec.container == self._task.job else spec.container)
@@ -77,7 +77,7 @@ class ResourceManager:
         return cell
 
     def cells(self) -> Mapping[ResourceId, Cell]:
-        """All resources that exist now, such as for saving each one's `Cell.snapshot`."""
+        """Returns the cells of all existing resources."""
         with self._lock:
             return {
                 ResourceId(container, *key, owner): cell
@@ -86,10 +86,10 @@ class ResourceManager:
             }
 
     def restore(self, resource_id: ResourceId, snapshot: Snapshot) -> None:
-        """Restores a resource, which is made from the snapshot if it does not exist.
+        """Restores a resource from a snapshot; it is created if it does not exist.
 
         Raises:
-          CancelledError: if the manager is closed, or the resource was freed meanwhile.
+          CancelledError: if the manager is closed, or the resource was freed in the meantime.
           InvalidArgumentError: if it cannot be restored from it; nothing has changed then.
           ResourceExhaustedError: if there is not enough memory; likewise.
         """
@@ -106,22 +106,22 @@ class ResourceManager:
         cell.restore(snapshot)
 
     def clear(self, containers: Iterable[str]) -> None:
-        """Frees everything in containers; waiting attempts fail with a CancelledError."""
+        """Frees all resources in containers; waiting attempts fail with a CancelledError."""
         names = {*map(self._canonical, containers)}
         self._free(lambda scope: scope[1] in names, "its container was reset")
 
     def end(self, owner: str) -> None:
-        """Frees what belongs to a session."""
+        """Frees the resources that belong to a session."""
         self._free(lambda scope: scope[0] == owner, "its session has ended")
 
     def clear_all(self) -> None:
-        """Frees everything and closes the manager."""
+        """Frees all resources and closes the manager."""
         with self._lock:
             self._is_closed = True
         self._free(lambda _: True, _CLOSED)
 
     def names(self) -> dict[str, list[tuple[str, str]]]:
-        """Kind and name of the shared resources by container."""
+        """Returns kind and name of the shared resources, by container."""
         with self._lock:
             return {
                 container: sorted((kind, name) for _, kind, name in cells)

@@ -1,4 +1,4 @@
-"""What a resource is made as: a record of plain values that travels as JSON."""
+"""Specs: the definitions of resources, records of plain values that plans carry."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Spec(ABC):
     """The definition of a resource; a subclass for each kind of resource.
 
     Attributes:
-      what: what messages call such a resource.
+      what: the name of such a resource in messages.
       restored_facts: names of facts in which a snapshot may differ from the resource that is
         restored from it, because the state that it contains makes up for the difference.
     """
@@ -31,22 +31,22 @@ class Spec(ABC):
         """What `to_attributes` described. Raises InvalidArgumentError if it did not."""
 
     def facts(self) -> Iterator[tuple[str, Any]]:
-        """What two resources of this kind may differ in, as messages say it; nothing by default."""
+        """Names and values of the properties in which resources of this kind can differ."""
         yield from ()
 
     def accepts(self, fact: str, wanted: Any, found: Any) -> bool:
-        """Whether a resource with another value of a fact is one that a graph can use."""
+        """Whether a graph that wants one value of a fact can use a resource with another value."""
         return bool(wanted == found)
 
     def check_same(self, found: Self, name: str) -> None:
-        """Refuses an existing resource that is not what a graph expects.
+        """Checks that an existing resource is the one that a graph expects.
 
         Args:
-          found: what the resource was made as.
+          found: the spec of the existing resource.
           name: its name, for the message.
 
         Raises:
-          InvalidArgumentError: saying the first fact in which they differ.
+          InvalidArgumentError: with the first fact in which the two specs differ.
         """
         for (fact, wanted), (_, present) in zip(self.facts(), found.facts(), strict=True):
             if not self.accepts(fact, wanted, present):

@@ -18,11 +18,11 @@ Saved = TypeVar("Saved", bound=Snapshot)
 class QueuedAttempt(Attempt, ABC, Generic[State]):
     """An attempt that acts on the state of its resource.
 
-    An `OpError` that it raises while it acts is what it fails with.
+    If a method raises an `OpError`, the attempt fails with it.
 
     Attributes:
-      wait_queue: number of the wait queue that it enters.
-      epoch: how often the state had been restored when it last acted on it.
+      wait_queue: the index of the wait queue that it enters.
+      epoch: how often the state had been restored when the attempt last acted on it.
     """
 
     __slots__ = ("epoch",)
@@ -30,43 +30,50 @@ class QueuedAttempt(Attempt, ABC, Generic[State]):
     wait_queue: ClassVar[int] = 0
 
     def start(self, state: State) -> None:
-        """Is called once, before it enters the wait queue: refuses what can never succeed.
+        """Called once before it enters the wait queue; raises if it can never succeed.
 
-        An attempt that need not enter the queue completes here.
+        An attempt that does not need to enter the queue completes here.
         """
 
     @abstractmethod
     def advance(self, state: State) -> bool:
-        """Does what can be done now, and completes if that is all; whether it changed anything."""
+        """Does what is possible now, and completes if nothing is left to do.
+
+        Returns:
+          Whether it changed anything.
+        """
 
     def rollback(self, state: State) -> None:
-        """Gives back what it took: it fails, or its values were not read. Is idempotent."""
+        """Returns what it took, because it failed or nothing read its values. Idempotent."""
 
     def goal(self, state: State) -> str:
-        """What it waits for, as a message says it after "waited"."""
+        """What it waits for, as the continuation of "waited" in messages."""
         return f"for {state}"
 
     def drop(self) -> None:
-        """Drops what it took, because the state that it took it from has been replaced."""
+        """Discards what it took, because the state that it took it from has been replaced."""
 
 
 WaitQueue = OrderedDict[QueuedAttempt[Any], None]
-"""Attempts in the order in which they came. A dict would take longer and longer to find its first
-key as the first ones leave."""
+"""Attempts in order of arrival.
+
+Not a dict: finding its first key takes time proportional to the number of keys removed before it.
+"""
 
 
 class QueuedResource(Snapshottable, Generic[Saved]):
-    """A resource with one wait queue, or several.
+    """A resource with one or more wait queues.
 
-    Between two calls no head of a queue can act: `submit`, and whatever takes an attempt away, goes
-    round the queues until none of them changes anything.
+    Invariant: between two calls the head of no wait queue can act. Every method that changes the
+    state or removes an attempt therefore lets the heads act in turn until none of them changes
+    anything (`_advance_all`). Only a head may act, so no attempt overtakes an earlier one.
 
     Args:
-      attempts: the classes of the attempts that it takes.
-      n_wait_queues: how many wait queues there are.
+      attempts: the classes of attempts that it accepts.
+      n_wait_queues: the number of wait queues.
 
     Attributes:
-      spec: what it is made as.
+      spec: the definition of the resource.
       saved_as: the class of its snapshots.
     """
 
@@ -81,7 +88,7 @@ class QueuedResource(Snapshottable, Generic[Saved]):
 
     @abstractmethod
     def clear(self) -> None:
-        """Forgets what it holds."""
+        """Discards the state."""
 
     @abstractmethod
     def save(self) -> Saved:
@@ -98,14 +105,14 @@ class QueuedResource(Snapshottable, Generic[Saved]):
 
     @property
     def n_waiting(self) -> tuple[int, ...]:
-        """How many attempts are in each wait queue."""
+        """The number of attempts in each wait queue."""
         return tuple(map(len, self._wait_queues))
 
     def submit(self, attempt: Attempt) -> list[Attempt]:
         if attempt.is_complete:
             return []
         if not isinstance(attempt, self._attempts):
-            attempt.fail(InvalidArgumentError(f"{self} takes no {type(attempt).__name__}"))
+            attempt.fail(InvalidArgumentError(f"{self} does not accept {type(attempt).__name__}"))
         elif self._end is not None:
             attempt.fail(self._end)
         else:
@@ -191,7 +198,7 @@ class QueuedResource(Snapshottable, Generic[Saved]):
         return completed
 
     def _advance_all(self, completed: list[Attempt]) -> None:
-        """Lets the heads act until none of them can; appends the attempts that complete."""
+        """Lets the heads act until none of them can, and appends the attempts that complete."""
         has_changed = True
         while has_changed:
             has_changed = False
@@ -200,7 +207,7 @@ class QueuedResource(Snapshottable, Generic[Saved]):
                     has_changed = True
 
     def _advance(self, queue: WaitQueue, completed: list[Attempt]) -> bool:
-        """Lets the head act, and the next one if it completes; whether anything changed."""
+        """Lets the head act, and the next one if it completes; returns whether anything changed."""
         has_changed = False
         while queue:
             head = next(iter(queue))

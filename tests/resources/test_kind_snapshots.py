@@ -133,7 +133,7 @@ def test_a_snapshot_of_another_kind_makes_no_resource():
     manager, empty = manager_of(*ALL), ResourceManager(TASK, ROOTS)
     with pytest.raises(InvalidArgumentError, match="cannot restore queue 'q': expected a Queue"):
         empty.restore(ALL[3], manager.cells()[ALL[0]].snapshot())
-    with pytest.raises(InvalidArgumentError, match="no known kind"):
+    with pytest.raises(InvalidArgumentError, match="unknown kind"):
         empty.restore(ALL[3]._replace(kind="stack"), manager.cells()[ALL[0]].snapshot())
     assert empty.cells() == {}
 

@@ -207,10 +207,11 @@ def test_a_restore_during_a_read_counts_as_after_it_and_closes_its_file_later(fi
         def read(*args):
             reading.reader.restore(start)
             reading.reader.restore(earlier)
+            assert not item.records._stream._source.file.closed
             return original(*args)
 
         patch.setattr(ReaderState, "read", read)
-        assert reading.read() == b"three", "the file was open all the time"
+        assert reading.read() == b"three"
     assert item.records._stream._source.file.closed
     assert reading.reader.query(counts_of) == (1, 0)
     assert reading.rest() == WORDS[1:]

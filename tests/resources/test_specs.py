@@ -46,8 +46,8 @@ def test_a_spec_survives_the_way_through_json(spec):
         ({"components": ()}, "a FIFOQueue needs at least one component"),
         ({"names": ("a", "b")}, r"expected 1 different names.*got \['a', 'b'\]"),
         ({"components": (NUMBER, NUMBER), "names": ("a", "a")}, "expected 2 different names"),
-        ({"capacity_bytes": 0}, "capacity_bytes of more than 0, got 0"),
-        ({"min_after_dequeue": 1}, "min_after_dequeue is for a RandomShuffleQueue, got 1"),
+        ({"capacity_bytes": 0}, "capacity_bytes greater than 0, got 0"),
+        ({"min_after_dequeue": 1}, "min_after_dequeue is for a RandomShuffleQueue only, got 1"),
         ({"kind": "RandomShuffleQueue", "min_after_dequeue": -1}, "must be >= 0, got -1"),
         ({"kind": "RandomShuffleQueue", "min_after_dequeue": 10}, "< capacity, got 10 and 10"),
         (

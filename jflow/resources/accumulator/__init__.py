@@ -1,4 +1,4 @@
-"""Accumulators: gradients that many steps add to and one step takes the reduction of."""
+"""Accumulators: many steps add gradients, and one step takes their mean or sum."""
 
 from jflow.records.allowed_directories import AllowedDirectories
 from jflow.resources.accumulator.kernels import KERNELS

@@ -17,12 +17,12 @@ class SumSnapshot:
     """A sum of gradients.
 
     Attributes:
-      n_gradients: how many gradients were added.
-      sums: their sum, in `AccumulatorSpec.sum_dtype`; None without any gradient. If they are
-        sparse, [n, ...], the sum for each index.
+      n_gradients: the number of gradients added.
+      sums: the sum, in `AccumulatorSpec.sum_dtype`; for sparse gradients [n, ...], the sum for each
+        index. None if there are no gradients.
       indices: i64[n], ascending, the indices that occurred; None if the gradients are dense.
-      counts: i64[n], how many gradients have each index; None likewise.
-      shape: what is known of the shape of the tensor that sparse gradients are slices of.
+      counts: i64[n], the number of gradients with each index; None if the gradients are dense.
+      shape: the shape of the tensor that sparse gradients are slices of, as far as it is known.
     """
 
     n_gradients: int
@@ -37,9 +37,9 @@ class AccumulatorSnapshot:
     """The gradients that an accumulator contains, and its step.
 
     Attributes:
-      spec: what the accumulator is made as.
+      spec: the definition of the accumulator.
       global_step: gradients of smaller steps are dropped.
-      n_dropped: how many have been dropped.
+      n_dropped: the number of gradients that have been dropped.
       gradient_sum: the gradients since the last take.
     """
 
@@ -49,7 +49,7 @@ class AccumulatorSnapshot:
     gradient_sum: SumSnapshot
 
     def check(self, accumulator: object) -> None:
-        """Refuses sums that are not of the spec. Raises InvalidArgumentError."""
+        """Raises InvalidArgumentError if the sums do not match the spec."""
         spec, saved = self.spec, self.gradient_sum
         if saved.n_gradients < 0 or (saved.sums is None) != (saved.n_gradients == 0):
             has = "no sum" if saved.sums is None else "a sum"

@@ -1,4 +1,4 @@
-"""Iterator states: the position of an iterator over a dataset, kept between programs."""
+"""Iterator states: the saved position of an input pipeline."""
 
 from jflow.records.allowed_directories import AllowedDirectories
 from jflow.resources.iterator_state.kernels import KERNELS

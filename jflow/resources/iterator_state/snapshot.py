@@ -12,7 +12,7 @@ class IteratorStateSnapshot:
     """The text that an iterator saved last.
 
     Attributes:
-      spec: what the iterator state is made as.
+      spec: the definition of the iterator state.
       text: the text, UTF-8; None if nothing was saved.
     """
 

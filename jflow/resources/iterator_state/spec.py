@@ -1,4 +1,4 @@
-"""What an iterator state is made as."""
+"""The definition of iterator states."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jflow.resources.spec import Spec
 
 @dataclass(frozen=True)
 class IteratorStateSpec(Spec):
-    """The spec of every iterator state: they do not differ."""
+    """The spec of every iterator state; it has no parameters."""
 
     what = "iterator state"
 

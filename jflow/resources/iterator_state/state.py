@@ -1,4 +1,4 @@
-"""The state of an iterator, as text."""
+"""The saved state of an iterator, as text."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ class SavedIteratorState(QueuedResource[IteratorStateSnapshot]):
     """The text that was saved last.
 
     Args:
-      spec: what it is made as.
-      name: what messages call it.
+      spec: its definition.
+      name: its name in messages.
 
     Attributes:
-      text: what was saved, None if nothing was.
+      text: the saved text; None if nothing was saved.
     """
 
     saved_as = IteratorStateSnapshot

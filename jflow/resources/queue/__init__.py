@@ -1,4 +1,4 @@
-"""Queues: elements that steps hand to each other."""
+"""Queues: elements that steps pass to each other."""
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from jflow.resources.snapshot import Snapshottable
 
 
 def _make(spec: QueueSpec, name: str, _: AllowedDirectories) -> Snapshottable:
-    # A seed may be any integer, but NumPy takes no negative ones.
+    # A seed may be any integer, but NumPy accepts no negative ones.
     seed = None if spec.seed is None else [abs(spec.seed), int(spec.seed < 0)]
     return Queue(spec, name, np.random.default_rng(seed))
 

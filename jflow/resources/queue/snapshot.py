@@ -25,9 +25,9 @@ class RngState:
     """The state of a shuffle queue's random number generator.
 
     Attributes:
-      algorithm: NumPy's name of the bit generator.
-      words: six unsigned 64-bit integers: state and increment of PCG64, each high word first; then
-        whether it keeps half of an output, and that half.
+      algorithm: the name of the bit generator in NumPy.
+      words: six unsigned 64-bit integers: state and increment of PCG64, each with the high word
+        first, then whether half of an output is kept for the next call, and that half.
     """
 
     algorithm: str
@@ -36,19 +36,19 @@ class RngState:
 
 @dataclass(frozen=True, eq=False)
 class QueueSnapshot:
-    """What a queue contains, and how it goes on.
+    """The elements of a queue, and the rest of its state.
 
-    Elements that an unfinished dequeue has taken are among the elements; those that an unfinished
-    enqueue has still to add are not. There may be more elements than the capacity, as after the
-    cancellation of such a dequeue; enqueues then wait until there are fewer.
+    The elements include those that an unfinished dequeue has taken, and not those that an
+    unfinished enqueue has yet to add. There may be more elements than the capacity, as after such a
+    dequeue is cancelled; enqueues then wait until there are fewer.
 
     Attributes:
-      spec: what the queue is made as.
-      elements: all elements, as rows for each component. In a FIFO queue they are in the order in
-        which they leave; in a priority queue too, so that equal priorities keep their order; in a
-        shuffle queue in the order of its rows, which with `rng` decides what leaves next.
+      spec: the definition of the queue.
+      elements: all elements, as rows for each component, in the order in which they leave the
+        queue; elements with equal priorities thus keep their order. In a shuffle queue they are in
+        the order of their rows, which together with `rng` determines what leaves next.
       is_closed: whether the queue is closed.
-      rng: how the order of a shuffle queue goes on; None for other kinds.
+      rng: the random state of a shuffle queue; None for other kinds.
     """
 
     spec: QueueSpec
@@ -57,7 +57,7 @@ class QueueSnapshot:
     rng: RngState | None = None
 
     def check(self, queue: object) -> None:
-        """Refuses elements that are not of the spec. Raises InvalidArgumentError."""
+        """Raises InvalidArgumentError if the elements do not match the spec."""
         components = self.spec.components
         if len(self.elements) != len(components):
             raise inconsistent(
@@ -80,7 +80,7 @@ class QueueSnapshot:
 
 
 def rng_state(rng: np.random.Generator) -> RngState:
-    """The state of a generator. Its bit generator must be PCG64, NumPy's default."""
+    """Returns the state of a generator, whose bit generator must be PCG64, NumPy's default."""
     state: Any = rng.bit_generator.state
     halves = [_halves(state["state"][key]) for key in ("state", "inc")]
     return RngState(
@@ -90,7 +90,7 @@ def rng_state(rng: np.random.Generator) -> RngState:
 
 
 def set_rng_state(rng: np.random.Generator, saved: RngState) -> None:
-    """Makes a generator go on from a state that `QueueSnapshot.check` has accepted."""
+    """Sets the state of a generator to one that `QueueSnapshot.check` has accepted."""
     words = saved.words
     rng.bit_generator.state = {
         "bit_generator": saved.algorithm,

@@ -22,23 +22,23 @@ class QueueAttempt(QueuedAttempt["Queue"], ABC):
     __slots__ = ()
 
     def taken(self) -> Sequence[Block]:
-        """The elements that it has taken while it waits for more."""
+        """The elements that it has taken and holds while it waits for more."""
         return ()
 
 
 class Queue(QueuedResource[QueueSnapshot]):
-    """Elements that steps hand to each other.
+    """Elements that steps pass to each other.
 
-    Enqueues wait in one queue, and closing among them; dequeues wait in another.
+    Enqueues and requests to close wait in one wait queue, dequeues in another.
 
     Args:
-      spec: what it is made as.
-      name: what messages call it.
-      rng: decides which elements come out of a shuffle queue.
+      spec: its definition.
+      name: its name in messages.
+      rng: determines the order in which elements leave a shuffle queue.
 
     Attributes:
-      size_bytes: the memory that its elements take.
-      is_closed: whether nothing can be added any more.
+      size_bytes: the memory of its elements in bytes.
+      is_closed: whether no more elements can be added.
     """
 
     spec: QueueSpec
@@ -57,12 +57,12 @@ class Queue(QueuedResource[QueueSnapshot]):
 
     @property
     def size(self) -> int:
-        """The number of elements inside; a waiting dequeue has taken its own out already."""
+        """The number of elements, without those that a waiting dequeue has taken."""
         return self._storage.size
 
     @property
     def fill(self) -> str:
-        """How full it is, for messages."""
+        """Its size and bounds, for messages."""
         spec, bounds = self.spec, []
         if spec.capacity >= 0:
             bounds.append(f"capacity {spec.capacity}")
@@ -80,35 +80,37 @@ class Queue(QueuedResource[QueueSnapshot]):
         return size if self.is_closed else max(0, size - self.spec.min_after_dequeue)
 
     def element_bytes(self, element: tuple[Array, ...]) -> int:
-        """The memory that an element takes."""
+        """The memory of an element in bytes."""
         return self._table.element_bytes(element)
 
     def has_room(self, n_bytes: int) -> bool:
-        """Whether an element may enter now."""
+        """Whether an element of this size may enter now."""
         capacity = self.spec.capacity
         return (capacity < 0 or self.size < capacity) and self._has_bytes(n_bytes)
 
     def check_bytes(self, n_bytes: int) -> None:
-        """Refuses an element that no dequeue can ever make room for.
+        """Checks that dequeues can make room for an element.
+
+        An open shuffle queue keeps `min_after_dequeue` elements. If these leave too little of
+        `capacity_bytes`, enqueues wait for memory and dequeues wait for elements: a deadlock.
 
         Raises:
-          ResourceExhaustedError: if it has to wait for memory while dequeues have to wait for more
-            elements.
+          ResourceExhaustedError: in that case.
         """
         if not self._has_bytes(n_bytes) and self.size <= self.spec.min_after_dequeue:
             raise ResourceExhaustedError(
-                f"{self} has no room for an element of {n_bytes} bytes: it holds {self.size} "
-                f"elements of {self.size_bytes} bytes, may hold {self.spec.capacity_bytes} bytes, "
-                f"and keeps {self.spec.min_after_dequeue} elements while it is open; make it "
-                "with a larger capacity_bytes or a smaller min_after_dequeue"
+                f"{self} has no room for an element of {n_bytes} bytes: it has {self.size} "
+                f"elements of {self.size_bytes} bytes and a capacity of "
+                f"{self.spec.capacity_bytes} bytes, and keeps {self.spec.min_after_dequeue} "
+                "elements while it is open; increase capacity_bytes or decrease min_after_dequeue"
             )
 
     def n_fitting(self, ends: Array, start: int) -> int:
-        """How many more elements of a batch may enter now.
+        """Returns how many more elements of a batch may enter now.
 
         Args:
-          ends: how much memory the first 0, 1, 2, ... elements of the batch take.
-          start: how many of them have entered.
+          ends: the memory of the first 0, 1, 2, ... elements of the batch in bytes.
+          start: the number of elements that have already entered.
         """
         spec, stop = self.spec, len(ends) - 1
         if spec.capacity >= 0:
@@ -147,22 +149,22 @@ class Queue(QueuedResource[QueueSnapshot]):
         try:
             block = self._storage.take_many(count)
         except MemoryError as error:
-            raise self._no_memory(f"{count} elements outside", error) from error
+            raise self._no_memory(f"a batch of {count} elements", error) from error
         self.size_bytes -= self._table.block_bytes(block)
         return block
 
     def put_back(self, blocks: Sequence[Block]) -> None:
-        """Puts elements back that were taken, in that order."""
+        """Returns elements to the queue that were taken in this order."""
         for block in reversed(blocks):
             self._storage.put_back(block)
             self.size_bytes += self._table.block_bytes(block)
 
     def put_back_one(self, element: tuple[Array, ...]) -> None:
-        """Puts an element back that was taken."""
+        """Returns a taken element to the queue."""
         self.put_back([self._table.row(element)])
 
     def batches(self, blocks: Sequence[Block]) -> tuple[Array, ...]:
-        """Elements that were taken, stacked."""
+        """Stacks elements that were taken."""
         return self._table.batches(blocks)
 
     def clear(self) -> None:
@@ -193,12 +195,12 @@ class Queue(QueuedResource[QueueSnapshot]):
             set_rng_state(self._rng, snapshot.rng)
 
     def _saved_elements(self) -> tuple[Rows, ...]:
-        """All elements, those that waiting dequeues have taken back where they would return to."""
+        """All elements, with those that waiting dequeues have taken returned to their places."""
         block = self._storage.contents()
         waiting = [a for queue in self._wait_queues for a in queue if isinstance(a, QueueAttempt)]
         taken = [one for attempt in waiting for one in attempt.taken()]
         if taken:
-            # Putting them back is what a cancellation does; here it is done to a copy.
+            # Does to a copy what cancelling these dequeues would do to the queue.
             _, storage = self._empty()
             if len(block[0]):
                 storage.put_many(block)
@@ -218,8 +220,8 @@ class Queue(QueuedResource[QueueSnapshot]):
 
     def _no_memory(self, what: str, error: Exception) -> ResourceExhaustedError:
         return ResourceExhaustedError(
-            f"no memory for {what} of {self}, which holds {self.size} elements of "
-            f"{self.size_bytes} bytes: {error}; make it with a smaller capacity or capacity_bytes"
+            f"not enough memory for {what} of {self}, which has {self.size} elements of "
+            f"{self.size_bytes} bytes: {error}; decrease its capacity or capacity_bytes"
         )
 
 

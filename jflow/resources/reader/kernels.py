@@ -17,7 +17,7 @@ from jflow.values import Array
 
 
 def _exclusively(work: Callable[..., KernelRun]) -> Kernel:
-    """The kernel that works with a reader in a critical section; it takes the reader's cell too."""
+    """Returns a kernel that runs `work` with a reader and its cell in the critical section."""
 
     @wraps(work)
     def kernel(cells: Sequence[Cell], values: Sequence[Array], **attributes: Any) -> KernelRun:
@@ -34,7 +34,7 @@ def _exclusively(work: Callable[..., KernelRun]) -> Kernel:
 def _read(
     reader: ReaderState, cell: Cell, queue: Cell, *counts: Array, count: int = 1
 ) -> KernelRun:
-    """Reads records of the work item, or of the next one in the queue if there is none."""
+    """Reads records of the current work item, or of the next one in the queue."""
     n_wanted = int(counts[0]) if counts else count
     if n_wanted <= 0:
         raise InvalidArgumentError(f"expected a positive number of records, got {n_wanted}")
@@ -51,7 +51,7 @@ def _read(
 def _read_records(
     reader: ReaderState, cell: Cell, item: WorkItem, count: int
 ) -> tuple[list[bytes], list[bytes]]:
-    """Reads up to `count` records of a work item; one that cannot be read is at its end."""
+    """Reads up to `count` records of a work item; a work item that cannot be read is skipped."""
     try:
         keys, values = reader.read(item, count)
     except BaseException:
@@ -72,7 +72,7 @@ def _begin_next(reader: ReaderState, cell: Cell, queue: Cell) -> Generator[Wante
         return
     if work.shape:
         raise InvalidArgumentError(
-            f"{reader} takes single strings as work, got strings of shape {work.shape}"
+            f"{reader} expected a scalar string as work item, got shape {work.shape}"
         )
     if not cell.query(lambda _: reader.begin(work.item())):
         queue.unread(dequeue)

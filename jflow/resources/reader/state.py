@@ -1,7 +1,7 @@
 """The state of readers: a work item and the position in it, kept between steps and sessions.
 
-Kernels read in a critical section, one after the other, because reading may have to wait for a work
-item from a queue. They enter it with `AcquireReader` and leave it with `ReleaseReader`.
+Kernels read in a critical section, because reading may have to wait for a work item from a queue.
+They enter it with `AcquireReader` and leave it with `ReleaseReader`.
 
 A read takes place outside the lock of the cell, because it may wait for a disk. Only the step in
 the critical section uses the open file of the work item; everything else changes under the lock. A
@@ -54,18 +54,18 @@ class WorkItem:
 
 
 class ReaderState(QueuedResource[ReaderSnapshot]):
-    """Reads the records of one work item after the other.
+    """Reads the records of a sequence of work items.
 
     Args:
-      spec: what it is made as.
-      name: what messages call it.
+      spec: its definition.
+      name: its name in messages.
       open_: opens a work item.
 
     Attributes:
-      acquired_by: what entered the critical section, None if it is free.
-      work: the work item that is being read, None between two of them.
-      n_records: how many records it has read.
-      n_work_units: how many work items it has read to their end.
+      acquired_by: the attempt that entered the critical section; None if it is free.
+      work: the current work item; None between two of them.
+      n_records: the number of records read.
+      n_work_units: the number of work items read to their end.
     """
 
     spec: ReaderSpec
@@ -88,9 +88,9 @@ class ReaderState(QueuedResource[ReaderSnapshot]):
     # In the critical section, without the lock ------------------------------------------------
 
     def read(self, item: WorkItem, count: int) -> tuple[list[bytes], list[bytes]]:
-        """Keys and values of up to `count` records of a work item; none if it is at its end.
+        """Returns keys and values of up to `count` records of a work item; none at its end.
 
-        The state does not change.
+        The state of the reader does not change.
 
         Raises:
           OpError: if it cannot be read.
@@ -100,7 +100,7 @@ class ReaderState(QueuedResource[ReaderSnapshot]):
         return item.records.read_up_to(count)
 
     def parsed(self, state: bytes) -> tuple[WorkItem | None, int, int]:
-        """The arguments for `resume` to go on where `state` was taken.
+        """Returns the arguments for `resume` that continue where `state` was taken.
 
         Raises:
           InvalidArgumentError: if it is malformed.
@@ -116,7 +116,9 @@ class ReaderState(QueuedResource[ReaderSnapshot]):
                 raise ValueError("its counts are not integers of 0 or more")
             name = None if work is None else bytes.fromhex(work)
         except (ValueError, TypeError) as error:
-            raise InvalidArgumentError(f"{self} was given no state of a reader: {error}") from None
+            raise InvalidArgumentError(
+                f"cannot restore {self}: the given state is not valid: {error}"
+            ) from None
         if name is None:
             return None, n_records, n_work_units
         item = WorkItem(name, position)
@@ -126,19 +128,19 @@ class ReaderState(QueuedResource[ReaderSnapshot]):
     # Under the lock ---------------------------------------------------------------------------
 
     def use(self) -> WorkItem | None:
-        """The work item to read; `advance` or `finish` must follow if there is one."""
+        """Returns the current work item, for reading; `advance` or `finish` must follow."""
         self._in_use = self.work
         return self.work
 
     def begin(self, name: bytes) -> bool:
-        """Begins a work item, unless there is one; whether it did."""
+        """Begins a work item, unless there is a current one; returns whether it did."""
         if self.work is not None:
             return False
         self.work = WorkItem(name)
         return True
 
     def advance(self, item: WorkItem, n_records: int) -> None:
-        """Counts records that were read of a work item; with none it is at its end."""
+        """Records progress in a work item; zero records mean that it is at its end."""
         if not n_records or item is not self.work:
             self.finish(item)
             return
@@ -148,22 +150,23 @@ class ReaderState(QueuedResource[ReaderSnapshot]):
         self.n_records += n_records
 
     def finish(self, item: WorkItem) -> None:
-        """Ends a work item, which was read to its end or cannot be read."""
+        """Closes a work item that was read to its end or cannot be read."""
         item.close()
         self._in_use = None
         if item is self.work:
             self.work = None
-            self.n_work_units += item.records is not None  # one that cannot be opened is no unit
+            # A work item that could not be opened is not counted.
+            self.n_work_units += item.records is not None
 
     def reset(self) -> None:
-        """Forgets the work item and the counts."""
+        """Discards the work item and resets the counts."""
         self.resume(None, 0, 0)
 
     def state(self) -> bytes:
-        """Its position, for `parsed`.
+        """Returns the position, for `parsed`.
 
         Raises:
-          UnimplementedError: if positions inside work items of its kind cannot be saved.
+          UnimplementedError: if readers of its kind cannot be serialized, as in TensorFlow.
         """
         self._check_restorable()
         work = None if self.work is None else self.work.name.hex()
@@ -173,7 +176,7 @@ class ReaderState(QueuedResource[ReaderSnapshot]):
         ).encode()
 
     def resume(self, item: WorkItem | None, n_records: int, n_work_units: int) -> None:
-        """Goes on with a work item and counts."""
+        """Continues with a work item and counts."""
         self.clear()
         self.work = item
         self.n_records, self.n_work_units = n_records, n_work_units
@@ -198,18 +201,18 @@ class ReaderState(QueuedResource[ReaderSnapshot]):
     def _check_restorable(self) -> None:
         if self.spec.kind not in _RESTORABLE:
             raise UnimplementedError(
-                f"{self} has no state that could be taken elsewhere; of {', '.join(_RESTORABLE)} "
-                "it can be"
+                f"serializing the state of {self} is not supported; it is for "
+                f"{' and '.join(_RESTORABLE)}"
             )
 
 
 def _plain(position: Any) -> Offset:
-    """A position as a value that does not change."""
+    """Returns a position as an immutable value."""
     return tuple(position) if isinstance(position, list) else position
 
 
 def _is_count(value: object) -> bool:
-    """Whether it is a number of things, which fits an int64."""
+    """Whether a value is a count: an integer of 0 or more that fits int64."""
     return type(value) is int and 0 <= value < 1 << 63
 
 
@@ -233,7 +236,7 @@ class ReleaseReader(QueuedAttempt[ReaderState]):
     """Leaves the critical section; does nothing if it was never entered.
 
     Args:
-      acquired: what entered it, or was cancelled.
+      acquired: the attempt that entered it, or was cancelled.
     """
 
     __slots__ = ("_acquired",)

@@ -1,4 +1,4 @@
-"""Variables: values on devices, and the order in which steps use them."""
+"""Variables: values on devices, and the order in which steps access them."""
 
 from jflow.resources.variable.access import Access as Access
 from jflow.resources.variable.access import AccessQueue as AccessQueue
