@@ -67,11 +67,11 @@ def test_a_queue_that_cannot_be_is_refused(change, message):
     ("change", "message"),
     [
         ({"reduction": "MEDIAN"}, "expected one of MEAN, SUM as reduction, got 'MEDIAN'"),
-        ({"dtype": "string"}, "gradients of numbers, got dtype string"),
-        ({"dtype": "bool"}, "gradients of numbers, got dtype bool"),
+        ({"dtype": "string"}, "gradients with a numeric dtype, got string"),
+        ({"dtype": "bool"}, "gradients with a numeric dtype, got bool"),
         ({"dtype": "float31"}, "'float31' is not a dtype"),
         ({"shape": (-1,)}, r"sizes of 0 or more, got \(-1,\)"),
-        ({"shape": (), "is_sparse": True}, "first dimension"),
+        ({"shape": (), "is_sparse": True}, "at least one dimension"),
     ],
 )
 def test_an_accumulator_that_cannot_be_is_refused(change, message):
