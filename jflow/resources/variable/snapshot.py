@@ -157,9 +157,10 @@ class RestoreVariables(Access):
         self._snapshots = snapshots
         for key, snapshot in snapshots.items():
             snapshot.check(key)
-        # Not an alias of the snapshot's memory, because a program may write to it.
+        # A copy, because on a CPU the array may be a view of the memory that it is made from, also
+        # with may_alias=False (JAX 0.10), and programs write to the memory of a variable.
         self._arrays = {
-            key: jax.device_put(snapshot.value, device_of(key), may_alias=False)
+            key: jax.device_put(snapshot.value.copy(), device_of(key))
             for key, snapshot in snapshots.items()
         }
 
