@@ -1,4 +1,4 @@
-"""Calls of Python functions of the client, as plans have them."""
+"""Calls of Python functions of the client in plans."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from jflow.values import NUMBERS, Array
 _MAX = 2**32 - 1
 
 ClientFunction = Callable[[Sequence[Array]], Sequence[Array]]
-"""A function of the client in its own process: takes operands, gives results."""
+"""A function of the client, in the client's process: takes operands and returns results."""
 
 
 @dataclass(frozen=True)
 class LinkedCallback:
-    """A `Call` that the client computes.
+    """A linked `Call` that the client executes.
 
     Attributes:
-      instruction: what was linked.
-      number: by which the client knows the function.
-      results: dtype and sizes of each result, None for a size that is not known.
-      is_conditional: whether the first operand says if the function is called.
+      instruction: the call.
+      number: identifies the function for the client.
+      results: dtype and sizes of each result; None for an unknown size.
+      is_conditional: whether the first operand determines if the function is called.
     """
 
     instruction: Call
@@ -36,18 +36,18 @@ class LinkedCallback:
     is_conditional: bool
 
     def operands(self, inputs: Sequence[Array]) -> Sequence[Array] | None:
-        """What to call the function with, or None if it is not to be called."""
+        """Returns the operands of the function, or None if it must not be called."""
         if not self.is_conditional:
             return inputs
         return inputs[1:] if inputs[0].item() else None
 
     def zeros(self) -> list[Array]:
-        """The results where the function is not called."""
+        """Returns the results for the case that the function is not called."""
         return [np.zeros([size or 0 for size in sizes], dtype) for dtype, sizes in self.results]
 
     @contextmanager
     def naming_errors(self) -> Iterator[None]:
-        """Names the operation in an OpError that the client's function causes."""
+        """A block that adds the operation to an OpError of the client's function."""
         try:
             yield
         except OpError as error:
@@ -55,20 +55,22 @@ class LinkedCallback:
             raise
 
     def checked(self, results: Sequence[Array]) -> Sequence[Array]:
-        """What the client computed, if it fits.
+        """Returns the results from the client.
 
         Raises:
-          InvalidArgumentError: if it does not.
+          InvalidArgumentError: if their number, dtypes or shapes are not the expected ones.
         """
         fits = len(results) == len(self.results) and all(
             value.dtype == dtype and _fits(value.shape, sizes)
             for value, (dtype, sizes) in zip(results, self.results, strict=True)
         )
         if not fits:
-            found = [f"{value.dtype}{[*value.shape]}" for value in results]
-            expected = [f"{dtype}{[*sizes]}" for dtype, sizes in self.results]
+            found = ", ".join(f"{value.dtype}{value.shape}" for value in results)
+            expected = ", ".join(f"{dtype}{sizes}" for dtype, sizes in self.results)
             raise InvalidArgumentError(
-                f"expected {expected} from the client, got {found}", op=self.instruction.op
+                f"expected results {expected or 'of no values'} from the function of the client, "
+                f"got {found or 'none'}",
+                op=self.instruction.op,
             )
         return results
 
