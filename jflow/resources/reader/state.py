@@ -42,7 +42,7 @@ class WorkItem:
 
     __slots__ = ("name", "position", "records")
 
-    def __init__(self, name: bytes, position: Offset = None) -> None:
+    def __init__(self, name: bytes, position: Any = None) -> None:
         self.name = name
         self.position = position
         self.records: Records | None = None
@@ -146,7 +146,7 @@ class ReaderState(QueuedResource[ReaderSnapshot]):
             return
         assert item.records is not None
         self._in_use = None
-        item.position = _plain(item.records.position)
+        item.position = item.records.position
         self.n_records += n_records
 
     def finish(self, item: WorkItem) -> None:
@@ -189,7 +189,7 @@ class ReaderState(QueuedResource[ReaderSnapshot]):
 
     def save(self) -> ReaderSnapshot:
         item = self.work
-        name, position = (None, None) if item is None else (item.name, item.position)
+        name, position = (None, None) if item is None else (item.name, _plain(item.position))
         return ReaderSnapshot(self.spec, name, position, self.n_records, self.n_work_units)
 
     def load(self, snapshot: ReaderSnapshot) -> None:
