@@ -68,7 +68,7 @@ def checked(snapshot: Snapshot, expected: type[Saved], spec: Spec, resource: obj
     Args:
       snapshot: the snapshot.
       expected: the snapshot class of the resource's kind.
-      spec: what the resource is made as.
+      spec: the definition of the resource.
       resource: the resource, for messages.
 
     Raises:
