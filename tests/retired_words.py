@@ -37,7 +37,6 @@ _WORDS = {
     "home homes": "handle op",
     "anchor anchors": "owner op",
     "withdraw withdraws withdrawn": "cancel",
-    "restore restores restored": "unread (restore is of checkpoints)",
     "abandon abandons abandoned": "close",
     "undo undone": "rollback",
     "pace": "last latency",
@@ -99,9 +98,6 @@ FILES = {
     "jflow/wire/calls.py": "dispatcher",
     "jflow/worker/part.py": "plan",
 }
-
-MEANT = {"restore_state"}
-"""Names that have a retired word and stay: TensorFlow's, of a method of readers."""
 
 PROSE = re.compile(
     r"\b(strands?|lent|loans?|loaned|keepers?|teachers?|whoever|nobody|somebody)\b", re.IGNORECASE
@@ -213,8 +209,6 @@ def _in_name(room: str, path: Path, line: int, name: str) -> Iterator[Found]:
 @cache
 def _retired_in(name: str) -> tuple[tuple[str, str], ...]:
     whole = name.lstrip("_")
-    if whole in MEANT:
-        return ()
     if whole in NAMES:
         return ((whole, NAMES[whole]),)
     words = map(str.lower, _PIECES.findall(name))

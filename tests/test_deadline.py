@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from jflow.deadline import FOREVER, Deadline
+from jflow.deadline import FOREVER, Deadline, seconds_text
 from jflow.errors import DeadlineExceededError, UnavailableError
 
 
@@ -31,8 +31,8 @@ def test_a_time_longer_than_threads_can_wait_is_as_long_as_they_can(timeout: flo
 @pytest.mark.parametrize(
     ("timeout", "remaining", "connect_timeout", "kind", "seconds"),
     [
-        (0.05, None, 30.0, DeadlineExceededError, "0.05 s"),
-        (30.0, None, 0.05, UnavailableError, "0.05 s"),
+        (0.05, None, 30.0, DeadlineExceededError, "50 ms"),
+        (30.0, None, 0.05, UnavailableError, "50 ms"),
         (30.0, 0.01, 0.05, DeadlineExceededError, "30 s"),
         (None, None, 1.5, UnavailableError, "1.5 s"),
     ],
@@ -56,7 +56,7 @@ def test_a_lock_that_is_not_free_in_time_is_an_error_and_is_not_taken() -> None:
     lock = threading.Lock()
     with (
         lock,
-        pytest.raises(DeadlineExceededError, match=r"0\.01 s .* while waiting for it"),
+        pytest.raises(DeadlineExceededError, match=r"10 ms .* while waiting for it"),
         Deadline(0.01).holding(lock, "waiting for it"),
     ):
         pytest.fail("the lock was not free")
@@ -74,9 +74,28 @@ def test_a_block_on_a_loop_is_cancelled_at_the_deadline_and_only_then() -> None:
             await asyncio.sleep(60)
 
     begun = time.monotonic()
-    with pytest.raises(DeadlineExceededError, match=r"0\.02 s") as caught:
+    with pytest.raises(DeadlineExceededError, match=r"20 ms") as caught:
         asyncio.run(bounded(Deadline(0.02)))
     assert caught.value.task == "/job:ps/task:0"
     assert time.monotonic() - begun < 5
     with pytest.raises(TimeoutError, match="another"):
         asyncio.run(bounded(Deadline(60.0), TimeoutError("another")))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 s"),
+        (0.0000005, "0.5 us"),
+        (0.00025, "250 us"),
+        (0.0512345, "51.23 ms"),
+        (0.05, "50 ms"),
+        (0.9994, "999.4 ms"),
+        (1, "1 s"),
+        (12.25, "12.25 s"),
+        (90.0, "90 s"),
+        (12345.6, "12346 s"),
+    ],
+)
+def test_a_time_is_written_with_its_unit_and_enough_digits(seconds: float, text: str) -> None:
+    assert seconds_text(seconds) == text

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
+from jflow.deadline.seconds import seconds_text
 from jflow.errors import DeadlineExceededError, OpError, UnavailableError
 
 
@@ -62,7 +63,7 @@ class Deadline:
           task: the task that did not answer, if there is exactly one.
           advice: what the user can do.
         """
-        seconds = f"{self.timeout:g} s"
+        seconds = seconds_text(self.timeout or 0.0)
         advice = advice and f"; {advice}"
         if self._is_patience:
             return UnavailableError(f"no answer in {seconds} while {doing}{advice}", task=task)

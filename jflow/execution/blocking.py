@@ -1,13 +1,14 @@
 """The blocking driver: runs interpreters of plans in the caller's thread.
 
-Several of them may have to wait at once. Each is a *fiber*: a generator that yields the attempts on
-resources that it waits for. The thread takes every fiber as far as it goes, and then sleeps until
-an attempt is complete that one of them waits for.
+Several interpreters may have to wait at the same time. Each is a *fiber*: a generator that yields
+the attempts on resources that it waits for. The thread runs every fiber until it has to wait, and
+then sleeps until an attempt completes that one of them waits for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Generator, Hashable, Mapping, Sequence
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
@@ -22,24 +23,25 @@ Name = TypeVar("Name", bound=Hashable)
 Fiber = Generator[Wanted, None, None]
 
 Woken = SimpleQueue[Any]
-"""Names of fibers that can go on."""
+"""Names of fibers that can continue."""
 
 
 class BlockingDriver:
-    """Performs every instruction at once, in the thread of the interpreter.
+    """Performs every instruction immediately, in the thread of the interpreter.
 
-    Reading a value blocks until a device has computed it, and plans run in an order in which what
-    is received has been sent. So only attempts on resources are ever waited for.
+    The interpreters wait for attempts on resources only, because reading a value blocks until the
+    device has computed it, and plans run in an order in which every value is sent before it is
+    received.
 
     Args:
-      functions: those of the client, by their numbers.
+      functions: the functions of the client, by number.
     """
 
     def __init__(self, functions: Sequence[ClientFunction]) -> None:
         self._functions = functions
         self._sent: dict[int, Any] = {}
 
-    # Not wrapped: a call in between would cost each instruction of each step.
+    # Not wrapped in methods, because every instruction of every step would pay for the call.
     compute = staticmethod(StepState.compute)
     finish = staticmethod(StepState.finish)
     call = staticmethod(StepState.call)
@@ -54,11 +56,11 @@ class BlockingDriver:
             state.answer(callback, results)
 
     def send(self, state: StepState, send: Send, /) -> None:
-        """Keeps the value for the plan that receives it."""
+        """Stores the value for the plan that receives it."""
         self._sent[send.edge] = None if send.slot is None else state[send.slot]
 
     def receive(self, state: StepState, recv: Recv, /) -> None:
-        """Takes what was sent."""
+        """Takes the value that was sent."""
         state.receive(recv, self._sent.pop(recv.edge))
 
 
@@ -71,15 +73,16 @@ def run_fibers(
     """Runs fibers to their end.
 
     Args:
-      fibers: generators by name.
-      after: for each of them those that have to end before it begins.
-      deadline: how long to wait.
-      woken: takes the names of fibers that can go on; None stops all waiting.
+      fibers: the generators, by name.
+      after: for each fiber, the fibers that have to end before it begins.
+      deadline: limits the time of waiting.
+      woken: receives the names of fibers that can continue; None cancels all waiting.
 
     Raises:
-      DeadlineExceededError: if the time is over; what was waited for is given up. What cannot be
-        undone and is done by then is not an error: a caller that sees one might do it again.
-      OpError: the first one that a fiber raises; likewise.
+      DeadlineExceededError: if the deadline passes; all waiting attempts are cancelled. If by then
+        all of them have completed and none can be rolled back, the step continues instead, because
+        a caller that sees an error might repeat it.
+      OpError: the first one that a fiber raises; the same applies.
     """
     missing = {name: set(after[name]) for name in fibers}
     ready = [name for name, needed in missing.items() if not needed]
@@ -91,8 +94,10 @@ def run_fibers(
             except OpError as error:
                 reasons = _reasons(parked)
                 if _gives_up(parked):
-                    raise type(error)("; it ".join([error.message, *reasons])) from None
-                continue  # all was done in the last moment, and wakes its fibers
+                    failure = type(error)("; it ".join([error.message, *reasons]))
+                    _throw(failure, next(fibers[name] for name in parked))
+                    raise failure from None
+                continue  # all attempts completed at the last moment, and wake their fibers
             parked.pop(name, None)
             if _goes_on(name, fibers[name], woken, parked):
                 continue
@@ -109,7 +114,7 @@ def run_fibers(
 
 
 def _goes_on(name: Name, fiber: Fiber, woken: Woken, parked: dict[Name, Wanted]) -> bool:
-    """Takes a fiber as far as it goes; whether it is not done but has to wait."""
+    """Runs a fiber until it ends or has to wait; returns whether it has to wait."""
     for cell, attempt in fiber:
         parked[name] = (cell, attempt)
         if not cell.submit(attempt, lambda _: woken.put(name)):
@@ -118,20 +123,30 @@ def _goes_on(name: Name, fiber: Fiber, woken: Woken, parked: dict[Name, Wanted])
     return False
 
 
+def _throw(error: OpError, fiber: Fiber) -> None:
+    """Ends a fiber with an error where it waits; the operation that waits adds its name to it."""
+    with suppress(OpError, StopIteration):
+        fiber.throw(error)
+
+
 def _gives_up(parked: Mapping[Name, Wanted]) -> bool:
-    """Gives up what is waited for; whether there was anything that is not done for good."""
+    """Cancels the attempts that are waited for.
+
+    Returns:
+      Whether any of them had not completed, or can be rolled back.
+    """
     for cell, attempt in parked.values():
         cell.cancel(attempt, CancelledError("Step was cancelled"))
     return any(attempt.error or attempt.can_roll_back for _, attempt in parked.values())
 
 
 def _reasons(parked: Mapping[Name, Wanted]) -> list[str]:
-    """What is waited for, where there is something to say."""
+    """Says what the fibers wait for, as far as it is known."""
     return [reason for cell, attempt in parked.values() if (reason := cell.reason(attempt))]
 
 
 def _next(woken: Woken, deadline: Deadline) -> Any:
-    """The next fiber that can go on."""
+    """Waits for the next fiber that can continue and returns its name."""
     try:
         name = woken.get(timeout=deadline.remaining())
         if name is None:

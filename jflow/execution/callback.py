@@ -1,4 +1,4 @@
-"""Calls of Python functions of the client, as plans have them."""
+"""Calls of Python functions of the client in plans."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from jflow.plan import Call, CallbackAttributes
 from jflow.values import Array, TensorSpec
 
 ClientFunction = Callable[[Sequence[Array]], Sequence[Array]]
-"""A function of the client in its own process: takes operands, gives results."""
+"""A function of the client, in the client's process: takes operands and returns results."""
 
 
 @dataclass(frozen=True)
 class LinkedCallback:
-    """A `Call` that the client computes.
+    """A linked `Call` that the client executes.
 
     Attributes:
-      instruction: what was linked.
-      number: by which the client knows the function.
+      instruction: the call.
+      number: identifies the function for the client.
       results: what the function returns.
-      is_conditional: whether the first operand says if the function is called.
+      is_conditional: whether the first operand determines if the function is called.
     """
 
     instruction: Call
@@ -33,18 +33,18 @@ class LinkedCallback:
     is_conditional: bool
 
     def operands(self, inputs: Sequence[Array]) -> Sequence[Array] | None:
-        """What to call the function with, or None if it is not to be called."""
+        """Returns the operands of the function, or None if it must not be called."""
         if not self.is_conditional:
             return inputs
         return inputs[1:] if inputs[0].item() else None
 
     def zeros(self) -> list[Array]:
-        """The results where the function is not called."""
+        """Returns the results for the case that the function is not called."""
         return [np.zeros(spec.shape or (), spec.numpy_dtype) for spec in self.results]
 
     @contextmanager
     def naming_errors(self) -> Iterator[None]:
-        """Names the operation in an OpError that the client's function causes."""
+        """A block that adds the operation to an OpError of the client's function."""
         try:
             yield
         except OpError as error:
@@ -52,10 +52,10 @@ class LinkedCallback:
             raise
 
     def checked(self, results: Sequence[Array]) -> Sequence[Array]:
-        """What the client computed, if it fits.
+        """Returns the results from the client.
 
         Raises:
-          InvalidArgumentError: if it does not.
+          InvalidArgumentError: if their number, dtypes or shapes are not the expected ones.
         """
         fits = len(results) == len(self.results) and all(
             spec.fits(value) for value, spec in zip(results, self.results, strict=True)
@@ -64,7 +64,8 @@ class LinkedCallback:
             found = ", ".join(f"{value.dtype}{value.shape}" for value in results) or "nothing"
             expected = ", ".join(f"{spec.dtype.name}{spec.shape}" for spec in self.results)
             raise InvalidArgumentError(
-                f"expected {expected or 'nothing'} from the client, got {found}",
+                f"expected results {expected or 'of no values'} from the function of the client, "
+                f"got {found}",
                 op=self.instruction.op,
             )
         return results

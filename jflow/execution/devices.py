@@ -1,4 +1,4 @@
-"""The devices of this process under the names that its task gives them."""
+"""The devices of this process, by their names in the cluster."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jflow.values import is_host, is_switched_off
 
 
 def local_devices(task: Task) -> Mapping[Device, jax.Device]:
-    """JAX's devices by their name in the cluster, accelerators before CPUs."""
+    """Returns the devices of JAX by their names in the cluster, accelerators before CPUs."""
     found = jax.local_devices()
     if all(device.platform != "cpu" for device in found):
         found = [*found, *jax.local_devices(backend="cpu")]
@@ -34,9 +34,9 @@ def _named(task: Task, found: Sequence[jax.Device]) -> Mapping[Device, jax.Devic
 
 
 def put(value: Any, device: jax.Device) -> Any:
-    """A value where programs of a device take it: on the device, or for host tensors as it is.
+    """Moves a value to a device, where programs take it; host tensors stay as they are.
 
-    JAX would truncate 64-bit values, which programs cannot take.
+    64-bit values also stay if JAX has 64-bit types disabled, because JAX would truncate them.
     """
     stays = is_host(value) or is_switched_off(value.dtype)
     return value if stays else jax.device_put(value, device)

@@ -1,7 +1,7 @@
-"""The functions that plans call on the host of a task, by name.
+"""The functions that plans call on the host, by name.
 
-A *function* computes at once. A *kernel* works on resources and may have to wait; each belongs to a
-kind of resource (`resources/kinds.py`).
+A *function* computes immediately. A *kernel* acts on resources and may have to wait; each kernel
+belongs to a kind of resource (`resources/kinds.py`).
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from jflow.execution.rows import ROW_FUNCTIONS
 from jflow.plan import NAN_CHECK
 from jflow.records import DECODERS
 from jflow.resources import KERNELS, Kernel
-from jflow.values import NUMBERS, Array, is_compatible
+from jflow.values import NUMBERS, Array, is_compatible, shape_text
 
 HostFunction = Callable[..., Sequence[Array]]
-"""Takes arrays on the host, attributes by name, and gives arrays; none may be changed later."""
+"""Takes host arrays, and attributes by name, and returns arrays; none may be modified later."""
 
 
 def _identity(value: Array) -> Sequence[Array]:
@@ -26,7 +26,7 @@ def _identity(value: Array) -> Sequence[Array]:
 
 
 def _check_indices(report: Array, variable: Array) -> Sequence[Array]:
-    """Takes i32[4]: whether an index is bad, its position, the index, and the size."""
+    """Takes i32[4]: whether an index is out of range, its position, the index, and the size."""
     is_bad, position, index, size = np.asarray(report).tolist()
     if is_bad:
         raise InvalidArgumentError(
@@ -37,12 +37,12 @@ def _check_indices(report: Array, variable: Array) -> Sequence[Array]:
 
 
 def _check_nans(*values: Array, ops: list[str], results: list[int]) -> Sequence[Array]:
-    """Looks for NaN in what a program gave.
+    """Raises NotANumberError if results of a program contain NaN.
 
     Args:
-      values: what its operations gave, in their order.
-      ops: their names.
-      results: the numbers of those in which it counts.
+      values: the values of its operations, in order.
+      ops: the names of these operations.
+      results: the indices of the values in which NaN is an error.
     """
     if not any(np.isnan(values[i]).any() for i in results):
         return ()
@@ -52,13 +52,13 @@ def _check_nans(*values: Array, ops: list[str], results: list[int]) -> Sequence[
 
 def _cast(value: Array, *, dtype: str) -> Sequence[Array]:
     if dtype not in NUMBERS:
-        raise InvalidArgumentError(f"{dtype!r} is not a dtype of numbers")
+        raise InvalidArgumentError(f"expected a numeric dtype, got {dtype!r}")
     return (value.astype(NUMBERS[dtype]),)
 
 
 def _ensure_shape(value: Array, *, shape: list[int | None], what: str = "") -> Sequence[Array]:
     if not is_compatible(shape, value.shape):
-        expected = f"expected a value of shape {shape}, got {[*value.shape]}"
+        expected = f"expected a value of shape {shape_text(tuple(shape))}, got {value.shape}"
         raise InvalidArgumentError(f"{what}: {expected}" if what else expected)
     return (value,)
 
@@ -66,7 +66,7 @@ def _ensure_shape(value: Array, *, shape: list[int | None], what: str = "") -> S
 def _ensure_shape_like(
     value: Array, like: Array, *, leading: int, shape: list[int | None], what: str
 ) -> Sequence[Array]:
-    """As `ensure_shape`, of a shape that begins with the first sizes of another value."""
+    """As `ensure_shape`, for a shape that begins with the first sizes of another value."""
     return _ensure_shape(value, shape=[*like.shape[:leading], *shape], what=what)
 
 
@@ -83,20 +83,20 @@ _FUNCTIONS: Mapping[str, HostFunction] = {
 
 
 def host_function(name: str) -> HostFunction | None:
-    """The function of that name, or None."""
+    """Returns the function of this name, or None."""
     return _FUNCTIONS.get(name)
 
 
 def host_kernel(name: str) -> Kernel:
-    """The kernel of that name.
+    """Returns the kernel of this name.
 
     Raises:
-      InvalidArgumentError: if there is none.
+      InvalidArgumentError: if it does not exist.
     """
     kernel = KERNELS.get(name)
     if kernel is None:
         raise InvalidArgumentError(
-            f"a plan calls {name!r}; the functions of the host are "
-            f"{sorted([*_FUNCTIONS, *KERNELS])}"
+            f"a plan calls the unknown host function {name!r}; expected one of "
+            f"{', '.join(sorted([*_FUNCTIONS, *KERNELS]))}"
         )
     return kernel

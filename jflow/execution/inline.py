@@ -35,13 +35,13 @@ _ALL: _Name = (0, 0)
 
 
 class _LoneProgram:
-    """A program that is the whole of a step, and how it takes and gives the step's values.
+    """A program that is the whole of a step, and how its arguments and results map to the step's.
 
     Attributes:
-      plan: the number of its plan.
-      taken: the number of the fed value that each argument is.
-      n_in_order: how many values are fed if the arguments are just those; else -1.
-      given: the number of the result that each fetched value is; None if they are just those.
+      plan: the index of its plan.
+      taken: for each argument, the index of the fed value.
+      n_in_order: the number of fed values if the arguments are the fed values in order; else -1.
+      given: for each fetched value, the index of the result; None if they are the results in order.
     """
 
     def __init__(
@@ -62,17 +62,17 @@ class _LoneProgram:
 
 @_forks.guarded("run", "start", "compute")
 class LocalExecutable:
-    """All plans of a step, to be run together in the caller's thread.
+    """All plans of a step, run together in the caller's thread.
 
-    Plans never wait for each other: what a stage receives was sent by stages before it. Devices
-    still work side by side, because JAX computes in the background. Only operations on resources
-    may have to wait, for what other threads do.
+    Plans never wait for each other, because earlier stages have sent what a stage receives. Devices
+    still compute concurrently, because JAX computes asynchronously. Only operations on resources
+    may have to wait, for other threads.
 
     Args:
       plans: one for each device.
-      n_fetches: how many values the step gives back.
+      n_fetches: the number of fetched values.
       containers: the state.
-      functions: those of the client that plans call, by their numbers.
+      functions: the functions of the client that plans call, by number.
     """
 
     def __init__(
@@ -88,24 +88,24 @@ class LocalExecutable:
         self._functions = functions
         self._keeps_feeds = any(linked.keeps_feeds for linked in plans)
         self._is_blocking = any(linked.plan.resources for linked in plans)
-        # Sorted out here, so that a step does nothing but its work.
+        # Computed here, so that a step does no more than necessary.
         self._feeds = [(n, feed) for n, linked in enumerate(plans) for feed in linked.feeds]
         self._fetches = [(n, fetch) for n, linked in enumerate(plans) for fetch in linked.fetches]
         is_sequential = not any(linked.plan.after for linked in plans)
         self._work = _fibers(plans, is_sequential)
-        # Only what is sent between plans is kept by a driver, for one run.
+        # A driver has state only for values that are sent between plans, and only for one run.
         sends = any(isinstance(one, Send) for work in self._work.values() for _, one in work)
         self._driver = None if sends else BlockingDriver(functions)
         self._after = {_ALL: set()} if is_sequential else _order(plans, self._work)
         self._lone = lone = self._lone_program()
-        # How many values are fed if the program takes just those and gives what is fetched.
+        # The number of fed values if the program takes these in order and returns the fetched ones.
         self._n_direct = lone.n_in_order if lone and lone.given is None else -1
         self._moves_feeds = False
         self._program = lone.executable if lone else None
         self._constants = lone.constants if lone else ()
 
     def _lone_program(self) -> _LoneProgram | None:
-        """The step's program, if running it on what is fed and fetching its results is all."""
+        """The program of the step, if all the step does is run it on fed values."""
         match [*self._work.values()]:
             case [[(number, LinkedRun() as run)]] if run.executable and not run.uses_variables:
                 fed = {feed.slot: feed.index for _, feed in self._feeds}
@@ -122,32 +122,32 @@ class LocalExecutable:
         return None
 
     def prepare(self, deadline: Deadline) -> None:
-        """Does nothing: it was compiled when it was made."""
+        """Does nothing: the step was compiled when it was made."""
 
     def run(self, feeds: Sequence[Array], deadline: Deadline = FOREVER) -> list[Array]:
         """Runs the step and returns the fetched values.
 
         Args:
           feeds: the fed values.
-          deadline: how long to wait for resources; programs are not interrupted.
+          deadline: limits the wait for resources; programs are not interrupted.
 
         Raises:
           DeadlineExceededError: if the deadline passes.
-          OpError: as the steps do.
+          OpError: as the instructions do.
         """
         if self._lone is not None:
             return list(map(np.asarray, self.compute(feeds)))
         return self._run(self._kept(feeds), _copied, deadline)
 
     def start(self, feeds: Sequence[Array], deadline: Deadline = FOREVER) -> Future[list[Array]]:
-        """As `run`, on a thread of its own; cancelling the future ends its waiting."""
+        """As `run`, on a new thread; cancelling the future ends its waiting."""
         outcome = _Outcome()
         fed = [np.array(x) for x in feeds]
 
         def run() -> None:
             try:
                 values = self._run(fed, _copied, deadline, outcome.woken)
-            except BaseException as error:  # of any kind: the future reports it
+            except BaseException as error:  # of any class: the future reports it
                 if outcome.set_running_or_notify_cancel():
                     outcome.set_exception(error)
             else:
@@ -158,7 +158,7 @@ class LocalExecutable:
         return outcome
 
     def compute(self, feeds: Sequence[Any], deadline: Deadline = FOREVER) -> list[jax.Array]:
-        """As `run`, with JAX arrays, which may not be computed yet."""
+        """As `run`, but returns JAX arrays, which may still be being computed."""
         program = self._program
         if program is None or len(feeds) != self._n_direct:
             return self._compute(feeds, deadline)
@@ -182,18 +182,19 @@ class LocalExecutable:
         return results if lone.given is None else [results[i] for i in lone.given]
 
     def _moved(self, feeds: Sequence[Any], deadline: Deadline) -> list[jax.Array]:
-        """As `compute`, for feeds that its program does not take as they are.
+        """As `compute`, for feeds that the program does not accept as they are.
 
-        JAX does not move an array from another device; the next ones are likely there too.
+        JAX does not move arrays from another device. Later feeds are moved from the start, because
+        they are probably on that device, too.
         """
         self._n_direct, self._moves_feeds = -1, True
         return self._run(self._kept(feeds), StepState.array, deadline)
 
     def _kept(self, feeds: Sequence[Any]) -> Sequence[Any]:
-        """The fed values as they may still be read when the step is done."""
+        """Copies fed values that may still be read after the step has returned."""
         if not self._keeps_feeds:
             return feeds
-        # The caller may write to its memory then.
+        # The caller may then write to their memory.
         return [np.array(x) if isinstance(x, np.ndarray) else x for x in feeds]
 
     def _run(
@@ -203,7 +204,7 @@ class LocalExecutable:
         deadline: Deadline,
         woken: Woken | None = None,
     ) -> list[Any]:
-        # A step with a deadline must not take what may not be computed by then.
+        # A step with a deadline must not wait for values that may not be computed by then.
         queued_s = QUEUED_S if deadline.timeout is None else 0.0
         states = [StepState(linked, self._containers, queued_s) for linked in self._plans]
         try:
@@ -222,7 +223,7 @@ class LocalExecutable:
                     if first is not None:  # variables that another step writes
                         rest = {_ALL: _resumed(first, fiber)}
                         run_fibers(rest, {_ALL: ()}, deadline, woken or SimpleQueue())
-            # Read last, so that no device waits for another one's results.
+            # Read last, so that no device is kept waiting while another one computes.
             values: list[Any] = [None] * self._n_fetches
             for number, wanted in self._fetches:
                 values[wanted.index] = fetch(states[number], wanted.slot)
@@ -232,23 +233,26 @@ class LocalExecutable:
                 state.close()
 
     def _fed(self, value: Any, number: int) -> Any:
-        """A fed value where the device takes it: JAX itself moves only what is not a JAX array."""
+        """Moves a fed value to the device of a plan, if it is a JAX array on another one.
+
+        JAX itself moves other values only.
+        """
         device = self._plans[number].device
         if isinstance(value, jax.Array) and value.devices() != {device}:
-            # A device alone would leave the mesh that the array was divided over in its type.
+            # With a device only, the type of the array would keep the mesh it was sharded over.
             return jax.device_put(value, jax.sharding.SingleDeviceSharding(device))
         return value
 
 
 class _Outcome(Future[list[Array]]):
-    """The values of a step that runs on a thread of its own."""
+    """The future values of a step that runs on its own thread."""
 
     def __init__(self) -> None:
         super().__init__()
         self.woken: Woken = SimpleQueue()
 
     def cancel(self) -> bool:
-        """Ends its waiting; when this returns, what it waited for has been given up."""
+        """Cancels the step; when this returns, it has cancelled the attempts that it waited for."""
         self.woken.put(None)
         is_cancelled = super().cancel()
         wait([self])
@@ -256,7 +260,11 @@ class _Outcome(Future[list[Array]]):
 
 
 def _fibers(plans: Sequence[LinkedPlan], is_sequential: bool) -> dict[_Name, list[_Numbered]]:
-    """The work of each fiber: all of a step, or a stage of a plan, which may have to wait alone."""
+    """The instructions of each fiber.
+
+    A sequential step is one fiber. Otherwise each stage of a plan is a fiber, so that a stage that
+    has to wait keeps no other one waiting.
+    """
     fibers: dict[_Name, list[_Numbered]] = {}
     for stage in range(max((len(linked.stages) for linked in plans), default=0)):
         for number, linked in enumerate(plans):
@@ -267,7 +275,7 @@ def _fibers(plans: Sequence[LinkedPlan], is_sequential: bool) -> dict[_Name, lis
 
 
 def _resumed(first: Wanted, fiber: Fiber) -> Fiber:
-    """A fiber that has begun, from what it waits for."""
+    """A fiber that has already been started, beginning with what it waits for."""
     try:
         yield first
         yield from fiber
@@ -282,7 +290,7 @@ def _copied(state: StepState, slot: Slot) -> Array:
 def _order(
     plans: Sequence[LinkedPlan], fibers: Mapping[_Name, Collection[_Numbered]]
 ) -> dict[_Name, set[_Name]]:
-    """For each fiber those before it: in its own plan, and those that send what it receives."""
+    """For each fiber its predecessors: in its own plan, and the senders of what it receives."""
     senders = {
         instruction.edge: name
         for name, work in fibers.items()

@@ -1,12 +1,12 @@
-"""The interpreter of plans: performs instructions in order, whichever way its driver waits.
+"""The interpreter of plans: performs instructions in order, independently of how to wait.
 
 `interpret` is a generator that yields what it has to wait for; a *driver* runs it and performs the
-single instructions. There are two. The blocking one performs all of them in the caller's thread and
-sleeps only for attempts on resources (`jflow.execution.blocking`). The asyncio one never blocks its
-event loop: long programs, slow calls and transfers are awaited (`jflow.worker.plan_run`). What an
-instruction means is the same for both, see `jflow.execution.step_state`.
+single instructions. The blocking driver performs all of them in the caller's thread and sleeps only
+for attempts on resources (`jflow.execution.blocking`). The asyncio driver never blocks its event
+loop: it awaits long programs, slow calls and transfers (`jflow.worker.plan_run`). The semantics of
+an instruction is the same for both, see `jflow.execution.step_state`.
 
-Feeds and fetches are the border of a step: the caller of a driver fills and reads those slots.
+Feeds and fetches are the boundary of a step: the caller of a driver fills and reads their slots.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from jflow.plan import Recv, Send
 from jflow.resources.kernel import Wanted
 
 W_co = TypeVar("W_co", covariant=True)
-"""What a driver can wait for in addition to attempts on resources."""
+"""What a driver can wait for, in addition to attempts on resources."""
 
 
 class Driver(Protocol[W_co]):
@@ -35,24 +35,24 @@ class Driver(Protocol[W_co]):
         """Runs a program that uses no variables: `StepState.compute`."""
 
     def finish(self, state: StepState, access: VariableAccess, /) -> W_co | None:
-        """Runs a program on the variables that were taken for it: `StepState.finish`."""
+        """Runs a program on the variables that it was granted: `StepState.finish`."""
 
     def call(self, state: StepState, call: LinkedCall, /) -> W_co | None:
         """Calls a function of the host: `StepState.call`."""
 
     def call_client(self, state: StepState, callback: LinkedCallback, /) -> W_co | None:
-        """Has the client call one of its functions: `StepState.operands`, then `answer`."""
+        """Makes the client call one of its functions: `StepState.operands`, then `answer`."""
 
     def perform(
         self, state: StepState, kernel: LinkedKernel, /
     ) -> Generator[Wanted | W_co, None, None]:
-        """Performs an operation on resources, `StepState.perform`; yields what it waits for."""
+        """Runs a kernel, `StepState.perform`; yields what it waits for."""
 
     def send(self, state: StepState, send: Send, /) -> None:
-        """Sends a value or a signal; whether it arrives is not waited for here."""
+        """Sends a value or a signal, without waiting for its arrival."""
 
     def receive(self, state: StepState, recv: Recv, /) -> W_co | None:
-        """Takes what another plan sends: `StepState.receive`."""
+        """Receives a value or signal from another plan: `StepState.receive`."""
 
 
 def interpret(
@@ -60,13 +60,12 @@ def interpret(
 ) -> Generator[Wanted | W_co, None, None]:
     """Performs instructions in order; yields what it waits for.
 
-    It is resumed when that is over: when an attempt is complete, or when what the driver gave is
-    done. If waiting fails, it must be closed instead. Accesses to variables then end, and what an
-    attempt has brought meanwhile goes back.
+    It must be resumed when the wait is over, or closed if the wait fails. Closing it ends accesses
+    to variables, and returns the values of attempts that have completed in the meantime.
 
     Args:
-      work: instructions, each with the number of its plan.
-      states: those of the plans in this step.
+      work: instructions, each with the index of its plan.
+      states: the states of the plans in this step.
       driver: performs the instructions.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Linked plans: plans with everything they name looked up: programs, constants and the device."""
+"""Linked plans: plans with their programs, constants, resources and device looked up by name."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _LATENCIES: weakref.WeakKeyDictionary[CompiledProgram, LastLatency] = weakref.We
 
 @dataclass
 class LastLatency:
-    """How long a program's last dispatch, or a function's last call, took in seconds.
+    """The time of a program's last dispatch, or of a function's last call, in seconds.
 
     Infinite before the first one.
     """
@@ -51,9 +51,15 @@ class LastLatency:
 
 @dataclass(frozen=True)
 class LinkedRun:
-    """A `Run` with its executable, the constants that it takes last, and its last latency.
+    """A linked `Run`.
 
-    `may_be_quick` says whether it takes as long as the last time, as far as that can be known.
+    Attributes:
+      instruction: the instruction.
+      executable: the compiled program; None if the instruction only accesses variables.
+      constants: the last arguments of the program.
+      latency: the time of its last run, shared by all steps that run the program.
+      specs, keys: the variables of the plan.
+      may_be_quick: False if the time of a run cannot be predicted from the last one.
     """
 
     instruction: Run
@@ -64,46 +70,46 @@ class LinkedRun:
     keys: tuple[VariableId, ...] = ()
     may_be_quick: bool = True
 
-    # Decided once, so that a step does nothing but its work. Numbers are those of the plan.
+    # Computed once, so that a step does no more than necessary. Variables are indices into `keys`.
 
     @cached_property
     def uses_variables(self) -> bool:
-        """Whether other steps could come between its reading and its setting of variables."""
+        """Whether it reads or writes variables, and so needs an access to them."""
         run = self.instruction
         return bool(run.reads or run.writes or run.before)
 
     @cached_property
     def used(self) -> tuple[int, ...]:
-        """The variables whose old values it needs."""
+        """The variables whose old values it reads."""
         run = self.instruction
         return tuple(dict.fromkeys((*run.reads, *(i for i, _ in run.before))))
 
     @cached_property
     def leased(self) -> tuple[int, ...]:
-        """The variables whose old values must stay as they are while the program runs."""
+        """The variables whose old values must not change while the program runs."""
         run = self.instruction
         return tuple(i for i in run.reads if i not in run.writes)
 
     @cached_property
     def only_written(self) -> tuple[int, ...]:
-        """The variables that it writes without need of their old values."""
+        """The variables that it writes without reading them."""
         return tuple(i for i in self.instruction.writes if i not in self.used)
 
     @cached_property
     def written(self) -> tuple[VariableId, ...]:
-        """Keys of the variables that it writes."""
+        """The keys of the variables that it writes."""
         return tuple(dict.fromkeys(self.keys[i] for i in self.instruction.writes))
 
     @cached_property
     def only_read(self) -> tuple[VariableId, ...]:
-        """Keys of the variables that it only reads."""
+        """The keys of the variables that it only reads."""
         keys = dict.fromkeys(self.keys[i] for i in self.used)
         return tuple(key for key in keys if key not in self.written)
 
 
 @dataclass(frozen=True)
 class LinkedCall:
-    """A `Call` of a function, with the constants that it takes last, attributes and latency."""
+    """A linked `Call` of a function; `constants` are its last arguments."""
 
     instruction: Call
     function: HostFunction
@@ -114,7 +120,7 @@ class LinkedCall:
 
 @dataclass(frozen=True)
 class LinkedKernel:
-    """A `Call` of a kernel, likewise, with the resources that it works on."""
+    """A linked `Call` of a kernel; `constants` are its last arguments."""
 
     instruction: Call
     kernel: Kernel
@@ -124,24 +130,24 @@ class LinkedKernel:
 
     @property
     def reads_files(self) -> bool:
-        """Whether the thread that runs it may have to wait for a disk."""
+        """Whether it may have to wait for a disk."""
         return kind_of(self.resources[0]).reads_files
 
 
 LinkedInstruction = LinkedRun | LinkedKernel | LinkedCall | LinkedCallback | Send | Recv
-"""What the interpreter performs; feeds and fetches are the border of a step."""
+"""An instruction for the interpreter; feeds and fetches are the boundary of a step."""
 
 
 @dataclass(frozen=True)
 class LinkedPlan:
-    """A plan ready to run on a device of this process.
+    """A plan that is ready to run on a device of this process.
 
     Attributes:
-      plan: what was linked.
-      device: where it runs.
+      plan: the plan.
+      device: the device it runs on.
       feeds, fetches: the slots to fill before a step and to read after it.
-      stages: its other instructions, except those that only pass a constant on.
-      slots: what the slots hold before the first instruction: these constants.
+      stages: its other instructions, except those that only copy a constant to a slot.
+      slots: the initial contents of the slots, with these constants.
     """
 
     plan: Plan
@@ -153,9 +159,9 @@ class LinkedPlan:
 
     @property
     def keeps_feeds(self) -> bool:
-        """Whether it may look at what it is fed after its last instruction is done.
+        """Whether it may read fed values after its last instruction has ended.
 
-        An update of variables may still run then, and a queue or a callback keeps what it is given.
+        An update of variables may still be running, and queues and callbacks keep their arguments.
         """
         return bool(self.plan.resources) or any(map(_keeps_inputs, self.plan.instructions))
 
@@ -172,16 +178,16 @@ def link(
     executable: Callable[[Program], CompiledProgram],
     constant: Callable[[str], Any],
 ) -> LinkedPlan:
-    """Looks up what a plan names.
+    """Links a plan.
 
     Args:
-      plan: what to run.
-      device: where.
-      executable: compiles a program, or finds it compiled.
-      constant: finds a constant by its digest, on the device unless it is a host tensor.
+      plan: the plan.
+      device: the device to run it on.
+      executable: returns the compiled form of a program.
+      constant: returns a constant by its digest, on the device unless it is a host tensor.
 
     Raises:
-      InvalidArgumentError: if the plan calls what does not exist, or not as it can be called.
+      InvalidArgumentError: if the plan calls an unknown function or passes invalid arguments.
     """
     slots: list[Any] = [None] * plan.n_slots
     keys = tuple(VariableId.of(plan.device, spec.key) for spec in plan.variables)
@@ -201,7 +207,7 @@ def link(
             case Run(program=Program() as program):
                 constants = tuple(constant(digest) for digest in program.constants)
                 found = executable(program)
-                # Shared by all sessions: it takes as long as it took for another one.
+                # Shared by all sessions: the time does not depend on which of them runs it.
                 latency = _LATENCIES.setdefault(found, LastLatency())
                 run = _unchecked(found) if checks_nans else found
                 is_quick = is_bounded(found)
@@ -220,7 +226,7 @@ def link(
 
 
 def _unchecked(executable: CompiledProgram) -> CompiledProgram:
-    """The program without JAX's own search for NaN, which gives up the values of variables."""
+    """Returns the program without JAX's own NaN check, which would lose the values of variables."""
 
     def run(*args: Any) -> list[jax.Array]:
         with jax.debug_nans(False):
@@ -230,7 +236,7 @@ def _unchecked(executable: CompiledProgram) -> CompiledProgram:
 
 
 def _is_constant(call: Call) -> bool:
-    """Whether all that a call does is to pass a constant on."""
+    """Whether a call only copies a constant to a slot."""
     if call.function != "identity" or call.inputs:
         return False
     return len(call.outputs) == len(call.constants) == 1
@@ -254,7 +260,7 @@ def _link_call(
     if not resources or resources[0].kind != kind:
         works_on = ", ".join(map(str, resources)) or "nothing"
         raise InvalidArgumentError(
-            f"{call.function!r} works on a resource of the kind {kind!r}, got {works_on}"
+            f"{call.function!r} requires a resource of kind {kind!r}, got {works_on}"
         )
     return LinkedKernel(call, kernel, constants, attributes, resources)
 
@@ -265,7 +271,9 @@ def _check_arguments(
     inputs: tuple[Any, ...],
     attributes: Mapping[str, Any],
 ) -> None:
-    """Refuses a number of arrays that the function does not take. Kernels check it themselves.
+    """Checks that a function accepts arguments of this number.
+
+    Kernels check the number of arrays themselves.
 
     Raises:
       InvalidArgumentError: if there are too many or too few.

@@ -19,7 +19,7 @@ def _count_up_to(before: Array, *, variable: str, limit: int) -> Sequence[Array]
 
 def _check_rows(rows: Array) -> Sequence[Array]:
     if not len(rows):
-        raise InvalidArgumentError(f"expected at least one row, got shape {[*rows.shape]}")
+        raise InvalidArgumentError(f"expected at least one row, got shape {rows.shape}")
     return (rows,)
 
 
@@ -32,8 +32,8 @@ def _keep_rows(keep: Array, *values: Array, single: bool) -> Sequence[Array]:
     n_rows = {len(value) for value in rows}
     if len(n_rows) > 1 or (keep.ndim and n_rows != {len(keep)}):
         raise InvalidArgumentError(
-            f"expected as many rows in all tensors as in keep_input, got {sorted(n_rows)} "
-            f"and {[*keep.shape]}"
+            f"all tensors need as many rows as keep_input, got {sorted(n_rows)} rows and "
+            f"keep_input of shape {keep.shape}"
         )
     wanted = np.broadcast_to(keep, (n_rows.pop(),))
     return [value[wanted] for value in rows]

@@ -1,4 +1,4 @@
-"""The state of one plan in one step: the values in its slots, and its accesses to variables."""
+"""The state of a plan in a step: the values in its slots, and its accesses to variables."""
 
 from __future__ import annotations
 
@@ -21,17 +21,20 @@ from jflow.resources.kernel import Wanted, wait_for
 from jflow.values import Array, is_host
 
 COPIED_BYTES = 4096
-"""Up to this size a copy of a variable takes less time than a leased view."""
+"""Up to this size copying a variable is faster than a leased view."""
 
 
 class StepState:
-    """Slots of a plan while a step runs. Must be closed, which ends the leases it holds.
+    """The slots of a plan while a step runs. It must be closed, which ends its leases.
+
+    A slot can refer to the buffer of a variable. It then has a lease in `_leases`, which ends when
+    the state is closed; a value that outlives the state must be copied or have its own lease.
 
     Args:
       linked: the plan.
-      containers: the state.
-      queued_s: for how long after its start a program's results may be given to another one before
-        they are computed, in seconds.
+      containers: the state of the task.
+      queued_s: the time after the start of a program, in seconds, during which its results may be
+        passed to another program before they are computed.
     """
 
     __slots__ = ("_containers", "_is_closed", "_leases", "_linked", "_queued_s", "_reads", "_slots")
@@ -54,20 +57,20 @@ class StepState:
         self._slots[slot] = value
 
     def is_leased(self, slot: Slot) -> bool:
-        """Whether the slot's value is a variable's buffer, which may change after the step."""
+        """Whether a slot refers to the buffer of a variable, which may change after the step."""
         return slot in self._leases
 
     def host(self, slot: Slot, *, copy: bool) -> np.ndarray[Any, Any]:
-        """A slot's value as a NumPy array: on a CPU a view of the device's memory.
+        """Returns the value of a slot as a NumPy array, on a CPU a view of the device's memory.
 
-        A variable's buffer is viewed through another array object than the variable's own, because
-        JAX caches a view in the array object, and a cached view of a variable would make each later
-        update copy it.
+        The buffer of a variable is viewed through another array object than the variable's own,
+        because JAX caches the view in the array object, and a cached view of a variable would make
+        every later update copy it.
 
         Args:
-          slot: which value.
-          copy: whether to copy what its receiver must not share: a variable's buffer, which may
-            change when this state is closed, and a host tensor, which may be a constant.
+          slot: the slot.
+          copy: whether to copy what the receiver must not share: the buffer of a variable, which
+            may change when this state is closed, and a host tensor, which may be a constant.
         """
         value = self._slots[slot]
         if is_host(value):
@@ -78,15 +81,15 @@ class StepState:
         return np.array(view) if copy else view
 
     def array(self, slot: Slot) -> jax.Array:
-        """A slot's value as an array that stays unchanged when this state is closed."""
+        """Returns the value of a slot as an array that remains valid after the state is closed."""
         value: jax.Array = self._slots[slot]
         return jnp.copy(value) if slot in self._leases else value
 
     def fetch(self, slot: Slot) -> np.ndarray[Any, Any]:
-        """A slot's value as a NumPy array that stays unchanged when this state is closed.
+        """Returns the value of a slot as a NumPy array that remains valid after closing.
 
-        A variable's buffer is viewed and not copied, unless it is small: it stays leased for as
-        long as the array is referred to.
+        The buffer of a variable is not copied, unless it is small: it stays leased for as long as
+        there are references to the array.
         """
         value = self._slots[slot]
         lease = self._leases.get(slot)
@@ -95,10 +98,10 @@ class StepState:
         return leased_view(self.host(slot, copy=False), lease.again())
 
     def close(self) -> None:
-        """Ends the leases: a variable's next update may work in place again.
+        """Ends the leases, so that the next update of a variable works in place again.
 
-        A program may still run on another thread when its step was cancelled; what it read stays
-        leased until it has ended.
+        A program may still be running on another thread if its step was cancelled. What it reads
+        stays leased until it has ended.
         """
         self._is_closed = True
         if self._leases:
@@ -122,7 +125,7 @@ class StepState:
             raise _misfit(linked.instruction, error) from error
 
     def perform(self, linked: LinkedKernel) -> Generator[Wanted, None, None]:
-        """Performs an operation on resources; yields what it has to wait for.
+        """Runs a kernel on resources; yields what it has to wait for.
 
         Raises:
           OpError: as the kernel does.
@@ -143,9 +146,9 @@ class StepState:
             raise _misfit(linked.instruction, error) from error
 
     def operands(self, linked: LinkedCallback) -> Sequence[Array] | None:
-        """What to call a function of the client with; None if it is not to be called.
+        """Returns the operands of a function of the client, or None if it must not be called.
 
-        Then its results are zeros; else `answer` must follow.
+        If it must not be called its results are zeros; otherwise `answer` must follow.
         """
         operands = linked.operands(self.arguments(linked.instruction))
         if operands is None:
@@ -153,38 +156,38 @@ class StepState:
         return operands
 
     def answer(self, linked: LinkedCallback, results: Sequence[Array]) -> None:
-        """Keeps what the client computed. Raises InvalidArgumentError if it does not fit."""
+        """Stores the results of the client. Raises InvalidArgumentError as `checked`."""
         self.fill(linked.instruction, linked.checked(results))
 
     def receive(self, recv: Recv, value: Any) -> None:
-        """Keeps what another plan sent."""
+        """Stores a value that another plan sent."""
         if recv.slot is not None:
             self._slots[recv.slot] = put(value, self._linked.device)
 
     def arguments(self, call: Call) -> list[np.ndarray[Any, Any]]:
-        """The inputs of a call."""
+        """Returns the inputs of a call."""
         return [self._argument(slot) for slot in call.inputs]
 
     def fill(self, call: Call, results: Sequence[Any]) -> None:
-        """Keeps the results of a call."""
+        """Stores the results of a call."""
         for slot, value in zip(call.outputs, results, strict=True):
             self._slots[slot] = value
 
     def _argument(self, slot: Slot) -> np.ndarray[Any, Any]:
-        """A slot's value as functions of the host take it and may keep it: it does not change."""
+        """Returns the value of a slot as an array that a host function may keep."""
         value = self._slots[slot]
         if value is None:
-            raise InvalidArgumentError(f"a call takes slot {slot}, which is empty")
+            raise InvalidArgumentError(f"a call reads slot {slot}, which has no value")
         return value if isinstance(value, np.ndarray) else self.host(slot, copy=True)
 
     def begin(self, linked: LinkedRun) -> VariableAccess | None:
-        """Takes the variables that a program uses, all at once; None if it has to wait for them.
+        """Requests the variables of a program, all at once; returns None if it has to wait.
 
         `finish` or `give_up` must follow.
 
         Raises:
-          FailedPreconditionError: if a variable is read that is not initialized.
-          InvalidArgumentError: if a variable has another dtype or shape than expected.
+          FailedPreconditionError: if it reads a variable that is not initialized.
+          InvalidArgumentError: if a variable has a different dtype or shape than expected.
         """
         access = VariableAccess(linked, self._containers, self._queued_s)
         if not self._containers.begin(access):
@@ -205,8 +208,8 @@ class StepState:
                 access.give_up()
                 yield from wait_for(COMPUTED, Computed(*access.late[-1]))
                 continue
-            # What is only read is kept meanwhile: if it asked again, steps that update it all the
-            # time would always be ahead.
+            # The variables that it only reads stay leased in the meantime. With a new request it
+            # could wait forever behind steps that update them all the time.
             try:
                 for late in access.late:
                     yield from wait_for(COMPUTED, Computed(*late))
@@ -216,14 +219,14 @@ class StepState:
             return access
 
     def finish(self, access: VariableAccess, *, until_computed: bool = False) -> None:
-        """Runs a program on the variables that were taken for it, and sets those that it writes.
+        """Runs a program on the variables that it was granted, and sets those that it writes.
 
         Args:
-          access: what `begin` or `wait` gave; it has ended when this returns.
-          until_computed: whether to keep the variables until the device has computed their values.
+          access: the result of `begin` or `wait`; it has ended when this returns.
+          until_computed: whether to hold the variables until the device has computed their values.
 
         Raises:
-          InvalidArgumentError: if the program does not take what it is given.
+          InvalidArgumentError: if the program does not accept its arguments.
         """
         linked = access.linked
         if access.held:
@@ -258,11 +261,11 @@ class StepState:
     def _compute(
         self, linked: LinkedRun, old: list[jax.Array]
     ) -> tuple[list[jax.Array], jax.Array | None]:
-        """Runs the program and keeps its outputs in slots.
+        """Runs the program and stores its outputs in slots.
 
         Returns:
-          The variables' new values, and one of the results if there are any: the device computes
-          all of them together.
+          The new values of the variables, and one of the results, if there are any, to tell when
+          the program has ended: the device completes all results together.
         """
         if linked.executable is None:
             return [], None
@@ -271,9 +274,9 @@ class StepState:
         try:
             results = linked.executable(*old, *inputs, *linked.constants)
         except (TypeError, ValueError) as error:
-            # Only here JAX checks sizes that were not known before.
+            # JAX checks sizes that were unknown before only here.
             raise InvalidArgumentError(
-                f"a program on {self._linked.plan.device} does not take what it is given: {error}"
+                f"a program on {self._linked.plan.device} does not accept its arguments: {error}"
             ) from error
         n_written = len(run.writes)
         if run.outputs or len(results) > n_written:

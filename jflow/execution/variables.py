@@ -1,4 +1,4 @@
-"""How programs use variables: taken together before a program runs, set when it has run."""
+"""Access of programs to variables: granted together before a program runs, set after it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 
+from jflow.deadline import seconds_text
 from jflow.errors import OpError
 from jflow.execution.link import LinkedRun
 from jflow.plan import Slot
@@ -28,37 +29,40 @@ from jflow.resources import (
 )
 
 QUEUED_S = 10e-3
-"""For this long after the start of a program others are started that take its results.
+"""The time after the start of a program during which programs that use its results are started.
 
-Devices then go from one to the next without a pause. Later they are not started: behind a program
-that takes minutes, each would occupy one of the few slots of the device's queue.
+The device then runs one after the other without a pause. Later ones wait instead: behind a program
+that runs for minutes, each would occupy one of the few slots in the queue of the device.
 """
 
 _NONE: Mapping[int, Any] = MappingProxyType({})
 
 COPIED_HERE_BYTES = 1 << 20
-"""A copy of this size takes no longer than a program that is called quick."""
+"""A copy of this size takes no longer than a program that counts as quick."""
 
 
 class VariableAccess(Access):
-    """The access of one program, in one step, to variables.
+    """The access of a program, in one step, to variables.
+
+    The variables are identified by their index in the plan.
 
     Args:
       linked: the program.
-      containers: where the variables are.
-      queued_s: how long after its start to take results of a program that still runs.
+      containers: the variables of the task.
+      queued_s: the time after the start of a program, in seconds, during which its results may be
+        used although it is still running.
 
     Attributes:
-      is_done: whether nothing is left to do: all that would be initialized has a value.
-      used: the variables that are read, by their number in the plan.
-      kept: those that keep their value, though they are among the written ones.
-      leases: what keeps the values that are only read as they are while the program runs, by the
-        number of the variable.
-      held: what keeps values for slots as they are until the step ends: old values, and, once the
-        access has ended, new ones.
-      results: the new values of the variables that it writes, none if they stay as they are.
-      mark: what they are marked with until they are computed.
-      late: values that are still being computed. An access that writes has taken nothing then.
+      is_done: whether nothing is left to do, because all variables to initialize have a value.
+      used: the variables that are read.
+      kept: the written variables that keep their value, because they are already initialized.
+      leases: leases on the values that are only read, until the program has run.
+      held: leases on values in slots, until the step ends: old values and, after the access has
+        ended, new ones.
+      results: the new values of the variables that it writes; empty if they do not change.
+      mark: the mark of the new values until they are computed.
+      late: values that are still being computed. If there are any and the access writes, it has
+        taken nothing.
     """
 
     __slots__ = (
@@ -98,7 +102,7 @@ class VariableAccess(Access):
             found = ((i, containers.find(linked.keys[i], linked.specs[i])) for i in run.initializes)
             self.kept = {i: variable for i, variable in found if variable is not None}
             if len(self.kept) == len(run.writes) and not (run.outputs or run.after):
-                self.is_done = True  # nothing needs what the program would compute
+                self.is_done = True  # nothing needs the results of the program
                 return
         oldest = now - self.queued_s
         self.used = containers.get_all(linked.used, linked.keys, linked.specs)
@@ -117,11 +121,11 @@ class VariableAccess(Access):
 
     @property
     def write(self) -> Write:
-        """How the values that it sets are marked until they are computed."""
+        """The mark of the values that it sets, until they are computed."""
         return (self.linked.instruction.op, self.since)
 
     def donated(self) -> list[jax.Array]:
-        """The old values as the program takes them, which destroys those that it writes."""
+        """Returns the old values as arguments of the program, which destroys those it writes."""
         used, leases = self.used, self.leases
         return [
             leases[i].buffer.array if i in leases else used[i].donate()
@@ -149,7 +153,7 @@ class VariableAccess(Access):
             self.held = [(slot, written[i].lease()) for i, slot in run.after]
 
     def end(self) -> None:
-        """Sets what it writes and lets other steps have the variables."""
+        """Sets the variables that it writes and releases them to other steps."""
         self._containers.end(self)
 
     def rollback(self) -> None:
@@ -162,7 +166,6 @@ class VariableAccess(Access):
         self.end()
 
     def reason(self, ahead: Access, writer: Access) -> str:
-        assert isinstance(ahead, VariableAccess)
         assert isinstance(writer, VariableAccess)
         said = f"waited for {_common(self, ahead)}"
         if writer is not ahead:
@@ -177,7 +180,7 @@ def _common(one: Access, other: Access) -> object:
 
 def _writing(op: str, since: float) -> str:
     elapsed = time.monotonic() - since
-    return f"operation {op!r} of another step has been writing for {elapsed:.1f} s"
+    return f"operation {op!r} of another step has been writing for {seconds_text(elapsed)}"
 
 
 class Computed(Attempt):
@@ -192,7 +195,7 @@ class Computed(Attempt):
 
 
 class _ComputedWatcher(Resource):
-    """Tells when values are computed; one thread for each of them, however many attempts wait."""
+    """Completes attempts when values are computed, with one thread for each such value."""
 
     def __init__(self) -> None:
         self._waiting: dict[Buffer, list[Computed]] = {}
@@ -228,7 +231,7 @@ class _ComputedWatcher(Resource):
         return "" if write is None else f"waited for {attempt.key}, which " + _writing(*write)
 
     def computed(self, buffer: Buffer) -> list[Computed]:
-        """A value is computed: everything that waited for it goes on."""
+        """Completes all attempts that wait for a value, which has been computed."""
         waiting = self._waiting.pop(buffer)
         for attempt in waiting:
             attempt.succeed()
@@ -236,11 +239,11 @@ class _ComputedWatcher(Resource):
 
 
 COMPUTED = Cell(_ComputedWatcher())
-"""Where to wait for values of variables; JAX's devices belong to the whole process."""
+"""The cell to wait at for values of variables; one for the process, as are JAX's devices."""
 
 
 def _watch(buffer: Buffer) -> None:
-    with suppress(Exception):  # whatever it is, a program that takes the value fails with it
+    with suppress(Exception):  # a program that uses the value fails with the same error
         buffer.array.block_until_ready()
     for attempt in COMPUTED.query(lambda watcher: watcher.computed(buffer)):
         attempt.then(attempt)

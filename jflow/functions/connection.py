@@ -66,7 +66,7 @@ class Connection(Closing):
         self._accesses: dict[Any, Concrete] = {}
         self._calls: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
         self._numbers = itertools.count()
-        self._prefix = f"unnamed_{secrets.token_hex(8)}"
+        self._suffix = secrets.token_hex(8)
         self._is_closed = False
         self._block: ExitStack | None = None
         self.timeout = self._config.operation_timeout_in_ms / 1000 or None
@@ -249,9 +249,9 @@ class Connection(Closing):
         """The value of a variable in this process, None if there is none; never blocks."""
         return self._backend.peek(ref)
 
-    def unnamed(self) -> str:
-        """Returns a unique name for a variable without a name."""
-        return f"{self._prefix}_{next(self._numbers)}"
+    def unnamed(self, title: str = "unnamed") -> str:
+        """A unique name that begins with a title."""
+        return f"{title}_{self._suffix}_{next(self._numbers)}"
 
     def _concrete(self, fun: Callable[..., Any], avals: Sequence[Any]) -> Concrete:
         shapes = [shape_of(aval) for aval in avals]

@@ -75,8 +75,8 @@ class EagerOwner(Owner, Protocol):
     def peek(self, ref: VariableRef) -> jax.Array | None:
         """Returns the variable's value if this process has it, else None; never blocks."""
 
-    def unnamed(self) -> str:
-        """Returns a unique name for a variable without a name."""
+    def unnamed(self, title: str = "unnamed") -> str:
+        """A unique name for a variable or resource that only its maker uses."""
 
 
 class _Block(NamedTuple):

@@ -1,7 +1,7 @@
 """Resources as state machines, and the attempts that steps make on them.
 
-A resource takes attempts and returns those that complete. It never wakes what waits for them: its
-cell does (`cell.py`).
+A resource accepts attempts and returns those that complete. It never wakes the steps that wait for
+them; its cell does (`cell.py`).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ class Attempt:
     It completes once, with values or with an error.
 
     Attributes:
-      can_roll_back: whether its effect can be rolled back after it has succeeded.
-      values: its results, once it has succeeded.
-      error: why it failed, None if it did not.
-      is_complete: whether it has completed.
-      then: called with the attempt by the cell of the resource when it has completed and the lock
-        is free again; the resource never calls it.
+      can_roll_back: whether its effect can be rolled back after success.
+      values: the results, after success.
+      error: the error it failed with; None if it has not failed.
+      is_complete: whether it has succeeded or failed.
+      then: a function that the cell calls with the attempt after it has completed and the lock has
+        been released; the resource never calls it.
     """
 
     __slots__ = ("error", "is_complete", "then", "values")
@@ -47,36 +47,35 @@ class Attempt:
         self.is_complete = True
 
     def result(self) -> tuple[Any, ...]:
-        """The values of a completed attempt. Raises its error if it failed."""
+        """Returns the values of a completed attempt, or raises its error."""
         if self.error is not None:
-            # Several attempts may fail with one error, and each adds its own operation to it.
+            # Several attempts may fail with the same error, and each adds its own operation.
             raise type(self.error)(self.error.message, op=self.error.op, task=self.error.task)
         return self.values
 
 
 class Resource(ABC):
-    """State that steps share; the lock of its cell guards every call."""
+    """State shared between steps. Every call must hold the lock of its cell."""
 
     @abstractmethod
     def submit(self, attempt: Attempt) -> list[Attempt]:
-        """Begins an attempt, unless it has completed already.
+        """Starts an attempt; does nothing if it has already completed.
 
         Returns:
-          All attempts that this completed, in order; the given one is among them unless it has to
-          wait.
+          All attempts that this completed, in order. The given one is among them unless it waits.
         """
 
     @abstractmethod
     def cancel(self, attempt: Attempt, error: OpError) -> list[Attempt]:
-        """Cancels an attempt: it fails with `error`, and what it had taken goes back.
+        """Cancels an attempt: it fails with `error`, and what it had taken is returned.
 
         Returns:
-          All attempts that this completed, in order, because others may proceed now; none if the
-          given one had completed already.
+          All attempts that this completed, in order, because others may now proceed. Empty if the
+          given attempt had already completed.
         """
 
     def unread(self, attempt: Attempt) -> list[Attempt]:
-        """Takes the values of a completed attempt back, because nothing has read them.
+        """Takes back the values of a completed attempt that nothing has read.
 
         Returns:
           All attempts that this completed, in order.
@@ -84,12 +83,12 @@ class Resource(ABC):
         return []
 
     def reason(self, attempt: Attempt) -> str:
-        """What an attempt waits for, as the end of a sentence; "" if that is not known."""
+        """Says what an attempt waits for, such as "waited for ..."; "" if that is not known."""
         return ""
 
     @abstractmethod
     def close(self, error: OpError) -> list[Attempt]:
-        """Empties the resource for good: waiting and later attempts fail with `error`.
+        """Discards the state permanently: waiting and later attempts fail with `error`.
 
         Returns:
           All attempts that this completed, in order.

@@ -1,4 +1,4 @@
-"""The cell of a resource: its lock, and the wakeup of what waits for its attempts."""
+"""The cell of a resource: its lock, and the wake-up of steps that wait for its attempts."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from jflow.errors import OpError
 from jflow.resources.attempt import Attempt, Resource
+from jflow.resources.snapshot import Snapshot, Snapshottable
 
 T = TypeVar("T")
 
@@ -17,11 +18,11 @@ class Cell:
 
     Args:
       resource: the resource.
-      definition: what it was made as, if that is known.
-      lock: a lock that guards more than this resource; one of its own if None.
+      definition: the definition it was created from, if known.
+      lock: a lock shared with other state; a new one if None.
 
     Attributes:
-      definitions: those that the resource is known to satisfy.
+      definitions: the definitions that the resource is known to satisfy.
     """
 
     __slots__ = ("_lock", "_resource", "definitions")
@@ -37,9 +38,9 @@ class Cell:
         self.definitions = set() if definition is None else {definition}
 
     def submit(self, attempt: Attempt, then: Callable[[Attempt], None]) -> bool:
-        """Begins an attempt; returns whether it has completed.
+        """Starts an attempt; returns whether it has completed.
 
-        If not, `then` is called with it when it completes, on the thread that brings that about.
+        Otherwise `then` is called with it when it completes, on the thread that completes it.
         """
         attempt.then = then
         with self._lock:
@@ -55,7 +56,7 @@ class Cell:
         self._notify(completed, attempt)
 
     def unread(self, attempt: Attempt) -> None:
-        """Takes the values of a completed attempt back that nothing has read."""
+        """Takes back the values of a completed attempt that nothing has read."""
         with self._lock:
             completed = self._resource.unread(attempt)
         self._notify(completed, attempt)
@@ -66,13 +67,26 @@ class Cell:
             completed = self._resource.close(error)
         self._notify(completed, None)
 
+    def snapshot(self) -> Snapshot:
+        """A copy of the state. Raises as `Snapshottable.snapshot`."""
+        assert isinstance(self._resource, Snapshottable)
+        with self._lock:
+            return self._resource.snapshot()
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Replaces the state; waiting attempts may complete. Raises as `Snapshottable.restore`."""
+        assert isinstance(self._resource, Snapshottable)
+        with self._lock:
+            completed = self._resource.restore(snapshot)
+        self._notify(completed, None)
+
     def query(self, read: Callable[[Any], T]) -> T:
-        """The result of a function that reads the resource under its lock."""
+        """Calls a function with the resource under its lock and returns the result."""
         with self._lock:
             return read(self._resource)
 
     def reason(self, attempt: Attempt) -> str:
-        """What an attempt waits for, as the end of a sentence; "" if that is not known."""
+        """Says what an attempt waits for; "" if that is not known."""
         with self._lock:
             return self._resource.reason(attempt)
 

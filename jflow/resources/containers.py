@@ -3,36 +3,30 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Hashable, Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 
 import jax
 
 from jflow.cluster import Device, Task
 from jflow.errors import FailedPreconditionError, InvalidArgumentError
-from jflow.plan import VARYING, VariableKey, VariableSpec
+from jflow.plan import VariableKey, VariableSpec
 from jflow.records.allowed_directories import AllowedDirectories
 from jflow.resources.attempt import Attempt
 from jflow.resources.cell import Cell
 from jflow.resources.manager import ResourceManager
-from jflow.resources.variable import Access, AccessQueue, Buffer, VariableState, Write
-
-
-class VariableId(NamedTuple):
-    """Identifies a variable of a task; the default container is ""."""
-
-    container: str
-    device: str
-    name: str
-
-    @classmethod
-    def of(cls, device: Device, key: VariableKey) -> VariableId:
-        """The variable that a plan for a device names."""
-        container = "" if key.container == device.task.job else key.container
-        return cls(container, str(device), key.name)
-
-    def __str__(self) -> str:
-        return f"variable {self.name!r} (container {self.container!r}) on {self.device}"
+from jflow.resources.variable import (
+    Access,
+    AccessQueue,
+    Buffer,
+    RestoreVariables,
+    VariableCut,
+    VariableId,
+    VariableSnapshot,
+    VariableState,
+    Write,
+    declared_shape,
+    renamed,
+)
 
 
 class Containers:
@@ -42,12 +36,12 @@ class Containers:
 
     Args:
       task: the task, for messages.
-      roots: the directories that readers may read; none if None.
+      roots: the directories that readers may read; none by default.
 
     Attributes:
-      lock: guards the variables and the accesses to them; never held while a program runs.
-      accesses: the cell for accesses to variables.
-      resources: queues and all other resources that are not variables.
+      lock: guards the variables and the accesses to them; it is never held while a program runs.
+      accesses: the cell that grants accesses to variables.
+      resources: all resources that are not variables.
     """
 
     def __init__(self, task: Task, roots: AllowedDirectories | None = None) -> None:
@@ -59,11 +53,11 @@ class Containers:
         self.resources = ResourceManager(task, roots or AllowedDirectories(()))
 
     def get(self, variable_id: VariableId, spec: VariableSpec) -> VariableState:
-        """The variable, which must be initialized.
+        """Returns an initialized variable.
 
         Raises:
-          FailedPreconditionError: if it is not.
-          InvalidArgumentError: if it has another dtype or shape.
+          FailedPreconditionError: if it is not initialized.
+          InvalidArgumentError: if it has a different dtype or shape.
         """
         variable = self.find(variable_id, spec)
         if variable is None:
@@ -78,7 +72,7 @@ class Containers:
     def get_all(
         self, numbers: Iterable[int], ids: Sequence[VariableId], specs: Sequence[VariableSpec]
     ) -> dict[int, VariableState]:
-        """The variables of these numbers by number, as `get`; `lock` must be held."""
+        """Returns the variables with these numbers, by number, as `get`; `lock` must be held."""
         found = {}
         for i in numbers:
             variable = self._variables.get(ids[i])
@@ -88,19 +82,19 @@ class Containers:
         return found
 
     def find(self, variable_id: VariableId, spec: VariableSpec) -> VariableState | None:
-        """The variable, None if it is not initialized. Raises InvalidArgumentError as `get`."""
+        """Returns a variable, or None if it is not initialized. Raises as `get` otherwise."""
         variable = self._variables.get(variable_id)
         if variable is not None:
             self._check(variable, spec, variable_id)
         return variable
 
     def peek(self, device: Device, key: VariableKey) -> jax.Array | None:
-        """The present array of a variable, read without the lock: an update may donate it."""
+        """Returns a variable's current array without locking; an update may donate it."""
         variable = self._variables.get(VariableId.of(device, key))
         return None if variable is None else variable.buffer.array
 
     def begin(self, access: Access) -> bool:
-        """Grants an access to variables, or fails it; returns False if it has to wait."""
+        """Grants or fails an access to variables; returns False if it has to wait."""
         with self.lock:
             return self._queue.try_grant(access)
 
@@ -115,8 +109,8 @@ class Containers:
         """Sets a variable that a granted access writes; `lock` must be held.
 
         Returns:
-          The variable. One that was freed meanwhile is not made again: the value is set to a
-          variable that only the caller has.
+          The variable. If it was freed in the meantime it is not created again; the value is then
+          stored in a variable that only the caller refers to.
         """
         if access.lost and variable_id in access.lost:
             return VariableState(spec, Buffer(array, write))
@@ -128,15 +122,36 @@ class Containers:
         return variable
 
     def end(self, access: Access) -> None:
-        """Ends a granted access: what it writes is set."""
+        """Ends a granted access and sets the variables that it writes."""
         with self.lock:
             access.put()
             completed = self._queue.end(access)
         if completed:
             _notify(completed)
 
+    def cut(self, wanted: Collection[VariableId] | None = None) -> VariableCut:
+        """An attempt for `accesses` that leases variables, all if None, at one moment."""
+        return VariableCut(self._variables, wanted)
+
+    def restoring(
+        self,
+        snapshots: Mapping[VariableId, VariableSnapshot],
+        device_of: Callable[[VariableId], jax.Device],
+    ) -> RestoreVariables:
+        """An attempt for `accesses` that restores variables, all of them or none.
+
+        Args:
+          snapshots: the values.
+          device_of: the devices of the variables, to which the values are copied at once.
+
+        Raises:
+          InvalidArgumentError: as `RestoreVariables`.
+        """
+        named = {i: renamed(saved, i.container, i.name) for i, saved in snapshots.items()}
+        return RestoreVariables(self._variables, named, device_of)
+
     def clear(self, containers: Iterable[str]) -> None:
-        """Frees everything in the named containers; unknown names are no error."""
+        """Frees everything in the named containers; unknown names are ignored."""
         containers = list(containers)
         self.resources.clear(containers)
         freed = {"" if name == self._task.job else name for name in containers}
@@ -148,7 +163,7 @@ class Containers:
         self._free(None)
 
     def names(self) -> dict[str, list[str]]:
-        """Names of the variables by container."""
+        """Returns the names of the variables, by container."""
         names: dict[str, list[str]] = {}
         with self.lock:
             for variable_id in self._variables:
@@ -156,7 +171,7 @@ class Containers:
         return {container: sorted(found) for container, found in names.items()}
 
     def _free(self, containers: Collection[str] | None) -> None:
-        """Frees variables, of all containers if None; programs that write them are not stopped."""
+        """Frees variables, in all containers if None, without stopping programs that write them."""
 
         def is_freed(key: Hashable) -> bool:
             assert isinstance(key, VariableId)
@@ -174,17 +189,13 @@ class Containers:
             return
         if (found.dtype, found.shape) != (spec.dtype, spec.shape):
             raise InvalidArgumentError(
-                f"{spec.key} on {variable_id.device} exists with dtype {found.dtype} and shape "
-                f"{_sizes(found)}, this graph expects {spec.dtype} and {_sizes(spec)}; use another "
-                "name or container, or reset the container",
+                f"{spec.key} on {variable_id.device} already exists with dtype {found.dtype} and "
+                f"shape {declared_shape(found)}, but this graph expects dtype {spec.dtype} and "
+                f"shape {declared_shape(spec)}; use another name or container, or reset the "
+                "container",
                 op=spec.key.name,
                 task=str(self._task),
             )
-
-
-def _sizes(spec: VariableSpec) -> tuple[int | None, ...]:
-    """The shape for messages, None for sizes that may change."""
-    return tuple(None if size == VARYING else size for size in spec.shape)
 
 
 def _notify(completed: Iterable[Attempt]) -> None:

@@ -1,4 +1,4 @@
-"""Kernels: what plans call on resources, as generators that yield the attempts they wait for."""
+"""Kernels: operations on resources, written as generators that yield the attempts they wait for."""
 
 from __future__ import annotations
 
@@ -16,34 +16,33 @@ Wanted = tuple[Cell, Attempt]
 """An attempt that a kernel waits for, and the cell to submit it to."""
 
 KernelRun = Generator[Wanted, None, Sequence[Array]]
-"""A kernel that runs: yields what it waits for, and returns arrays."""
+"""A running kernel: it yields what it waits for and returns arrays."""
 
 Kernel = Callable[..., KernelRun]
-"""Takes the cells of its resources and its arrays as two sequences, and attributes by name.
+"""A generator function of the cells of its resources, its arrays, and attributes by name.
 
-A kernel is a generator function: the generator yields what it waits for and is resumed when that
-has completed, so a thread and an event loop run the same one. If it is closed instead, it leaves
-nothing behind.
+The generator yields what it waits for and is resumed when that has completed, so a thread and an
+event loop can run the same kernel. If it is closed instead, it leaves no effect behind.
 """
 
 
 def wait_for(cell: Cell, attempt: Attempt) -> Generator[Wanted, None, tuple[Any, ...]]:
-    """Waits for an attempt; returns its values.
+    """Waits for an attempt and returns its values.
 
     Raises:
-      OpError: what it failed with.
+      OpError: the error that the attempt failed with.
     """
     try:
         yield cell, attempt
-    except GeneratorExit:
-        # It may have completed already, and its values would be lost.
+    except BaseException:  # such as GeneratorExit: the step goes no further
+        # The attempt may have completed already, and its values would be lost.
         cell.unread(attempt)
         raise
     return attempt.result()
 
 
 def single_attempt(make: Callable[..., Attempt]) -> Kernel:
-    """The kernel that makes one attempt of its arrays and attributes, and waits for it."""
+    """Returns a kernel that makes one attempt from its arrays and attributes and waits for it."""
 
     @wraps(make, updated=())  # for its signature
     def kernel(cells: Sequence[Cell], values: Sequence[Array], **attributes: Any) -> KernelRun:
@@ -53,7 +52,7 @@ def single_attempt(make: Callable[..., Attempt]) -> Kernel:
 
 
 def query(read: Callable[[Any], Any]) -> Kernel:
-    """The kernel that reads something of a resource and never waits."""
+    """Returns a kernel that reads a property of a resource and never waits."""
 
     def kernel(cells: Sequence[Cell], values: Sequence[Array]) -> KernelRun:
         yield from ()

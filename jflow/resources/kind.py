@@ -1,4 +1,4 @@
-"""A kind of resource: everything that the rest of jflow has to know about it."""
+"""`Kind`: what the rest of jflow knows about a kind of resource."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from jflow.records.allowed_directories import AllowedDirectories
-from jflow.resources.attempt import Resource
 from jflow.resources.kernel import Kernel
+from jflow.resources.snapshot import Snapshot, Snapshottable
 from jflow.resources.spec import Spec
 
 AnySpec = TypeVar("AnySpec", bound=Spec)
@@ -19,15 +19,17 @@ class Kind(Generic[AnySpec]):
     """A kind of resource.
 
     Attributes:
-      name: what plans call it.
-      spec: what a resource of this kind is made as.
-      make: makes one of its spec, its name for messages, and the directories that it may read.
-      kernels: its kernels by the names that plans use, "<kind>.<kernel>".
-      reads_files: whether a kernel may block on a disk.
+      name: its name in plans.
+      spec: the class of its specs.
+      make: creates a resource from a spec, a name for messages, and the directories it may read.
+      snapshot: the class of its snapshots.
+      kernels: its kernels by their names in plans, "<kind>.<kernel>".
+      reads_files: whether a kernel may wait for a disk.
     """
 
     name: str
     spec: type[AnySpec]
-    make: Callable[[AnySpec, str, AllowedDirectories], Resource]
+    make: Callable[[AnySpec, str, AllowedDirectories], Snapshottable]
+    snapshot: type[Snapshot]
     kernels: Mapping[str, Kernel]
     reads_files: bool = False

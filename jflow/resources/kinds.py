@@ -9,12 +9,12 @@ from jflow.errors import InvalidArgumentError
 from jflow.plan import ResourceSpec
 from jflow.records.allowed_directories import AllowedDirectories
 from jflow.resources.accumulator import ACCUMULATOR
-from jflow.resources.attempt import Resource
 from jflow.resources.iterator_state import ITERATOR_STATE
 from jflow.resources.kernel import Kernel
 from jflow.resources.kind import Kind
 from jflow.resources.queue import QUEUE
 from jflow.resources.reader import READER
+from jflow.resources.snapshot import Snapshot, Snapshottable
 
 KINDS: tuple[Kind[Any], ...] = (
     ACCUMULATOR,
@@ -22,18 +22,18 @@ KINDS: tuple[Kind[Any], ...] = (
     QUEUE,
     READER,
 )
-"""All kinds of resources; a new one is a package and a line here."""
+"""All kinds of resources; a new kind is a package and an entry here."""
 
 _BY_NAME: Mapping[str, Kind[Any]] = {kind.name: kind for kind in KINDS}
 
 KERNELS: Mapping[str, Kernel] = {
     name: kernel for kind in KINDS for name, kernel in kind.kernels.items()
 }
-"""The kernels of all kinds by name."""
+"""The kernels of all kinds, by name."""
 
 
-def make(spec: ResourceSpec, roots: AllowedDirectories) -> Resource:
-    """The resource that a plan describes.
+def make(spec: ResourceSpec, roots: AllowedDirectories) -> Snapshottable:
+    """Creates the resource that a plan describes.
 
     Args:
       spec: the description.
@@ -45,16 +45,46 @@ def make(spec: ResourceSpec, roots: AllowedDirectories) -> Resource:
     return kind_of(spec).make(_definition(spec), spec.name, roots)
 
 
+def restored(kind: str, name: str, snapshot: Snapshot, roots: AllowedDirectories) -> Snapshottable:
+    """Creates a resource with the state of a snapshot.
+
+    Args:
+      kind: the kind of resource.
+      name: its name, for messages.
+      snapshot: the state.
+      roots: the directories that it may read.
+
+    Raises:
+      InvalidArgumentError: if the snapshot is of another kind, or inconsistent.
+      ResourceExhaustedError: if there is not enough memory.
+    """
+    known = _kind(kind, kind)
+    if not isinstance(snapshot, known.snapshot):
+        raise InvalidArgumentError(
+            f"cannot restore {kind} {name!r}: expected a {known.snapshot.__name__}, got a "
+            f"{type(snapshot).__name__}"
+        )
+    resource = known.make(snapshot.spec, name, roots)
+    resource.restore(snapshot)
+    return resource
+
+
 def check_same(found: Any, spec: ResourceSpec) -> None:
-    """Raises InvalidArgumentError if a resource was made in another way than a plan describes."""
+    """Raises InvalidArgumentError if a resource does not match the description in a plan."""
     _definition(spec).check_same(found.spec, spec.name)
 
 
 def kind_of(spec: ResourceSpec) -> Kind[Any]:
-    """The kind of the resource that a plan describes. Raises InvalidArgumentError if unknown."""
-    kind = _BY_NAME.get(spec.kind)
+    """Returns the kind of the resource in a plan. Raises InvalidArgumentError if it is unknown."""
+    return _kind(spec.kind, spec)
+
+
+def _kind(name: str, described: object) -> Kind[Any]:
+    kind = _BY_NAME.get(name)
     if kind is None:
-        raise InvalidArgumentError(f"{spec} is of no known kind; there are {sorted(_BY_NAME)}")
+        raise InvalidArgumentError(
+            f"unknown kind of resource in {described}; expected one of {', '.join(_BY_NAME)}"
+        )
     return kind
 
 

@@ -1,16 +1,34 @@
-"""The resources of a task by container, device, kind and name."""
+"""The resources of a task, by container, device, kind and name."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
 
 from jflow.cluster import Device, Task
 from jflow.errors import CancelledError
 from jflow.plan import ResourceSpec
 from jflow.records.allowed_directories import AllowedDirectories
 from jflow.resources.cell import Cell
-from jflow.resources.kinds import check_same, make
+from jflow.resources.kinds import check_same, make, restored
+from jflow.resources.snapshot import Snapshot
+
+
+class ResourceId(NamedTuple):
+    """Identifies a resource of a task; the default container is "".
+
+    Attributes:
+      container, device, kind, name: where it is and what it is.
+      owner: the session that it belongs to; "" if it is shared.
+    """
+
+    container: str
+    device: Device
+    kind: str
+    name: str
+    owner: str = ""
+
 
 _Key = tuple[Device, str, str]
 _Scope = tuple[str, str]
@@ -18,10 +36,10 @@ _CLOSED = "the session was closed"
 
 
 class ResourceManager:
-    """The resources of one task, or of one local session; thread-safe.
+    """The resources of a task or of a local session; thread-safe.
 
-    A resource is made when it is first used. It belongs to a container and, if it is not shared, to
-    a session.
+    A resource is created at its first use. It belongs to a container and, unless it is shared, to a
+    session.
 
     Args:
       task: the task, for messages.
@@ -36,10 +54,10 @@ class ResourceManager:
         self._is_closed = False
 
     def get(self, device: Device, spec: ResourceSpec) -> Cell:
-        """The cell of a resource.
+        """Returns the cell of a resource, which is created if it does not exist.
 
         Raises:
-          InvalidArgumentError: if it exists with another definition, or this one is malformed.
+          InvalidArgumentError: if it exists with a different definition, or this one is malformed.
           CancelledError: if the manager is closed.
         """
         scope = (spec.owner, "" if spec.container == self._task.job else spec.container)
@@ -58,29 +76,61 @@ class ResourceManager:
             cell.definitions.add(spec.definition)
         return cell
 
+    def cells(self) -> Mapping[ResourceId, Cell]:
+        """Returns the cells of all existing resources."""
+        with self._lock:
+            return {
+                ResourceId(container, *key, owner): cell
+                for (owner, container), cells in self._scopes.items()
+                for key, cell in cells.items()
+            }
+
+    def restore(self, resource_id: ResourceId, snapshot: Snapshot) -> None:
+        """Restores a resource from a snapshot; it is created if it does not exist.
+
+        Raises:
+          CancelledError: if the manager is closed, or the resource was freed in the meantime.
+          InvalidArgumentError: if it cannot be restored from it; nothing has changed then.
+          ResourceExhaustedError: if there is not enough memory; likewise.
+        """
+        container, device, kind, name, owner = resource_id
+        scope, key = (owner, self._canonical(container)), (device, kind, name)
+        with self._lock:
+            cell = self._scopes.get(scope, {}).get(key)
+            if cell is None:
+                if self._is_closed:
+                    raise self._gone(kind, name, _CLOSED)
+                cell = Cell(restored(kind, name, snapshot, self._roots))
+                self._scopes.setdefault(scope, {})[key] = cell
+                return
+        cell.restore(snapshot)
+
     def clear(self, containers: Iterable[str]) -> None:
-        """Frees everything in containers; waiting attempts fail with a CancelledError."""
-        names = {"" if name == self._task.job else name for name in containers}
+        """Frees all resources in containers; waiting attempts fail with a CancelledError."""
+        names = {*map(self._canonical, containers)}
         self._free(lambda scope: scope[1] in names, "its container was reset")
 
     def end(self, owner: str) -> None:
-        """Frees what belongs to a session."""
+        """Frees the resources that belong to a session."""
         self._free(lambda scope: scope[0] == owner, "its session has ended")
 
     def clear_all(self) -> None:
-        """Frees everything and closes the manager."""
+        """Frees all resources and closes the manager."""
         with self._lock:
             self._is_closed = True
         self._free(lambda _: True, _CLOSED)
 
     def names(self) -> dict[str, list[tuple[str, str]]]:
-        """Kind and name of the shared resources by container."""
+        """Returns kind and name of the shared resources, by container."""
         with self._lock:
             return {
                 container: sorted((kind, name) for _, kind, name in cells)
                 for (owner, container), cells in self._scopes.items()
                 if not owner
             }
+
+    def _canonical(self, container: str) -> str:
+        return "" if container == self._task.job else container
 
     def _free(self, is_freed: Callable[[_Scope], bool], why: str) -> None:
         with self._lock:

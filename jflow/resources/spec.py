@@ -3,32 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from jflow.errors import InvalidArgumentError
 from jflow.packing import Record
 
 
 class Spec(Record):
-    """The definition of a resource; a frozen dataclass for each kind of resource."""
+    """The definition of a resource; a frozen dataclass for each kind of resource.
+
+    Attributes:
+      restored_facts: names of facts in which a snapshot may differ from the resource that is
+        restored from it, because the state that it contains makes up for the difference.
+    """
+
+    restored_facts: ClassVar[frozenset[str]] = frozenset()
 
     def facts(self) -> Iterator[tuple[str, Any]]:
-        """What two resources of this kind may differ in, as messages say it; nothing by default."""
+        """Names and values of the properties in which resources of this kind can differ."""
         yield from ()
 
     def accepts(self, fact: str, wanted: Any, found: Any) -> bool:
-        """Whether a resource with another value of a fact is one that a graph can use."""
+        """Whether a graph that wants one value of a fact can use a resource with another value."""
         return bool(wanted == found)
 
     def check_same(self, found: Self, name: str) -> None:
-        """Refuses an existing resource that is not what a graph expects.
+        """Checks that an existing resource is the one that a graph expects.
 
         Args:
-          found: what the resource was made as.
+          found: the spec of the existing resource.
           name: its name, for the message.
 
         Raises:
-          InvalidArgumentError: saying the first fact in which they differ.
+          InvalidArgumentError: with the first fact in which the two specs differ.
         """
         for (fact, wanted), (_, present) in zip(self.facts(), found.facts(), strict=True):
             if not self.accepts(fact, wanted, present):

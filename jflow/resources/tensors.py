@@ -9,7 +9,7 @@ from jflow.values import Array, Shape, TensorSpec, shape_text, type_name
 
 
 def mismatch(spec: TensorSpec, array: Array, where: str, resource: object) -> InvalidArgumentError:
-    """The error for an array that does not fit, found at `where` on its way to a resource."""
+    """The error for an array at `where` that does not have the type that a resource expects."""
     if array.dtype != spec.numpy_dtype:
         what, expected, got = "Type", spec.dtype.name, type_name(array)
     else:
@@ -20,7 +20,7 @@ def mismatch(spec: TensorSpec, array: Array, where: str, resource: object) -> In
 
 
 def checked_spec(shape: Shape, dtype: str) -> TensorSpec:
-    """The spec. Raises InvalidArgumentError if there is no such dtype or shape."""
+    """Makes a spec. Raises InvalidArgumentError if the dtype or shape is not valid."""
     try:
         return TensorSpec(shape, dtype)
     except (TypeError, ValueError) as error:
@@ -33,5 +33,5 @@ def shapes_text(shapes: Iterable[Shape]) -> str:
 
 
 def n_bytes_of(array: Array) -> int:
-    """How much memory an array takes, with its strings."""
+    """The memory of an array in bytes, including that of its strings."""
     return array.nbytes + sum(map(len, array.flat)) if array.dtype == object else array.nbytes

@@ -1,4 +1,4 @@
-"""Stateful operations: how graph code and traced functions use variables, queues and readers."""
+"""Stateful operations: variables, queues and readers in graph code and traced functions."""
 
 from jflow.stateful.calls import GraphCalls as GraphCalls
 from jflow.stateful.elements import Structure as Structure

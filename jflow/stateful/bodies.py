@@ -1,4 +1,4 @@
-"""Jaxprs of updates: functions of the old value and operands."""
+"""Jaxprs of variable updates, which are functions of the old value and operands."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from jflow.xla.jaxprs import shape_of
 def body_of(
     fun: Callable[..., Any], old: jax.core.ShapedArray, operands: Sequence[Any]
 ) -> jex.ClosedJaxpr:
-    """The program of an update.
+    """Returns the jaxpr of an update.
 
     Args:
-      fun: makes the new value.
+      fun: computes the new value.
       old: the abstract value of the variable.
-      operands: tensors or arrays that `fun` takes after the old value.
+      operands: the tensors or arrays that `fun` takes after the old value.
 
     Raises:
-      TypeError: if the function uses traced values from outside.
+      TypeError: if the function captures traced values.
     """
     shapes = tuple(map(_shape_of, operands))
-    # A library's function is the same each time; a user's may use what changes.
+    # A library function always gives the same jaxpr; a user's may depend on what changes.
     return (_known_body if is_fixed(fun) else _body)(fun, old, shapes)
 
 
@@ -41,13 +41,13 @@ def _shape_of(operand: Any) -> jax.ShapeDtypeStruct:
 def _body(
     fun: Callable[..., Any], old: jax.core.ShapedArray, operands: tuple[jax.ShapeDtypeStruct, ...]
 ) -> jex.ClosedJaxpr:
-    """The program of an update."""
-    # It runs where the variable is, whatever the blocks around the first use of it ask for.
+    """Traces an update."""
+    # It runs on the variable's device, regardless of the blocks around the first use.
     with request.empty_request_scope():
         body = jax.make_jaxpr(fun)(shape_of(old), *operands)
     if any(isinstance(value, jax.core.Tracer) for value in body.consts):
         raise TypeError(
-            f"the update {fun!r} uses a traced value from outside; pass it as an operand: "
+            f"the update {fun!r} captures a traced value; pass it as an operand instead: "
             "update(lambda old, x: ..., x)"
         )
     return body

@@ -11,18 +11,18 @@ from jflow.values import AbstractValue
 
 
 class Called(Protocol):
-    """A call that was added or bound."""
+    """A call that was added to a graph or bound as a JAX primitive."""
 
     @property
     def outputs(self) -> Sequence[Any]:
-        """What it gives: tensors or traced values."""
+        """The results: tensors or traced values."""
 
 
 class HostCalls(Protocol):
-    """How calls on one resource are made."""
+    """Makes the calls on a resource."""
 
     def operand(self, value: Any, dtype: Any) -> Any:
-        """A value as an input of a call. Raises TypeError if it has another dtype."""
+        """Converts a value to an input of a call. Raises TypeError if the dtype differs."""
 
     def call(
         self,
@@ -35,11 +35,11 @@ class HostCalls(Protocol):
         """Makes a call.
 
         Args:
-          function: name of the host function.
-          inputs: operands.
-          outputs: abstract values of what it gives.
-          name: name for the operation.
-          attributes: its other arguments, as for `jflow.graph.calls.call`.
+          function: the name of the host function.
+          inputs: the operands.
+          outputs: the abstract values of the results.
+          name: the name of the operation.
+          attributes: its other arguments, plain values.
         """
 
 
@@ -49,7 +49,7 @@ class GraphCalls:
     Args:
       graph: the graph.
       ref: the resource.
-      describe: its repr, for messages.
+      describe: returns its repr, for messages.
     """
 
     def __init__(self, graph: Graph, ref: ResourceRef, describe: Callable[[], str]) -> None:
@@ -62,7 +62,7 @@ class GraphCalls:
             return self.graph.constant(value, dtype, on_host=True)
         tensor = self.graph.as_tensor(value)
         if tensor.dtype != dtype:
-            raise TypeError(f"{self.describe()} takes {dtype.name}, got {tensor!r}")
+            raise TypeError(f"{self.describe()} expected dtype {dtype.name}, got {tensor!r}")
         return tensor
 
     def call(
@@ -80,8 +80,8 @@ class GraphCalls:
 
         Args:
           function, inputs, outputs, name, attributes: as for `HostCalls.call`.
-          is_blocking: whether the call can block until others act on the resource.
-          others: further resources that it uses.
+          is_blocking: whether the call may have to wait for other steps.
+          others: other resources that it uses.
         """
         with self.graph.as_default():
             return call(

@@ -1,4 +1,4 @@
-"""Structure of a queue's elements as the user gives and gets them: a pytree of components."""
+"""The structure of queue elements as users pass and receive them: a pytree of components."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ _LEAF: Any = jax.tree.structure(0)
 
 
 class Structure:
-    """How an element is made of components: one value, a sequence, a dict, or any other pytree.
+    """The structure of an element: one value, a sequence, a dict, or any other pytree.
 
     Args:
-      dtypes: a dtype, a sequence of them, or any pytree of them.
-      shapes: a shape for each dtype in the same structure; None if none is known.
-      names: names for a sequence of components, which makes elements dicts.
+      dtypes: a dtype, or a sequence or any other pytree of dtypes.
+      shapes: a shape for each dtype, in the same structure; None if no shape is known.
+      names: names for a sequence of components; elements are then dicts.
 
     Attributes:
-      components: the components in their order.
-      names: their names; without names they are identified by their order.
+      components: the types of the components, in order.
+      names: the names of the components; empty if they are identified by their order.
 
     Raises:
-      TypeError: if a dtype or shape is none.
+      TypeError: if a dtype or shape is not valid.
       ValueError: if the structures differ.
     """
 
@@ -38,7 +38,7 @@ class Structure:
             sizes = _in_sequence(shapes, len(leaves))
             self.names = _checked_names(names or (), len(leaves))
         elif names is not None:
-            raise ValueError(f"names are for a sequence of dtypes, got {dtypes!r:.80}")
+            raise ValueError(f"names require a sequence of dtypes, got {dtypes!r:.80}")
         else:
             leaves, self._tree = jax.tree.flatten(dtypes)
             sizes = _in_tree(shapes, self._tree)
@@ -53,10 +53,10 @@ class Structure:
         ]
 
     def flatten(self, value: Any) -> list[Any]:
-        """The components of an element, or of a batch of them.
+        """Returns the components of an element or of a batch of elements.
 
         Raises:
-          ValueError: if the value has another structure.
+          ValueError: if the value has a different structure.
         """
         n_components = len(self.components)
         if self._is_named:
@@ -80,16 +80,16 @@ class Structure:
         raise ValueError(f"expected a sequence of {n_components} components, got {value!r:.80}")
 
     def element(self, vals: Any) -> Any:
-        """The element, or batch, that the operand of an enqueue stands for.
+        """Returns the element, or batch, for the operand of an enqueue.
 
-        There a list or tuple of one is the components of an element of one, as in TensorFlow, also
-        if the dtypes are a single dtype. `flatten` takes it for the component itself then.
+        If the dtypes are a single dtype, `flatten` takes a list or tuple of length one for the
+        component itself. For an enqueue it is a sequence of one component, as in TensorFlow.
         """
         is_components = isinstance(vals, list | tuple) and len(vals) == 1
         return vals[0] if is_components and self._is_single else vals
 
     def unflatten(self, components: Sequence[Any]) -> Any:
-        """The element that components make up."""
+        """Returns the element with these components."""
         if self._is_named:
             return dict(zip(self.names, components, strict=True))
         if self._tree is not None:
@@ -98,10 +98,10 @@ class Structure:
 
 
 def _unnamed(value: Any) -> Any:
-    """The value. Raises ValueError if it is a dict, which names components."""
+    """Returns the value. Raises ValueError if it is a dict, because components have no names."""
     if isinstance(value, dict):
         raise ValueError(
-            f"got a dict of {[*value]} for components that have no names; make the queue with "
+            f"got a dict of {[*value]} for components that have no names; create the queue with "
             "names= or with a dict of dtypes, or enqueue a tuple of components"
         )
     return value
@@ -116,7 +116,7 @@ def _is_shape(value: Any) -> bool:
 
 
 def _in_sequence(shapes: Any, n_components: int) -> Sequence[Any]:
-    """A shape for each component of a sequence."""
+    """Returns a shape for each component of a sequence."""
     if shapes is None:
         return [None] * n_components
     if n_components == 1 and _is_shape(shapes) and [*shapes] != [None]:
@@ -127,7 +127,7 @@ def _in_sequence(shapes: Any, n_components: int) -> Sequence[Any]:
 
 
 def _in_tree(shapes: Any, tree: Any) -> Sequence[Any]:
-    """A shape for each leaf of a tree of dtypes."""
+    """Returns a shape for each leaf of a tree of dtypes."""
     if shapes is None:
         return [None] * tree.num_leaves
     if tree == _LEAF:
@@ -140,7 +140,7 @@ def _in_tree(shapes: Any, tree: Any) -> Sequence[Any]:
 
 def _checked_names(names: Sequence[str], n_components: int) -> tuple[str, ...]:
     if not all(isinstance(name, str) for name in names):
-        raise TypeError(f"expected text as names, got {names!r:.80}")
+        raise TypeError(f"expected strings as names, got {names!r:.80}")
     if names and len(set(names)) != n_components:
         raise ValueError(
             f"expected {n_components} different names, one for each dtype, got {names!r}"

@@ -1,4 +1,4 @@
-"""Handles of resources: what queues, accumulators and readers have in common."""
+"""`Handle`: the common part of queues, accumulators and readers."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ class Handle:
     """The user's reference to a resource.
 
     In graph code it is part of the graph. Inside `jflow.connect` it is *eager*: its methods for
-    plain Python work at once. With a shared name it lives in the container of its block, on the
-    device of its block, and all sessions share it; without one each session has its own, which
-    goes with the session.
+    plain Python act immediately. With a shared name it is in the container and on the device of the
+    surrounding blocks, and all sessions share it. Without one each session has its own, which is
+    freed with the session.
 
     Args:
       kind: the kind of resource.
-      definition: how to make it.
+      definition: its spec, as plain values.
       shared_name: its name in the container, or None.
-      name: name of the operation that stands for it.
+      name: the name of its handle operation.
 
     Raises:
       InvalidArgumentError: if the shared name starts with "_".
@@ -37,7 +37,8 @@ class Handle:
         is_text = isinstance(shared_name, str)
         if shared_name is not None and not (is_text and shared_name and shared_name[0] != "_"):
             raise InvalidArgumentError(
-                f'a shared name is text that does not start with "_", got {shared_name!r}'
+                f'expected a shared name that is text and does not start with "_", '
+                f"got {shared_name!r}"
             )
         self._owner = owners.current()
         # Operations on an eager resource are built in a graph of its own.
@@ -45,7 +46,9 @@ class Handle:
         container = _default_graph().scopes.here.container
         with self._graph.scopes.replaced(control_inputs=()):
             self._op = self._graph.add(resource_p, [], [], name=name)
-        private = self._op.name if self._owner is None else self._owner.unnamed()
+        private = self._op.name
+        if self._owner is not None:
+            private = self._owner.unnamed(private)
         self._ref = ResourceRef(
             kind,
             shared_name or private,
@@ -60,32 +63,32 @@ class Handle:
 
     @property
     def name(self) -> str:
-        """Its name: the shared one, or that of its operation."""
+        """The shared name, or the name of its operation."""
         return self._ref.name if self._ref.is_shared else self._op.name
 
     @property
     def _title(self) -> str:
-        """What the names of its operations begin with; the scopes around them come in front."""
+        """The prefix of the names of its operations, after their name scopes."""
         return self._op.name.rpartition("/")[2]
 
     @property
     def op(self) -> Operation:
-        """The operation that stands for it."""
+        """Its handle operation."""
         return self._op
 
     @property
     def ref(self) -> ResourceRef:
-        """What equations call it."""
+        """Its reference in equations."""
         return self._ref
 
     @property
     def graph(self) -> Graph:
-        """The graph it belongs to; an eager one has one of its own."""
+        """The graph it belongs to; an eager resource has a graph of its own."""
         return self._graph
 
     @property
     def is_eager(self) -> bool:
-        """Whether plain Python can use it without a session."""
+        """Whether it can be used without a session."""
         return self._owner is not None
 
     def __repr__(self) -> str:
@@ -94,7 +97,7 @@ class Handle:
         return f"<jflow.{type(self).__name__.lstrip('_')} {mode}{self.name!r}{details}>"
 
     def _describe(self) -> Callable[[], str]:
-        """What gives its repr without keeping it alive: what works for it may live on."""
+        """Returns a function that returns its repr without keeping it alive."""
         handle, name = weakref.ref(self), f"<jflow.{type(self).__name__} {self.name!r}>"
 
         def describe() -> str:
@@ -104,7 +107,7 @@ class Handle:
         return describe
 
     def _details(self) -> dict[str, Any]:
-        """What its repr says about it, in addition to its kind and name."""
+        """Attributes for its repr, in addition to kind and name."""
         return {}
 
     def __dir__(self) -> list[str]:

@@ -9,18 +9,18 @@ from jflow.values import as_dtype, is_host, is_static, string
 
 
 def initial_tensor(graph: Graph, value: Any, dtype: Any, name: str, validate_shape: bool) -> Tensor:
-    """The initial value of a variable in a graph.
+    """Returns the initial value of a variable as a tensor.
 
     Args:
-      graph: where.
+      graph: the graph.
       value: a number, array, tensor or variable.
-      dtype: what the variable is asked for as, or None.
-      name: of the variable.
-      validate_shape: whether all sizes must be known; if not, the rank must.
+      dtype: the requested dtype of the variable, or None.
+      name: the name of the variable.
+      validate_shape: whether all sizes must be known; otherwise only the rank must be.
 
     Raises:
-      TypeError: if it holds strings, or is of another dtype.
-      ValueError: if there is none, or its shape, or rank, is not known.
+      TypeError: if the value is of strings or has a different dtype.
+      ValueError: if it is None, or its shape, or rank, is unknown.
     """
     if value is None:
         raise ValueError(f"variable {name!r} needs an initial value")
@@ -33,18 +33,20 @@ def initial_tensor(graph: Graph, value: Any, dtype: Any, name: str, validate_sha
         what = "shape" if validate_shape else "rank"
         raise ValueError(
             f"variable {name!r} needs an initial value of known {what}, got {tensor!r} (made at "
-            f"{tensor.op.origin}); give the sizes with jflow.ensure_shape or to the placeholder, "
-            "or have a variable whose sizes may change with validate_shape=False"
+            f"{tensor.op.origin}); set the sizes with jflow.ensure_shape or in the placeholder, "
+            "or allow them to change with validate_shape=False"
         )
     return tensor
 
 
 def check_initial(value: Any, dtype: Any, name: str) -> None:
-    """Raises TypeError if a value holds strings or has another dtype than is asked for."""
+    """Raises TypeError if a value is of strings or does not have the requested dtype."""
     if is_host(value) or value.dtype is string:
-        raise TypeError(f"variable {name!r} cannot hold strings, only what XLA computes with")
+        raise TypeError(
+            f"variable {name!r} cannot hold strings; variables hold numbers and random keys"
+        )
     if dtype is not None and value.dtype != as_dtype(dtype):
         raise TypeError(
-            f"variable {name!r} is asked for as {as_dtype(dtype)}, "
-            f"its initial value has dtype {value.dtype}"
+            f"variable {name!r} is requested with dtype {as_dtype(dtype)}, but its initial value "
+            f"has dtype {value.dtype}"
         )

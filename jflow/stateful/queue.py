@@ -1,4 +1,4 @@
-"""Operations on queues, as graph code and traced functions use them."""
+"""Operations on queues in graph code and traced functions."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _OPTIONAL = ("capacity_bytes", "seed")
 
 @dataclass(frozen=True)
 class QueueElements:
-    """The components of a queue's elements, and the checks of values against them.
+    """The types of a queue's components, and the checks of values against them.
 
     Attributes:
-      components: the components.
-      describe: the queue's repr, for messages.
+      components: the types of the components.
+      describe: returns the repr of the queue, for messages.
       by_priority: whether the first component is a priority.
       is_batchable: whether elements can be stacked.
     """
@@ -35,20 +35,20 @@ class QueueElements:
     is_batchable: bool
 
     def avals(self, *batch: Any) -> list[Any]:
-        """Abstract values of an element, or of a batch of a size.
+        """Returns the abstract values of an element, or of a batch of a given size.
 
         Raises:
           ValueError: if elements cannot be stacked.
         """
         if batch and not self.is_batchable:
             raise ValueError(
-                f"{self.describe()} has components whose shapes are not known, so its elements "
-                "cannot be stacked; give it shapes, or use a PaddingFIFOQueue"
+                f"{self.describe()} has components of unknown shapes, so its elements cannot be "
+                "stacked; pass shapes= to the queue, or use a PaddingFIFOQueue"
             )
         return [component.aval(*batch) for component in self.components]
 
     def check_shape(self, component: TensorSpec, shape: Any, is_batch: bool) -> None:
-        """Refuses what cannot be a value of a component, as far as that is known."""
+        """Raises ValueError if a shape, as far as it is known, does not match a component."""
         if shape is None or component.shape is None:
             return
         wanted = (None, *component.shape) if is_batch else component.shape
@@ -59,13 +59,13 @@ class QueueElements:
             )
 
     def check_rows(self, batches: Sequence[Any]) -> None:
-        """Refuses components of a batch that cannot have the same number of rows."""
+        """Raises ValueError if components of a batch cannot have the same number of rows."""
         shapes = [batch.shape for batch in batches]
         for i, shape in enumerate(shapes):
             if shape == ():
                 raise ValueError(
-                    f"a batch has a first dimension, its rows, but component {i} for "
-                    f"{self.describe()} is a scalar"
+                    f"the first dimension of a batch is its rows, but component {i} of the batch "
+                    f"for {self.describe()} is a scalar"
                 )
         sizes = {i: shape[0] for i, shape in enumerate(shapes) if shape and is_known(shape[0])}
         for i, size in sizes.items():
@@ -78,12 +78,12 @@ class QueueElements:
 
 
 class QueueOperations:
-    """Makes the calls of one queue. Elements are sequences of components here.
+    """Makes the calls on a queue. Elements are sequences of components here.
 
     Args:
-      elements: what they are made of.
-      calls: adds the calls to a graph, or to a function that JAX traces.
-      title: what the names of operations begin with.
+      elements: the types of the components.
+      calls: adds the calls to a graph or to a traced function.
+      title: the prefix of the names of operations.
     """
 
     def __init__(self, elements: QueueElements, calls: HostCalls, title: str) -> None:
@@ -109,7 +109,7 @@ class QueueOperations:
         return self._take(n, name or f"{self.title}_DequeueMany")
 
     def dequeue_up_to(self, n: Any, name: str | None = None) -> Sequence[Any]:
-        """Takes a batch of `n` elements, or of fewer once the queue is closed."""
+        """Takes a batch of `n` elements, or fewer once the queue is closed."""
         return self._take(n, name or f"{self.title}_DequeueUpTo", up_to=True)
 
     def dequeue_counted(
@@ -118,24 +118,24 @@ class QueueOperations:
         """Takes a batch.
 
         Args:
-          counts: operands: how many elements to take and how many are enough.
-          size: of the batch, for its abstract values.
-          name: name for the operation.
+          counts: the operands: the number of elements to take, and the least that is enough.
+          size: the size of the batch, for its abstract values.
+          name: the name of the operation.
           attributes: other arguments of the call.
         """
         avals = self.elements.avals(size)
         return self.calls.call("queue.dequeue_many", counts, avals, name, attributes).outputs
 
     def size(self, name: str | None = None) -> Any:
-        """How many elements it holds."""
+        """Returns the number of elements."""
         return self._query("queue.size", _INT32, name or f"{self.title}_Size")
 
     def is_closed(self, name: str | None = None) -> Any:
-        """Whether it is closed."""
+        """Returns whether the queue is closed."""
         return self._query("queue.is_closed", np.dtype(bool), name or f"{self.title}_is_closed")
 
     def close(self, cancel_pending_enqueues: bool, name: str | None = None) -> Called:
-        """Closes it."""
+        """Closes the queue."""
         attributes = {"cancel_pending_enqueues": cancel_pending_enqueues}
         return self.calls.call("queue.close", [], [], name or f"{self.title}_Close", attributes)
 
@@ -158,7 +158,7 @@ class QueueOperations:
         if getattr(n, "to_tensor", None) is not None or isinstance(n, jax.core.Tracer):
             counts = [checked_count(self.calls.operand(n, n.dtype))]
         else:
-            attributes["count"] = as_integer(n, "how many elements to dequeue")
+            attributes["count"] = as_integer(n, "the number of elements to dequeue")
             if n < 0:
                 raise ValueError(f"cannot dequeue {n} elements from {self.elements.describe()}")
         is_exact = not counts and not attributes.get("up_to") and n > 0
@@ -170,28 +170,30 @@ class QueueOperations:
 
 
 def as_integer(value: Any, what: str) -> Any:
-    """A number of the user's, of Python or NumPy; None stays where it may be left out.
+    """Converts an integer of Python or NumPy to an int; optional ones may be None.
 
     Raises:
-      TypeError: if it is no integer.
+      TypeError: if it is not an integer.
     """
     if isinstance(value, int | np.integer) and not isinstance(value, bool):
         return int(value)
     if value is None and what in _OPTIONAL:
         return None
-    raise TypeError(f"{what} is an integer, got {value!r:.80}")
+    raise TypeError(f"{what} must be an integer, got {value!r:.80}")
 
 
 def checked_count(count: Tensor) -> Tensor:
-    """The tensor, if it can say how many elements to take. Raises TypeError if not."""
+    """Returns a tensor that is an integer scalar. Raises TypeError if it is not."""
     is_integer = count.dtype != string and jax.dtypes.issubdtype(count.dtype, np.integer)
     if not is_integer or not is_compatible((), count.shape):
-        raise TypeError(f"how many elements to take is an integer scalar, got {count!r}")
+        raise TypeError(
+            f"expected an integer scalar as the number of elements to dequeue, got {count!r}"
+        )
     return count
 
 
 def _widened(value: Any) -> Any:
-    """The dtype to ask of a priority: that of a tensor of integers, which the host widens."""
+    """Returns the dtype that a priority needs; tensors of smaller integers are widened later."""
     dtype: Any = value.dtype if getattr(value, "to_tensor", None) is not None else None
     is_number = isinstance(dtype, np.dtype) and jax.dtypes.issubdtype(dtype, np.integer)
     return dtype if is_number and np.can_cast(dtype, _INT64) else _INT64

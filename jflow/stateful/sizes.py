@@ -1,4 +1,4 @@
-"""Shape checks that only a step can make, because sizes are unknown before."""
+"""Shape checks at run time, for sizes that are unknown when the graph is built."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ def checked(
     like: Any = None,
     leading: int = 0,
 ) -> Any:
-    """The same value, with a check of its shape in the step, on the device of the variable.
+    """Returns a value whose shape is checked in the step, on the device of the variable.
 
     Args:
-      graph: the graph of the value; None if JAX traces a function.
-      value: of unknown sizes.
-      shape: the required shape; a size that is not known matches any.
-      ref: the variable that it is for.
-      what: what is refused, for the message of the InvalidArgumentError.
-      like: a value whose first dimensions have these `leading` sizes.
-      leading: how many dimensions of `like` count.
+      graph: the graph of the value; None in a traced function.
+      value: the value, of unknown sizes.
+      shape: the required shape; an unknown size matches any size.
+      ref: the variable that the value is for.
+      what: the beginning of the message if the shape does not match, such as "cannot assign to".
+      like: a value that gives the first `leading` sizes of the required shape.
+      leading: the number of sizes that `like` gives.
     """
     attributes: dict[str, Any] = {"shape": declared(shape[leading:]), "what": f"{what} {ref}"}
     inputs, function = [value], "ensure_shape"

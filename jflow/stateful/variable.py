@@ -1,4 +1,4 @@
-"""Access to variables: operations in graph code, equations in functions that JAX traces."""
+"""Access to variables: operations in graph code, equations in traced functions."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from jflow.xla import internals
 
 
 class VariableOperations(ABC):
-    """Reads and writes one variable.
+    """Reads and writes a variable.
 
-    Where `graph_of` finds a graph an access is an operation of it. Elsewhere it is bound as a JAX
-    primitive: an equation if JAX traces, else the owner of the variable executes it at once.
+    If `graph_of` returns a graph, an access becomes an operation of it. Otherwise it is bound as a
+    JAX primitive: an equation in a traced function, or an immediate call to the state owner.
 
     Attributes:
-      ref: the variable, as equations name it.
-      is_eager: whether it has a value outside of sessions.
+      ref: the reference to the variable in equations.
+      is_eager: whether it has a value outside sessions.
       is_varying: whether an assignment may change its sizes.
     """
 
@@ -40,32 +40,32 @@ class VariableOperations(ABC):
     @property
     @abstractmethod
     def op(self) -> Operation:
-        """The operation that stands for it. Raises AttributeError if it belongs to no graph."""
+        """Its handle operation. Raises AttributeError if it does not belong to a graph."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Size of each dimension."""
+        """The size of each dimension."""
         return self.ref.shape
 
     @abstractmethod
     def graph_of(self, inputs: Sequence[Any]) -> Graph | None:
-        """The graph to add an access with these inputs to, None where there is none."""
+        """Returns the graph to add an access with these inputs to, or None."""
 
     @abstractmethod
     def value(self) -> Any:
-        """The value: a tensor, a traced value or an array."""
+        """Returns the value: a tensor, a traced value or an array."""
 
     @abstractmethod
     def to_tensor(self) -> Tensor:
-        """A tensor of the value."""
+        """Returns the value as a tensor."""
 
     @abstractmethod
     def load(self, value: Any, session: Any) -> None:
-        """Sets the value at once."""
+        """Sets the value immediately."""
 
     @abstractmethod
     def describe(self, attributes: str) -> str:
-        """What a repr shows: the attributes that all variables have, and more."""
+        """Returns the attributes for its repr, given those that all variables have."""
 
     def read(self, name: str) -> Any:
         """Adds or binds a read."""
@@ -75,14 +75,14 @@ class VariableOperations(ABC):
     def write(
         self, primitive: jex.Primitive, inputs: Sequence[Any], name: str, **params: Any
     ) -> Any:
-        """Adds or binds a write; gives the new value, or None if it was executed at once."""
+        """Adds or binds a write; returns the new value, or None if it was executed immediately."""
         graph = self.graph_of(inputs)
         if graph:
             return add_access(graph, primitive, inputs, self.ref, name, **params)
         return self.bind(primitive, inputs, **params, **traced_line())
 
     def bind(self, primitive: jex.Primitive, inputs: Sequence[Any] = (), **params: Any) -> Any:
-        """Binds an access as a JAX primitive. No gradient goes through state, as in graph code."""
+        """Binds an access as a JAX primitive; as in graph code it stops gradients."""
         values = map(jax.lax.stop_gradient, inputs)
         return primitive.bind(*values, variable=self.ref, **params)
 
@@ -110,15 +110,15 @@ class VariableOperations(ABC):
         new = body.out_avals
         if [(x.shape, x.dtype) for x in new] != [(self.shape, self.ref.dtype)]:
             raise ValueError(
-                f"an update of {self.ref} gives {', '.join(map(str, new))}, "
-                f"the variable is {self.ref.aval}"
+                f"an update of {self.ref} returns {', '.join(map(str, new))}, but the variable is "
+                f"{self.ref.aval}"
             )
         return self.write(update_p, given, name, body=body)
 
     # Operands ---------------------------------------------------------------------------------
 
     def operand(self, value: Any, dtype: Any = None) -> Any:
-        """The value as an operand of an update here: a tensor in graph code, else an array."""
+        """Converts a value to an operand: a tensor in graph code, otherwise an array."""
         if not isinstance(value, Tensor | jax.Array):
             value = as_array(value, dtype)
         graph = self.graph_of((value,))
@@ -127,13 +127,13 @@ class VariableOperations(ABC):
     def check_shape(
         self, value: Any, shape: tuple[Any, ...], what: str, like: Any = None, leading: int = 0
     ) -> Any:
-        """An operand of an update here, of which the step checks the shape; see `checked`."""
+        """Returns an operand; if its shape is unknown, the step checks it as `checked` says."""
         if value.shape == shape:
             return value
         return checked(self.graph_of((value,)), value, shape, self.ref, what, like, leading)
 
     def _converted(self, value: Any) -> Any:
-        """The value as a tensor or array of this variable's dtype."""
+        """Converts a value to a tensor or array of the variable's dtype."""
         dtype = self.ref.dtype
         if not isinstance(value, Tensor | jax.Array):
             array = as_array(value, dtype)
@@ -143,20 +143,26 @@ class VariableOperations(ABC):
             value = value.astype(dtype)
         if value.dtype != dtype:
             raise TypeError(
-                f"{self.ref} has dtype {dtype.name}, the value has {value.dtype.name}; "
-                "convert it with .astype first (in graph code jflow.numpy.astype)"
+                f"{self.ref} has dtype {dtype.name}, but the value has {value.dtype.name}; "
+                "convert it with .astype (in graph code jflow.numpy.astype)"
             )
         graph = self.graph_of((value,))
         return graph.as_tensor(value) if graph else value
 
     def _takes(self, value: Any) -> bool:
-        """Whether it is a traced Python number of a kind that the variable can hold."""
+        """Whether a value is weakly typed, and JAX would promote it to the variable's dtype."""
         weak = getattr(value, "weak_type", False)
         dtype = self.ref.dtype
         return bool(weak and jnp.promote_types(value.dtype, dtype) == dtype)
 
     def fitting(self, value: Any) -> Any:
-        """An operand that broadcasts to the variable's shape; has it if its own is not known."""
+        """Converts a value to an operand that broadcasts to the shape of the variable.
+
+        An operand of unknown shape must have exactly that shape, which the step checks.
+
+        Raises:
+          ValueError: if it does not broadcast to it.
+        """
         self._check_fixed()
         operand = self._converted(value)
         has_sizes = is_static(operand.shape)
@@ -169,8 +175,8 @@ class VariableOperations(ABC):
         return operand
 
     def _of_rank(self, operand: Any) -> Any:
-        """The operand of an assignment that may change the sizes, with the rank checked."""
-        # A sum of sizes could not be told from an argument of the program that assigns.
+        """Returns the operand of an assignment that may change sizes, with its rank checked."""
+        # A derived size, such as a sum of two, could not be told from an argument of the program.
         if operand.shape is not None and all(is_known(x) or is_symbol(x) for x in operand.shape):
             return operand
         return self.check_shape(operand, unknown_sizes(len(self.shape)), "cannot assign to")
@@ -178,13 +184,13 @@ class VariableOperations(ABC):
     def _check_fixed(self) -> None:
         if self.is_varying:
             raise ValueError(
-                f"{self.ref} may change its size and cannot be updated in place; assign the whole "
+                f"{self.ref} may change its size and cannot be updated in place; assign a new "
                 "value: v.assign(v + delta)"
             )
 
 
 class GraphVariable(VariableOperations):
-    """A variable of a graph: `initializer` sets it, sessions read it.
+    """A variable of a graph, which `initializer` initializes in each session's containers.
 
     Args:
       graph: the graph.
@@ -201,7 +207,7 @@ class GraphVariable(VariableOperations):
     def __init__(
         self, graph: Graph, initial_value: Any, name: str, dtype: Any, validate_shape: bool
     ) -> None:
-        # Reading and initializing later must not wait for the control inputs of this block.
+        # Later reads and initializations must not depend on the control inputs of this block.
         with graph.scopes.replaced(control_inputs=()):
             value = initial_value() if callable(initial_value) else initial_value
             self.initial_value = initial_tensor(graph, value, dtype, name, validate_shape)
@@ -230,7 +236,7 @@ class GraphVariable(VariableOperations):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        # What was read tells the sizes of a variable that may change them.
+        # The sizes of a variable that may change them are those of its last read.
         shape: tuple[int, ...] = self._value.shape if self.is_varying else self.ref.shape
         return shape
 
@@ -252,14 +258,14 @@ class GraphVariable(VariableOperations):
     def bind(self, primitive: jex.Primitive, inputs: Sequence[Any] = (), **params: Any) -> Any:
         if self.is_varying:
             raise ValueError(
-                f"{self.ref} may change its size and cannot be used in a function that is traced; "
-                "pass its value as an argument, and assign what the function returns"
+                f"{self.ref} may change its size and cannot be used in a traced function; pass "
+                "its value as an argument, and assign the value that the function returns"
             )
         return super().bind(primitive, inputs, **params)
 
 
 def graph_among(inputs: Sequence[Any]) -> Graph | None:
-    """The graph of the first tensor among the inputs; None if there is none."""
+    """Returns the graph of the first tensor among the inputs, or None."""
     return next((value.graph for value in inputs if isinstance(value, Tensor)), None)
 
 
@@ -271,16 +277,16 @@ def add_access(
     name: str,
     **params: Any,
 ) -> Tensor:
-    """Adds a read or write of a variable to a graph; gives the value after it."""
+    """Adds a read or write of a variable to a graph; returns the value after it."""
     atoms = [tensor.var for tensor in inputs]
     aval = ref.aval
     if not is_static(ref.shape):
-        # Between two operations another may change the sizes, so each has symbols of its own.
+        # Another operation may change the sizes between two accesses, so each has its own symbols.
         sizes = inputs[0].shape if primitive is assign_p else unknown_sizes(len(ref.shape))
         aval = jax.core.ShapedArray(sizes, ref.dtype)
     return graph.add(primitive, atoms, [aval], name=name, variable=ref, **params).outputs[0]
 
 
 def traced_line() -> dict[str, str]:
-    """The user's line, for a write that JAX traces: JAX may refuse it at a later line."""
+    """The user's line, for a traced write, because JAX may raise an error for it later."""
     return {"line": origin.describe(origin.user_location())} if internals.is_tracing() else {}

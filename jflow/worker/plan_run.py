@@ -65,7 +65,7 @@ async def run_plan(
         raise
     except (TypeError, ValueError) as error:
         raise InvalidArgumentError(
-            f"a program on {linked.plan.device} does not take its arguments: {error}",
+            f"a program on {linked.plan.device} does not accept its arguments: {error}",
             task=str(context.task),
         ) from error
     except jax.errors.JaxRuntimeError as error:

@@ -112,3 +112,23 @@ def test_gradients_that_are_taken_in_the_last_moment_are_not_lost(is_cancelled: 
     woken = LastMoment(apply, is_cancelled=is_cancelled)
     run_fibers({"take": take()}, {"take": ()}, Deadline(0.0), woken)
     assert taken == [(2,)]
+
+
+def test_a_deadline_names_the_resource_the_action_and_the_operation_that_waited(
+    queue: Cell,
+) -> None:
+    def put() -> Any:
+        try:
+            yield from wait_for(queue, Enqueue(number(2)))
+        except errors.OpError as error:  # as `StepState.perform` does
+            error.op = "push"
+            raise
+
+    with pytest.raises(
+        errors.DeadlineExceededError,
+        match=r"timeout of 5 ms .* while running the step; it waited to enqueue an element into "
+        r"FIFOQueue 'q', which has 1 element \(capacity 1\)$",
+    ) as caught:
+        run_fibers({"put": put()}, {"put": ()}, Deadline(0.005), SimpleQueue())
+    assert caught.value.op == "push"
+    assert queue.query(lambda state: state.n_waiting) == (0, 0)

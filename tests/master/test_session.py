@@ -301,7 +301,7 @@ def test_a_step_that_takes_too_long_is_cancelled_everywhere(plans):
         session = servers.master.open_session()
         handle = await servers.registered(session, *plans)
         begun = time.monotonic()
-        with pytest.raises(DeadlineExceededError, match=r"0\.05 s"):
+        with pytest.raises(DeadlineExceededError, match=r"50 ms"):
             await session.run(handle, Deadline(0.05), [])
         assert time.monotonic() - begun < 5
         for p in plans:

@@ -247,7 +247,7 @@ def test_a_request_that_is_too_large_is_refused_and_the_session_stays_usable(cli
 
 def test_a_call_that_takes_too_long_is_cancelled_and_the_session_stays_usable(client, host):
     host.script["run"] = forever
-    with pytest.raises(errors.DeadlineExceededError, match=r"0\.05 s"):
+    with pytest.raises(errors.DeadlineExceededError, match=r"50 ms"):
         client.run(1, [], Deadline(0.05))
     eventually(lambda: host.cancelled == 1)
     del host.script["run"]
@@ -365,7 +365,7 @@ def test_a_server_that_never_answers_hello_is_unavailable():
 
     with (
         _raw(silent) as address,
-        pytest.raises(errors.UnavailableError, match=f"no answer in 0.2 s while .* at {address}"),
+        pytest.raises(errors.UnavailableError, match=f"no answer in 200 ms while .* at {address}"),
     ):
         connect(address, 0.2)
 

@@ -372,7 +372,7 @@ def test_a_plan_with_a_name_that_is_no_device_is_refused(where, name):
 def test_a_step_of_no_known_kind_is_refused():
     message = plan_to_proto(Plan(DEVICE, 2, (), ((),)))
     message.stages[0].steps.add()
-    with pytest.raises(errors.InvalidArgumentError, match="no known kind"):
+    with pytest.raises(errors.InvalidArgumentError, match="unknown kind"):
         plan_from_proto(message)
 
 

@@ -77,12 +77,12 @@ def test_what_has_no_names_takes_no_dict() -> None:
     for dtypes in (tf.int32, [tf.int32]):
         queue = tf.FIFOQueue(10, dtypes, name="q")
         for enqueue in (queue.enqueue, queue.enqueue_many):
-            with pytest.raises(ValueError, match=r"'a'.*no names; make the queue with names="):
+            with pytest.raises(ValueError, match=r"'a'.*no names; create the queue with names="):
                 enqueue({"a": 1})
     two = tf.FIFOQueue(10, [tf.int32, tf.int32])
-    with pytest.raises(ValueError, match="no names; make the queue with names="):
+    with pytest.raises(ValueError, match="no names; create the queue with names="):
         two.enqueue({"a": 1, "b": 2})
-    with tf.connect(), pytest.raises(ValueError, match="no names; make the queue with names="):
+    with tf.connect(), pytest.raises(ValueError, match="no names; create the queue with names="):
         tf.FIFOQueue(10, tf.int32).put({"a": 1})
 
 
@@ -90,9 +90,9 @@ def test_batches_of_different_sizes_are_refused_where_they_are_written() -> None
     queue = tf.FIFOQueue(10, [tf.int32, tf.float32], name="q")
     with pytest.raises(ValueError, match=r"'q'.*same number of rows.*component 1 has 2.*0 has 3"):
         queue.enqueue_many([[1, 2, 3], tf.constant([1.0, 2.0])])
-    with pytest.raises(ValueError, match=r"a batch has a first dimension.*component 1"):
+    with pytest.raises(ValueError, match=r"first dimension of a batch is its rows.*component 1"):
         queue.enqueue_many([[1, 2], 3.0])
-    with pytest.raises(ValueError, match=r"a batch has a first dimension.*component 0"):
+    with pytest.raises(ValueError, match=r"first dimension of a batch is its rows.*component 0"):
         tf.FIFOQueue(10, tf.int32).enqueue_many(5)
     assert queue.enqueue_many([tf.placeholder(tf.int32, (None,)), [1.0, 2.0]]) is not None
     with tf.connect():

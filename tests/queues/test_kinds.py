@@ -202,5 +202,5 @@ def test_a_priority_is_an_integer(priority: object) -> None:
 @pytest.mark.parametrize("dtype", [tf.float32, tf.bool, tf.string], ids=str)
 def test_a_tensor_of_priorities_is_of_integers(dtype: object) -> None:
     queue = tf.PriorityQueue(10)
-    with pytest.raises(TypeError, match="takes int64, got"):
+    with pytest.raises(TypeError, match="expected dtype int64, got"):
         queue.enqueue(tf.placeholder(dtype, ()))

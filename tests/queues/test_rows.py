@@ -281,7 +281,7 @@ def test_a_step_that_fails_elsewhere_takes_nothing(backend: Backend) -> None:
         driver.put(0, 1)
         for queue, wrong in zip((bad, far), shaped, strict=True):
             sess.run(queue.enqueue(3.0))
-            with pytest.raises(tf.errors.InvalidArgumentError, match=r"shape \[2\], got \[\]"):
+            with pytest.raises(tf.errors.InvalidArgumentError, match=r"shape \(2,\), got \(\)"):
                 sess.run([waiting, wrong])
         assert driver.take(2) == [0, 1]
 

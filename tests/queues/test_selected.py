@@ -38,7 +38,7 @@ def test_a_number_of_no_queue_is_an_error_of_the_step(backend: Backend, number: 
     put = tf.QueueBase.from_list(which, _queues()).enqueue(1.0)
     with (
         session(backend) as sess,
-        pytest.raises(tf.errors.InvalidArgumentError, match=f"there are 3 queues.*got {number}"),
+        pytest.raises(tf.errors.InvalidArgumentError, match=f"queue index of 0 to 2, got {number}"),
     ):
         sess.run(put, {which: number})
 
@@ -51,5 +51,5 @@ def test_queues_to_select_from_are_alike() -> None:
         tf.QueueBase.from_list(0, [queue, tf.FIFOQueue(10, [tf.int32], [()])])
     with pytest.raises(ValueError, match="other names or shapes"):
         tf.QueueBase.from_list(0, [queue, tf.FIFOQueue(10, [tf.float32], [(2,)])])
-    with pytest.raises(TypeError, match="which queue is an integer"):
+    with pytest.raises(TypeError, match="which queue must be an integer"):
         tf.QueueBase.from_list(0.5, [queue])

@@ -53,7 +53,7 @@ def test_sharing_another_kind_of_reader_is_refused(cluster: Backend) -> None:
         sess.run(one.num_records_produced())
         with pytest.raises(
             tf.errors.InvalidArgumentError,
-            match=r"Shared reader 'reader' is another one.*skip_header_lines': 1.*found",
+            match=r"reader 'reader' has a different definition.*skip_header_lines': 1.*found",
         ):
             sess.run(other.num_records_produced())
 

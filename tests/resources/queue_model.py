@@ -89,6 +89,18 @@ class Model:
             self.put_back(op)
         return self.run()
 
+    def contents(self):
+        """What a snapshot contains: as if all gets were cancelled."""
+        rows = [row for get in self.gets for row in get.taken] + self.inside
+        return sorted(rows, key=lambda row: row.priority) if self.is_sorted else rows
+
+    def restore(self, rows, closed):
+        """Returns (operation, outcome) of all that complete, in order."""
+        self.inside, self.closed = [*rows], closed
+        for get in self.gets:
+            get.taken = []
+        return self.run()
+
     def put_back(self, get):
         self.inside = get.taken + self.inside
         get.taken = []

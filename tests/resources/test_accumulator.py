@@ -260,7 +260,7 @@ def test_a_stale_sparse_gradient_is_dropped():
 
 
 def test_dense_and_sparse_gradients_do_not_mix():
-    with pytest.raises(errors.InvalidArgumentError, match="takes no ApplySparse"):
+    with pytest.raises(errors.InvalidArgumentError, match="does not accept ApplySparse"):
         give_slices(dense(), [0], [[1, 1]])
-    with pytest.raises(errors.InvalidArgumentError, match="takes no ApplyGradient"):
+    with pytest.raises(errors.InvalidArgumentError, match="does not accept ApplyGradient"):
         give(sparse(), [1, 1])

@@ -35,6 +35,7 @@ class AccumulatorMachine(RuleBasedStateMachine):
         self.step = self.n_dropped = 0
         self.gradients = []
         self.waiting = []  # (attempt, count)
+        self.saved = None
         self.end = None
 
     def expected_gradient(self):
@@ -121,6 +122,24 @@ class AccumulatorMachine(RuleBasedStateMachine):
         self.check(self.acc.cancel(attempt, error), attempt)
         assert attempt.error is error
         assert self.acc.cancel(attempt, error) == []
+
+    @precondition(lambda self: self.end is None)
+    @rule()
+    def save(self):
+        self.saved = self.acc.snapshot(), [*self.gradients], self.step, self.n_dropped
+
+    @precondition(lambda self: self.end is None and self.saved)
+    @rule(is_fresh=st.booleans())
+    def restore(self, is_fresh):
+        """Into this one, where takes may go on, or into another one, which takes its place."""
+        snapshot, gradients, self.step, self.n_dropped = self.saved
+        self.gradients = [*gradients]
+        if is_fresh:
+            for attempt, _ in self.waiting:
+                self.acc.cancel(attempt, CancelledError("it is gone"))
+            self.waiting = []
+            self.acc = type(self.acc)(self.acc.spec, "fresh")
+        self.check(self.acc.restore(snapshot))
 
     @precondition(lambda self: self.waiting and len(self.waiting) > 2)
     @rule()

@@ -112,12 +112,12 @@ def test_an_enqueue_that_would_wait_for_ever_between_two_bounds_is_refused():
     queue = make("RandomShuffleQueue", min_after_dequeue=2, capacity_bytes=8)
     batch, get = EnqueueMany(element([1, 2, 3])), Dequeue()
     assert submit(queue, get, batch) == [batch]
-    with pytest.raises(errors.ResourceExhaustedError, match=r"holds 2 .* keeps 2"):
+    with pytest.raises(errors.ResourceExhaustedError, match=r"has 2 .* keeps 2"):
         batch.result()
 
 
 def test_a_queue_takes_no_attempt_of_another_resource():
     attempt = TakeGradient(1)
     assert submit(make(), attempt) == [attempt]
-    with pytest.raises(errors.InvalidArgumentError, match="FIFOQueue 'q' takes no TakeGradient"):
+    with pytest.raises(errors.InvalidArgumentError, match="FIFOQueue 'q' does not accept Take"):
         attempt.result()

@@ -27,12 +27,14 @@ class QueueMachine(RuleBasedStateMachine):
 
     kind = "FIFOQueue"
     components = (NUMBER, TEXT)
+    number_of = 0  # the component that says which row it is
     bounds = st.sampled_from([None, 20, 40])
 
     def __init__(self):
         super().__init__()
         self.n_rows = 0
         self.delivered = []
+        self.saved = None
         self.end = None
 
     @initialize(
@@ -184,6 +186,43 @@ class QueueMachine(RuleBasedStateMachine):
         self.check(completed[1:], self.model.cancel(op))
         assert self.queue.cancel(op.attempt, error) == []
 
+    @precondition(lambda self: self.end is None)
+    @rule()
+    def save(self):
+        """What is saved are the rows that entered and were not given out."""
+        snapshot, model = self.queue.snapshot(), self.model
+        numbers = snapshot.elements[self.number_of].tolist()
+        rows = {row.number: row for row in model.entered}
+        found = [rows[number] for number in numbers]
+        assert sorted(found) == sorted({*model.entered} - {*self.delivered})
+        if not self.is_shuffle:
+            assert found == model.contents()
+        assert snapshot.is_closed == model.closed
+        self.check_fresh(snapshot, found)
+        self.saved = snapshot, found
+
+    def check_fresh(self, snapshot, rows):
+        """Another queue that is restored from a snapshot gives out its rows."""
+        queue = Queue(self.queue.spec, "fresh", np.random.default_rng(99))
+        assert queue.restore(snapshot) == []
+        assert (queue.size, queue.size_bytes) == (len(rows), sum(row.n_bytes for row in rows))
+        queue.submit(Close(cancel_pending_enqueues=True))
+        if rows:
+            (attempt,) = queue.submit(DequeueMany(len(rows)))
+            found = [value.tolist() for value in attempt.result()]
+            if self.is_shuffle:
+                assert sorted(found[0]) == sorted(row.number for row in rows)
+            else:
+                assert found == self.expected(rows)
+
+    @precondition(lambda self: self.end is None and self.saved is not None)
+    @rule()
+    def restore(self):
+        snapshot, rows = self.saved
+        completed = self.queue.restore(snapshot)
+        self.model.entered, self.delivered = [*rows], []
+        self.check(completed, self.model.restore(rows, snapshot.is_closed))
+
     @precondition(lambda self: self.n_rows > 25 and self.end is None)
     @rule()
     def free_all(self):
@@ -224,6 +263,7 @@ class ShuffleMachine(QueueMachine):
 class PriorityMachine(QueueMachine):
     kind = "PriorityQueue"
     components = (NUMBER, NUMBER)
+    number_of = 1
 
     def cells(self, row):
         return row.priority, row.number

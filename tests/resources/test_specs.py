@@ -45,8 +45,8 @@ def test_a_spec_comes_back_from_its_bytes(spec):
         ({"components": ()}, "a FIFOQueue needs at least one component"),
         ({"names": ("a", "b")}, r"expected 1 different names.*got \['a', 'b'\]"),
         ({"components": (NUMBER, NUMBER), "names": ("a", "a")}, "expected 2 different names"),
-        ({"capacity_bytes": 0}, "capacity_bytes of more than 0, got 0"),
-        ({"min_after_dequeue": 1}, "min_after_dequeue is for a RandomShuffleQueue, got 1"),
+        ({"capacity_bytes": 0}, "capacity_bytes greater than 0, got 0"),
+        ({"min_after_dequeue": 1}, "min_after_dequeue is for a RandomShuffleQueue only, got 1"),
         ({"kind": "RandomShuffleQueue", "min_after_dequeue": -1}, "must be >= 0, got -1"),
         ({"kind": "RandomShuffleQueue", "min_after_dequeue": 10}, "< capacity, got 10 and 10"),
         (
@@ -66,11 +66,11 @@ def test_a_queue_that_cannot_be_is_refused(change, message):
     ("change", "message"),
     [
         ({"reduction": "MEDIAN"}, "expected one of MEAN, SUM as reduction, got 'MEDIAN'"),
-        ({"dtype": "string"}, "gradients of numbers, got dtype string"),
-        ({"dtype": "bool"}, "gradients of numbers, got dtype bool"),
+        ({"dtype": "string"}, "gradients with a numeric dtype, got string"),
+        ({"dtype": "bool"}, "gradients with a numeric dtype, got bool"),
         ({"dtype": "float31"}, "'float31' is not a dtype"),
         ({"shape": (-1,)}, r"sizes of 0 or more, got \(-1,\)"),
-        ({"shape": (), "is_sparse": True}, "first dimension"),
+        ({"shape": (), "is_sparse": True}, "at least one dimension"),
     ],
 )
 def test_an_accumulator_that_cannot_be_is_refused(change, message):

@@ -146,7 +146,7 @@ def test_a_call_to_a_server_that_does_not_answer_ends_at_its_deadline(
     with in_short(), pytest.raises(tf.errors.DeadlineExceededError) as caught:
         USES[use](f"grpc://{silent}", SHORT)
     message = str(caught.value)
-    assert "0.05 s" in message, "what was waited is printed as it was given"
+    assert "50 ms" in message, "what was waited is printed as it was given"
     assert f"connecting to the server at {silent}" in message
 
 
@@ -161,7 +161,7 @@ def test_without_an_answer_for_the_connect_timeout_the_server_is_unavailable(
     with (
         nothing_listens() as address,
         in_short(),
-        pytest.raises(tf.errors.UnavailableError, match=r"0\.06 s.*start it") as caught,
+        pytest.raises(tf.errors.UnavailableError, match=r"60 ms.*start it") as caught,
     ):
         USES[use](f"grpc://{address}", config)
     assert f"connecting to the server at {address}" in str(caught.value)
@@ -179,7 +179,7 @@ def test_a_thread_that_waits_for_another_one_to_connect_has_its_own_deadline() -
             ended.set()
 
         threading.Thread(target=wait_long).start()
-        with in_short(), pytest.raises(tf.errors.DeadlineExceededError, match=r"0\.05 s"):
+        with in_short(), pytest.raises(tf.errors.DeadlineExceededError, match=r"50 ms"):
             session.run(a, options=tf.RunOptions(timeout_in_ms=50))
         assert not ended.is_set()
         session.close()
@@ -256,7 +256,7 @@ def test_a_step_whose_peer_is_down_ends_at_its_deadline_and_names_the_peer(down:
         ):
             with in_short(), pytest.raises(tf.errors.DeadlineExceededError) as caught:
                 call()
-            assert f"0.05 s and was cancelled while {down.connecting}" in str(caught.value)
+            assert f"50 ms and was cancelled while {down.connecting}" in str(caught.value)
             assert caught.value.task == down.task
         assert session.run(a) == 2.0, "the session stays usable"
 
@@ -271,7 +271,7 @@ def test_a_peer_that_does_not_answer_for_the_connect_timeout_is_unavailable(down
         pytest.raises(tf.errors.UnavailableError) as caught,
     ):
         session.run(b)
-    assert f"no answer in 0.5 s while {down.connecting}" in str(caught.value)
+    assert f"no answer in 500 ms while {down.connecting}" in str(caught.value)
     assert caught.value.task == down.task
 
 
@@ -302,7 +302,7 @@ def test_the_family_of_calls_names_the_peer_that_is_down(
     with (
         tf.connect(down.target, tf.ConfigProto(400)),
         in_short(),
-        pytest.raises(tf.errors.DeadlineExceededError, match=r"0\.4 s") as caught,
+        pytest.raises(tf.errors.DeadlineExceededError, match=r"400 ms") as caught,
     ):
         use(down)
     assert down.connecting in str(caught.value)
@@ -312,14 +312,14 @@ def test_the_family_of_calls_names_the_peer_that_is_down(
 def test_reset_and_list_devices_end_at_the_deadline_when_a_peer_is_down(down: Down) -> None:
     config = tf.ConfigProto(operation_timeout_in_ms=400)
     for use in (reset, list_devices):
-        with in_short(), pytest.raises(tf.errors.DeadlineExceededError, match=r"0\.4 s") as caught:
+        with in_short(), pytest.raises(tf.errors.DeadlineExceededError, match=r"400 ms") as caught:
             use(down.target, config)
         assert down.connecting in str(caught.value)
         assert caught.value.task == down.task
 
 
 def test_reset_waits_for_a_task_for_the_connect_timeout(down: Down) -> None:
-    with in_short(), pytest.raises(tf.errors.UnavailableError, match=r"0\.3 s") as caught:
+    with in_short(), pytest.raises(tf.errors.UnavailableError, match=r"300 ms") as caught:
         reset(down.target, tf.ConfigProto(connect_timeout_in_ms=300))
     assert caught.value.task == down.task
 
@@ -337,7 +337,7 @@ def test_a_server_that_is_stopped_does_not_keep_a_call_beyond_its_deadline(
                 session.run(a, options=tf.RunOptions(timeout_in_ms=50))
         finally:
             process.resume()
-        assert "0.05 s and was cancelled while running the step" in str(caught.value)
+        assert "50 ms and was cancelled while running the step" in str(caught.value)
         assert caught.value.task == "/job:worker/task:0"
         assert session.run(a) == 2.0
 
@@ -359,7 +359,7 @@ def test_compiling_counts_and_what_was_compiled_is_kept(backend: Backend) -> Non
         session.run(x.initializer)
         with (
             in_short(),
-            pytest.raises(tf.errors.DeadlineExceededError, match=r"0\.001 s.*the step"),
+            pytest.raises(tf.errors.DeadlineExceededError, match=r"1 ms.*the step"),
         ):
             session.run(add, options=tf.RunOptions(timeout_in_ms=1))
         assert session.run(add, options=tf.RunOptions(timeout_in_ms=60_000)) == 2.0
@@ -375,7 +375,7 @@ def test_the_time_to_trace_a_function_counts(backend: Backend) -> None:
         return x + 1
 
     with tf.connect(backend.targets[0], tf.ConfigProto(operation_timeout_in_ms=250)):
-        with pytest.raises(tf.errors.DeadlineExceededError, match=r"0\.25 s"):
+        with pytest.raises(tf.errors.DeadlineExceededError, match=r"250 ms"):
             slow(1.0)
         wait_until(lambda: succeeds(slow, 1.0))
     assert len(traced) == 1, "what a call that was too short has done is not done again"
@@ -386,7 +386,7 @@ def test_run_options_beat_the_config(backend: Backend) -> None:
     with backend.session(config=tf.ConfigProto(operation_timeout_in_ms=60_000)) as session:
         session.run(queue.enqueue(1))
         session.run(queue.dequeue())
-        with in_short(), pytest.raises(tf.errors.DeadlineExceededError, match=r"0\.2 s"):
+        with in_short(), pytest.raises(tf.errors.DeadlineExceededError, match=r"200 ms"):
             session.run(queue.dequeue(), options=tf.RunOptions(timeout_in_ms=200))
 
 

@@ -53,11 +53,11 @@ def test_a_resolver_that_hangs_does_not_keep_a_call_beyond_its_deadline(
 
     monkeypatch.setattr("jflow.wire.names.socket.getaddrinfo", hang)
     try:
-        with in_short(), pytest.raises(tf.errors.DeadlineExceededError, match=r"0\.05 s") as caught:
+        with in_short(), pytest.raises(tf.errors.DeadlineExceededError, match=r"50 ms") as caught:
             reset("grpc://slow.invalid:2222", SHORT)
         assert "resolving the host name of slow.invalid:2222" in str(caught.value)
         config = tf.ConfigProto(connect_timeout_in_ms=60)
-        with in_short(), pytest.raises(tf.errors.UnavailableError, match=r"0\.06 s"):
+        with in_short(), pytest.raises(tf.errors.UnavailableError, match=r"60 ms"):
             reset("grpc://slow.invalid:2222", config)
     finally:
         over.set()

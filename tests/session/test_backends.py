@@ -368,14 +368,14 @@ def test_a_value_of_unknown_size_is_checked_when_it_is_assigned(backend: Backend
         for change, p in zip(changes, [p for p in fed for _ in range(3)], strict=True):
             with pytest.raises(
                 tf.errors.InvalidArgumentError,
-                match=r"variable 'w' .*expected a value of shape \[2\], got \[3\]",
+                match=r"variable 'w' .*expected a value of shape \(2,\), got \(3,\)",
             ):
                 session.run(change, {p: [1.0, 2.0, 3.0]})
             assert session.run(w).tolist() == [1, 2]
             session.run(change, {p: [3.0, 5.0]})
             session.run(w.initializer)
         assert session.run(changes[1], {fed[0]: [3.0, 5.0]}).tolist() == [4, 7]
-        with pytest.raises(tf.errors.InvalidArgumentError, match=r"got \[2, 1\]"):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=r"got \(2, 1\)"):
             session.run(changes[0], {fed[0]: [[1.0], [2.0]]})
 
 
@@ -390,11 +390,11 @@ def test_updates_of_unknown_size_are_checked_when_they_are_scattered(backend: Ba
     with backend.session() as session:
         session.run(w.initializer)
         for update, wrong, message in (
-            (rows, {values: np.ones((1, 2))}, r"shape \[2, 2\], got \[1, 2\]"),
-            (rows, {values: np.ones((2, 1))}, r"shape \[2, 2\], got \[2, 1\]"),
-            (known, {}, r"shape \[2, 2\], got \[1, 2\]"),
-            (nd, {whole: [5.0]}, r"shape \[2\], got \[1\]"),
-            (nd, {whole: 5.0}, r"shape \[2\], got \[\]"),
+            (rows, {values: np.ones((1, 2))}, r"shape \(2, 2\), got \(1, 2\)"),
+            (rows, {values: np.ones((2, 1))}, r"shape \(2, 2\), got \(2, 1\)"),
+            (known, {}, r"shape \(2, 2\), got \(1, 2\)"),
+            (nd, {whole: [5.0]}, r"shape \(2,\), got \(1,\)"),
+            (nd, {whole: 5.0}, r"shape \(2,\), got \(\)"),
         ):
             used = {rows: (at, values), known: (at,), nd: (pairs, whole)}[update]
             feeds = {key: {**right, **wrong}[key] for key in used}
@@ -444,7 +444,7 @@ def test_a_variable_may_change_its_sizes(backend: Backend) -> None:
             assert session.run(added).tolist() == [2, 3, 4, 6]
             assert session.run(of_rank, {whole: [5.0, 6.0]}).tolist() == [5, 6]
             with pytest.raises(
-                tf.errors.InvalidArgumentError, match=r"shape \[None\], got \[1, 1\]"
+                tf.errors.InvalidArgumentError, match=r"shape \(None,\), got \(1, 1\)"
             ):
                 session.run(of_rank, {whole: [[1.0]]})
             assert session.run(total) == 11
@@ -459,7 +459,8 @@ def test_a_variable_may_change_its_sizes(backend: Backend) -> None:
             with tf.device(backend.devices[1]):
                 fixed = tf.Variable([0.0] * 4, name="x")
             with pytest.raises(
-                tf.errors.InvalidArgumentError, match=r"shape \(None,\), this graph expects.*\(4,\)"
+                tf.errors.InvalidArgumentError,
+                match=r"shape \(None,\), but this graph expects.*\(4,\)",
             ):
                 session.run(fixed)
 
@@ -470,9 +471,9 @@ def test_what_a_variable_of_changing_size_cannot_do_is_refused(backend: Backend)
         x.assign([[1.0]])
     with pytest.raises(ValueError, match=r"'x:0'.*may change its size, so no rows"):
         tf.scatter_add(x, [0], 1.0)
-    with pytest.raises(ValueError, match=r"'x'.*cannot be used in a function that is traced"):
+    with pytest.raises(ValueError, match=r"'x'.*cannot be used in a traced function"):
         tf.function(x.assign)(tf.constant([1.0]))
-    with pytest.raises(ValueError, match=r"'x'.*cannot be updated in place; assign the whole"):
+    with pytest.raises(ValueError, match=r"'x'.*cannot be updated in place; assign a new"):
         x.assign_add([1.0, 2.0])
     with (
         tf.connect(backend.targets[0]),

@@ -71,7 +71,9 @@ def test_what_the_client_gives_is_used_if_it_is_what_was_declared() -> None:
         (found,) = await worker.run(1, handle, [good], _answering(good * 2))
         np.testing.assert_array_equal(found, good * 2)
         for bad in ((), (good, good), (np.ones(3, np.float32),), (np.ones(2, np.int32),)):
-            with pytest.raises(InvalidArgumentError, match="from the client") as caught:
+            with pytest.raises(
+                InvalidArgumentError, match="from the function of the client"
+            ) as caught:
                 await worker.run(2, handle, [good], _answering(*bad))
             assert caught.value.op == "call"
 

@@ -1,7 +1,9 @@
-"""Accumulators: gradients that many steps add to and one step takes the reduction of."""
+"""Accumulators: many steps add gradients, and one step takes their mean or sum."""
 
 from jflow.records.allowed_directories import AllowedDirectories
 from jflow.resources.accumulator.kernels import KERNELS
+from jflow.resources.accumulator.snapshot import AccumulatorSnapshot as AccumulatorSnapshot
+from jflow.resources.accumulator.snapshot import SumSnapshot as SumSnapshot
 from jflow.resources.accumulator.spec import AccumulatorSpec as AccumulatorSpec
 from jflow.resources.accumulator.state import Accumulator as Accumulator
 from jflow.resources.accumulator.state import ApplyGradient as ApplyGradient
@@ -9,12 +11,12 @@ from jflow.resources.accumulator.state import ApplySparse as ApplySparse
 from jflow.resources.accumulator.state import SetGlobalStep as SetGlobalStep
 from jflow.resources.accumulator.state import SparseAccumulator as SparseAccumulator
 from jflow.resources.accumulator.state import TakeGradient as TakeGradient
-from jflow.resources.attempt import Resource
 from jflow.resources.kind import Kind
+from jflow.resources.snapshot import Snapshottable
 
 
-def _make(spec: AccumulatorSpec, name: str, _: AllowedDirectories) -> Resource:
+def _make(spec: AccumulatorSpec, name: str, _: AllowedDirectories) -> Snapshottable:
     return SparseAccumulator(spec, name) if spec.is_sparse else Accumulator(spec, name)
 
 
-ACCUMULATOR = Kind("accumulator", AccumulatorSpec, _make, KERNELS)
+ACCUMULATOR = Kind("accumulator", AccumulatorSpec, _make, AccumulatorSnapshot, KERNELS)

@@ -1,4 +1,4 @@
-"""What an accumulator is made as."""
+"""The definition of accumulators."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _WIDE = (np.dtype(np.uint64), np.dtype(np.int64), np.dtype(np.float32))
 
 @dataclass(frozen=True)
 class AccumulatorSpec(Spec):
-    """An accumulator's type, and what it makes of its gradients.
+    """The type of an accumulator's gradients, and how they are reduced.
 
     Attributes:
-      dtype: name of the gradients' dtype, such as "float32".
-      shape: what their shapes must match; those of the whole tensor if they are sparse.
+      dtype: the name of the gradients' dtype, such as "float32".
+      shape: the shape of the gradients; if they are sparse, that of the whole tensor.
       reduction: one of `REDUCTIONS`.
       is_sparse: whether gradients are slices along the first dimension, with their indices.
 
     Raises:
-      InvalidArgumentError: if there can be no such accumulator.
+      InvalidArgumentError: if the definition is not valid.
     """
 
     what = "accumulator"
@@ -44,32 +44,34 @@ class AccumulatorSpec(Spec):
 
     def __post_init__(self) -> None:
         if self.gradient.numpy_dtype.kind in "bO":
-            raise InvalidArgumentError(f"expected gradients of numbers, got dtype {self.dtype}")
+            raise InvalidArgumentError(f"expected gradients with a numeric dtype, got {self.dtype}")
         if self.reduction not in REDUCTIONS:
             raise InvalidArgumentError(
                 f"expected one of {', '.join(REDUCTIONS)} as reduction, got {self.reduction!r}"
             )
         if self.is_sparse and self.shape == ():
-            raise InvalidArgumentError("sparse gradients have a first dimension, got shape []")
+            raise InvalidArgumentError(
+                "sparse gradients need a shape of at least one dimension, got ()"
+            )
 
     @property
     def kind(self) -> str:
-        """What messages call such an accumulator."""
+        """The name of such an accumulator in messages."""
         return "sparse conditional accumulator" if self.is_sparse else "conditional accumulator"
 
     @cached_property
     def gradient(self) -> TensorSpec:
-        """What its gradients are."""
+        """The type of its gradients."""
         return checked_spec(self.shape, self.dtype)
 
     @cached_property
     def slices(self) -> TensorSpec:
-        """What the slices of a sparse gradient are."""
+        """The type of the slices of a sparse gradient."""
         return TensorSpec(self.shape and (None, *self.shape[1:]), self.dtype)
 
     @cached_property
     def sum_dtype(self) -> np.dtype[Any]:
-        """The dtype of sums: a small one would lose too much precision, or overflow."""
+        """The dtype of sums: wider than small dtypes, which lose precision or overflow."""
         own = self.gradient.numpy_dtype
         return next((wide for wide in _WIDE if np.can_cast(own, wide)), own)
 

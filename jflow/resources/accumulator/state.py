@@ -1,7 +1,7 @@
 """The state of accumulators of gradients, and the attempts on them.
 
-Many steps add gradients, one takes their mean. A gradient carries the number of the step that it
-was computed in; gradients of steps before the current one are dropped silently.
+Many steps add gradients, and one takes their mean. A gradient carries the number of the step in
+which it was computed; gradients of steps before the current one are silently dropped.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, Generic, TypeVar
 
 from jflow.errors import InvalidArgumentError
+from jflow.resources.accumulator.snapshot import AccumulatorSnapshot
 from jflow.resources.accumulator.spec import AccumulatorSpec
 from jflow.resources.accumulator.sums import DenseSum, GradientSum, Slices, SparseSum
 from jflow.resources.wait_queue import QueuedAttempt, QueuedResource
@@ -19,16 +20,19 @@ _UPDATES, _TAKES = range(2)
 Sum = TypeVar("Sum", bound=GradientSum)
 
 
-class GradientAccumulator(QueuedResource, Generic[Sum]):
-    """What dense and sparse accumulators have in common.
+class GradientAccumulator(QueuedResource[AccumulatorSnapshot], Generic[Sum]):
+    """The common part of dense and sparse accumulators.
 
     Updates never wait; takes wait in one queue.
 
     Attributes:
       gradient_sum: the gradients of this step.
-      global_step: gradients of smaller steps are dropped; taking adds one to it.
-      n_dropped: how many gradients have been dropped in total.
+      global_step: gradients of smaller steps are dropped; taking increments it.
+      n_dropped: the number of gradients that have been dropped.
     """
+
+    spec: AccumulatorSpec
+    saved_as = AccumulatorSnapshot
 
     def __init__(
         self, spec: AccumulatorSpec, name: str, gradient_sum: Sum, apply: type[QueuedAttempt[Any]]
@@ -45,30 +49,40 @@ class GradientAccumulator(QueuedResource, Generic[Sum]):
 
     @property
     def n_accumulated(self) -> int:
-        """How many gradients can be taken."""
+        """The number of gradients since the last take."""
         return self.gradient_sum.n_gradients
 
     def is_stale(self, local_step: int) -> bool:
-        """Whether a gradient of this step is late; it is then counted as dropped."""
+        """Whether a gradient of this step comes too late; if so, counts it as dropped."""
         is_stale = local_step < self.global_step
         self.n_dropped += is_stale
         return is_stale
 
     def take(self) -> tuple[Array, ...]:
-        """The reduction of all gradients, at least one; the next step begins."""
+        """Takes the reduction of all gradients, at least one, and starts the next step."""
         self.global_step += 1
         return self.gradient_sum.take()
 
     def clear(self) -> None:
         self.gradient_sum.clear()
 
+    def save(self) -> AccumulatorSnapshot:
+        return AccumulatorSnapshot(
+            self.spec, self.global_step, self.n_dropped, self.gradient_sum.save()
+        )
+
+    def load(self, snapshot: AccumulatorSnapshot) -> None:
+        snapshot.check(self)
+        self.gradient_sum.load(snapshot.gradient_sum)
+        self.global_step, self.n_dropped = snapshot.global_step, snapshot.n_dropped
+
 
 class Accumulator(GradientAccumulator[DenseSum]):
     """Accumulates gradients that are arrays of one shape.
 
     Args:
-      spec: what it is made as.
-      name: what messages call it.
+      spec: its definition.
+      name: its name in messages.
     """
 
     def __init__(self, spec: AccumulatorSpec, name: str) -> None:
@@ -79,8 +93,8 @@ class SparseAccumulator(GradientAccumulator[SparseSum]):
     """Accumulates gradients that are slices of a tensor.
 
     Args:
-      spec: what it is made as.
-      name: what messages call it.
+      spec: its definition.
+      name: its name in messages.
     """
 
     def __init__(self, spec: AccumulatorSpec, name: str) -> None:
@@ -88,11 +102,11 @@ class SparseAccumulator(GradientAccumulator[SparseSum]):
 
 
 class ApplyGradient(QueuedAttempt[Accumulator]):
-    """Adds a gradient, which is copied, or drops it if it is stale.
+    """Adds a copy of a gradient, or drops it if it is stale.
 
     Args:
       gradient: the gradient.
-      local_step: the step that it is of.
+      local_step: the step in which it was computed.
     """
 
     __slots__ = ("_gradient", "_local_step")
@@ -112,15 +126,15 @@ class ApplyGradient(QueuedAttempt[Accumulator]):
 
 
 class ApplySparse(QueuedAttempt[SparseAccumulator]):
-    """Adds a sparse gradient, which is copied, or drops it if it is stale.
+    """Adds a copy of a sparse gradient, or drops it if it is stale.
 
-    Slices of one gradient that have the same index are added up and count as one.
+    Slices of one gradient with the same index are added and count as one.
 
     Args:
-      indices: i64[n], where the slices are.
+      indices: i64[n], the indices of the slices.
       values: the slices, [n, ...].
-      dense_shape: i64[rank], the shape of the whole tensor, None if it is not known.
-      local_step: the step that it is of.
+      dense_shape: i64[rank], the shape of the whole tensor; None if unknown.
+      local_step: the step in which it was computed.
     """
 
     __slots__ = ("_gradient", "_local_step")
@@ -142,12 +156,12 @@ class ApplySparse(QueuedAttempt[SparseAccumulator]):
 
 
 class TakeGradient(QueuedAttempt[GradientAccumulator[Any]]):
-    """Takes the mean or sum of all gradients, once there are enough.
+    """Takes the mean or sum of all gradients as soon as there are enough.
 
-    Its values are the gradient; of a sparse accumulator its indices, slices and dense shape.
+    Its values are the gradient; for a sparse accumulator the indices, slices and dense shape.
 
     Args:
-      count: how many gradients are enough.
+      count: the least number of gradients.
     """
 
     __slots__ = ("_count",)
@@ -170,9 +184,12 @@ class TakeGradient(QueuedAttempt[GradientAccumulator[Any]]):
             self.succeed(state.take())
         return self.is_complete
 
+    def goal(self, state: GradientAccumulator[Any]) -> str:
+        return f"to take {self._count} gradients from {state}, which has {state.n_accumulated}"
+
 
 class SetGlobalStep(QueuedAttempt[GradientAccumulator[Any]]):
-    """Sets the step, gradients before which are dropped; it may be smaller than it was.
+    """Sets the step; gradients of earlier steps are dropped. It may be set back.
 
     Args:
       step: the step.

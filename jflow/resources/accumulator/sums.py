@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from jflow.errors import InvalidArgumentError
+from jflow.resources.accumulator.snapshot import SumSnapshot
 from jflow.resources.accumulator.spec import MEAN, AccumulatorSpec
 from jflow.resources.tensors import mismatch
 from jflow.values import Array, TensorSpec, is_compatible, shape_text
@@ -19,11 +20,11 @@ class GradientSum(ABC):
     """A sum of gradients.
 
     Args:
-      spec: what the gradients are.
-      name: name of the accumulator, for messages.
+      spec: the definition of the accumulator.
+      name: its name in messages.
 
     Attributes:
-      n_gradients: how many gradients were added.
+      n_gradients: the number of gradients added.
     """
 
     def __init__(self, spec: AccumulatorSpec, name: str) -> None:
@@ -34,11 +35,19 @@ class GradientSum(ABC):
 
     @abstractmethod
     def clear(self) -> None:
-        """Forgets all gradients."""
+        """Discards all gradients."""
 
     @abstractmethod
     def take(self) -> tuple[Array, ...]:
-        """The sum or mean of the gradients, at least one, which are then forgotten."""
+        """Returns the sum or mean of the gradients, at least one, and discards them."""
+
+    @abstractmethod
+    def save(self) -> SumSnapshot:
+        """A copy of the sum."""
+
+    @abstractmethod
+    def load(self, saved: SumSnapshot) -> None:
+        """Replaces the sum by a copy of a saved one."""
 
 
 class DenseSum(GradientSum):
@@ -49,7 +58,7 @@ class DenseSum(GradientSum):
         self.n_gradients = 0
 
     def check(self, gradient: Array) -> None:
-        """Refuses a gradient that cannot be added. Raises InvalidArgumentError."""
+        """Raises InvalidArgumentError if a gradient cannot be added."""
         spec = self._spec
         wanted = spec.gradient if self._sum is None else TensorSpec(self._sum.shape, spec.dtype)
         if not wanted.fits(gradient):
@@ -70,15 +79,21 @@ class DenseSum(GradientSum):
         self.clear()
         return (gradient,)
 
+    def save(self) -> SumSnapshot:
+        return SumSnapshot(self.n_gradients, _copy(self._sum))
+
+    def load(self, saved: SumSnapshot) -> None:
+        self._sum, self.n_gradients = _copy(saved.sums), saved.n_gradients
+
 
 @dataclass(frozen=True)
 class Slices:
     """A sparse gradient: slices of a tensor along its first dimension.
 
     Attributes:
-      indices: i64[n], where they are; slices with the same index are meant to be added up.
-      values: [n, ...].
-      dense_shape: i64[rank], the shape of the tensor, None if it is not known.
+      indices: i64[n], the indices of the slices; slices with the same index are added.
+      values: the slices, [n, ...].
+      dense_shape: i64[rank], the shape of the tensor; None if unknown.
     """
 
     indices: Array
@@ -87,17 +102,17 @@ class Slices:
 
 
 class SparseSum(GradientSum):
-    """The sum of sparse gradients, for each index apart."""
+    """The sums of sparse gradients, separately for each index."""
 
     def clear(self) -> None:
         self.n_gradients = 0
         self._indices = np.empty(0, np.int64)  # ascending
         self._counts = np.empty(0, np.int64)  # how many gradients have each index
         self._sums: Array | None = None
-        self._shape = self._spec.shape  # what the dense shape is known to be
+        self._shape = self._spec.shape  # the dense shape, as far as it is known
 
     def check(self, gradient: Slices) -> None:
-        """Refuses a gradient that cannot be added. Raises InvalidArgumentError."""
+        """Raises InvalidArgumentError if a gradient cannot be added."""
         indices, values = gradient.indices, gradient.values
         if not _VECTOR.fits(indices):
             raise mismatch(_VECTOR, indices, "indices", self._name)
@@ -125,11 +140,11 @@ class SparseSum(GradientSum):
         self.n_gradients += 1
 
     def take(self) -> tuple[Array, ...]:
-        """The sum or mean for each index that occurred; the gradients are then forgotten.
+        """Returns the sum or mean for each index that occurred, and discards the gradients.
 
         Returns:
-          Indices i64[n], ascending; slices [n, ...]; the tensor's shape, i64[rank], with -1 for
-          the first size if it is not known.
+          Indices i64[n], ascending; slices [n, ...]; the shape of the tensor, i64[rank], with -1
+          for the first size if it is unknown.
         """
         assert self._sums is not None
         counts = self._counts.reshape(-1, *[1] * (self._sums.ndim - 1))
@@ -140,11 +155,29 @@ class SparseSum(GradientSum):
         self.clear()
         return indices, slices, np.array(shape, np.int64)
 
+    def save(self) -> SumSnapshot:
+        return SumSnapshot(
+            self.n_gradients,
+            _copy(self._sums),
+            self._indices.copy(),
+            self._counts.copy(),
+            self._shape,
+        )
+
+    def load(self, saved: SumSnapshot) -> None:
+        assert saved.indices is not None
+        assert saved.counts is not None
+        self.clear()
+        if saved.sums is not None:
+            self._sums, self._shape = saved.sums.copy(), saved.shape
+            self._indices, self._counts = saved.indices.copy(), saved.counts.copy()
+            self.n_gradients = saved.n_gradients
+
     def _shape_with(self, gradient: Slices) -> tuple[int | None, ...]:
-        """The tensor's shape as far as it is known with this gradient.
+        """Returns the shape of the tensor, as far as it is known with this gradient.
 
         Raises:
-          InvalidArgumentError: if its dense shape contradicts its slices or what was known.
+          InvalidArgumentError: if its dense shape contradicts its slices or earlier gradients.
         """
         known = (self._shape[0] if self._shape else None, *gradient.values.shape[1:])
         if gradient.dense_shape is None:
@@ -170,14 +203,18 @@ class SparseSum(GradientSum):
             )
 
 
+def _copy(array: Array | None) -> Array | None:
+    return None if array is None else array.copy()
+
+
 def _reduced(gradient_sum: Array, n_gradients: int | Array, spec: AccumulatorSpec) -> Array:
-    """The reduction of gradients from their sum, in their own dtype."""
+    """Returns the reduction of gradients from their sum, in the dtype of the gradients."""
     with np.errstate(all="ignore"):
         if spec.reduction != MEAN:
             reduced = gradient_sum
         elif gradient_sum.dtype.kind in "iu":
             n = np.asarray(n_gradients, gradient_sum.dtype)
-            # Towards zero, as TensorFlow divides.
+            # TensorFlow rounds integer division towards zero.
             reduced = (gradient_sum - np.fmod(gradient_sum, n)) // n
         else:
             reduced = gradient_sum / n_gradients
@@ -185,7 +222,7 @@ def _reduced(gradient_sum: Array, n_gradients: int | Array, spec: AccumulatorSpe
 
 
 def _by_index(indices: Array, rows: Array) -> tuple[Array, Array]:
-    """The different indices, ascending, and for each the sum of its rows."""
+    """Returns the distinct indices, ascending, and the sum of the rows of each."""
     order = np.argsort(indices, kind="stable")
     indices = indices[order]
     starts = np.flatnonzero(np.diff(indices, prepend=-1))  # no index is negative

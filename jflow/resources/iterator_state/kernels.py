@@ -17,7 +17,7 @@ def _save(text: Array) -> Attempt:
 
 
 def _load(state: SavedIteratorState) -> Array:
-    """The text, if there is one: string[0] or string[1]."""
+    """Returns the saved text as string[1], or string[0] if nothing was saved."""
     found = np.empty(0 if state.text is None else 1, object)
     found[:] = state.text
     return found

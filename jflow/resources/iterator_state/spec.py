@@ -1,4 +1,4 @@
-"""What an iterator state is made as."""
+"""The definition of iterator states."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from jflow.resources.spec import Spec
 
 @dataclass(frozen=True)
 class IteratorStateSpec(Spec):
-    """The spec of every iterator state: they do not differ."""
+    """The spec of every iterator state; it has no parameters."""
 
     what = "iterator state"

@@ -1,21 +1,24 @@
-"""The state of an iterator, as text."""
+"""The saved state of an iterator, as text."""
 
 from __future__ import annotations
 
+from jflow.resources.iterator_state.snapshot import IteratorStateSnapshot
 from jflow.resources.iterator_state.spec import IteratorStateSpec
 from jflow.resources.wait_queue import QueuedAttempt, QueuedResource
 
 
-class SavedIteratorState(QueuedResource):
+class SavedIteratorState(QueuedResource[IteratorStateSnapshot]):
     """The text that was saved last.
 
     Args:
-      spec: what it is made as.
-      name: what messages call it.
+      spec: its definition.
+      name: its name in messages.
 
     Attributes:
-      text: what was saved, None if nothing was.
+      text: the saved text; None if nothing was saved.
     """
+
+    saved_as = IteratorStateSnapshot
 
     def __init__(self, spec: IteratorStateSpec, name: str) -> None:
         super().__init__(SaveIteratorState)
@@ -28,6 +31,12 @@ class SavedIteratorState(QueuedResource):
 
     def clear(self) -> None:
         self.text = None
+
+    def save(self) -> IteratorStateSnapshot:
+        return IteratorStateSnapshot(IteratorStateSpec(), self.text)
+
+    def load(self, snapshot: IteratorStateSnapshot) -> None:
+        self.text = snapshot.text
 
 
 class SaveIteratorState(QueuedAttempt[SavedIteratorState]):

@@ -1,9 +1,8 @@
-"""Queues: elements that steps hand to each other."""
+"""Queues: elements that steps pass to each other."""
 
 import numpy as np
 
 from jflow.records.allowed_directories import AllowedDirectories
-from jflow.resources.attempt import Resource
 from jflow.resources.kind import Kind
 from jflow.resources.queue.attempts import Close as Close
 from jflow.resources.queue.attempts import Dequeue as Dequeue
@@ -11,14 +10,17 @@ from jflow.resources.queue.attempts import DequeueMany as DequeueMany
 from jflow.resources.queue.attempts import Enqueue as Enqueue
 from jflow.resources.queue.attempts import EnqueueMany as EnqueueMany
 from jflow.resources.queue.kernels import KERNELS
+from jflow.resources.queue.snapshot import QueueSnapshot as QueueSnapshot
+from jflow.resources.queue.snapshot import RngState as RngState
 from jflow.resources.queue.spec import QueueSpec as QueueSpec
 from jflow.resources.queue.state import Queue as Queue
+from jflow.resources.snapshot import Snapshottable
 
 
-def _make(spec: QueueSpec, name: str, _: AllowedDirectories) -> Resource:
-    # A seed may be any integer, but NumPy takes no negative ones.
+def _make(spec: QueueSpec, name: str, _: AllowedDirectories) -> Snapshottable:
+    # A seed may be any integer, but NumPy accepts no negative ones.
     seed = None if spec.seed is None else [abs(spec.seed), int(spec.seed < 0)]
     return Queue(spec, name, np.random.default_rng(seed))
 
 
-QUEUE = Kind("queue", QueueSpec, _make, KERNELS)
+QUEUE = Kind("queue", QueueSpec, _make, QueueSnapshot, KERNELS)

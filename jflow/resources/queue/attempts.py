@@ -1,10 +1,16 @@
 """Attempts on queues.
 
-The rules are TensorFlow's, with one exception: a cancelled dequeue loses no elements, because what
-it had taken goes back to the front of the queue.
+The rules are TensorFlow's, with one exception: a cancelled dequeue loses no elements, because the
+elements that it had taken return to the front of the queue.
+
+Attempts that need several elements progress element by element, so that a batch may be larger than
+the capacity. This cannot deadlock two of them: only the head of each wait queue acts, so at most
+one dequeue holds elements, and nothing else can take the elements that it still needs.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -28,7 +34,7 @@ class Enqueue(QueueAttempt):
     """Adds a copy of an element.
 
     Args:
-      components: its arrays, which must not change before the attempt has completed.
+      components: the arrays of the element; they must not change before the attempt completes.
     """
 
     __slots__ = ("_element", "_n_bytes")
@@ -59,12 +65,15 @@ class Enqueue(QueueAttempt):
             state.check_bytes(self._n_bytes)
         return self.is_complete
 
+    def goal(self, state: Queue) -> str:
+        return f"to enqueue an element into {state}, which has {state.fill}"
+
 
 class EnqueueMany(QueueAttempt):
     """Adds copies of the rows of a batch, each as soon as there is room.
 
     Args:
-      components: arrays with one row for each element.
+      components: an array for each component, with one row per element.
     """
 
     __slots__ = ("_batches", "_ends", "_n_entered")
@@ -104,6 +113,11 @@ class EnqueueMany(QueueAttempt):
             state.check_bytes(self._n_bytes(self._n_entered, self._n_entered + 1))
         return n_new > 0
 
+    def goal(self, state: Queue) -> str:
+        n_rows, n_entered = len(self._ends) - 1, self._n_entered
+        progress = f" ({n_entered} have entered)" if n_entered else ""
+        return f"to enqueue {n_rows} elements{progress} into {state}, which has {state.fill}"
+
     def _n_bytes(self, start: int, stop: int) -> int:
         return int(self._ends[stop] - self._ends[start])
 
@@ -135,6 +149,9 @@ class Dequeue(QueueAttempt):
             raise _insufficient(state, 1)
         return self.is_complete
 
+    def goal(self, state: Queue) -> str:
+        return f"to dequeue an element from {state}, which has {state.fill}"
+
     def rollback(self, state: Queue) -> None:
         if self._taken is not None:
             state.put_back_one(self._taken)
@@ -142,12 +159,12 @@ class Dequeue(QueueAttempt):
 
 
 class DequeueMany(QueueAttempt):
-    """Takes elements as they come until it has enough; its values are the components, stacked.
+    """Takes elements as they arrive until it has enough; its values are the stacked components.
 
     Args:
-      count: how many elements to take.
-      up_to: whether fewer are enough, but at least one, once the queue is closed.
-      minimum: how many are enough if no more are there at once; `count` if None.
+      count: the number of elements to take.
+      up_to: whether fewer elements, but at least one, are enough once the queue is closed.
+      minimum: the number that is enough if no more are available at once; `count` if None.
     """
 
     __slots__ = ("_count", "_minimum", "_n_taken", "_taken", "_up_to")
@@ -173,8 +190,8 @@ class DequeueMany(QueueAttempt):
             )
         if not state.spec.is_batchable:
             raise InvalidArgumentError(
-                f"{state} needs components of fully defined shapes to dequeue more than one "
-                "element at a time; dequeue single ones, or give the queue its shapes"
+                f"{state} needs components with fully defined shapes to dequeue more than one "
+                "element at a time; dequeue single elements, or pass shapes= to the queue"
             )
         if self._count == 0:
             self._finish(state)
@@ -186,14 +203,29 @@ class DequeueMany(QueueAttempt):
         if n_new:
             self._taken.append(state.take_many(n_new))
             self._n_taken += n_new
-        # With fewer than `count` it completes only when a round has brought nothing more.
+        # With fewer than `count` it completes only after a round that brought nothing more: until
+        # then waiting enqueues may still fill the room that it has just made.
         if self._n_taken == self._count or (not n_new and self._has_enough(state)):
             self._finish(state)
         return n_new > 0
 
+    def goal(self, state: Queue) -> str:
+        progress = f" (it has {self._n_taken} of them)" if self._n_taken else ""
+        least = f"{self._minimum} to " if self._minimum < self._count else ""
+        return (
+            f"to dequeue {least}{self._count} elements{progress} from {state}, which has "
+            f"{state.fill}"
+        )
+
     def rollback(self, state: Queue) -> None:
         state.put_back(self._taken)
+        self.drop()
+
+    def drop(self) -> None:
         self._taken, self._n_taken = [], 0
+
+    def taken(self) -> Sequence[Block]:
+        return self._taken
 
     def _has_enough(self, state: Queue) -> bool:
         wanted = min(1, self._count) if self._up_to and state.is_closed else self._minimum
@@ -208,17 +240,17 @@ class DequeueMany(QueueAttempt):
             self._take_smallest(state)
         try:
             batches = state.batches(self._taken)
-        except (MemoryError, ValueError) as error:  # the latter if the size is no size_t
+        except (MemoryError, ValueError) as error:  # ValueError if the size exceeds size_t
             raise ResourceExhaustedError(
-                f"no memory for a batch of {self._n_taken} elements of {state}, each padded to "
-                f"the size of the largest: {error}; the elements are in the queue again"
+                f"not enough memory for a batch of {self._n_taken} elements of {state}, each "
+                f"padded to the size of the largest: {error}; the elements are back in the queue"
             ) from error
         self.succeed(batches)
 
     def _take_smallest(self, state: Queue) -> None:
-        """Puts its elements back and takes as many again, the smallest of all that are there.
+        """Returns its elements to the queue and takes the same number of smallest ones.
 
-        Each round took the smallest of what was there, and a smaller one may have come later.
+        Each round took the smallest elements present, but smaller ones may have arrived later.
         """
         count = self._n_taken
         self.rollback(state)
@@ -227,10 +259,10 @@ class DequeueMany(QueueAttempt):
 
 
 class Close(QueueAttempt):
-    """Closes the queue: after the enqueues before it or, if it cancels them, at once.
+    """Closes the queue after the enqueues that wait or, if it cancels them, at once.
 
     Args:
-      cancel_pending_enqueues: whether waiting enqueues fail.
+      cancel_pending_enqueues: whether to fail the enqueues that wait.
     """
 
     __slots__ = ("_cancels",)
@@ -253,6 +285,9 @@ class Close(QueueAttempt):
         self.succeed()
         return True
 
+    def goal(self, state: Queue) -> str:
+        return f"to close {state}"
+
 
 def _check_number(components: tuple[Array, ...], queue: Queue) -> None:
     expected = len(queue.spec.components)
@@ -267,8 +302,8 @@ def _check_size(n_bytes: int, queue: Queue) -> None:
     capacity = queue.spec.capacity_bytes
     if capacity is not None and n_bytes > capacity:
         raise ResourceExhaustedError(
-            f"an element of {n_bytes} bytes can never enter {queue}, which may hold {capacity} "
-            "bytes; make the queue with a larger capacity_bytes, or the element smaller"
+            f"an element of {n_bytes} bytes can never enter {queue}, which has a capacity of "
+            f"{capacity} bytes; increase capacity_bytes or enqueue smaller elements"
         )
 
 

@@ -1,4 +1,4 @@
-"""Rows out of batches, and batches out of rows."""
+"""Conversion between rows and batches."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from jflow.values import Array, TensorSpec
 
 
 def row_of(batch: Array, index: int) -> Array:
-    """A copy of one slice along the first dimension; a view would keep the whole batch alive."""
+    """Copies one slice along the first dimension; a view would keep the whole batch alive."""
     row: Array = batch[index, ...].copy()
     return row
 
 
 def ends_in_bytes(batches: Sequence[Array]) -> Array:
-    """How much memory the first 0, 1, 2, ... rows of batches of one length take together."""
+    """Returns the bytes of the first 0, 1, 2, ... rows of all batches together, i64[n + 1]."""
     n_rows = len(batches[0])
     ends: Array = np.arange(n_rows + 1)
     ends *= sum([batch.nbytes for batch in batches]) // max(1, n_rows)
@@ -30,11 +30,10 @@ def ends_in_bytes(batches: Sequence[Array]) -> Array:
 
 
 def stack(rows: Sequence[Array], component: TensorSpec) -> Array:
-    """Arrays of a component, stacked along a new first dimension.
+    """Stacks the arrays of a component along a new first dimension.
 
-    Arrays of different shapes are padded at their ends, with zeros or with empty strings, to the
-    largest size that is there in each dimension. Without any array the sizes are those of the
-    component, and 0 where it has none.
+    Arrays of different shapes are padded at their ends, with zeros or empty strings, to the largest
+    size in each dimension. Without arrays the sizes are those of the component, 0 if unknown.
     """
     shapes = {row.shape for row in rows} or {tuple(size or 0 for size in component.shape or ())}
     if len(shapes) == 1 and not component.is_string and rows:
@@ -43,7 +42,7 @@ def stack(rows: Sequence[Array], component: TensorSpec) -> Array:
     fill: Any = b"" if component.is_string else 0
     batch: Array = np.full((len(rows), *sizes), fill, component.numpy_dtype)
     for i, row in enumerate(rows):
-        # The dots make NumPy take a scalar string out of its array and not put the array in.
+        # The ellipsis makes NumPy store the string of a 0-d array and not the array itself.
         corner: tuple[Any, ...] = (i, *map(slice, row.shape), ...)
         batch[corner] = row
     return batch

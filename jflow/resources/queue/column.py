@@ -10,28 +10,29 @@ from typing import Any, Self
 import numpy as np
 
 from jflow.resources.queue.batch import row_of, stack
+from jflow.resources.queue.snapshot import Rows
 from jflow.resources.tensors import n_bytes_of
 from jflow.values import Array, TensorSpec
 
 _COPIED_BYTES = 1 << 18
-"""How much is copied at once: about the size of a cache, because little memory may be free."""
+"""The size of a single copy: about that of a cache, because little memory may be free."""
 
 Index = int | Array
-"""The number of a row, or of several."""
+"""The index of a row, or an array of indices."""
 
 
 class ColumnStorage(ABC):
-    """One component of elements in numbered rows.
+    """One component of the elements in numbered rows.
 
-    Several rows are handed over in one array, along its first dimension.
+    Several rows are passed as one array, along its first dimension.
 
     Args:
-      component: what it is.
-      n_rows: how many elements it has memory for.
+      component: the type of the component.
+      n_rows: the number of elements that it has memory for.
 
     Attributes:
-      row_bytes: the least memory that the component takes in an element.
-      holds_objects: whether rows must be cleared to free what they held.
+      row_bytes: the least memory of the component in an element.
+      holds_objects: whether rows must be cleared to free the objects that they refer to.
     """
 
     row_bytes = 0
@@ -47,23 +48,31 @@ class ColumnStorage(ABC):
 
     @abstractmethod
     def get(self, index: int) -> Array:
-        """What one row holds, as an array that nothing else changes."""
+        """Returns a row as an array that nothing else changes."""
 
     @abstractmethod
     def row(self, array: Array) -> Array:
-        """The component of a single element as rows."""
+        """Converts the component of a single element to rows."""
 
     @abstractmethod
     def rows(self, batch: Array) -> Array:
-        """The component of stacked elements as rows, for `put_rows`."""
+        """Converts the component of stacked elements to rows, for `put_rows`."""
 
     @abstractmethod
     def batch(self, blocks: Sequence[Array]) -> Array:
-        """All of these rows, stacked."""
+        """Stacks all rows of these blocks."""
+
+    @abstractmethod
+    def saved(self, rows: Array) -> Rows:
+        """Converts rows, which the result may keep, for a snapshot."""
+
+    @abstractmethod
+    def loaded(self, saved: Rows) -> Array:
+        """Converts the result of `saved` to rows for `put_rows` that share no memory with it."""
 
     @abstractmethod
     def n_bytes(self, rows: Array) -> int:
-        """How much memory rows take."""
+        """The memory of rows in bytes."""
 
     @abstractmethod
     def _empty(self, n_rows: int) -> Array: ...
@@ -73,12 +82,12 @@ class ColumnStorage(ABC):
         self._array[indices] = rows
 
     def get_rows(self, indices: Array) -> Array:
-        """What rows hold."""
+        """Returns a copy of rows."""
         rows: Array = self._array.take(indices, axis=0)
         return rows
 
     def clear(self, indices: Index) -> None:
-        """Drops the references to objects that rows hold."""
+        """Drops the references of rows to objects."""
         self._array[indices] = None
 
     def copy(self, origin: int, index: int) -> None:
@@ -86,15 +95,15 @@ class ColumnStorage(ABC):
         self._array[index] = self._array[origin]
 
     def copy_rows(self, origins: Array, indices: Array) -> None:
-        """Copies rows to others; the two sets must be disjoint."""
+        """Copies rows to other rows; the two sets must be disjoint."""
         step = max(1, _COPIED_BYTES // max(1, self.row_bytes))
         for i in range(0, len(origins), step):
             self._array[indices[i : i + step]] = self._array[origins[i : i + step]]
 
     def resized(self, n_rows: int, indices: Array) -> Self:
-        """A column whose first rows hold what the given rows of this one do."""
+        """Returns a column of `n_rows` rows that begins with copies of the given rows."""
         column = type(self)(self._component, n_rows)
-        # A mode that cannot fail needs no buffer.
+        # With mode="raise", the default, NumPy would need a buffer of the size of the output.
         self._array.take(indices, axis=0, out=column._array[: len(indices)], mode="clip")
         return column
 
@@ -107,7 +116,7 @@ class DenseColumn(ColumnStorage):
         self.row_bytes = math.prod(self._array.shape[1:]) * self._array.itemsize
 
     def put(self, index: int, array: Array) -> None:
-        # The dots make NumPy take a scalar string out of its array and not put the array in.
+        # The ellipsis makes NumPy store the string of a 0-d array and not the array itself.
         self._array[index, ...] = array
 
     def get(self, index: int) -> Array:
@@ -123,6 +132,12 @@ class DenseColumn(ColumnStorage):
     def batch(self, blocks: Sequence[Array]) -> Array:
         return np.concatenate(blocks) if len(blocks) > 1 else (*blocks, self._empty(0))[0]
 
+    def saved(self, rows: Array) -> Rows:
+        return rows
+
+    def loaded(self, saved: Rows) -> Array:
+        return np.asarray(saved)  # `put_rows` copies it
+
     def n_bytes(self, rows: Array) -> int:
         return n_bytes_of(rows)
 
@@ -135,7 +150,7 @@ class RaggedColumn(ColumnStorage):
     """A column of a component whose shape varies: each row is an array of its own."""
 
     def put(self, index: int, array: Array) -> None:
-        # A view may keep more memory alive than it shows.
+        # A view may keep more memory alive than it needs.
         self._array[index] = array if array.base is None else array.copy()
 
     def get(self, index: int) -> Array:
@@ -151,6 +166,12 @@ class RaggedColumn(ColumnStorage):
     def batch(self, blocks: Sequence[Array]) -> Array:
         return stack([array for block in blocks for array in block], self._component)
 
+    def saved(self, rows: Array) -> Rows:
+        return tuple([array.copy() for array in rows])
+
+    def loaded(self, saved: Rows) -> Array:
+        return _objects([array.copy() for array in saved])
+
     def n_bytes(self, rows: Array) -> int:
         return sum(map(n_bytes_of, rows))
 
@@ -159,7 +180,7 @@ class RaggedColumn(ColumnStorage):
 
 
 def _objects(arrays: Sequence[Array]) -> Array:
-    """An array of arrays."""
+    """Returns an object array of arrays."""
     objects = np.empty(len(arrays), object)
     for i, array in enumerate(arrays):
         objects[i] = array

@@ -25,14 +25,14 @@ def _enqueue_many(*components: Array, by_priority: bool = False) -> Attempt:
 
 
 def _prioritized(components: tuple[Array, ...]) -> tuple[Array, ...]:
-    """Priorities are 64-bit integers, which programs cannot always make."""
+    """Converts priorities to int64, which programs cannot produce if JAX has 64 bits disabled."""
     return (components[0].astype(np.int64), *components[1:])
 
 
 def _dequeue_many(
     *counts: Array, count: int = 0, up_to: bool = False, minimum: int | None = None
 ) -> Attempt:
-    """The number of elements, and how many will do, are inputs or attributes."""
+    """Takes the number of elements, and the minimum, from inputs or attributes."""
     wanted = counts[0].item() if counts else count
     enough = counts[1].item() if len(counts) > 1 else minimum
     return DequeueMany(
@@ -58,10 +58,10 @@ _ON_ONE: Mapping[str, Kernel] = {
 def _selected(
     cells: Sequence[Cell], values: Sequence[Array], *, function: str, **attributes: Any
 ) -> KernelRun:
-    """Another kernel on one of several queues: the first value is its number."""
+    """Runs another kernel on one of several queues; the first value is the index of the queue."""
     number = operator.index(values[0].item())
     if not 0 <= number < len(cells):
-        raise InvalidArgumentError(f"there are {len(cells)} queues to select from, got {number}")
+        raise InvalidArgumentError(f"expected a queue index of 0 to {len(cells) - 1}, got {number}")
     if function not in _ON_ONE:
         raise InvalidArgumentError(f"{function!r} is not a kernel of a queue")
     return (yield from _ON_ONE[function]([cells[number]], values[1:], **attributes))

@@ -1,4 +1,4 @@
-"""What a queue is made as."""
+"""The definition of queues."""
 
 from __future__ import annotations
 
@@ -20,23 +20,24 @@ KINDS = (FIFO, SHUFFLE, PADDING, PRIORITY)
 
 @dataclass(frozen=True)
 class QueueSpec(Spec):
-    """A queue's kind, bounds and types.
+    """The kind, bounds and types of a queue.
 
     Attributes:
       kind: one of `KINDS`.
-      capacity: how many elements it may hold; any if negative; with 0 every enqueue waits.
-      capacity_bytes: how much memory its elements may take, None for any.
-      components: what the components of its elements are. The first of a priority queue is the
-        priority, an int64 scalar.
-      names: names of the components, or none.
-      min_after_dequeue: how many elements stay in an open shuffle queue.
-      seed: what the shuffle queue's order depends on, None for a random one.
+      capacity: the largest number of elements; negative for no limit; with 0 every enqueue waits.
+      capacity_bytes: the largest memory of all elements in bytes, None for no limit.
+      components: the types of the components of an element. The first one of a priority queue is
+        the priority, an int64 scalar.
+      names: the names of the components, or none.
+      min_after_dequeue: the number of elements that remain in an open shuffle queue.
+      seed: the seed of a shuffle queue's order, None for a random one.
 
     Raises:
-      InvalidArgumentError: if there can be no such queue.
+      InvalidArgumentError: if the definition is not valid.
     """
 
     what = "queue"
+    restored_facts = frozenset({"seed"})  # a snapshot contains the state of the rng itself
 
     kind: str
     capacity: int
@@ -65,7 +66,7 @@ class QueueSpec(Spec):
         return all(component.is_static for component in self.components)
 
     def accepts(self, fact: str, wanted: Any, found: Any) -> bool:
-        # A graph that gives no seed joins a queue of any.
+        # A graph without a seed can use a queue with any seed.
         return bool(wanted == found) or (fact == "seed" and wanted is None)
 
     def facts(self) -> Iterator[tuple[str, Any]]:
@@ -85,8 +86,8 @@ class QueueSpec(Spec):
             for i, component in enumerate(self.components):
                 if component.shape is None:
                     raise InvalidArgumentError(
-                        f"component {i} of a {PADDING} has no known rank; give a shape, with None "
-                        "for the dimensions to pad"
+                        f"component {i} of a {PADDING} has an unknown rank; pass a shape, with "
+                        "None for the dimensions to pad"
                     )
         if self.kind == PRIORITY and self.components[:1] != (TensorSpec((), "int64"),):
             first = [f"{c.dtype.name}{shape_text(c.shape)}" for c in self.components[:1]]
@@ -98,12 +99,12 @@ class QueueSpec(Spec):
     def _check_bounds(self) -> None:
         if self.capacity_bytes is not None and self.capacity_bytes <= 0:
             raise InvalidArgumentError(
-                f"expected a capacity_bytes of more than 0, got {self.capacity_bytes}; "
-                "None sets no bound"
+                f"expected a capacity_bytes greater than 0, got {self.capacity_bytes}; "
+                "None sets no limit"
             )
         if self.kind != SHUFFLE and self.min_after_dequeue != 0:
             raise InvalidArgumentError(
-                f"min_after_dequeue is for a {SHUFFLE}, got {self.min_after_dequeue} for a "
+                f"min_after_dequeue is for a {SHUFFLE} only, got {self.min_after_dequeue} for a "
                 f"{self.kind}"
             )
         if self.min_after_dequeue < 0:

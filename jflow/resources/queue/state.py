@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from jflow.errors import ResourceExhaustedError
+from jflow.resources.queue.snapshot import QueueSnapshot, Rows, rng_state, set_rng_state
 from jflow.resources.queue.spec import PRIORITY, SHUFFLE, QueueSpec
 from jflow.resources.queue.storage import FifoStorage, PriorityStorage, ShuffleStorage, Storage
 from jflow.resources.queue.table import Block, Table
@@ -20,21 +21,28 @@ class QueueAttempt(QueuedAttempt["Queue"], ABC):
 
     __slots__ = ()
 
+    def taken(self) -> Sequence[Block]:
+        """The elements that it has taken and holds while it waits for more."""
+        return ()
 
-class Queue(QueuedResource):
-    """Elements that steps hand to each other.
 
-    Enqueues wait in one queue, and closing among them; dequeues wait in another.
+class Queue(QueuedResource[QueueSnapshot]):
+    """Elements that steps pass to each other.
+
+    Enqueues and requests to close wait in one wait queue, dequeues in another.
 
     Args:
-      spec: what it is made as.
-      name: what messages call it.
-      rng: decides which elements come out of a shuffle queue.
+      spec: its definition.
+      name: its name in messages.
+      rng: determines the order in which elements leave a shuffle queue.
 
     Attributes:
-      size_bytes: the memory that its elements take.
-      is_closed: whether nothing can be added any more.
+      size_bytes: the memory of its elements in bytes.
+      is_closed: whether no more elements can be added.
     """
+
+    spec: QueueSpec
+    saved_as = QueueSnapshot
 
     def __init__(self, spec: QueueSpec, name: str, rng: np.random.Generator) -> None:
         super().__init__(QueueAttempt, n_wait_queues=2)  # type: ignore[type-abstract]
@@ -49,8 +57,21 @@ class Queue(QueuedResource):
 
     @property
     def size(self) -> int:
-        """The number of elements inside; a waiting dequeue has taken its own out already."""
+        """The number of elements, without those that a waiting dequeue has taken."""
         return self._storage.size
+
+    @property
+    def fill(self) -> str:
+        """Its size and bounds, for messages."""
+        spec, bounds = self.spec, []
+        if spec.capacity >= 0:
+            bounds.append(f"capacity {spec.capacity}")
+        if spec.capacity_bytes is not None:
+            bounds.append(f"{self.size_bytes} of {spec.capacity_bytes} bytes")
+        if spec.min_after_dequeue:
+            bounds.append(f"min_after_dequeue {spec.min_after_dequeue}")
+        n = f"{self.size} element{'s' * (self.size != 1)}"
+        return f"{n} ({', '.join(bounds)})" if bounds else n
 
     @property
     def n_available(self) -> int:
@@ -59,35 +80,37 @@ class Queue(QueuedResource):
         return size if self.is_closed else max(0, size - self.spec.min_after_dequeue)
 
     def element_bytes(self, element: tuple[Array, ...]) -> int:
-        """The memory that an element takes."""
+        """The memory of an element in bytes."""
         return self._table.element_bytes(element)
 
     def has_room(self, n_bytes: int) -> bool:
-        """Whether an element may enter now."""
+        """Whether an element of this size may enter now."""
         capacity = self.spec.capacity
         return (capacity < 0 or self.size < capacity) and self._has_bytes(n_bytes)
 
     def check_bytes(self, n_bytes: int) -> None:
-        """Refuses an element that no dequeue can ever make room for.
+        """Checks that dequeues can make room for an element.
+
+        An open shuffle queue keeps `min_after_dequeue` elements. If these leave too little of
+        `capacity_bytes`, enqueues wait for memory and dequeues wait for elements: a deadlock.
 
         Raises:
-          ResourceExhaustedError: if it has to wait for memory while dequeues have to wait for more
-            elements.
+          ResourceExhaustedError: in that case.
         """
         if not self._has_bytes(n_bytes) and self.size <= self.spec.min_after_dequeue:
             raise ResourceExhaustedError(
-                f"{self} has no room for an element of {n_bytes} bytes: it holds {self.size} "
-                f"elements of {self.size_bytes} bytes, may hold {self.spec.capacity_bytes} bytes, "
-                f"and keeps {self.spec.min_after_dequeue} elements while it is open; make it "
-                "with a larger capacity_bytes or a smaller min_after_dequeue"
+                f"{self} has no room for an element of {n_bytes} bytes: it has {self.size} "
+                f"elements of {self.size_bytes} bytes and a capacity of "
+                f"{self.spec.capacity_bytes} bytes, and keeps {self.spec.min_after_dequeue} "
+                "elements while it is open; increase capacity_bytes or decrease min_after_dequeue"
             )
 
     def n_fitting(self, ends: Array, start: int) -> int:
-        """How many more elements of a batch may enter now.
+        """Returns how many more elements of a batch may enter now.
 
         Args:
-          ends: how much memory the first 0, 1, 2, ... elements of the batch take.
-          start: how many of them have entered.
+          ends: the memory of the first 0, 1, 2, ... elements of the batch in bytes.
+          start: the number of elements that have already entered.
         """
         spec, stop = self.spec, len(ends) - 1
         if spec.capacity >= 0:
@@ -126,29 +149,70 @@ class Queue(QueuedResource):
         try:
             block = self._storage.take_many(count)
         except MemoryError as error:
-            raise self._no_memory(f"{count} elements outside", error) from error
+            raise self._no_memory(f"a batch of {count} elements", error) from error
         self.size_bytes -= self._table.block_bytes(block)
         return block
 
     def put_back(self, blocks: Sequence[Block]) -> None:
-        """Puts elements back that were taken, in that order."""
+        """Returns elements to the queue that were taken in this order."""
         for block in reversed(blocks):
             self._storage.put_back(block)
             self.size_bytes += self._table.block_bytes(block)
 
     def put_back_one(self, element: tuple[Array, ...]) -> None:
-        """Puts an element back that was taken."""
+        """Returns a taken element to the queue."""
         self.put_back([self._table.row(element)])
 
     def batches(self, blocks: Sequence[Block]) -> tuple[Array, ...]:
-        """Elements that were taken, stacked."""
+        """Stacks elements that were taken."""
         return self._table.batches(blocks)
 
     def clear(self) -> None:
-        spec = self.spec
-        self._table = Table(spec.components, spec.capacity, spec.capacity_bytes)
-        self._storage = _storage(spec.kind, self._table, self._rng)
+        self._table, self._storage = self._empty()
         self.size_bytes = 0
+
+    def save(self) -> QueueSnapshot:
+        try:
+            elements = self._saved_elements()
+        except MemoryError as error:
+            raise self._no_memory("a snapshot", error) from error
+        rng = rng_state(self._rng) if self.spec.kind == SHUFFLE else None
+        return QueueSnapshot(self.spec, elements, self.is_closed, rng)
+
+    def load(self, snapshot: QueueSnapshot) -> None:
+        snapshot.check(self)
+        table, storage = self._empty()
+        try:
+            block = table.loaded(snapshot.elements)
+            if len(block[0]):
+                storage.put_many(block)
+        except MemoryError as error:
+            raise self._no_memory("a snapshot", error) from error
+        self._table, self._storage = table, storage
+        self.size_bytes = table.block_bytes(block)
+        self.is_closed = snapshot.is_closed
+        if snapshot.rng is not None:
+            set_rng_state(self._rng, snapshot.rng)
+
+    def _saved_elements(self) -> tuple[Rows, ...]:
+        """All elements, with those that waiting dequeues have taken returned to their places."""
+        block = self._storage.contents()
+        waiting = [a for queue in self._wait_queues for a in queue if isinstance(a, QueueAttempt)]
+        taken = [one for attempt in waiting for one in attempt.taken()]
+        if taken:
+            # Does to a copy what cancelling these dequeues would do to the queue.
+            _, storage = self._empty()
+            if len(block[0]):
+                storage.put_many(block)
+            for one in reversed(taken):
+                storage.put_back(one)
+            block = storage.contents()
+        return self._table.saved(block)
+
+    def _empty(self) -> tuple[Table, Storage]:
+        spec = self.spec
+        table = Table(spec.components, spec.capacity, spec.capacity_bytes)
+        return table, _storage(spec.kind, table, self._rng)
 
     def _has_bytes(self, n_bytes: int) -> bool:
         capacity = self.spec.capacity_bytes
@@ -156,8 +220,8 @@ class Queue(QueuedResource):
 
     def _no_memory(self, what: str, error: Exception) -> ResourceExhaustedError:
         return ResourceExhaustedError(
-            f"no memory for {what} of {self}, which holds {self.size} elements of "
-            f"{self.size_bytes} bytes: {error}; make it with a smaller capacity or capacity_bytes"
+            f"not enough memory for {what} of {self}, which has {self.size} elements of "
+            f"{self.size_bytes} bytes: {error}; decrease its capacity or capacity_bytes"
         )
 
 

@@ -1,4 +1,4 @@
-"""The orders in which the elements of a queue come out again, one class for each."""
+"""The elements of a queue, with a class for each order in which they leave it."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from jflow.values import Array
 
 
 class Storage(ABC):
-    """The elements of a queue in the order of its kind.
+    """The elements of a queue, in rows of a table.
 
-    A method that raises a MemoryError has changed nothing.
+    A method that raises a MemoryError has changed nothing: memory is allocated before the state
+    changes, and shrinking, which comes last, may fail silently.
 
     Args:
-      table: where they are stored.
+      table: where the elements are stored.
 
     Attributes:
-      size: how many there are.
+      size: the number of elements.
     """
 
     def __init__(self, table: Table) -> None:
@@ -35,7 +36,7 @@ class Storage(ABC):
 
     @abstractmethod
     def take(self) -> tuple[Array, ...]:
-        """Removes the next element; there must be one."""
+        """Removes and returns the next element; there must be one."""
 
     @abstractmethod
     def put_many(self, block: Block) -> None:
@@ -43,19 +44,27 @@ class Storage(ABC):
 
     @abstractmethod
     def take_many(self, count: int) -> Block:
-        """Removes the next elements; there must be `count` of them, at least 1."""
+        """Removes and returns the next `count` elements; there must be as many, at least 1."""
 
     @abstractmethod
     def put_back(self, block: Block) -> None:
-        """Adds elements that were taken, in that order, as if they had not been taken."""
+        """Returns elements that were taken in this order, as if they had not been taken."""
+
+    def contents(self) -> Block:
+        """Copies all elements, in an order from which `put_many` makes an equal storage."""
+        return self._table.copies(self._in_order())
+
+    def _in_order(self) -> Array:
+        """The rows of the elements, in the order of `contents`."""
+        return self._indices()
 
     @abstractmethod
     def _indices(self) -> Array:
-        """The rows of the table in which the elements are."""
+        """The rows of the elements."""
 
     @abstractmethod
     def _renumber(self) -> None:
-        """Is called when the elements have moved to rows 0, 1, ... in the order of `_indices`."""
+        """Called after the elements have moved to rows 0, 1, ... in the order of `_indices`."""
 
     def _grow(self, count: int) -> None:
         """Makes room for more elements."""
@@ -63,7 +72,7 @@ class Storage(ABC):
             self._resize(self.size + count)
 
     def _shrink(self) -> None:
-        """Frees memory that is no longer used."""
+        """Frees unused memory, if there is enough memory to move the elements."""
         if not self._table.suits(self.size):
             with suppress(MemoryError):
                 self._resize(self.size)
@@ -106,7 +115,7 @@ class FifoStorage(Storage):
 
     def put_back(self, block: Block) -> None:
         count = len(block[0])
-        self._grow(count)  # first, because it may move the elements
+        self._grow(count)  # first, because it may move the elements and so change `_first`
         self._first = (self._first - count) % self._table.n_rows
         self._table.put_many(self._ring(self._first, count), block)
         self.size += count
@@ -129,11 +138,13 @@ class FifoStorage(Storage):
 class ShuffleStorage(Storage):
     """In random order.
 
-    The elements are in the first rows. The last ones move to the rows of those that leave.
+    Invariant: the elements are in rows 0 to `size` - 1. The last elements therefore move to the
+    rows of those that leave. Which row an element is in depends on the calls and on `rng` alone,
+    and not on when the table grows, so that a seed determines the order.
 
     Args:
-      table: where they are stored.
-      rng: decides which elements come out.
+      table: where the elements are stored.
+      rng: determines the elements that leave.
     """
 
     def __init__(self, table: Table, rng: np.random.Generator) -> None:
@@ -164,8 +175,9 @@ class ShuffleStorage(Storage):
         indices = self._rng.choice(self.size, count, replace=False)
         block = self._table.take_many(indices)
         self.size -= count
-        # Rows from the new size on must become free: the elements that stay there move to the free
-        # rows below, of which there are as many.
+        # The `count` rows from the new size on must become free. Those of them that were not taken
+        # hold elements that stay, and these move to the taken rows below the new size. There are as
+        # many of one as of the other, because `count` rows were taken in total.
         is_last = indices >= self.size
         stays = np.ones(count, bool)
         stays[indices[is_last] - self.size] = False
@@ -180,20 +192,24 @@ class ShuffleStorage(Storage):
         return np.arange(self.size)
 
     def _renumber(self) -> None:
-        """No state depends on rows."""
+        """Does nothing: no state depends on rows."""
 
 
 class PriorityStorage(Storage):
-    """By priority, their first component, smallest first; equal ones in the order they came in.
+    """By priority, their first component: smallest first, equal ones first in, first out.
 
-    The rows of elements and `_holes` are together rows 0, 1, ... without a gap: a new element takes
-    a hole, or else the next row, whose number is `size` because there are no holes.
+    Invariant: the rows of the elements and `_holes` together are rows 0, 1, ... without a gap. A
+    new element takes a hole; without holes the rows of the elements are 0 to `size` - 1, so that
+    row `size` is free.
+
+    Ties are broken by a number: new elements get ascending numbers from `_back`, elements that are
+    returned get numbers below all others, from `_front` downwards, because they were taken first.
     """
 
     def __init__(self, table: Table) -> None:
         super().__init__(table)
         self._heap: list[tuple[int, int, int]] = []  # priority, number, row
-        self._front = self._back = 0  # numbers of elements that are put back descend
+        self._front = self._back = 0
         self._holes: list[int] = []  # free rows among used ones
 
     def put(self, element: Sequence[Array]) -> None:
@@ -244,6 +260,10 @@ class PriorityStorage(Storage):
     def _leave(self) -> None:
         self._holes.append(heapq.heappop(self._heap)[2])
         self.size -= 1
+
+    def _in_order(self) -> Array:
+        # `put_many` numbers elements in order, so that equal priorities keep their order.
+        return np.array([index for _, _, index in sorted(self._heap)], np.intp)
 
     def _indices(self) -> Array:
         return np.array([index for _, _, index in self._heap], np.intp)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jflow.resources.queue.column import ColumnStorage, DenseColumn, RaggedColumn
+from jflow.resources.queue.snapshot import Rows
 from jflow.resources.tensors import n_bytes_of
 from jflow.values import Array, TensorSpec
 
@@ -20,17 +21,18 @@ _UNLIMITED = 1 << 60
 class Table:
     """Elements in numbered rows, stored by column.
 
-    It grows and shrinks by factors of two, so that the work for an element is bounded, and never
-    needs memory for more elements than its limit, not even while it grows.
+    It grows and shrinks by factors of two, so that the amortized cost of an element is constant,
+    and it shrinks only below a quarter, so that it does not grow again at once. It allocates
+    memory for more elements than its limit only if that many are returned to it.
 
     Args:
-      components: what an element is made of.
-      capacity: how many elements it is for; any number if negative.
-      capacity_bytes: how much memory they take at most, None for any.
-      kept_bytes: how much memory it may keep that it does not use.
+      components: the types of the components of an element.
+      capacity: the number of elements that it is for; negative for any number.
+      capacity_bytes: the largest memory of all elements in bytes, None for no limit.
+      kept_bytes: the unused memory that it may keep, in bytes.
 
     Attributes:
-      n_rows: how many elements it has memory for.
+      n_rows: the number of elements that it has memory for.
     """
 
     def __init__(
@@ -60,7 +62,7 @@ class Table:
             column.put(index, array)
 
     def take(self, index: int) -> tuple[Array, ...]:
-        """Removes the element of a row."""
+        """Removes and returns the element of a row."""
         element = tuple([column.get(index) for column in self._columns])
         for column in self._with_objects:
             column.clear(index)
@@ -72,11 +74,23 @@ class Table:
             column.put_rows(indices, rows)
 
     def take_many(self, indices: Array) -> Block:
-        """Removes the elements of rows; none if there is no memory for them."""
+        """Removes and returns the elements of rows; after a MemoryError they are still there."""
         block = tuple([column.get_rows(indices) for column in self._columns])
         for column in self._with_objects:
             column.clear(indices)
         return block
+
+    def copies(self, indices: Array) -> Block:
+        """Copies the elements of rows."""
+        return tuple([column.get_rows(indices) for column in self._columns])
+
+    def saved(self, block: Block) -> tuple[Rows, ...]:
+        """Converts elements returned by `copies` or `take_many` for a snapshot."""
+        return tuple([c.saved(rows) for c, rows in zip(self._columns, block, strict=True)])
+
+    def loaded(self, elements: Sequence[Rows]) -> Block:
+        """Converts the elements of a snapshot to a block, for `put_many` only."""
+        return tuple([c.loaded(rows) for c, rows in zip(self._columns, elements, strict=True)])
 
     def move(self, origin: int, index: int) -> None:
         """Moves an element to another row."""
@@ -93,21 +107,21 @@ class Table:
             column.clear(origins)
 
     def suits(self, n: int) -> bool:
-        """Whether n elements have room, and do not leave most of the memory unused."""
+        """Whether `n` elements fit and do not leave most of the memory unused."""
         return self._n_least <= n <= self.n_rows
 
     def resize(self, n: int, indices: Array) -> None:
-        """Changes the number of rows to one that suits n elements.
+        """Changes the number of rows to one that suits `n` elements.
 
         Args:
-          n: how many there are or will be.
-          indices: the rows that elements are in; they move to the first rows, in this order.
+          n: the number of elements, including those about to be added.
+          indices: the rows of the elements, which move to the first rows in this order.
 
         Raises:
-          MemoryError: if there is too little memory; nothing has changed then.
+          MemoryError: if there is not enough memory; nothing has changed then.
         """
         n_rows = self._limit
-        # Halved from the limit, so that the last growth ends exactly at it.
+        # The sizes are the limit halved repeatedly, so that the last growth ends exactly at it.
         while n_rows // 2 >= max(n, self._n_kept):
             n_rows //= 2
         while n_rows < n:
@@ -118,26 +132,26 @@ class Table:
         self._n_least = 0 if n_rows <= 4 * self._n_kept else n_rows // 4
 
     def row(self, element: Sequence[Array]) -> Block:
-        """An element as a block."""
+        """Converts an element to a block."""
         return tuple(c.row(array) for c, array in zip(self._columns, element, strict=True))
 
     def rows(self, batches: Sequence[Array]) -> Block:
-        """Stacked elements as a block, for `put_many` only."""
+        """Converts stacked elements to a block, for `put_many` only."""
         return tuple([c.rows(batch) for c, batch in zip(self._columns, batches, strict=True)])
 
     def batches(self, blocks: Sequence[Block]) -> tuple[Array, ...]:
-        """All elements of these blocks, stacked."""
+        """Stacks all elements of blocks."""
         return tuple(
             column.batch([block[i] for block in blocks]) for i, column in enumerate(self._columns)
         )
 
     def element_bytes(self, element: Sequence[Array]) -> int:
-        """How much memory an element takes."""
+        """The memory of an element in bytes."""
         fixed = self._fixed_bytes
         return sum(map(n_bytes_of, element)) if fixed is None else fixed
 
     def block_bytes(self, block: Block) -> int:
-        """How much memory the elements of a block take."""
+        """The memory of the elements of a block in bytes."""
         if self._fixed_bytes is not None:
             return self._fixed_bytes * len(block[0])
         return sum([c.n_bytes(rows) for c, rows in zip(self._columns, block, strict=True)])

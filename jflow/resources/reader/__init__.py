@@ -2,16 +2,17 @@
 
 from jflow.records import open_records
 from jflow.records.allowed_directories import AllowedDirectories
-from jflow.resources.attempt import Resource
 from jflow.resources.kind import Kind
 from jflow.resources.reader.kernels import KERNELS
+from jflow.resources.reader.snapshot import ReaderSnapshot as ReaderSnapshot
 from jflow.resources.reader.spec import ReaderSpec as ReaderSpec
 from jflow.resources.reader.state import AcquireReader as AcquireReader
 from jflow.resources.reader.state import ReaderState as ReaderState
 from jflow.resources.reader.state import ReleaseReader as ReleaseReader
+from jflow.resources.snapshot import Snapshottable
 
 
-def _make(spec: ReaderSpec, name: str, roots: AllowedDirectories) -> Resource:
+def _make(spec: ReaderSpec, name: str, roots: AllowedDirectories) -> Snapshottable:
     return ReaderState(
         spec,
         name,
@@ -19,4 +20,4 @@ def _make(spec: ReaderSpec, name: str, roots: AllowedDirectories) -> Resource:
     )
 
 
-READER = Kind("reader", ReaderSpec, _make, KERNELS, reads_files=True)
+READER = Kind("reader", ReaderSpec, _make, ReaderSnapshot, KERNELS, reads_files=True)

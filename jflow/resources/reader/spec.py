@@ -1,8 +1,8 @@
-"""What a reader is made as."""
+"""The definition of readers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,11 +12,11 @@ from jflow.resources.spec import Spec
 
 @dataclass(frozen=True)
 class ReaderSpec(Spec):
-    """A reader's kind, and the options of that kind.
+    """The kind of a reader, and the options of that kind.
 
     Attributes:
-      kind: a kind of records, such as "TextLineReader".
-      options: keyword arguments for the records of each work item.
+      kind: the kind of records, such as "TextLineReader".
+      options: keyword arguments for opening each work item.
     """
 
     what = "reader"
@@ -24,10 +24,14 @@ class ReaderSpec(Spec):
     kind: str
     options: Mapping[str, Any] = field(default_factory=dict)
 
+    def facts(self) -> Iterator[tuple[str, Any]]:
+        yield "kind", self.kind
+        yield "options", self.options
+
     def check_same(self, found: ReaderSpec, name: str) -> None:
         if self != found:
             raise InvalidArgumentError(
-                f"Shared reader {name!r} is another one. Expected {self.kind} with {self.options}, "
-                f"found {found.kind} with {found.options}; use another name or container, or "
-                "reset the container"
+                f"Shared reader {name!r} has a different definition. Expected {self.kind} with "
+                f"{self.options}, found {found.kind} with {found.options}; use another name or "
+                "container, or reset the container"
             )

@@ -1,9 +1,9 @@
-"""Critical sections of steps on variables: which steps may use which of them, in what order.
+"""The order in which steps access variables.
 
-A step requests all the variables of a program at once. Requests for variables in common are granted
-in the order in which they came, so steps on several variables cannot deadlock, and none starves.
-Writes are exclusive from the grant until `end`. Reads are not held: a step reads the variables at
-the moment of the grant (`Access.take`), when no writer is active.
+A step requests all variables of a program at once. Requests with variables in common are granted in
+order of arrival, so that steps on several variables cannot deadlock and none starves. Writes are
+exclusive from the grant until `end`. Reads are not held: a step reads the variables at the moment
+of the grant (`Access.take`), when nothing is writing them.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from jflow.resources.attempt import Attempt, Resource
 
 
 class Access(Attempt, ABC):
-    """A request for reading some variables and writing others, by their keys.
+    """A request to read some variables and to write others.
 
     Attributes:
-      reads: keys of the variables that it only reads.
-      writes: keys of the variables that it writes.
-      lost: those of the written ones that were freed while it wrote.
+      reads: the keys of the variables that it only reads.
+      writes: the keys of the variables that it writes.
+      lost: the keys of written variables that were freed while it wrote.
     """
 
     __slots__ = ("lost", "reads", "writes")
@@ -35,41 +35,78 @@ class Access(Attempt, ABC):
 
     @abstractmethod
     def take(self) -> None:
-        """Reads the variables; called once, at the grant. An OpError that it raises fails it."""
+        """Reads the variables; called once, at the grant. An OpError fails the access."""
 
     @abstractmethod
     def put(self) -> None:
-        """Sets the variables that it writes, if it has values for them; called once, at the end."""
+        """Sets the variables for which it has new values; called once, at the end."""
 
     @abstractmethod
     def rollback(self) -> None:
-        """Gives back what it took: it was granted and is not used."""
+        """Releases what it took, because it was granted and is not used."""
 
     @abstractmethod
     def reason(self, ahead: Access, writer: Access) -> str:
-        """Why it waits, as the end of a sentence.
+        """Says why it waits, such as "waited for ...".
 
         Args:
-          ahead: what it waits for, for a variable in common.
-          writer: the granted access at the end of that chain; the same one if it does not wait.
+          ahead: the access it waits for, because of a variable in common.
+          writer: the granted access at the end of this chain; `ahead` if that does not wait.
         """
 
     def all_keys(self) -> Iterator[Hashable]:
-        """All of its variables."""
+        """The keys of all its variables."""
         yield from self.reads
         yield from self.writes
 
 
+class Cut(Attempt, ABC):
+    """A request to read variables at one moment without making any access wait.
+
+    It reads each variable once all accesses that were granted before its submission have ended,
+    and before any later one can change it.
+
+    Attributes:
+      n_missing: the number of variables that it has yet to read.
+    """
+
+    __slots__ = ("n_missing",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.n_missing = 0
+
+    @abstractmethod
+    def keys(self, being_written: Iterable[Hashable]) -> Collection[Hashable]:
+        """Returns the variables to read, given those that are being written; called once."""
+
+    @abstractmethod
+    def take(self, key: Hashable) -> None:
+        """Reads a variable, which may not exist; called once for each variable."""
+
+    @abstractmethod
+    def rollback(self) -> None:
+        """Releases what it took, because it failed or nothing read its values."""
+
+
 class AccessQueue(Resource):
-    """Grants accesses to variables: a granted access is complete."""
+    """Grants accesses to variables; a granted access is complete.
+
+    Invariant: an access stands in the wait queues of all its variables from one moment on, so any
+    two of these queues contain the same accesses in the same order. "Waits for" therefore always
+    points to an earlier access and has no cycles: there is no deadlock, and the oldest one is next.
+    """
 
     def __init__(self) -> None:
         self._writers: dict[Hashable, Access] = {}
-        # For each variable those that wait, in the order in which they came. An access stands in
-        # the queues of all its variables, which it entered at once: the queues agree on the order.
+        # For each variable that is being written, the cuts that began since and have to read it.
+        self._cuts: dict[Hashable, list[Cut]] = {}
+        # For each variable the accesses that wait, in order of arrival.
         self._queues: dict[Hashable, OrderedDict[Access, None]] = {}
 
     def submit(self, attempt: Attempt) -> list[Attempt]:
+        if isinstance(attempt, Cut):
+            return self._begin_cut(attempt)
         assert isinstance(attempt, Access)
         if self.try_grant(attempt):
             return [attempt]
@@ -78,65 +115,111 @@ class AccessQueue(Resource):
         return []
 
     def try_grant(self, access: Access) -> bool:
-        """Grants an access, or fails it; returns False if it has to wait, without enqueueing it."""
+        """Grants or fails an access; returns False, without enqueueing it, if it has to wait."""
         if (self._writers or self._queues) and self.blocker(access) is not None:
             return False
         self._grant(access)
         return True
 
     def end(self, access: Access) -> list[Attempt]:
-        """Ends a granted access. Returns the accesses that this completed, in order."""
+        """Ends a granted access. Returns the attempts that this completed, in order."""
         for key in access.writes:
             if self._writers.get(key) is access:
                 del self._writers[key]
-        return self._go_on(access.writes) if self._queues else []
+        cut = self._read_cuts(access.writes) if self._cuts else []
+        return cut + self._go_on(access.writes) if self._queues else cut
 
     def cancel(self, attempt: Attempt, error: OpError) -> list[Attempt]:
-        assert isinstance(attempt, Access)
         if attempt.is_complete:
             return []
+        if isinstance(attempt, Cut):
+            self._fail_cut(attempt, error)
+            return [attempt]
+        assert isinstance(attempt, Access)
         self._leave(attempt)
         attempt.fail(error)
         return [attempt, *self._go_on(attempt.all_keys())]
 
     def unread(self, attempt: Attempt) -> list[Attempt]:
-        assert isinstance(attempt, Access)
+        assert isinstance(attempt, Access | Cut)
         attempt.rollback()
-        return self.end(attempt)
+        return self.end(attempt) if isinstance(attempt, Access) else []
 
     def close(self, error: OpError) -> list[Attempt]:
         waiting = [*dict.fromkeys(access for queue in self._queues.values() for access in queue)]
         self._queues.clear()
+        cuts = [*dict.fromkeys(cut for cuts in self._cuts.values() for cut in cuts)]
+        for cut in cuts:
+            self._fail_cut(cut, error)
         self.free(lambda _: True)
         for access in waiting:
             access.fail(error)
-        return [*waiting]
+        return [*waiting, *cuts]
 
     def free(self, is_freed: Callable[[Hashable], bool]) -> list[Attempt]:
-        """Takes variables away from the accesses that write them, without waiting for their end.
+        """Takes variables from the accesses that write them, without waiting for their end.
 
         Returns:
-          All accesses that this completed, in order.
+          All attempts that this completed, in order.
         """
         freed = [key for key in self._writers if is_freed(key)]
         for key in freed:
             writer = self._writers.pop(key)
             writer.lost = {*writer.lost, key}
-        return self._go_on(freed)
+        return [*self._read_cuts(freed), *self._go_on(freed)]
 
     def reason(self, attempt: Attempt) -> str:
+        if isinstance(attempt, Cut):
+            keys = [key for key, cuts in self._cuts.items() if attempt in cuts]
+            return f"waited for {keys[0]}, which another step writes" if keys else ""
         assert isinstance(attempt, Access)
         ahead = writer = None if attempt.is_complete else self.blocker(attempt)
-        # This terminates: what blocks an access is granted, or came before it.
+        # This terminates, because an access is blocked by a granted or an earlier one only.
         while writer is not None and (before := self._waits_for(writer)) is not None:
             writer = before
         return "" if ahead is None or writer is None else attempt.reason(ahead, writer)
+
+    def _begin_cut(self, cut: Cut) -> list[Attempt]:
+        written = self._writers.keys()
+        keys = cut.keys(written)
+        for key in keys:
+            if key in written:
+                self._cuts.setdefault(key, []).append(cut)
+                cut.n_missing += 1
+            else:
+                cut.take(key)
+        return [] if cut.n_missing else self._complete_cut(cut)
+
+    def _read_cuts(self, free: Iterable[Hashable]) -> list[Attempt]:
+        """Lets cuts read variables that are no longer written, before they can be again."""
+        completed: list[Attempt] = []
+        for key in free:
+            if key in self._writers:
+                continue  # it was freed from the ended access, and another one writes it
+            for cut in self._cuts.pop(key, ()):
+                cut.take(key)
+                cut.n_missing -= 1
+                if not cut.n_missing:
+                    completed += self._complete_cut(cut)
+        return completed
+
+    def _complete_cut(self, cut: Cut) -> list[Attempt]:
+        cut.succeed()
+        return [cut]
+
+    def _fail_cut(self, cut: Cut, error: OpError) -> None:
+        for key in [key for key, cuts in self._cuts.items() if cut in cuts]:
+            self._cuts[key].remove(cut)
+            if not self._cuts[key]:
+                del self._cuts[key]
+        cut.rollback()
+        cut.fail(error)
 
     def _waits_for(self, access: Access) -> Access | None:
         return None if access.is_complete else self.blocker(access)
 
     def blocker(self, access: Access) -> Access | None:
-        """An access that has to end, or to be granted, before this one; None if there is none."""
+        """Returns an access that has to be granted or to end before this one, if there is one."""
         for key in access.all_keys():
             writer = self._writers.get(key)
             if writer is not None:
@@ -167,7 +250,7 @@ class AccessQueue(Resource):
                     del self._queues[key]
 
     def _go_on(self, changed: Iterable[Hashable]) -> list[Attempt]:
-        """Grants what can be granted after variables became free or their queues shorter."""
+        """Grants accesses after variables became free or their wait queues shorter."""
         completed: list[Attempt] = []
         keys = [*changed]
         while keys:
@@ -177,8 +260,8 @@ class AccessQueue(Resource):
                     self._leave(access)
                     self._grant(access)
                     completed.append(access)
-                    # It has left the queues of all its variables, and holds some only.
+                    # It has left the queues of all its variables, but holds only some of them.
                     keys.extend(access.all_keys())
                 elif key in access.writes:
-                    break  # all that come after it wait for it
+                    break  # every later access to this variable waits for it
         return completed

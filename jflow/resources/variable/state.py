@@ -1,10 +1,10 @@
 """The value of a variable on its device, updated in place unless it is leased.
 
-An update donates the variable's buffer to XLA, which writes the result into it. Whatever needs the
-value longer than the moment in which it was read (a running program, a transfer, a fetch, a later
-segment) holds a lease on the buffer. While there is a lease, an update works on a copy, and the
-leased value does not change; usually there is none, and the address of the buffer stays the same
-for the lifetime of the variable.
+An update donates the buffer of the variable to XLA, which writes the result into it. A reader
+that needs the value beyond the moment of reading (a running program, a transfer, a fetch, a later
+segment, a snapshot) holds a lease on the buffer. While there is a lease, updates work on a copy,
+and the leased value does not change. Usually there is none, and the address of the buffer stays
+the same for the lifetime of the variable.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jflow.plan import VariableSpec
 
 Write = tuple[str, float]
-"""What wrote a value: the operation, and when its program was started (`time.monotonic`)."""
+"""What wrote a value: the operation, and the start of its program (`time.monotonic`, seconds)."""
 
 
 @dataclass(eq=False, slots=True)
@@ -26,7 +26,7 @@ class Buffer:
 
     Attributes:
       array: the value; the device may still be computing it.
-      write: what wrote it, None once it is known that the device has computed it.
+      write: what wrote it; None once the device is known to have computed it.
       leases: the leases on it.
     """
 
@@ -50,7 +50,7 @@ class Lease:
     _until: jax.Array | None = None
 
     def again(self) -> Lease:
-        """Another lease on the same buffer; this one must not have been released."""
+        """Returns another lease on the same buffer; this one must not have been released."""
         lease = Lease(self.buffer)
         self.buffer.leases.add(lease)
         return lease
@@ -60,7 +60,7 @@ class Lease:
         self.buffer.leases.discard(self)
 
     def release_after(self, result: jax.Array) -> None:
-        """Ends the lease once the device has computed a result of what reads the buffer."""
+        """Ends the lease once the device has computed `result`, which depends on the buffer."""
         if is_computed(result):
             self.release()
         else:
@@ -68,7 +68,7 @@ class Lease:
 
     @property
     def is_over(self) -> bool:
-        """Whether the result that it lasts for has been computed."""
+        """Whether the result that it waits for has been computed."""
         return self._until is not None and is_computed(self._until)
 
 
@@ -80,14 +80,14 @@ class VariableState:
     buffer: Buffer
 
     def lease(self) -> Lease:
-        """A new lease on the present value."""
+        """Returns a new lease on the current value."""
         lease = Lease(self.buffer)
         self.buffer.leases.add(lease)
         return lease
 
     @property
     def is_leased(self) -> bool:
-        """Whether there is a lease on the present value."""
+        """Whether there is a lease on the current value."""
         leases = self.buffer.leases
         if not leases:
             return False
@@ -96,13 +96,13 @@ class VariableState:
         return bool(leases)
 
     def donate(self) -> jax.Array:
-        """The present value as an array that a program may destroy; a new one must be set."""
+        """Returns the current value for a program to destroy; a new one must then be set."""
         array = self.buffer.array
         return jnp.copy(array) if self.buffer.leases and self.is_leased else array
 
 
 def is_computed(array: jax.Array) -> bool:
-    """Whether the device has computed an array. One that was donated counts as computed."""
+    """Whether the device has computed an array; a donated array counts as computed."""
     try:
         ready: bool = array.is_ready()  # type: ignore[attr-defined]  # not in JAX's type stub
     except RuntimeError:  # it was donated

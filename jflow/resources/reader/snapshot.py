@@ -1,0 +1,32 @@
+"""Snapshots of readers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from jflow.resources.reader.spec import ReaderSpec
+
+Offset = int | tuple[int, ...] | None
+"""How far a work item has been read, in the units of its kind; None at its beginning."""
+
+
+@dataclass(frozen=True)
+class ReaderSnapshot:
+    """The position of a reader.
+
+    Records that a step is reading at the moment count as not read. After a restore the next step
+    that reads opens the file of the work item.
+
+    Attributes:
+      spec: the definition of the reader.
+      work: the current work item; None between two of them.
+      position: how far it has been read.
+      n_records: the number of records read.
+      n_work_units: the number of work items read to their end.
+    """
+
+    spec: ReaderSpec
+    work: bytes | None
+    position: Offset
+    n_records: int
+    n_work_units: int
