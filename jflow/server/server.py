@@ -15,6 +15,7 @@ from jflow import _forks
 from jflow.cluster import ClusterSpec, Task, split_address
 from jflow.errors import InvalidArgumentError, NotFoundError
 from jflow.execution import local_devices
+from jflow.failpoints import async_failpoint
 from jflow.master import Master
 from jflow.protocol import (
     DeviceRecord,
@@ -233,6 +234,8 @@ async def _start(
         _N_THREADS, thread_name_prefix=f"jflow {task}", initializer=take_64_bits
     )
     running = _Running(task, cluster, transport, threads, roots)
+    if (action := async_failpoint("server.before_listen")) is not None:
+        await action
     bound = await running.listener.start(bind, port)
     shown = f"[{host}]" if ":" in host else host
     running.set_cluster(cluster.replace(task, f"{shown}:{bound}"))
