@@ -120,6 +120,7 @@ class RemoteBackend:
     def _reconnected(self, lost: MasterClient, deadline: Deadline) -> MasterClient:
         """A new connection to the same incarnation of the server."""
         failpoint("client.before_reconnect")
+        lost.close()  # its stream has ended; the thread that sends to it has not
         timeout = min(self._connect_timeout, _RECONNECT_TIMEOUT_S)
         client = connect(_address(self._target), timeout, deadline)
         if client.info.incarnation != lost.info.incarnation:

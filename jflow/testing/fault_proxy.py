@@ -12,7 +12,6 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 _CHUNK_BYTES = 1 << 16
-_CLOSING_ROUNDS = 10
 _RESET = struct.pack("ii", 1, 0)
 """SO_LINGER with a time of 0: closing the socket sends a reset."""
 
@@ -152,13 +151,16 @@ class FaultProxy:
         for direction in (self.to_server, self.to_client):
             direction._call = self._call
         self._thread.start()
-        self._server = self._run(asyncio.start_server(self._accept, "127.0.0.1", 0))
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener.setblocking(False)
+        self._address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        # Not asyncio.start_server: what it accepts while it is closed it leaves open.
+        self._call(lambda: self._loop.add_reader(self._listener, self._accept))
 
     @property
     def address(self) -> str:
         """Where clients connect to, "host:port"."""
-        host, port = self._server.sockets[0].getsockname()
-        return f"{host}:{port}"
+        return self._address
 
     @property
     def target(self) -> str:
@@ -233,21 +235,28 @@ class FaultProxy:
             for side in sides:
                 connection.cut(side)
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        self._n_accepted += 1
+    def _accept(self) -> None:
         try:
-            await self._serve(reader, writer)
+            connection, _ = self._listener.accept()
+        except OSError:  # the client is gone already
+            return
+        self._n_accepted += 1
+        task = self._loop.create_task(self._serve(connection))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        # Here and not in the task: if it is cancelled before it begins it runs no line.
+        task.add_done_callback(lambda _: connection.close())
+
+    async def _serve(self, accepted: socket.socket) -> None:
+        reader, writer = await asyncio.open_connection(sock=accepted)
+        try:
+            await self._connect(reader, writer)
         except OSError:  # the server cannot be reached: the client's connection is reset
             _Connection(writer, writer).cut("client")
-        except asyncio.CancelledError:  # the proxy closes; nothing waits for the outcome
-            writer.transport.abort()
         finally:
-            self._tasks.discard(task)
+            writer.transport.abort()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._refuses:
             raise ConnectionRefusedError
         await self.to_server._is_open.wait()
@@ -265,7 +274,6 @@ class FaultProxy:
                     await one.wait_closed()
         finally:
             self._connections.discard(connection)
-            writer.transport.abort()
             to_upstream.transport.abort()
 
     async def _pass_on(
@@ -279,15 +287,12 @@ class FaultProxy:
             writer.transport.abort()
 
     async def _close(self) -> None:
-        self._server.close()
-        # Several rounds: a connection that was just taken has no task yet, and one that was
-        # aborted is closed in the next round.
-        for _ in range(_CLOSING_ROUNDS):
-            for task in tuple(self._tasks):
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
-            await asyncio.sleep(0)
-        await self._server.wait_closed()
+        self._loop.remove_reader(self._listener)
+        self._listener.close()
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.sleep(0)  # connections that were aborted are closed in the next round
 
     def _call(self, function: Callable[[], object]) -> None:
         async def call() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,8 +11,8 @@ import psutil
 
 from jflow.testing.waiting import PATIENCE_S, wait_until
 
-_FOR_THE_PROCESS = ("jflow servers", "asyncio_", "grpc")
-"""Beginnings of the names of threads that live as long as the process once they are needed."""
+_FOR_THE_PROCESS = re.compile(r"jflow servers|asyncio_|Thread-\d+ \(_poll_wrapper\)")
+"""Names of threads that live as long as the process once they are needed; the last is gRPC's."""
 
 
 @contextmanager
@@ -57,6 +58,6 @@ def _held() -> set[str]:
     held |= {
         f"thread {thread.name!r} ({thread.ident})"
         for thread in threading.enumerate()
-        if not thread.name.startswith(_FOR_THE_PROCESS)
+        if not _FOR_THE_PROCESS.match(thread.name)
     }
     return held
