@@ -10,9 +10,8 @@ import jax
 import pytest
 from hypothesis import settings
 
-import jflow as tf
-from jflow.graph import owners
 
+pytest_plugins = ["jflow.testing.fixtures"]
 jax.config.update("jax_num_cpu_devices", 3)
 # A test that fails should show jflow's own frames; those that are about tracebacks filter them.
 jax.config.update("jax_traceback_filtering", "off")
@@ -23,12 +22,8 @@ settings.load_profile("ci" if os.environ.get("CI") == "true" else "local")
 
 
 @pytest.fixture(autouse=True)
-def _fresh_default_graph():
-    tf.reset_default_graph()
-    before = owners.innermost()
-    yield
-    # It would make variables of other tests eager.
-    assert owners.innermost() is before, "the test left a connection open"
+def _fresh_default_graph(fresh_graph):
+    """Every test has a default graph of its own."""
 
 
 @pytest.fixture(scope="session")

@@ -7,14 +7,13 @@ from collections.abc import Iterator
 import pytest
 
 import jflow as tf
-from tests.clusters import BACKENDS, Backend
+from jflow.testing import Backend
 
 
-@pytest.fixture(scope="session", params=list(BACKENDS))
-def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
+@pytest.fixture(scope="session")
+def backend(opened_backend: Backend) -> Backend:
     """This process, servers in it, servers in processes of their own; one of each for all tests."""
-    with BACKENDS[request.param]() as backend:
-        yield backend
+    return opened_backend
 
 
 @pytest.fixture
