@@ -10,7 +10,6 @@ import jax
 import pytest
 from hypothesis import settings
 
-
 pytest_plugins = ["jflow.testing.fixtures"]
 jax.config.update("jax_num_cpu_devices", 3)
 # A test that fails should show jflow's own frames; those that are about tracebacks filter them.
@@ -40,7 +39,6 @@ def gpu():
         env=environment,
         capture_output=True,
         text=True,
-        timeout=100,
         check=False,
     )
     if found.returncode:

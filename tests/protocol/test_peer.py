@@ -312,7 +312,7 @@ def test_a_task_that_is_not_there_is_unavailable_by_its_name_and_in_time():
             begun = time.monotonic()
             with pytest.raises(errors.UnavailableError, match=f"{TASK} at {address}") as caught:
                 await peer.connect(0.2)
-            assert time.monotonic() - begun < 2
+            assert time.monotonic() - begun < PATIENCE_S
             assert caught.value.task == str(TASK)
 
     on_loop(check())
@@ -328,7 +328,7 @@ def test_a_task_that_never_answers_hello_is_unavailable_in_time():
             begun = time.monotonic()
             with pytest.raises(errors.UnavailableError, match=f"{TASK} at {address}"):
                 await peer.connect(0.1)
-            assert time.monotonic() - begun < 5
+            assert time.monotonic() - begun < PATIENCE_S
 
     on_loop(check())
 

@@ -110,7 +110,6 @@ def test_the_log_of_device_placement_is_seen_without_any_setup() -> None:
         env=os.environ | {"JAX_NUM_CPU_DEVICES": "1"},
         capture_output=True,
         text=True,
-        timeout=60,
         check=True,
     )
     device = "/job:localhost/task:0/device:CPU:0"

@@ -17,12 +17,12 @@ from jflow.errors import InvalidArgumentError, OpError
 from jflow.execution import local_devices
 from jflow.plan import Call, Feed, Fetch, Instruction, Plan, ResourceSpec
 from jflow.resources.queue import QueueSpec
+from jflow.testing import PATIENCE_S
 from jflow.values import TensorSpec
 from jflow.worker import Worker
 
 TASK = Task("a", 0)
 HERE = Device(TASK, "CPU", 0)
-PATIENCE_S = 20.0
 RECORD = QueueSpec("FIFOQueue", 10, components=(TensorSpec((), "float32"),)).to_attributes()
 QUEUE = ResourceSpec("queue", "", "q", "", json.dumps(RECORD))
 ACCUMULATOR = ResourceSpec(
