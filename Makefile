@@ -5,13 +5,15 @@ BIN = $(VENV)/bin
 TESTS ?= tests
 MATRIX ?= python3.11 python3.13
 
-.PHONY: demo test test-libraries test-matrix lint check chaos format protos bench clean help
+.PHONY: demo setup test test-libraries test-matrix lint check chaos format protos bench clean help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
 
 demo: $(VENV)/.demo ## a tour in one minute: a cluster on this machine trains a model
 	$(BIN)/jflow demo
+
+setup: $(VENV)/.dev $(VENV)/.protos ## an environment in .venv with all that work on jflow needs
 
 test: lint check ## everything that has to pass
 

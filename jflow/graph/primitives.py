@@ -74,7 +74,7 @@ class ResourceRef:
       name: its name inside the container.
       container: the container that holds it, "" for the default one.
       definition: how to make it, as JSON; all that share it must agree.
-      is_shared: whether everybody has it by its name; else each session has its own.
+      is_shared: whether all sessions share it by its name; else each session has its own.
       spec: the device that was asked for.
       owner: the graph or connection that it belongs to.
     """

@@ -56,7 +56,7 @@ class Peer:
 
     Args:
       transport: carries the frames.
-      task: whom to call.
+      task: the task to call.
       address: where it listens, "host:port".
     """
 

@@ -18,7 +18,7 @@ _LOG = logging.getLogger(__name__)
 def listening_host(host: str, task: Task) -> str:
     """The host to bind for a name in a cluster: what the cluster says, and only on this machine.
 
-    Other users who can reach a port beyond the loopback can read what passes, the token included,
+    Other users can reach a port beyond the loopback and read what passes, the token included,
     so that listening there needs JFLOW_INSECURE=1.
 
     Args:
@@ -48,7 +48,7 @@ def listening_host(host: str, task: Task) -> str:
     if os.environ.get("JFLOW_INSECURE") != "1":
         raise InvalidArgumentError(
             f"{host!r} is not a loopback address, and traffic to it would not be encrypted; "
-            "set JFLOW_INSECURE=1 if everybody on that network may read and change it"
+            "set JFLOW_INSECURE=1 if everyone on that network may read and change it"
         )
     _LOG.warning("listening on %s without encryption, because JFLOW_INSECURE=1", host)
     return host

@@ -1,4 +1,4 @@
-"""`Coordinator`: threads that stop together, and whose first error is everybody's."""
+"""`Coordinator`: threads that stop together and share the first error."""
 
 from __future__ import annotations
 

@@ -218,7 +218,7 @@ class SyncReplicasOptimizer:
             step = global_step.assign_add(1)
         n_tokens = max(self._n_aggregated, self._n_replicas)
         round_op = _enqueue_tokens(tokens, n_tokens, step)
-        # Not the tokens' queue, for a queue runner closes its queue, and that one is everybody's.
+        # Not the queue of the tokens: a queue runner closes its queue, and all replicas use it.
         return QueueRunner(FIFOQueue(1, ["int32"], [()], name="dummy_queue"), [round_op])
 
 

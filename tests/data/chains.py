@@ -88,7 +88,7 @@ def interleaved(numbers: Numbers, lanes: int, block: int) -> Numbers:
         lane = cycle_of[current]
         if lane is not None:
             out += lane[:block]
-            # Only who asks in vain learns that a lane has ended.
+            # Only a request in vain shows that a lane has ended.
             cycle_of[current] = None if len(lane) < block else lane[block:]
         current = (current + 1) % lanes
     return out

@@ -75,7 +75,7 @@ def test_each_task_is_given_its_own_plans_and_what_they_need():
     async def use(servers):
         session = servers.master.open_session()
         plans = [_needs(OWN, "p", "c"), _needs(PS, "q"), _needs(OWN, "q")]
-        sent = {name: np.zeros(3) for name in ("p", "q", "c", "no one's")}
+        sent = {name: np.zeros(3) for name in ("p", "q", "c", "unused")}
         answer = await session.register(plans, 0, sent, 5.0)
         assert answer.handle
         assert answer.missing == ()
@@ -460,7 +460,7 @@ def test_a_reset_ends_the_other_sessions_and_cancels_what_they_run():
             with pytest.raises(AbortedError, match="open a new one"):
                 await other.register([plan(OWN)], 0, {}, 5.0)
         servers.script("run", answers())
-        assert await requesting.run(kept, FOREVER, []) == [], "who asked goes on"
+        assert await requesting.run(kept, FOREVER, []) == [], "the session that asked goes on"
         assert (await servers.master.open_session().register([plan(OWN)], 0, {}, 5.0)).handle
 
     check(use)

@@ -54,7 +54,7 @@ def _calling(function, *args):
 # Calls --------------------------------------------------------------------------------------------
 
 
-def test_a_client_knows_whom_it_talks_to(client):
+def test_a_client_knows_which_server_it_talks_to(client):
     assert client.info.task == TASK
     assert client.info.incarnation == INCARNATION
     assert client.info.cluster == Host().cluster

@@ -58,7 +58,7 @@ def _with_peer(host, use):
 # Calls --------------------------------------------------------------------------------------------
 
 
-def test_a_peer_introduces_itself_once_for_all_who_connect():
+def test_a_peer_introduces_itself_once_for_all_that_connect():
     async def check(peer):
         infos = await asyncio.gather(*(peer.connect(PATIENCE_S) for _ in range(10)))
         assert {(info.task, info.incarnation) for info in infos} == {(TASK, INCARNATION)}
@@ -175,7 +175,7 @@ def test_cancelling_a_call_cancels_it_at_the_other_end():
 
 @pytest.mark.parametrize("n_cancellations", [1, 2])
 def test_a_call_that_was_done_before_it_could_be_cancelled_gives_its_reply(n_cancellations):
-    """It may be an element of a queue: who asked for it too long ago has it now."""
+    """It may be an element of a queue: the call that asked for it too long ago has it now."""
 
     async def done_all_the_same(*_):
         try:
@@ -478,7 +478,7 @@ def test_peers_have_one_connection_for_each_task():
     on_loop(check())
 
 
-def test_a_task_that_is_not_in_the_cluster_is_an_error_that_says_who_is():
+def test_a_task_that_is_not_in_the_cluster_is_an_error_that_says_which_are():
     peers = peers_of(ClusterSpec({"a": ["h:1"]}))
     with pytest.raises(errors.InvalidArgumentError, match=r"no job 'b'.*\['a'\]"):
         peers[Task("b", 0)]

@@ -192,7 +192,7 @@ def test_a_half_open_connection_is_known_to_one_side_only(
 ) -> None:
     proxy.half_open("client")
     wait_until(lambda: echo.ends == ["reset"])
-    client.sendall(b"is anybody there")
+    client.sendall(b"hello again")
     assert is_silent(client)
     proxy.cut()
     with pytest.raises(ConnectionResetError):

@@ -31,7 +31,7 @@ def thread(work: Callable[[], object], name: str | None = None) -> Iterator[thre
         assert not started.is_alive()
 
 
-def test_a_request_stops_everyone() -> None:
+def test_a_request_stops_all_threads() -> None:
     coord = tf.train.Coordinator()
     assert not coord.should_stop()
     assert not coord.wait_for_stop(0.001)

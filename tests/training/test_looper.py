@@ -48,7 +48,7 @@ def test_a_stop_does_not_wait_for_the_interval() -> None:
     assert not looper.is_alive()
 
 
-def test_an_exception_stops_everyone() -> None:
+def test_an_exception_stops_all_threads() -> None:
     coord = tf.train.Coordinator()
 
     def work() -> None:

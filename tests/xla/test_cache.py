@@ -110,7 +110,7 @@ def test_the_least_recently_used_program_is_dropped_first():
     assert [source.n_requested for source in sources] == [1, 2, 1]
 
 
-def test_a_dropped_executable_works_for_who_holds_it():
+def test_a_dropped_executable_works_where_it_is_still_held():
     cache = ProgramCache(capacity=1)
     held = _get(cache, _Source(1.0))
     _get(cache, _Source(2.0))
