@@ -65,6 +65,11 @@ class ProcessCluster:
         """The tasks and their addresses."""
         return self._spec
 
+    @property
+    def tasks(self) -> list[Task]:
+        """The tasks, those of the job "ps" first."""
+        return list(self._programs)
+
     def address(self, job: str = "worker", index: int = 0) -> str:
         """The address of a task, "host:port"."""
         return self._spec.task_address(job, index)
@@ -92,6 +97,10 @@ class ProcessCluster:
     def resume(self, job: str = "worker", index: int = 0) -> None:
         """Lets a paused task go on (SIGCONT)."""
         self._programs[Task(job, index)].resume()
+
+    def exit_code(self, job: str = "worker", index: int = 0) -> int | None:
+        """The exit code of a task's process, -9 after `kill`; None while it runs."""
+        return self._programs[Task(job, index)].exit_code
 
     def wait_until_ended(self, job: str = "worker", index: int = 0) -> int:
         """Waits until a task's process has ended, as by `Kill`; returns its exit code."""

@@ -11,6 +11,7 @@ from jflow.testing import Backend
 
 @pytest.fixture
 def backend(opened_backend: Backend) -> Iterator[Backend]:
+    opened_backend.reset("", "other")
     yield opened_backend
     opened_backend.reset("", "other")
 
