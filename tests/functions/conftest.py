@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import pytest
 
 import jflow as tf
-from jflow.testing import Backend
+from jflow.testing import BACKENDS, Backend, BackendPool
 
 
-@pytest.fixture(scope="session")
-def backend(opened_backend: Backend) -> Backend:
+@pytest.fixture(scope="session", params=list(BACKENDS))
+def backend(request: pytest.FixtureRequest, backend_pool: BackendPool) -> Backend:
     """This process, servers in it, servers in processes of their own; one of each for all tests."""
-    return opened_backend
+    return backend_pool.get(request.param)
 
 
 @pytest.fixture
