@@ -22,7 +22,7 @@ _POLL_S = 0.005
 
 
 @dataclass(frozen=True, kw_only=True)
-class Action(ABC):
+class FailpointAction(ABC):
     """What happens at a failpoint, from some time on that the code comes there.
 
     Args:
@@ -45,7 +45,7 @@ class Action(ABC):
 
 
 @dataclass(frozen=True)
-class Raise(Action):
+class Raise(FailpointAction):
     """Raises an error.
 
     Args:
@@ -68,7 +68,7 @@ class Raise(Action):
 
 
 @dataclass(frozen=True)
-class Kill(Action):
+class Kill(FailpointAction):
     """Ends the process with SIGKILL, as a crash of the machine would."""
 
     _KIND: ClassVar[str] = "kill"
@@ -79,7 +79,7 @@ class Kill(Action):
 
 
 @dataclass(frozen=True)
-class Delay(Action):
+class Delay(FailpointAction):
     """Lets time pass.
 
     Args:
@@ -98,7 +98,7 @@ class Delay(Action):
 
 
 @dataclass(frozen=True)
-class Pause(Action):
+class Pause(FailpointAction):
     """Waits until the test releases the failpoint."""
 
     _KIND: ClassVar[str] = "pause"
@@ -110,7 +110,7 @@ class Pause(Action):
 
 
 @dataclass(frozen=True)
-class Call(Action):
+class CallFunction(FailpointAction):
     """Calls a function, in this process only.
 
     Args:
@@ -129,7 +129,7 @@ class Call(Action):
 
 
 @dataclass(frozen=True)
-class Pass(Action):
+class Pass(FailpointAction):
     """Does nothing; that the code came there is counted."""
 
     _KIND: ClassVar[str] = "pass"
@@ -147,19 +147,19 @@ class Armed:
       directory: where the processes of a test tell each other about failpoints.
     """
 
-    action: Action
+    action: FailpointAction
     directory: Path
     _count: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def act(self, name: str) -> None:
-        """See `points.Action.act`."""
+        """See `points.ActingPoint.act`."""
         if (is_over := self._begin(name)) is not None:
             while not is_over():
                 time.sleep(_POLL_S)
 
     async def act_async(self, name: str) -> None:
-        """See `points.Action.act_async`."""
+        """See `points.ActingPoint.act_async`."""
         if (is_over := self._begin(name)) is not None:
             while not is_over():
                 await asyncio.sleep(_POLL_S)
@@ -190,7 +190,7 @@ def released_path(directory: Path, name: str) -> Path:
     return directory / f"{name}.released"
 
 
-def to_text(chosen: Mapping[str, Action], directory: Path) -> str:
+def to_text(chosen: Mapping[str, FailpointAction], directory: Path) -> str:
     """The value of the environment variable that `switch_on` reads."""
     points = {name: action.to_attributes() for name, action in chosen.items()}
     return json.dumps({"directory": str(directory), "points": points})
@@ -205,7 +205,7 @@ def switch_on(text: str) -> None:
         actions[name] = Armed(_from_attributes(attributes), Path(told["directory"]))
 
 
-def _from_attributes(attributes: dict[str, Any]) -> Action:
+def _from_attributes(attributes: dict[str, Any]) -> FailpointAction:
     when = {"skip": attributes["skip"], "times": attributes["times"]}
     match attributes["kind"]:
         case "raise":

@@ -22,7 +22,7 @@ NAMES: Mapping[str, str] = {
 """Every failpoint, and what is true where it is. Code that comes to no other name is tested for."""
 
 
-class Action(Protocol):
+class ActingPoint(Protocol):
     """What happens at a failpoint that is on."""
 
     def act(self, name: str) -> None:
@@ -32,7 +32,7 @@ class Action(Protocol):
         """Acts in a coroutine without blocking the event loop."""
 
 
-actions: dict[str, Action] = {}
+actions: dict[str, ActingPoint] = {}
 """The failpoints that are on."""
 
 

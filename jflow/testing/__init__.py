@@ -4,16 +4,16 @@
 needs pytest. Nothing in jflow imports this room.
 """
 
-from jflow.failpoints.actions import Action as Action
-from jflow.failpoints.actions import Call as Call
+from jflow.failpoints.actions import CallFunction as CallFunction
 from jflow.failpoints.actions import Delay as Delay
+from jflow.failpoints.actions import FailpointAction as FailpointAction
 from jflow.failpoints.actions import Kill as Kill
 from jflow.failpoints.actions import Pass as Pass
 from jflow.failpoints.actions import Pause as Pause
 from jflow.failpoints.actions import Raise as Raise
 from jflow.testing.backends import BACKENDS as BACKENDS
-from jflow.testing.backends import Backend as Backend
 from jflow.testing.backends import BackendPool as BackendPool
+from jflow.testing.backends import BackendUnderTest as BackendUnderTest
 from jflow.testing.backends import in_process as in_process
 from jflow.testing.backends import local as local
 from jflow.testing.backends import processes as processes
@@ -26,7 +26,7 @@ from jflow.testing.leaks import no_leaks as no_leaks
 from jflow.testing.ports import free_hosts as free_hosts
 from jflow.testing.ports import free_ports as free_ports
 from jflow.testing.processes import ProcessCluster as ProcessCluster
-from jflow.testing.programs import Program as Program
+from jflow.testing.programs import ProgramProcess as ProgramProcess
 from jflow.testing.programs import run_program as run_program
 from jflow.testing.waiting import PATIENCE_S as PATIENCE_S
 from jflow.testing.waiting import cpu_time as cpu_time

@@ -1,6 +1,6 @@
 """Backends that a test suite runs on: this process, servers in it, servers in their own processes.
 
-A suite that is written for `Backend` runs on all of them.
+A suite that is written for `BackendUnderTest` runs on all of them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from jflow.session import Session
 
 
 @dataclass(frozen=True)
-class Backend:
+class BackendUnderTest:
     """A place where sessions can be opened.
 
     Attributes:
@@ -49,14 +49,14 @@ class Backend:
 
 
 @contextmanager
-def local() -> Iterator[Backend]:
+def local() -> Iterator[BackendUnderTest]:
     """This process without servers."""
     devices = [f"/device:CPU:{i}" for i in range(_n_cpu_devices())]
-    yield Backend("local", [""], devices, shared=False)
+    yield BackendUnderTest("local", [""], devices, shared=False)
 
 
 @contextmanager
-def in_process(jobs: dict[str, int] | None = None) -> Iterator[Backend]:
+def in_process(jobs: dict[str, int] | None = None) -> Iterator[BackendUnderTest]:
     """Servers in this process on ports that the system chooses.
 
     Args:
@@ -70,19 +70,19 @@ def in_process(jobs: dict[str, int] | None = None) -> Iterator[Backend]:
             *(f"/job:worker/task:{i}/device:CPU:{min(i, last)}" for i in range(len(targets))),
             f"/job:ps/task:0/device:CPU:{min(1, last)}",
         ]
-        yield Backend("in process", targets, devices, shared=True)
+        yield BackendUnderTest("in process", targets, devices, shared=True)
 
 
 @contextmanager
-def processes() -> Iterator[Backend]:
+def processes() -> Iterator[BackendUnderTest]:
     """A parameter server and a worker in processes of their own."""
     with LocalCluster(ps=1, workers=1) as cluster:
         targets = [cluster.target("worker", 0), cluster.target("ps", 0)]
         devices = ["/job:worker/task:0/cpu:0", "/job:ps/task:0/cpu:0"]
-        yield Backend("processes", targets, devices, shared=True)
+        yield BackendUnderTest("processes", targets, devices, shared=True)
 
 
-BACKENDS: Mapping[str, Callable[[], AbstractContextManager[Backend]]] = {
+BACKENDS: Mapping[str, Callable[[], AbstractContextManager[BackendUnderTest]]] = {
     "local": local,
     "in_process": in_process,
     "processes": processes,
@@ -98,9 +98,9 @@ class BackendPool:
 
     def __init__(self) -> None:
         self._stack = ExitStack()
-        self._open: dict[str, Backend] = {}
+        self._open: dict[str, BackendUnderTest] = {}
 
-    def get(self, name: str) -> Backend:
+    def get(self, name: str) -> BackendUnderTest:
         """Returns the backend of that name in `BACKENDS`."""
         if name not in self._open:
             self._open[name] = self._stack.enter_context(BACKENDS[name]())

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from jflow.failpoints import NAMES, VARIABLE
-from jflow.failpoints.actions import Action, Armed, reached_path, released_path, to_text
+from jflow.failpoints.actions import Armed, FailpointAction, reached_path, released_path, to_text
 from jflow.failpoints.points import actions
 from jflow.testing.waiting import wait_until
 
@@ -36,7 +36,7 @@ class failpoints:  # noqa: N801 - reads as a statement: `with failpoints({...}):
       ValueError: if there is no failpoint of a name.
     """
 
-    def __init__(self, chosen: Mapping[str, Action], *, here: bool = True) -> None:
+    def __init__(self, chosen: Mapping[str, FailpointAction], *, here: bool = True) -> None:
         if unknown := sorted(chosen.keys() - NAMES.keys()):
             raise ValueError(f"there are no failpoints {unknown}; there are {sorted(NAMES)}")
         self._chosen = dict(chosen)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from jflow.graph import owners, reset_default_graph
-from jflow.testing.backends import BACKENDS, Backend, BackendPool
+from jflow.testing.backends import BACKENDS, BackendPool, BackendUnderTest
 from jflow.testing.leaks import no_leaks
 
 
@@ -24,13 +24,13 @@ def backend_pool() -> Iterator[BackendPool]:
 
 
 @pytest.fixture(scope="session", params=list(BACKENDS))
-def opened_backend(request: pytest.FixtureRequest, backend_pool: BackendPool) -> Backend:
+def opened_backend(request: pytest.FixtureRequest, backend_pool: BackendPool) -> BackendUnderTest:
     """Each backend in turn, with what earlier tests left in its containers."""
     return backend_pool.get(request.param)
 
 
 @pytest.fixture
-def backend(opened_backend: Backend) -> Iterator[Backend]:
+def backend(opened_backend: BackendUnderTest) -> Iterator[BackendUnderTest]:
     """Each backend in turn, whose default container is empty and is emptied after the test."""
     opened_backend.reset()
     yield opened_backend
@@ -38,7 +38,7 @@ def backend(opened_backend: Backend) -> Iterator[Backend]:
 
 
 @pytest.fixture
-def shared_backend(backend: Backend) -> Backend:
+def shared_backend(backend: BackendUnderTest) -> BackendUnderTest:
     """Each backend on which sessions share state; the test is skipped on the others."""
     if not backend.shared:
         pytest.skip("sessions of this process share nothing")

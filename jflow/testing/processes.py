@@ -10,9 +10,9 @@ from typing import Any, Self
 
 from jflow.cluster import ClusterSpec, Task
 from jflow.errors import UnavailableError, from_code
-from jflow.failpoints.actions import Action
+from jflow.failpoints.actions import FailpointAction
 from jflow.testing.failpoints import failpoints
-from jflow.testing.programs import Program
+from jflow.testing.programs import ProgramProcess
 
 _CHILD = ("-m", "jflow.launch.child")
 
@@ -36,14 +36,14 @@ class ProcessCluster:
         self,
         ps: int = 1,
         workers: int = 1,
-        points: Mapping[str, Mapping[str, Action]] | None = None,
+        points: Mapping[str, Mapping[str, FailpointAction]] | None = None,
     ) -> None:
         tasks = [Task("ps", i) for i in range(ps)] + [Task("worker", i) for i in range(workers)]
         names, points = list(map(str, tasks)), points or {}
         if not points.keys() <= set(names):
             raise ValueError(f"points are for tasks of {names}, got {list(points)}")
         self._points = {name: failpoints(points.get(name, {}), here=False) for name in names}
-        self._programs: dict[Task, Program] = {}
+        self._programs: dict[Task, ProgramProcess] = {}
         try:
             for task in tasks:
                 self._points[str(task)].__enter__()
@@ -138,9 +138,9 @@ class ProcessCluster:
     ) -> None:
         self.close()
 
-    def _start(self, task: Task, *address: str) -> Program:
+    def _start(self, task: Task, *address: str) -> ProgramProcess:
         environment = self._points[str(task)].environment
-        return Program([*_CHILD, task.job, str(task.index), *address], environment)
+        return ProgramProcess([*_CHILD, task.job, str(task.index), *address], environment)
 
     def _introduce(self, task: Task) -> None:
         """Tells a task the addresses of all."""

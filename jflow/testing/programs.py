@@ -16,7 +16,7 @@ from typing import IO, Self
 from jflow.testing.waiting import PATIENCE_S, cpu_time, wait_until
 
 
-class Program:
+class ProgramProcess:
     """A program in a process of its own, which ends with the `with` block at the latest.
 
     Its standard error is that of this process.
@@ -146,7 +146,7 @@ def run_program(
     """Runs a program to its end, however long that takes while it prints or computes.
 
     Args:
-      command: as for `Program`.
+      command: as for `ProgramProcess`.
       environment: environment variables beside those of this process.
       cwd: the directory that it runs in; this process's if None.
       patience: how long it may neither print nor compute, in seconds.

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 import jflow as tf
-from jflow.testing import BACKENDS, Backend, BackendPool
+from jflow.testing import BACKENDS, BackendPool
+from jflow.testing import BackendUnderTest as Backend
 
 
 @pytest.fixture(scope="session", params=list(BACKENDS))

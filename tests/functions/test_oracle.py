@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 import jflow as tf
 from jflow.pipeline import pipeline
-from jflow.testing import BACKENDS, Backend, BackendPool
+from jflow.testing import BACKENDS, BackendPool
+from jflow.testing import BackendUnderTest as Backend
 from tests.functions.programs import (
     FUNCTIONS,
     INPUTS,

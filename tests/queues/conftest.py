@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from jflow.testing import Backend
+from jflow.testing import BackendUnderTest as Backend
 
 
 @pytest.fixture

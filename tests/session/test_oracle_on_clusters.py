@@ -7,7 +7,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import jflow as tf
-from jflow.testing import Backend, BackendPool
+from jflow.testing import BackendPool
+from jflow.testing import BackendUnderTest as Backend
 from tests.programs_of_jax import check, programs
 
 

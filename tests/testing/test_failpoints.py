@@ -21,13 +21,13 @@ import jflow as tf
 import jflow.failpoints
 from jflow.testing import (
     FAILPOINTS,
-    Call,
+    CallFunction,
     Delay,
     Kill,
     Pass,
     Pause,
     ProcessCluster,
-    Program,
+    ProgramProcess,
     Raise,
     failpoints,
     run_program,
@@ -275,7 +275,7 @@ def test_a_name_that_another_process_does_not_know_ends_it() -> None:
 def test_actions_happen_as_often_as_they_are_told() -> None:
     called: list[str] = []
     point = jflow.failpoints.failpoint
-    with failpoints({"worker.before_run": Call(called.append, skip=1, times=2)}) as points:
+    with failpoints({"worker.before_run": CallFunction(called.append, skip=1, times=2)}) as points:
         for _ in range(5):
             point("worker.before_run")
             point("worker.after_run")
@@ -306,7 +306,7 @@ def test_what_cannot_work_is_refused() -> None:
             failpoints({"worker.before_run": Pass()}),
         ):
             pytest.fail("it was entered")
-    for action in (Call(print), Raise(KeyError())):
+    for action in (CallFunction(print), Raise(KeyError())):
         with (
             failpoints({"worker.before_run": action}, here=False) as points,
             pytest.raises(TypeError, match="process"),
@@ -322,7 +322,7 @@ def test_a_program_gets_failpoints_by_its_environment() -> None:
     )
     with (
         failpoints({"client.before_reconnect": Pause()}, here=False) as points,
-        Program(["-c", code], points.environment) as program,
+        ProgramProcess(["-c", code], points.environment) as program,
     ):
         points.wait_until_reached("client.before_reconnect")
         points.release("client.before_reconnect")

@@ -13,7 +13,7 @@ import pytest
 import jflow as tf
 from jflow.testing import (
     ProcessCluster,
-    Program,
+    ProgramProcess,
     cpu_time,
     free_hosts,
     free_ports,
@@ -27,7 +27,7 @@ BUSY = "while True: pass"
 
 
 def test_a_program_reads_and_writes_lines_until_its_end() -> None:
-    with Program(["-c", ECHO]) as program:
+    with ProgramProcess(["-c", ECHO]) as program:
         assert program.exit_code is None
         for text in ("one", "two"):
             program.write_line(text)
@@ -38,7 +38,7 @@ def test_a_program_reads_and_writes_lines_until_its_end() -> None:
 
 
 def test_a_paused_program_computes_nothing_until_it_is_resumed() -> None:
-    with Program(["-c", BUSY]) as program:
+    with ProgramProcess(["-c", BUSY]) as program:
         wait_until(lambda: cpu_time(program.pid) > 0.2)
         program.pause()
         process = psutil.Process(program.pid)
@@ -54,7 +54,7 @@ def test_a_paused_program_computes_nothing_until_it_is_resumed() -> None:
 
 
 def test_a_paused_program_is_ended_with_its_block() -> None:
-    with Program(["-c", ECHO]) as program:
+    with ProgramProcess(["-c", ECHO]) as program:
         program.pause()
         pid = program.pid
     assert not psutil.pid_exists(pid)
@@ -115,7 +115,7 @@ def test_a_cluster_ends_with_the_process_that_started_it() -> None:
         "print(c.pid('ps'), c.pid('worker'), flush=True)\n"
         "sys.stdin.read()\n"
     )
-    with Program(["-c", code]) as parent:
+    with ProgramProcess(["-c", code]) as parent:
         pids = [int(pid) for pid in parent.read_line().split()]
         assert all(psutil.pid_exists(pid) for pid in pids)
         parent.kill()

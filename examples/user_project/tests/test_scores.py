@@ -10,7 +10,14 @@ from pathlib import Path
 import pytest
 
 import jflow
-from jflow.testing import Backend, FaultProxy, Pause, ProcessCluster, failpoints, wait_until
+from jflow.testing import (
+    BackendUnderTest,
+    FaultProxy,
+    Pause,
+    ProcessCluster,
+    failpoints,
+    wait_until,
+)
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -18,7 +25,7 @@ from scores import Scores, announce
 
 
 @pytest.fixture
-def scores(backend: Backend) -> Iterator[Scores]:
+def scores(backend: BackendUnderTest) -> Iterator[Scores]:
     """Scores of three players on each backend, all of them 0."""
     with jflow.connect(backend.target):
         yield Scores(3)
@@ -31,7 +38,7 @@ def test_the_player_with_the_most_points_is_the_best(scores: Scores) -> None:
     assert scores.best() == 1
 
 
-def test_programs_share_the_scores(shared_backend: Backend) -> None:
+def test_programs_share_the_scores(shared_backend: BackendUnderTest) -> None:
     with jflow.connect(shared_backend.targets[0]):
         Scores(3).won(2, 1.0)
     with jflow.connect(shared_backend.targets[-1]):
