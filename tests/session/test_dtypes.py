@@ -51,6 +51,12 @@ def _check_all_ways(backend: Backend, values: list[Any], others: list[Any]) -> N
             assert_same(got, sent)
 
 
+@pytest.mark.parametrize(
+    "opened_backend",
+    # A server here does the same as one in a process of its own.
+    ["local", pytest.param("in_process", marks=pytest.mark.long), "processes"],
+    indirect=True,
+)
 @pytest.mark.parametrize("name", list(NUMBERS))
 def test_numbers_of_every_dtype_come_back_bit_for_bit(backend: Backend, name: str) -> None:
     with allowing(name):
