@@ -229,13 +229,13 @@ class _Running:
 async def _start(
     task: Task, cluster: ClusterSpec, bind: str, transport: Transport, roots: AllowedDirectories
 ) -> _Running:
+    if (action := async_failpoint("server.before_listen")) is not None:
+        await action
     host, port = split_address(cluster.task_address(task.job, task.index))
     threads = ThreadPoolExecutor(
         _N_THREADS, thread_name_prefix=f"jflow {task}", initializer=take_64_bits
     )
     running = _Running(task, cluster, transport, threads, roots)
-    if (action := async_failpoint("server.before_listen")) is not None:
-        await action
     bound = await running.listener.start(bind, port)
     shown = f"[{host}]" if ":" in host else host
     running.set_cluster(cluster.replace(task, f"{shown}:{bound}"))
