@@ -3,15 +3,19 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 TESTS ?= tests
+# Test processes at a time: twice as many as cores, because they wait for processes that they start.
+N ?= 4
 MATRIX ?= python3.11 python3.13
 
-.PHONY: demo test test-libraries test-matrix lint check chaos format protos bench clean help
+.PHONY: demo setup test test-libraries test-matrix lint check check-long chaos format protos bench clean help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
 
 demo: $(VENV)/.demo ## a tour in one minute: a cluster on this machine trains a model
 	$(BIN)/jflow demo
+
+setup: $(VENV)/.dev $(VENV)/.protos ## an environment in .venv with all that work on jflow needs
 
 test: lint check ## everything that has to pass
 
@@ -23,7 +27,10 @@ lint: $(VENV)/.dev $(VENV)/.protos ## style, types and the order of the rooms
 	$(VENV)/protos/bin/python tools/generate_protos.py --check
 
 check: $(VENV)/.dev ## the tests
-	$(BIN)/python -m pytest -n 3 --dist loadfile $(TESTS)
+	$(BIN)/python -m pytest -n $(N) --dist loadfile --no-loadscope-reorder -m 'not long' $(TESTS)
+
+check-long: $(VENV)/.dev ## all tests, the long ones too, with twenty times as many examples where they are drawn
+	$(BIN)/python -m pytest -n $(N) --dist loadfile --hypothesis-profile long --timeout 7200 $(TESTS)
 
 chaos: $(VENV)/.dev ## two minutes of killed producers and consumers
 	$(BIN)/python -m tests.chaos

@@ -10,25 +10,47 @@ import jax
 import pytest
 from hypothesis import settings
 
-import jflow as tf
-from jflow.graph import owners
-
+pytest_plugins = ["jflow.testing.fixtures"]
 jax.config.update("jax_num_cpu_devices", 3)
 # A test that fails should show jflow's own frames; those that are about tracebacks filter them.
 jax.config.update("jax_traceback_filtering", "off")
 
-settings.register_profile("local", deadline=None, print_blob=True)
+# Where a test does not say how many examples it needs: each run draws others.
+settings.register_profile("local", deadline=None, print_blob=True, max_examples=50)
 settings.register_profile("ci", deadline=None, derandomize=True)
+settings.register_profile("long", deadline=None, print_blob=True, max_examples=1000)
 settings.load_profile("ci" if os.environ.get("CI") == "true" else "local")
+
+LONG_FILES = (
+    "tests/examples/",
+    "tests/test_notebooks.py",
+    "tests/session/test_dtypes.py",
+    "tests/functions/test_callbacks.py",
+    "tests/functions/test_effects.py",
+    "tests/seeds/",
+    "tests/server/",
+    "tests/testing/",
+    "tests/chaos/",
+    "tests/session/",
+    "tests/functions/",
+    "tests/test_",
+)
+"""Files that take longest, or begin so. They run first, so that in the end none runs alone."""
+
+
+def pytest_collection_modifyitems(items):
+    def rank(item):
+        path = item.nodeid.partition("::")[0]
+        return next(
+            (i for i, start in enumerate(LONG_FILES) if path.startswith(start)), len(LONG_FILES)
+        )
+
+    items.sort(key=rank)
 
 
 @pytest.fixture(autouse=True)
-def _fresh_default_graph():
-    tf.reset_default_graph()
-    before = owners.innermost()
-    yield
-    # It would make variables of other tests eager.
-    assert owners.innermost() is before, "the test left a connection open"
+def _fresh_default_graph(fresh_graph):
+    """Every test has a default graph of its own."""
 
 
 @pytest.fixture(scope="session")
@@ -45,7 +67,6 @@ def gpu():
         env=environment,
         capture_output=True,
         text=True,
-        timeout=100,
         check=False,
     )
     if found.returncode:

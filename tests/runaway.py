@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 import jflow as tf
+from jflow.testing import PATIENCE_S
+from jflow.testing import wait_until as until
 
 ENDLESS = 2**31 - 1
 SOON = tf.RunOptions(timeout_in_ms=400)
@@ -68,14 +70,6 @@ class Runaway:
         self.running[-1].start()
 
 
-def until(condition: Callable[[], object], timeout: float = 20.0) -> None:
-    """Waits for a condition."""
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.02)
-
-
 def is_blocked(session: tf.Session, what: Any, by: str = "'long/assign'") -> bool:
     """Whether something has to wait."""
     try:
@@ -123,5 +117,5 @@ def check_beside_a_writer(runaway: Runaway) -> None:
     assert session.run(runaway.y * 5 - 1) == (y + 1) * 5 - 1, "while many wait"
     assert session.list_devices()
     for thread in waiting:
-        thread.join(20)
+        thread.join(PATIENCE_S)
         assert not thread.is_alive()

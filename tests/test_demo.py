@@ -19,7 +19,6 @@ def test_the_demo_trains_as_well_as_plain_jax_and_leaves_nothing_behind(tmp_path
         env=os.environ | {"HOME": str(tmp_path)},
         capture_output=True,
         text=True,
-        timeout=100,
         check=False,
     )
     assert done.returncode == 0, done.stderr

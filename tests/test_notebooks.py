@@ -21,7 +21,7 @@ def run(
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     notebooks = [nbformat.read(NOTEBOOKS / name, as_version=4) for name in names]
     clients = [
-        NotebookClient(each, timeout=60, kernel_name="python3", coalesce_streams=True)
+        NotebookClient(each, timeout=None, kernel_name="python3", coalesce_streams=True)
         for each in notebooks
     ]
 

@@ -35,9 +35,7 @@ for number, block in enumerate(sys.argv[1:]):
 
 def run(*command: str | Path, **options: object) -> str:
     """Runs a command to its end; what it printed."""
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=100, check=False, **options
-    )
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

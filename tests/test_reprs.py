@@ -18,6 +18,7 @@ import jflow as tf
 from jflow.eager import preview as previews
 from jflow.eager.preview import preview
 from jflow.records import TFRecordWriter
+from jflow.testing import PATIENCE_S
 from tests.clusters import in_process
 
 ROOMS = ("", ".train", ".data", ".functions", ".ops", ".session", ".training")
@@ -189,7 +190,7 @@ def test_a_repr_needs_no_lock_that_a_step_holds(local: tf.Connection) -> None:
             target=lambda: shown.extend(repr(each) for each in (variable, queue, local))
         )
         thread.start()
-        thread.join(10)
+        thread.join(PATIENCE_S)
         assert len(shown) == 3
 
 

@@ -26,7 +26,6 @@ def _run(environment: Mapping[str, str], *arguments: str) -> dict[str, Any]:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=110,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -1,8 +1,8 @@
-"""The process of one task of a `LocalCluster`: `python -m jflow.launch.child JOB INDEX`.
+"""The process of one task of a cluster: `python -m jflow.launch.child JOB INDEX [ADDRESS]`.
 
-It writes its address, or the error that keeps it from starting, to standard output, reads the
-cluster from a line of standard input, and serves until that input ends: the parent has closed it,
-or has exited.
+Without an address it listens on the loopback interface, on a port that the system chooses. It
+writes its address, or why it cannot start, to standard output, reads the cluster from a line of
+standard input, and serves until that input ends: the parent has closed it, or has ended.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from jflow.server import Server
 
 def main() -> None:
     """Runs the process."""
-    job, index = sys.argv[1], int(sys.argv[2])
+    job, index, address = sys.argv[1], int(sys.argv[2]), [*sys.argv[3:], "127.0.0.1:0"][0]
     signal.signal(signal.SIGTERM, _exit)
     try:
-        server = Server({job: {index: "127.0.0.1:0"}}, job, index)
+        server = Server({job: {index: address}}, job, index)
     except OpError as error:
         _tell({"error": int(error.error_code), "message": error.message})
         return

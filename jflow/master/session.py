@@ -21,6 +21,7 @@ from jflow.errors import (
     OpError,
     UnavailableError,
 )
+from jflow.failpoints import async_failpoint
 from jflow.master.step import Action, Fail, StartTask, Step, StopTask
 from jflow.plan import Plan, feed_indices, fetch_indices, verify_step
 from jflow.protocol import (
@@ -153,6 +154,8 @@ class ClientSession:
         if missing:
             await self._release(entry for entry in entries.values() if entry.handle)
             return Registered(0, tuple(missing))
+        if (action := async_failpoint("master.after_register")) is not None:
+            await action
         handle = next(self._handles)
         # Remote tasks first, so that their calls overlap with the work on this task.
         ordered = dict(sorted(entries.items(), key=lambda item: item[0] == self._own))
@@ -271,13 +274,18 @@ class ClientSession:
         self, step: _Registered, feeds: Sequence[Array], client: Client | None
     ) -> Sequence[Array]:
         step_id = next(self._step_ids)
+        values: Sequence[Array]
         if len(step.entries) == 1:
             (entry,) = step.entries.values()
-            return await self._run_on_task(entry, step_id, feeds, client)
-        values = await _StepRunner(
-            step.entries, lambda entry: self._run_on_task(entry, step_id, feeds, client)
-        ).run()
-        return [values[index] for index in range(step.n_fetches)]
+            values = await self._run_on_task(entry, step_id, feeds, client)
+        else:
+            by_index = await _StepRunner(
+                step.entries, lambda entry: self._run_on_task(entry, step_id, feeds, client)
+            ).run()
+            values = [by_index[index] for index in range(step.n_fetches)]
+        if (action := async_failpoint("master.after_run")) is not None:
+            await action
+        return values
 
     async def _run_on_task(
         self, entry: _TaskPlans, step_id: int, feeds: Sequence[Array], client: Client | None

@@ -13,6 +13,7 @@ from typing import ParamSpec, TypeVar
 from jflow.cluster import Task
 from jflow.deadline import FOREVER, Deadline
 from jflow.errors import AbortedError, CancelledError, OpError, UnavailableError
+from jflow.failpoints import async_failpoint
 from jflow.plan import Plan
 from jflow.protocol import settings
 from jflow.protocol.codec import error_of
@@ -286,6 +287,8 @@ async def _connect(transport: Transport, task: Task, address: str) -> _Link:
         settings.NOTICE_AFTER_S, _LOG.warning, "still waiting for %s at %s", task, address
     )
     try:
+        if (action := async_failpoint("peer.before_connect")) is not None:
+            await action
         stream = await transport.connect(WORKER.name, task, address)
     finally:
         notice.cancel()

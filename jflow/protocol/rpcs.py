@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 from jflow.cluster import Device, Task
 from jflow.deadline import Deadline
 from jflow.errors import InvalidArgumentError
+from jflow.failpoints import async_failpoint
 from jflow.plan import Plan
 from jflow.protocol.codec import plan_from_proto, plan_to_proto
 from jflow.protocol.records import (
@@ -318,6 +319,8 @@ def _send_tensor(step: int, edge: int, tensor: Array | None) -> Outgoing:
 
 async def _serve_send_tensor(worker: WorkerSession, call: Incoming) -> Outgoing:
     body = call.envelope.send_tensor
+    if (action := async_failpoint("worker.before_deliver")) is not None:
+        await action
     worker.deliver(body.step, body.edge, call.tensors[0] if call.tensors else None)
     return _DONE
 

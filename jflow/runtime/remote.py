@@ -16,6 +16,7 @@ from jflow import _forks
 from jflow.cluster import Device, Task, join_address, split_address
 from jflow.deadline import Deadline
 from jflow.errors import AbortedError, CancelledError, InternalError, UnimplementedError
+from jflow.failpoints import failpoint
 from jflow.graph import VariableRef
 from jflow.pipeline import CompiledStep
 from jflow.placement import Inventory
@@ -120,6 +121,8 @@ class RemoteBackend:
 
     def _reconnected(self, lost: MasterClient, deadline: Deadline) -> MasterClient:
         """Connects to the server again. Raises AbortedError if it is another incarnation."""
+        failpoint("client.before_reconnect")
+        lost.close()  # its stream has ended; the thread that sends to it has not
         timeout = min(self._connect_timeout, _RECONNECT_TIMEOUT_S)
         client = connect(_address(self._target), timeout, deadline)
         if client.info.incarnation != lost.info.incarnation:

@@ -15,6 +15,7 @@ from jflow.closing import Closing
 from jflow.cluster import ClusterSpec, Task, split_address
 from jflow.errors import InvalidArgumentError, NotFoundError
 from jflow.execution import local_devices
+from jflow.failpoints import async_failpoint
 from jflow.master import Master
 from jflow.protocol import (
     DeviceRecord,
@@ -227,6 +228,8 @@ class _Running:
 async def _start(
     task: Task, cluster: ClusterSpec, bind: str, transport: Transport, roots: AllowedDirectories
 ) -> _Running:
+    if (action := async_failpoint("server.before_listen")) is not None:
+        await action
     host, port = split_address(cluster.task_address(task.job, task.index))
     threads = ThreadPoolExecutor(
         _N_THREADS, thread_name_prefix=f"jflow {task}", initializer=take_64_bits

@@ -17,6 +17,7 @@ import numpy as np
 from jflow.cluster import Device, Task
 from jflow.errors import AbortedError, InvalidArgumentError
 from jflow.execution.link import LinkedPlan, link
+from jflow.failpoints import async_failpoint
 from jflow.plan import Plan, Program, feed_indices, fetch_indices
 from jflow.protocol import Array, Artifacts, Client, Registered
 from jflow.records.allowed_directories import AllowedDirectories
@@ -118,6 +119,8 @@ class Worker:
         if missing:
             return Registered(0, missing)
         loop = asyncio.get_running_loop()
+        if (action := async_failpoint("worker.before_compile")) is not None:
+            await action
         try:
             await self._compile(plans, artifacts)
             linked = [
@@ -179,9 +182,13 @@ class Worker:
         fed = dict(zip(registered.feeds, feeds, strict=True))
         self._context.rendezvous.open(step)
         try:
+            if (action := async_failpoint("worker.before_run")) is not None:
+                await action
             # A single plan runs in this coroutine, without another pass of the event loop.
             calls = [run_plan(plan, step, fed, self._context, client) for plan in registered.plans]
             results = [await calls[0]] if len(calls) == 1 else await all_of(calls)
+            if (action := async_failpoint("worker.after_run")) is not None:
+                await action
         except asyncio.CancelledError as error:
             if reason := self._context.blocked.get(step):
                 # The error of the deadline that cancelled the step shows it.

@@ -118,7 +118,6 @@ def printed() -> dict[str, str]:
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,
-        timeout=100,
         check=False,
     )
     lines = done.stdout.splitlines()

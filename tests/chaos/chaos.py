@@ -53,7 +53,7 @@ def run_chaos(seconds: float, seed: int, folder: Path) -> Outcome:
 
     Args:
       seconds: how long.
-      seed: decides who is killed when, and what clients do.
+      seed: decides which process is killed when, and what clients do.
       folder: where the histories are written.
 
     Raises:

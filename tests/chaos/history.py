@@ -25,7 +25,7 @@ FAIL = "fail"
 
 
 class Element(NamedTuple):
-    """Names an element: who put it, and how many that producer had put before."""
+    """Names an element: its producer, and how many that producer had put before."""
 
     producer: int
     number: int

@@ -55,7 +55,6 @@ def run_plain(program: str, *arguments: str) -> str:
         [sys.executable, "-W", "error", "-c", _BLOCK.format(modules=modules) + program, *arguments],
         capture_output=True,
         text=True,
-        timeout=100,
         check=False,
     )
     assert done.returncode == 0, done.stderr

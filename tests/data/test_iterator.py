@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from jflow import errors
 from jflow.data import Dataset, FilePosition
+from jflow.testing import PATIENCE_S
 from tests.data.chains import as_lists, chains, modelled_transforms, shuffles
 
 
@@ -126,7 +127,6 @@ def test_a_registered_generator_is_continued_in_another_process(tmp_path) -> Non
         input=json.dumps(state),
         capture_output=True,
         text=True,
-        timeout=100,
         check=True,
     )
     assert json.loads(done.stdout) == rest
@@ -299,7 +299,7 @@ class TestEnds:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(PATIENCE_S)
         iterator.close()
         assert sorted(itertools.chain(*got)) == list(range(500))
 

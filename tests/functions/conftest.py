@@ -7,14 +7,14 @@ from collections.abc import Iterator
 import pytest
 
 import jflow as tf
-from tests.clusters import BACKENDS, Backend
+from jflow.testing import BACKENDS, BackendPool
+from jflow.testing import BackendUnderTest as Backend
 
 
 @pytest.fixture(scope="session", params=list(BACKENDS))
-def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
+def backend(request: pytest.FixtureRequest, backend_pool: BackendPool) -> Backend:
     """This process, servers in it, servers in processes of their own; one of each for all tests."""
-    with BACKENDS[request.param]() as backend:
-        yield backend
+    return backend_pool.get(request.param)
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from jax.experimental import checkify, io_callback
 
 import jflow as tf
 from jflow.pipeline import pipeline
+from jflow.testing import PATIENCE_S
 from tests.clusters import BACKENDS, Backend
 from tests.functions.effect_programs import DEBUGGING, IN_ORDER, LOOPS, UNORDERED
 
@@ -367,7 +368,7 @@ def test_a_step_whose_callback_takes_too_long_ends_at_its_deadline(backend: Back
     go_on = threading.Event()
 
     def wait(x: Any) -> Any:
-        go_on.wait(30)
+        go_on.wait(PATIENCE_S)
         return x
 
     def run(x: Any, is_waiting: Any) -> Any:

@@ -16,6 +16,7 @@ import numpy as np
 
 import jflow as tf
 from jflow.graph import owners
+from jflow.testing import PATIENCE_S
 from tests.clusters import Backend
 
 N_THREADS = 100
@@ -27,7 +28,7 @@ def _at_once(fun: Any) -> list[Any]:
     gate = threading.Barrier(N_THREADS)
 
     def call(number: int) -> Any:
-        gate.wait(60)
+        gate.wait(PATIENCE_S)
         return fun(number)
 
     with ThreadPoolExecutor(N_THREADS) as threads:
@@ -126,7 +127,6 @@ def test_ctrl_c_cancels_a_remote_step_and_leaves_the_connection_usable() -> None
         env=environ,
         capture_output=True,
         text=True,
-        timeout=60,
         check=False,
     )
     assert done.stdout.split() == ["interrupted", "3.0", "3.0", "4.0"], done.stderr

@@ -20,6 +20,7 @@ from hypothesis.stateful import (
 
 import jflow as tf
 from jflow.graph import owners
+from jflow.testing import PATIENCE_S
 from tests.clusters import Backend
 
 NAMES = st.sampled_from(["x", "y", "scope/z"])
@@ -155,7 +156,7 @@ def test_of_many_that_create_one_name_one_gives_the_value(
 
     def create(number: int, name: str) -> float:
         owner = connections[number % n_connections]
-        gate.wait(30)
+        gate.wait(PATIENCE_S)
         with owners.owned_by(owner), tf.device(backend.devices[-1]):
             return float(tf.Variable(float(number), name=name).numpy())
 

@@ -33,6 +33,11 @@ def _optimizers() -> dict[str, Callable[..., Any]]:
 
 
 OPTIMIZERS = _optimizers()
+SHORT = (
+    *("adafactor", "adam", "adamw", "dog", "galore", "lamb", "lbfgs", "lion", "momo_adam", "muon"),
+    *("noisy_sgd", "prodigy", "rprop", "schedule_free_adamw", "sgd", "sm3", "sophia"),
+)
+"""One of each kind: their states and what their updates take differ. The others are like these."""
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +88,10 @@ def _step(name: str, optimizer: Any, params: Any, state: Any, x: Any, y: Any) ->
 
 
 @pytest.mark.filterwarnings("ignore:`optimistic_adam` is deprecated:DeprecationWarning")
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=[] if n in SHORT else pytest.mark.long) for n in OPTIMIZERS],
+)
 @pytest.mark.usefixtures("connection")
 def test_an_optimizer_trains_as_under_jit(backend: Backend, name: str) -> None:
     make = OPTIMIZERS[name]
@@ -121,3 +129,4 @@ def test_an_optimizer_trains_as_under_jit(backend: Backend, name: str) -> None:
 def test_these_are_all_the_optimizers() -> None:
     assert len(OPTIMIZERS) > 40
     assert {"sgd", "adam", "adamw", "lion", "lamb", "lbfgs", "muon", "sm3"} <= set(OPTIMIZERS)
+    assert set(SHORT) <= set(OPTIMIZERS)

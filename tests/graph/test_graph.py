@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import jflow as tf
+from jflow.testing import PATIENCE_S
 
 
 def _in_thread(fun):
@@ -95,11 +96,11 @@ def test_blocks_of_different_threads_do_not_meet():
     def hold():
         with graph.as_default():
             inside.set()
-            leave.wait(30)
+            leave.wait(PATIENCE_S)
 
     thread = threading.Thread(target=hold)
     thread.start()
-    assert inside.wait(30)
+    assert inside.wait(PATIENCE_S)
     assert tf.get_default_graph() is not graph
     leave.set()
     thread.join()

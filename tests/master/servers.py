@@ -9,14 +9,14 @@ from collections import Counter
 import numpy as np
 
 from jflow.cluster import ClusterSpec, Device, Task
-from jflow.deadline import FOREVER
+from jflow.deadline import FOREVER, deadline
 from jflow.master import Master
 from jflow.plan import Feed, Fetch, Plan
 from jflow.protocol import DeviceRecord, Registered, ServerInfo
+from jflow.testing import PATIENCE_S, VirtualClock
 
 OWN, PS, OTHER = Task("worker", 0), Task("ps", 0), Task("worker", 1)
 CLUSTER = ClusterSpec({"ps": ["h:1"], "worker": ["h:2", "h:3"]})
-PATIENCE_S = 20.0
 
 
 def plan(task, n_fetches=0, feeds=(), fetches=()):
@@ -153,8 +153,8 @@ class Servers:
 
 
 def check(use):
-    """Runs `use(servers)` on a loop; nothing may go on after it, or fail unseen."""
-    unseen = []
+    """Runs `use(servers)` on a loop in virtual time; nothing may go on after it, or fail unseen."""
+    unseen, clock = [], VirtualClock()
 
     async def main():
         loop = asyncio.get_running_loop()
@@ -166,7 +166,8 @@ def check(use):
         assert asyncio.all_tasks() == {asyncio.current_task()}
         gc.collect()
 
-    asyncio.run(main())
+    with clock.installed(deadline):
+        clock.run(main())
     assert unseen == []
 
 

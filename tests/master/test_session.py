@@ -1,7 +1,6 @@
 """A client's session on the master, over servers that do no work."""
 
 import asyncio
-import time
 
 import numpy as np
 import pytest
@@ -76,7 +75,7 @@ def test_each_task_is_given_its_own_plans_and_what_they_need():
     async def use(servers):
         session = servers.master.open_session()
         plans = [_needs(OWN, "p", "c"), _needs(PS, "q"), _needs(OWN, "q", index=1)]
-        sent = {name: np.zeros(3) for name in ("p", "q", "c", "no one's")}
+        sent = {name: np.zeros(3) for name in ("p", "q", "c", "unused")}
         answer = await session.register(plans, 0, sent, 5.0)
         assert answer.handle
         assert answer.missing == ()
@@ -300,10 +299,11 @@ def test_a_step_that_takes_too_long_is_cancelled_everywhere(plans):
         servers.script("run", forever)
         session = servers.master.open_session()
         handle = await servers.registered(session, *plans)
-        begun = time.monotonic()
-        with pytest.raises(DeadlineExceededError, match=r"50 ms"):
-            await session.run(handle, Deadline(0.05), [])
-        assert time.monotonic() - begun < 5
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        with pytest.raises(DeadlineExceededError, match="60 s"):
+            await session.run(handle, Deadline(60.0), [])
+        assert loop.time() - begun == pytest.approx(60.0)
         for p in plans:
             worker = servers.workers[p.device.task]
             assert (worker.started, worker.cancelled) == (1, 1)

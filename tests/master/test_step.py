@@ -22,7 +22,7 @@ def test_a_step_of_no_task_is_done_at_once():
     assert Step([]).begin() == [Succeed()]
 
 
-def test_a_step_succeeds_when_everybody_has_finished():
+def test_a_step_succeeds_when_every_task_has_finished():
     step = Step([A, B])
     step.begin()
     assert step.task_finished(B) == []
@@ -50,7 +50,7 @@ def test_the_only_share_s_failure_is_the_step_s_at_once():
     assert step.task_failed(A, LOST) == [Fail(LOST)]
 
 
-def test_a_cancelled_step_fails_when_everybody_has_stopped():
+def test_a_cancelled_step_fails_when_every_task_has_stopped():
     step = Step([A, B])
     step.begin()
     assert step.cancelled(UNWANTED) == [StopTask(A), StopTask(B)]
@@ -143,7 +143,7 @@ class StepMachine(RuleBasedStateMachine):
                 assert outcome.error is self.first_error
 
     @invariant()
-    def after_an_error_everybody_who_runs_has_been_stopped(self):
+    def after_an_error_all_that_runs_has_been_stopped(self):
         if self.first_error is not None:
             assert self.stopped.issuperset(self.running)
         else:

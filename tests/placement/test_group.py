@@ -142,7 +142,7 @@ def test_a_member_that_disagrees_harms_only_steps_that_need_it():
         _places(b)
 
 
-def test_a_device_that_is_not_there_is_an_error_with_all_who_take_part():
+def test_a_device_that_is_not_there_is_an_error_with_all_that_take_part():
     a = _sin("a")
     with tf.colocate_with(a):
         b = _sin("b", "/cpu:7")

@@ -8,6 +8,7 @@ import sys
 import threading
 
 import jflow as tf
+from jflow.testing import PATIENCE_S
 from tests.runaway import Runaway, check_beside_a_reader, check_beside_a_writer
 
 
@@ -39,7 +40,7 @@ check_beside_a_writer(runaway)
 if server is not None:
     stopping = threading.Thread(target=server.stop, daemon=True)
     stopping.start()
-    stopping.join(9)
+    stopping.join(PATIENCE_S)
     assert not stopping.is_alive(), "a server stops beside programs that run"
 print("all went on", flush=True)
 os._exit(0)

@@ -22,6 +22,7 @@ from jflow.protocol.rpcs import MASTER, WORKER
 from jflow.protocol.stream import MessageStream
 from jflow.protocol.v1 import service_pb2 as pb
 from jflow.server.loop import SERVERS
+from jflow.testing import PATIENCE_S
 from jflow.wire.grpc_channels import SERVER_OPTIONS, aio_channel, credentials, method_of
 from jflow.wire.grpc_stream import GrpcStream
 from jflow.wire.grpc_transport import GrpcTransport
@@ -30,8 +31,6 @@ TOKEN = "the token of the tests"
 TASK = Task("worker", 3)
 INCARNATION = 2**63 + 7
 SESSION_METHOD, PEER_METHOD = method_of(MASTER.name), method_of(WORKER.name)
-PATIENCE_S = 10.0
-"""How long a test waits for what should come at once, before it fails."""
 
 
 def on_loop(coroutine):

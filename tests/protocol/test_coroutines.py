@@ -99,7 +99,7 @@ def test_noticing_tells_once_of_what_waits_and_never_of_what_does_not():
     asyncio.run(check())
 
 
-def test_who_notices_is_cancelled_where_the_coroutine_waits():
+def test_what_notices_is_cancelled_where_the_coroutine_waits():
     async def check():
         done = []
         task = asyncio.create_task(noticing(_slow(done, asyncio.Event()), lambda: None))

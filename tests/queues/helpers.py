@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 import jflow as tf
+from jflow.testing import PATIENCE_S
 from tests.clusters import Backend
 
-PATIENCE_S = 30.0
 SHORT = tf.RunOptions(timeout_in_ms=150)
 """For steps that are to time out."""
 

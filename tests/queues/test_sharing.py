@@ -209,7 +209,7 @@ def test_a_killed_client_gives_back_what_it_had_taken(cluster: Backend) -> None:
         assert driver.take(3) == [1, 2, 3]
 
 
-def test_reset_cancels_who_waits_there_and_frees_the_queue(cluster: Backend) -> None:
+def test_reset_cancels_what_waits_there_and_frees_the_queue(cluster: Backend) -> None:
     queue = integers(shared_name="q")
     with tf.container("other"):
         kept = integers(shared_name="q")

@@ -27,7 +27,6 @@ def run(program: str, *arguments: str, **variables: str) -> list[str]:
         env=os.environ | variables,
         capture_output=True,
         text=True,
-        timeout=60,
         check=False,
     )
     assert done.returncode == 0, done.stderr

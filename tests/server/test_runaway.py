@@ -7,13 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import jflow as tf
+from jflow.testing import PATIENCE_S
 from tests.ports import free_ports
 from tests.runaway import (
     Runaway,
@@ -41,7 +41,6 @@ def test_everything_else_in_a_process_goes_on_beside_a_program_that_does_not_end
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,
-        timeout=100,
         check=False,
     )
     assert done.stdout.splitlines()[-1:] == ["all went on"], done.stderr
@@ -84,10 +83,8 @@ def test_a_server_ends_when_it_is_told_to_beside_a_program_that_does_not_end(
             runaway.warm_up(session)
             runaway.start(runaway.writes)
             until(lambda: is_blocked(session, runaway.x))
-        told = time.monotonic()
         process.send_signal(number)
-        assert process.wait(20) == 0
-        assert time.monotonic() - told < 10
+        assert process.wait(PATIENCE_S) == 0
         assert process.stdout.read() == "stopping\n"
         assert "Traceback" not in process.stderr.read()
     finally:

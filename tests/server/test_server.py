@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import jflow as tf
+from jflow.testing import PATIENCE_S
 from tests.clusters import start_servers
 from tests.ports import free_hosts
 
@@ -98,7 +99,7 @@ def test_join_returns_when_the_server_is_stopped() -> None:
     assert joined.is_alive()
     server.stop()
     server.stop()
-    joined.join(10)
+    joined.join(PATIENCE_S)
     assert not joined.is_alive()
 
 
@@ -237,7 +238,7 @@ def test_a_server_that_starts_late_is_found() -> None:
         waiting = threading.Thread(target=lambda: got.append(session.run(a)))
         waiting.start()
         with tf.train.Server({"local": [address]}):
-            waiting.join(30)
+            waiting.join(PATIENCE_S)
             assert got == [1.0]
 
 

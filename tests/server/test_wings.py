@@ -118,7 +118,6 @@ def test_what_a_task_uses_of_the_public_names_imports_nothing_that_builds(code: 
         env=ENVIRONMENT,
         capture_output=True,
         text=True,
-        timeout=60,
         check=True,
     )
     modules = done.stdout.splitlines()

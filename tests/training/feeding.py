@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import jflow as tf
-
-WAIT_S = 30
+from jflow.testing import PATIENCE_S as WAIT_S
 
 
 @contextmanager

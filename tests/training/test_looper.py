@@ -8,8 +8,7 @@ import time
 import pytest
 
 import jflow as tf
-
-WAIT_S = 30
+from jflow.testing import PATIENCE_S as WAIT_S
 
 
 def test_it_calls_until_the_stop() -> None:
@@ -35,11 +34,9 @@ def test_a_call_begins_an_interval_after_the_one_before() -> None:
         if len(times) == 4:
             coord.request_stop()
 
-    began = time.monotonic()
     tf.train.LooperThread.loop(coord, 0.05, work)
     coord.join()
-    assert times[0] - began < 10
-    assert times[-1] - began >= 3 * 0.05
+    assert times[-1] - times[0] >= 3 * 0.05
 
 
 def test_a_stop_does_not_wait_for_the_interval() -> None:
@@ -51,7 +48,7 @@ def test_a_stop_does_not_wait_for_the_interval() -> None:
     assert not looper.is_alive()
 
 
-def test_an_exception_stops_everyone() -> None:
+def test_an_exception_stops_all_threads() -> None:
     coord = tf.train.Coordinator()
 
     def work() -> None:

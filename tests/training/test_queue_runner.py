@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 import jflow as tf
-
-WAIT_S = 30
+from jflow.testing import PATIENCE_S as WAIT_S
 
 
 @dataclass(eq=False)

@@ -22,12 +22,12 @@ from jflow.plan import Call, Feed, Fetch, Instruction, Plan, ResourceSpec, fetch
 from jflow.resources.accumulator import AccumulatorSpec
 from jflow.resources.queue import QueueSpec
 from jflow.runtime.local import LocalBackend
+from jflow.testing import PATIENCE_S
 from jflow.values import TensorSpec
 from jflow.worker import Worker
 
 TASK = Task("a", 0)
 HERE = Device(TASK, "CPU", 0)
-PATIENCE_S = 20.0
 SPEC = QueueSpec("FIFOQueue", 10, components=(TensorSpec((), "float32"),))
 RECORD = msgpack.unpackb(SPEC.to_bytes())
 QUEUE = ResourceSpec("queue", "", "q", "", SPEC.to_bytes())

@@ -15,11 +15,11 @@ from jflow.cluster import Device, Task
 from jflow.errors import InvalidArgumentError, UnknownError
 from jflow.execution import local_devices
 from jflow.plan import CALLBACK, Call, Feed, Fetch, Plan
+from jflow.testing import PATIENCE_S
 from jflow.worker import Worker
 
 TASK = Task("a", 0)
 HERE = Device(TASK, "CPU", 0)
-PATIENCE_S = 20.0
 
 ONE = {
     "number": 3,

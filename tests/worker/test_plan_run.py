@@ -15,6 +15,7 @@ from jflow.cluster import Device, Task
 from jflow.execution import link
 from jflow.plan import Plan, Program, Run, VariableKey, VariableSpec
 from jflow.resources import Containers
+from jflow.testing import PATIENCE_S
 from jflow.worker.context import WorkerContext
 from jflow.worker.device_pool import DevicePool
 from jflow.worker.plan_run import run_plan
@@ -39,7 +40,7 @@ def test_a_value_stays_as_it_is_until_the_program_of_a_cancelled_step_has_ended(
 
     def program(value: Any) -> list[Any]:
         running.set()
-        assert end.wait(20)
+        assert end.wait(PATIENCE_S)
         return [value]
 
     plan = Plan(

@@ -13,14 +13,14 @@ from jflow.worker.rendezvous import Kept, Rendezvous
 STEPS, EDGES = range(6), range(2)
 
 
-def test_a_value_that_comes_first_is_kept_for_who_asks():
+def test_a_value_that_comes_first_is_kept_for_its_receiver():
     rendezvous = Rendezvous()
     rendezvous.open(1)
     assert rendezvous.deliver(1, 5, "value") is None
     assert rendezvous.take(1, 5, "waiter") == Kept("value")
 
 
-def test_who_asks_first_is_given_back_when_the_value_comes():
+def test_a_waiter_that_comes_first_is_given_back_when_the_value_comes():
     rendezvous = Rendezvous()
     rendezvous.open(1)
     assert rendezvous.take(1, 5, "waiter") is None

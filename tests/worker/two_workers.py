@@ -20,6 +20,7 @@ from jflow.plan import (
     VariableKey,
     VariableSpec,
 )
+from jflow.testing import PATIENCE_S
 from jflow.worker import Worker
 from tests.variables import get_variable, set_variable
 
@@ -28,7 +29,6 @@ A0, A1 = Device(A, "CPU", 0), Device(A, "CPU", 1)
 B0 = Device(B, "CPU", 0)
 X = VariableSpec(VariableKey("", "x"), "float32", (3,))
 THREE = jax.ShapeDtypeStruct((3,), np.float32)
-PATIENCE_S = 20.0
 
 
 @cache

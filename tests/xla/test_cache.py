@@ -7,6 +7,7 @@ import pytest
 
 import jflow as tf
 from jflow import lowering, xla
+from jflow.testing import PATIENCE_S
 from jflow.xla.cache import ProgramCache
 from tests.lowering.programs import lowered
 
@@ -70,7 +71,7 @@ def test_threads_that_wait_for_a_failure_all_hear_of_it():
 
     def source():
         requested.set()
-        assert fail.wait(30)
+        assert fail.wait(PATIENCE_S)
         return b"rubbish"
 
     def get():
@@ -80,7 +81,7 @@ def test_threads_that_wait_for_a_failure_all_hear_of_it():
 
     with ThreadPoolExecutor(4) as threads:
         first = threads.submit(get)
-        assert requested.wait(30)
+        assert requested.wait(PATIENCE_S)
         others = [threads.submit(get) for _ in range(3)]
         fail.set()
         assert all(future.result() for future in [first, *others])
@@ -109,7 +110,7 @@ def test_the_least_recently_used_program_is_dropped_first():
     assert [source.n_requested for source in sources] == [1, 2, 1]
 
 
-def test_a_dropped_executable_works_for_who_holds_it():
+def test_a_dropped_executable_works_where_it_is_still_held():
     cache = ProgramCache(capacity=1)
     held = _get(cache, _Source(1.0))
     _get(cache, _Source(2.0))

@@ -1,0 +1,59 @@
+"""The points themselves, as the code of jflow calls them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping
+from typing import Protocol
+
+VARIABLE = "JFLOW_TESTING_FAILPOINTS"
+"""What to do at which failpoint, as JSON; the testing kit sets it for processes that it starts."""
+
+NAMES: Mapping[str, str] = {
+    "client.before_reconnect": "a client that lost its connection is about to connect again",
+    "master.after_register": "every task has registered its plans; the client has no answer yet",
+    "master.after_run": "every task has run its plans; the client has no answer yet",
+    "peer.before_connect": "a task is about to connect to another one",
+    "server.before_listen": "a server is about to listen at its address",
+    "worker.after_run": "a task has run its plans; the master has no answer yet",
+    "worker.before_compile": "a task has received plans and programs that it has not compiled",
+    "worker.before_deliver": "a task has received a value that its rendezvous does not have yet",
+    "worker.before_run": "a task is about to run plans",
+}
+"""Every failpoint, and what is true where it is. Code that comes to no other name is tested for."""
+
+
+class ActingPoint(Protocol):
+    """What happens at a failpoint that is on."""
+
+    def act(self, name: str) -> None:
+        """Acts in a thread, which it may block."""
+
+    def act_async(self, name: str) -> Awaitable[None]:
+        """Acts in a coroutine without blocking the event loop."""
+
+
+actions: dict[str, ActingPoint] = {}
+"""The failpoints that are on."""
+
+
+def failpoint(name: str) -> None:
+    """A point in a thread. Costs about 20 ns while no failpoint is on: a call and a test.
+
+    A path where that counts has none: what is decided for every call is decided when a step is
+    made, and so is where a failpoint stands.
+    """
+    if actions and (action := actions.get(name)) is not None:
+        action.act(name)
+
+
+def async_failpoint(name: str) -> Awaitable[None] | None:
+    """A point in a coroutine, which awaits the result unless it is None.
+
+    A coroutine function would cost five times as much while no failpoint is on:
+
+        if (action := async_failpoint("worker.before_run")) is not None:
+            await action
+    """
+    if actions and (action := actions.get(name)) is not None:
+        return action.act_async(name)
+    return None

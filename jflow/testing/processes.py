@@ -1,0 +1,162 @@
+"""`ProcessCluster`: a cluster whose tasks a test can kill, pause, resume and restart."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Self
+
+from jflow.cluster import ClusterSpec, Task
+from jflow.errors import UnavailableError, from_code
+from jflow.failpoints.actions import FailpointAction
+from jflow.testing.failpoints import failpoints
+from jflow.testing.programs import ProgramProcess
+
+_CHILD = ("-m", "jflow.launch.child")
+
+
+class ProcessCluster:
+    """Server processes on the loopback interface, as `jflow.LocalCluster`, for tests of failures.
+
+    The processes end with the block, and with this process, however it ends.
+
+    Args:
+      ps: number of tasks of the job "ps".
+      workers: number of tasks of the job "worker".
+      points: what happens at failpoints, by the name of the task such as "/job:worker/task:1".
+
+    Raises:
+      UnavailableError: if a process ends while it starts.
+      OpError: what a task refuses to start with.
+    """
+
+    def __init__(
+        self,
+        ps: int = 1,
+        workers: int = 1,
+        points: Mapping[str, Mapping[str, FailpointAction]] | None = None,
+    ) -> None:
+        tasks = [Task("ps", i) for i in range(ps)] + [Task("worker", i) for i in range(workers)]
+        names, points = list(map(str, tasks)), points or {}
+        if not points.keys() <= set(names):
+            raise ValueError(f"points are for tasks of {names}, got {list(points)}")
+        self._points = {name: failpoints(points.get(name, {}), here=False) for name in names}
+        self._programs: dict[Task, ProgramProcess] = {}
+        try:
+            for task in tasks:
+                self._points[str(task)].__enter__()
+                self._programs[task] = self._start(task)
+            jobs: dict[str, dict[int, str]] = {}
+            for task in tasks:
+                jobs.setdefault(task.job, {})[task.index] = self._listen(task, "address")
+            self._spec = ClusterSpec(jobs)
+            for task in tasks:
+                self._introduce(task)
+            for task in tasks:
+                self._listen(task, "ready")
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def cluster_spec(self) -> ClusterSpec:
+        """The tasks and their addresses."""
+        return self._spec
+
+    @property
+    def tasks(self) -> list[Task]:
+        """The tasks, those of the job "ps" first."""
+        return list(self._programs)
+
+    def address(self, job: str = "worker", index: int = 0) -> str:
+        """The address of a task, "host:port"."""
+        return self._spec.task_address(job, index)
+
+    def target(self, job: str = "worker", index: int = 0) -> str:
+        """What to open a session with, on the given task."""
+        return f"grpc://{self.address(job, index)}"
+
+    def pid(self, job: str = "worker", index: int = 0) -> int:
+        """The process id of a task."""
+        return self._programs[Task(job, index)].pid
+
+    def points(self, job: str = "worker", index: int = 0) -> failpoints:
+        """The failpoints of a task, to ask what was reached and to release pauses."""
+        return self._points[str(Task(job, index))]
+
+    def kill(self, job: str = "worker", index: int = 0) -> None:
+        """Ends a task's process at once (SIGKILL), as a crash would."""
+        self._programs[Task(job, index)].kill()
+
+    def pause(self, job: str = "worker", index: int = 0) -> None:
+        """Stops a task's process (SIGSTOP): it keeps its connections and answers nothing."""
+        self._programs[Task(job, index)].pause()
+
+    def resume(self, job: str = "worker", index: int = 0) -> None:
+        """Lets a paused task go on (SIGCONT)."""
+        self._programs[Task(job, index)].resume()
+
+    def exit_code(self, job: str = "worker", index: int = 0) -> int | None:
+        """The exit code of a task's process, -9 after `kill`; None while it runs."""
+        return self._programs[Task(job, index)].exit_code
+
+    def wait_until_ended(self, job: str = "worker", index: int = 0) -> int:
+        """Waits until a task's process has ended, as by `Kill`; returns its exit code."""
+        return self._programs[Task(job, index)].wait()
+
+    def restart(self, job: str = "worker", index: int = 0) -> None:
+        """Starts a task anew at its address, without failpoints; ends it first if it runs.
+
+        Returns when it serves.
+        """
+        task = Task(job, index)
+        self._programs[task].close()
+        self._points[str(task)].close()
+        self._points[str(task)] = failpoints({}, here=False).__enter__()
+        self._programs[task] = self._start(task, self.address(job, index))
+        self._listen(task, "address")
+        self._introduce(task)
+        self._listen(task, "ready")
+
+    def close(self) -> None:
+        """Ends every process, and waits for it. May be called again."""
+        for program in self._programs.values():
+            program.close()
+        for points in self._points.values():
+            points.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _start(self, task: Task, *address: str) -> ProgramProcess:
+        environment = self._points[str(task)].environment
+        return ProgramProcess([*_CHILD, task.job, str(task.index), *address], environment)
+
+    def _introduce(self, task: Task) -> None:
+        """Tells a task the addresses of all."""
+        with suppress(BrokenPipeError):  # what it says next, or its end, says why
+            self._programs[task].write_line(json.dumps({"cluster": self._spec.as_dict()}))
+
+    def _listen(self, task: Task, key: str) -> Any:
+        program = self._programs[task]
+        line = program.read_line()
+        if not line:
+            raise UnavailableError(
+                f"the process of {task} ended with exit code {program.wait()} while it started; "
+                "what it printed is above",
+                task=str(task),
+            )
+        message = json.loads(line)
+        if "error" in message:
+            raise from_code(message["error"], message["message"], task=str(task))
+        return message[key]
