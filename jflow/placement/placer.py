@@ -51,5 +51,5 @@ class Placer:
                 self._handles[owner] = device
             if self._log and self._logged.get(op) != device:
                 self._logged[op] = device
-                # Python shows warnings by default; a user who sets this option wants to see them.
+                # Python shows warnings by default; users that set this option want to see them.
                 _LOG.warning("%s: (%s): %s", op.name, op.type, device)

@@ -2,7 +2,7 @@
 
 The rules (`place.py`) are the constraints: an operation with a device request goes where it asks
 to, colocated operations go together, and state goes where it already is. State that nothing pins
-goes where the rules put it, which does not depend on who asks, so that sessions with different
+goes where the rules put it, which is the same for all sessions, so that sessions with different
 strategies share what they name. The strategy chooses for the rest.
 """
 
