@@ -7,7 +7,7 @@ TESTS ?= tests
 N ?= 4
 MATRIX ?= python3.11 python3.13
 
-.PHONY: demo setup test test-libraries test-matrix lint check check-long chaos format protos bench clean help
+.PHONY: demo setup test test-libraries test-matrix lint check check-long chaos format protos api bench clean help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -25,6 +25,7 @@ lint: $(VENV)/.dev $(VENV)/.protos ## style, types and the order of the rooms
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(VENV)/protos/bin/python tools/generate_protos.py --check
+	$(BIN)/python tools/generate_api_page.py --check
 
 check: $(VENV)/.dev ## the tests
 	$(BIN)/python -m pytest -n $(N) --dist loadfile --no-loadscope-reorder -m 'not long' $(TESTS)
@@ -47,8 +48,11 @@ format: $(VENV)/.dev ## puts the code into its standard form
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-protos: $(VENV)/.protos ## writes jflow/protocol/v1 from protos/
+protos: $(VENV)/.protos ## writes jflow/*/v1 from protos/
 	$(VENV)/protos/bin/python tools/generate_protos.py
+
+api: $(VENV)/.dev ## writes docs/api.md from the docstrings
+	$(BIN)/python tools/generate_api_page.py
 
 ifdef BASE
 bench: $(VENV)/.dev ## measures jflow beside its peers (ONLY=queues: that group), or with BASE=COMMIT beside that commit
