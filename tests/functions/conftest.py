@@ -7,14 +7,14 @@ from collections.abc import Iterator
 import pytest
 
 import jflow as tf
-from jflow.testing import BACKENDS, BackendPool
-from jflow.testing import BackendUnderTest as Backend
+from tests.clusters import BACKENDS, Backend
 
 
 @pytest.fixture(scope="session", params=list(BACKENDS))
-def backend(request: pytest.FixtureRequest, backend_pool: BackendPool) -> Backend:
+def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
     """This process, servers in it, servers in processes of their own; one of each for all tests."""
-    return backend_pool.get(request.param)
+    with BACKENDS[request.param]() as backend:
+        yield backend
 
 
 @pytest.fixture

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 import jflow as tf
 from jflow.pipeline import pipeline
-from jflow.testing import BACKENDS, BackendPool
-from jflow.testing import BackendUnderTest as Backend
+from tests.clusters import BACKENDS, Backend
 from tests.functions.programs import (
     FUNCTIONS,
     INPUTS,
@@ -40,10 +39,8 @@ class Surrounding(NamedTuple):
 
 
 @pytest.fixture(scope="module", params=list(BACKENDS))
-def surrounding(request: pytest.FixtureRequest, backend_pool: BackendPool) -> Iterator[Surrounding]:
-    backend = backend_pool.get(request.param)
-    backend.reset()
-    with tf.connect(backend.targets[0]):
+def surrounding(request: pytest.FixtureRequest) -> Iterator[Surrounding]:
+    with BACKENDS[request.param]() as backend, tf.connect(backend.targets[0]):
         variables = []
         for number, kind in enumerate(VARIABLES):
             shape, dtype = KINDS[kind]

@@ -1,4 +1,4 @@
-"""The three backends, opened once for the whole test run."""
+"""The three backends, opened once for the whole folder."""
 
 from __future__ import annotations
 
@@ -6,14 +6,19 @@ from collections.abc import Iterator
 
 import pytest
 
-from jflow.testing import BackendUnderTest as Backend
+from tests.clusters import BACKENDS, Backend
+
+
+@pytest.fixture(scope="package", params=list(BACKENDS))
+def opened(request: pytest.FixtureRequest) -> Iterator[Backend]:
+    with BACKENDS[request.param]() as backend:
+        yield backend
 
 
 @pytest.fixture
-def backend(opened_backend: Backend) -> Iterator[Backend]:
-    opened_backend.reset("", "other")
-    yield opened_backend
-    opened_backend.reset("", "other")
+def backend(opened: Backend) -> Iterator[Backend]:
+    yield opened
+    opened.reset("", "other")
 
 
 @pytest.fixture

@@ -12,14 +12,19 @@ import numpy as np
 import pytest
 
 import jflow as tf
-from tests.clusters import Backend
+from tests.clusters import BACKENDS, Backend
+
+
+@pytest.fixture(scope="module", params=list(BACKENDS))
+def opened(request: pytest.FixtureRequest) -> Iterator[Backend]:
+    with BACKENDS[request.param]() as backend:
+        yield backend
 
 
 @pytest.fixture
-def backend(opened_backend: Backend) -> Iterator[Backend]:
-    opened_backend.reset("", "problem", "other")
-    yield opened_backend
-    opened_backend.reset("", "problem", "other")
+def backend(opened: Backend) -> Iterator[Backend]:
+    yield opened
+    opened.reset("", "problem", "other")
 
 
 def test_a_fetch_structure_comes_back_in_its_own_shape(backend: Backend) -> None:

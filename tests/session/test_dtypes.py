@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -13,10 +14,22 @@ from hypothesis import strategies as st
 
 import jflow as tf
 from jflow.values import NUMBERS
-from tests.clusters import Backend
+from tests.clusters import BACKENDS, Backend
 from tests.samples import KEYS, NARROW, WIDE, allowing, assert_same, keys, numbers
 
 SHAPES = [(), (0, 2), (2, 3)]
+
+
+@pytest.fixture(scope="module", params=list(BACKENDS))
+def opened(request: pytest.FixtureRequest) -> Iterator[Backend]:
+    with BACKENDS[request.param]() as backend:
+        yield backend
+
+
+@pytest.fixture
+def backend(opened: Backend) -> Iterator[Backend]:
+    yield opened
+    opened.reset()
 
 
 def _there_and_back(value: Any, devices: list[str]) -> Any:
@@ -51,12 +64,6 @@ def _check_all_ways(backend: Backend, values: list[Any], others: list[Any]) -> N
             assert_same(got, sent)
 
 
-@pytest.mark.parametrize(
-    "opened_backend",
-    # A server here does the same as one in a process of its own.
-    ["local", pytest.param("in_process", marks=pytest.mark.long), "processes"],
-    indirect=True,
-)
 @pytest.mark.parametrize("name", list(NUMBERS))
 def test_numbers_of_every_dtype_come_back_bit_for_bit(backend: Backend, name: str) -> None:
     with allowing(name):

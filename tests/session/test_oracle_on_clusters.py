@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import jflow as tf
-from jflow.testing import BackendPool
-from jflow.testing import BackendUnderTest as Backend
+from tests.clusters import BACKENDS, Backend
 from tests.programs_of_jax import check, programs
 
 
 @pytest.fixture(scope="module", params=["in_process", "processes"])
-def backend(request: pytest.FixtureRequest, backend_pool: BackendPool) -> Backend:
-    return backend_pool.get(request.param)
+def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
+    with BACKENDS[request.param]() as backend:
+        yield backend
 
 
 @given(st.data())

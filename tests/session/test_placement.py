@@ -5,14 +5,27 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
 import jflow as tf
-from tests.clusters import Backend
+from tests.clusters import BACKENDS, Backend
 
 SOFT = tf.ConfigProto(allow_soft_placement=True)
+
+
+@pytest.fixture(scope="module", params=list(BACKENDS))
+def opened(request: pytest.FixtureRequest) -> Iterator[Backend]:
+    with BACKENDS[request.param]() as backend:
+        yield backend
+
+
+@pytest.fixture
+def backend(opened: Backend) -> Iterator[Backend]:
+    yield opened
+    opened.reset()
 
 
 def test_a_device_function_spreads_a_program_over_devices(backend: Backend) -> None:
@@ -97,6 +110,7 @@ def test_the_log_of_device_placement_is_seen_without_any_setup() -> None:
         env=os.environ | {"JAX_NUM_CPU_DEVICES": "1"},
         capture_output=True,
         text=True,
+        timeout=60,
         check=True,
     )
     device = "/job:localhost/task:0/device:CPU:0"
