@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -83,8 +84,10 @@ def test_a_server_ends_when_it_is_told_to_beside_a_program_that_does_not_end(
             runaway.warm_up(session)
             runaway.start(runaway.writes)
             until(lambda: is_blocked(session, runaway.x))
+        told = time.monotonic()
         process.send_signal(number)
         assert process.wait(PATIENCE_S) == 0
+        assert time.monotonic() - told < 10  # what the server promises
         assert process.stdout.read() == "stopping\n"
         assert "Traceback" not in process.stderr.read()
     finally:
