@@ -1,6 +1,7 @@
 """What every test needs: three CPU devices before JAX starts, and a default graph of its own."""
 
 import os
+import signal
 import subprocess
 import sys
 
@@ -20,6 +21,10 @@ settings.register_profile("local", deadline=None, print_blob=True, max_examples=
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.register_profile("long", deadline=None, print_blob=True, max_examples=1000)
 settings.load_profile("ci" if os.environ.get("CI") == "true" else "local")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell starts what it runs in the background without Ctrl-C, which some tests send.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 LONG_FILES = (
     "tests/examples/",

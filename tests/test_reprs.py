@@ -207,7 +207,15 @@ def test_a_connection_offers_public_names_only(local: tf.Connection) -> None:
 
 def test_other_objects_offer_no_internals(local: tf.Connection) -> None:
     assert offered(tf.function(lambda x: x)) == {"placement"}
-    session = {"as_default", "close", "graph", "list_devices", "make_callable", "placement"}
+    session = {
+        "as_default",
+        "close",
+        "explain",
+        "graph",
+        "list_devices",
+        "make_callable",
+        "placement",
+    }
     with tf.Session() as it:
         assert offered(it) == session | {"reset", "run", "target"}
     variable = offered(tf.Variable(1.0, name="x"))

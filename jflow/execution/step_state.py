@@ -293,5 +293,5 @@ class StepState:
 def _misfit(call: Call, error: Exception) -> InvalidArgumentError:
     """The error of a call that cannot work with its arguments, which may be from elsewhere."""
     return InvalidArgumentError(
-        f"{call.function!r} does not take what it is given: {error}", op=call.op or None
+        f"{call.function!r} does not accept its arguments: {error}", op=call.op or None
     )

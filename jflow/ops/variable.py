@@ -14,7 +14,7 @@ from jflow.graph import get_default_graph as _default_graph
 from jflow.graph.completion import visible
 from jflow.graph.primitives import read_p
 from jflow.stateful import GraphVariable, VariableOperations
-from jflow.values import Dtype
+from jflow.values import Dtype, declared
 from jflow.xla import internals
 
 GLOBAL_VARIABLES = "variables"
@@ -251,7 +251,7 @@ class Variable(Symbolic):
         return bool(self.value()) if self.is_eager else super().__bool__()
 
     def __repr__(self) -> str:
-        attributes = f"{self.name!r} shape={self.shape} dtype={self.dtype.name}"
+        attributes = f"{self.name!r} shape={declared(self.shape)} dtype={self.dtype.name}"
         return f"<jflow.Variable {self._operations.describe(attributes)}>"
 
     def __dir__(self) -> list[str]:

@@ -184,7 +184,7 @@ def plan_from_proto(message: pb_plan.Plan) -> Plan:
     """Reads a plan from a message and verifies it.
 
     Raises:
-      InvalidArgumentError: if an instruction is of no known kind, a device name is incomplete, or
+      InvalidArgumentError: if an instruction is of an unknown kind, a device name is incomplete, or
         the plan is not well-formed (`jflow.plan.verify`).
     """
     try:
@@ -283,7 +283,7 @@ def _step_from_proto(message: pb_plan.Step) -> Instruction:
                 call.op,
             )
         case _:
-            raise InvalidArgumentError("a plan has a step of no known kind")
+            raise InvalidArgumentError("a plan has an instruction of an unknown kind")
 
 
 def _run_from_proto(message: pb_plan.Run) -> Run:
