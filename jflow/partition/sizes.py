@@ -53,5 +53,5 @@ def _dims(tensors: Iterable[Tensor]) -> tuple[Any, ...]:
 
 def _symbols(dims: Iterable[Any]) -> dict[str, None]:
     """Returns the names in unknown sizes; names of functions such as max are harmless."""
-    unknown = (dim for dim in dims if not is_known(dim))
-    return dict.fromkeys(name for dim in unknown for name in symbols_of(dim))
+    unknown = [dim for dim in dims if not is_known(dim)]
+    return dict.fromkeys(name for dim in unknown for name in symbols_of(dim)) if unknown else {}

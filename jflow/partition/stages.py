@@ -100,7 +100,8 @@ class Stages:
                     blockers |= before.blockers
             if is_blocking(op.eqn):
                 blockers |= {number}
-            stages[op] = _Stage(len(blockers), tuple(sorted(blockers)), depth, blockers)
+            in_order = tuple(sorted(blockers)) if blockers else ()
+            stages[op] = _Stage(len(blockers), in_order, depth, blockers)
         return stages
 
     def _crosses(self, producer: Operation, op: Operation) -> bool:

@@ -14,7 +14,7 @@ from jflow.placement.strategy import Handles
 _FIELDS = tuple(field.name for field in fields(DeviceSpec))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, slots=True)
 class Group:
     """Operations that run on one device. A handle op represents the users of its state.
 

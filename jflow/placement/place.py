@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import NamedTuple
 
 from jflow.cluster import Device, DeviceSpec, Task
 from jflow.errors import InvalidArgumentError
@@ -55,24 +54,29 @@ def assign(
     needed = set(owners.values())
     colocated = groups(ops[0].graph.get_operations()) if ops else {}
     requests: dict[Group, _Request] = {}
+    known: dict[tuple[DeviceSpec, bool], _Request] = {}
     for owner in owners.values():
-        group = colocated.setdefault(owner, Group((owner,)))
+        group = colocated.get(owner)
+        if group is None:
+            group = colocated[owner] = Group((owner,))
         if group not in requests:
-            requests[group] = _requested(owner, group, needed, inventory, soft, handles)
+            key = group.request(needed, handles, soft), group.has_state
+            if key not in known:
+                known[key] = _requested(owner, group, key[0], inventory)
+            requests[group] = known[key]
     tasks = {request.task for request in requests.values()}
     return GroupAssignment(owners, colocated, requests, tasks, soft)
 
 
-class _Request(NamedTuple):
-    """The request of a group of operations.
+@dataclass(frozen=True, eq=False, slots=True)
+class _Request:
+    """The request of groups of operations; one object for all with the same.
 
     Attributes:
-      op: the first operation of the group that is placed, for messages.
-      spec: the combined request.
+      spec: the combined request of a group.
       task: the task that they run on.
     """
 
-    op: Operation
     spec: DeviceSpec
     task: Task
 
@@ -98,31 +102,26 @@ class GroupAssignment:
     def place(self, devices: Mapping[Task, Sequence[Device]]) -> Placement:
         """See `Assignment.place`."""
         chosen: dict[Group, Device] = {}
-        known: dict[tuple[DeviceSpec, Task], Device] = {}  # most groups ask for the same
+        known: dict[_Request, Device] = {}
         for group, request in self.requests.items():
-            key = request.spec, request.task
-            if key not in known:
-                known[key] = _chosen(group, request, devices[request.task], self.soft)
-            chosen[group] = known[key]
+            if request not in known:
+                device = _chosen(request.spec, devices[request.task], self.soft)
+                if device is None:
+                    placed = (o for o in self.owners.values() if self.colocated[o] is group)
+                    raise _no_device(next(placed), group, request.spec, devices[request.task])
+                known[request] = device
+            chosen[group] = known[request]
         placement = {op: chosen[self.colocated[owner]] for op, owner in self.owners.items()}
         _move_constants(placement, self.colocated)
         return placement
 
 
-def _requested(
-    op: Operation,
-    group: Group,
-    needed: Collection[Operation],
-    inventory: Inventory,
-    soft: bool,
-    handles: Handles,
-) -> _Request:
-    spec = group.request(needed, handles, soft)
+def _requested(op: Operation, group: Group, spec: DeviceSpec, inventory: Inventory) -> _Request:
     default = inventory.state_task if group.has_state else inventory.master
     task = _task(spec, default, inventory.tasks)
     if task is None:
         raise _no_device(op, group, spec, inventory.tasks)
-    return _Request(op, spec, task)
+    return _Request(spec, task)
 
 
 def _task(spec: DeviceSpec, default: Task, tasks: Sequence[Task]) -> Task | None:
@@ -136,16 +135,15 @@ def _task(spec: DeviceSpec, default: Task, tasks: Sequence[Task]) -> Task | None
     return next((task for task in wanted if task in tasks), None)
 
 
-def _chosen(group: Group, request: _Request, devices: Sequence[Device], soft: bool) -> Device:
-    """Returns the first device that matches a request, accelerators before CPUs."""
-    spec = request.spec
+def _chosen(spec: DeviceSpec, devices: Sequence[Device], soft: bool) -> Device | None:
+    """Returns the first device that matches a request, accelerators before CPUs, or None."""
     fitting = [
         device
         for device in devices
         if spec.type in (None, device.type) and spec.index in (None, device.index)
     ]
     if not fitting and not soft:
-        raise _no_device(request.op, group, spec, devices)
+        return None
     return min(
         fitting or devices, key=lambda device: (device.type == "CPU", device.type, device.index)
     )
