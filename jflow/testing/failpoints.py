@@ -6,9 +6,9 @@ import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
+from jflow.closing import Closing
 from jflow.failpoints import NAMES, VARIABLE
 from jflow.failpoints.actions import Armed, FailpointAction, reached_path, released_path, to_text
 from jflow.failpoints.points import actions
@@ -18,7 +18,7 @@ FAILPOINTS = NAMES
 """Every failpoint of jflow, and what is true where it is."""
 
 
-class failpoints:  # noqa: N801 - reads as a statement: `with failpoints({...}):`
+class failpoints(Closing):  # noqa: N801 - reads as a statement: `with failpoints({...}):`
     """A block in which failpoints act.
 
         with failpoints({"worker.before_run": Pause()}) as points:
@@ -90,12 +90,7 @@ class failpoints:  # noqa: N801 - reads as a statement: `with failpoints({...}):
                 actions[name] = Armed(action, directory)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def _leave(self, failed: bool) -> None:
         self.close()
 
     def _entered(self) -> Path:

@@ -8,8 +8,9 @@ import struct
 import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal
+
+from jflow.closing import Closing
 
 _CHUNK_BYTES = 1 << 16
 _RESET = struct.pack("ii", 1, 0)
@@ -118,7 +119,7 @@ class _Connection:
         transport.abort()
 
 
-class FaultProxy:
+class FaultProxy(Closing):
     """A TCP proxy on the loopback interface whose faults a test chooses.
 
         with FaultProxy(cluster.address("ps")) as proxy, jflow.Session(proxy.target) as session:
@@ -219,15 +220,7 @@ class FaultProxy:
             self._thread.join()
             self._loop.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def _leave(self, failed: bool) -> None:
         self.close()
 
     def _cut(self, *sides: Side) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from contextlib import suppress
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
+from jflow.closing import Closing
 from jflow.cluster import ClusterSpec, Task
 from jflow.errors import UnavailableError, from_code
 from jflow.failpoints.actions import FailpointAction
@@ -17,7 +17,7 @@ from jflow.testing.programs import ProgramProcess
 _CHILD = ("-m", "jflow.launch.child")
 
 
-class ProcessCluster:
+class ProcessCluster(Closing):
     """Server processes on the loopback interface, as `jflow.LocalCluster`, for tests of failures.
 
     The processes end with the block, and with this process, however it ends.
@@ -127,15 +127,7 @@ class ProcessCluster:
         for points in self._points.values():
             points.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def _leave(self, failed: bool) -> None:
         self.close()
 
     def _start(self, task: Task, *address: str) -> ProgramProcess:

@@ -10,13 +10,13 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Self
+from typing import IO
 
+from jflow.closing import Closing
 from jflow.testing.waiting import PATIENCE_S, cpu_time, wait_until
 
 
-class ProgramProcess:
+class ProgramProcess(Closing):
     """A program in a process of its own, which ends with the `with` block at the latest.
 
     Its standard error is that of this process.
@@ -108,15 +108,7 @@ class ProgramProcess:
         for pipe in (self._process.stdin, self._process.stdout):
             _pipe(pipe).close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def _leave(self, failed: bool) -> None:
         self.close()
 
     @property
