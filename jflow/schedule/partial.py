@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import insort
 
 from jflow.schedule.problem import (
-    ONE_PORT,
     Problem,
     capacity_of,
     classes_of,
@@ -20,8 +19,8 @@ class PartialSchedule:
 
     Args:
       problem: what to schedule.
-      books_ports: whether transfers wait for the ports of their devices; by default as the
-        network of the problem has it. Most published strategies know no ports.
+      books_ports: whether transfers wait for the ports of their devices; most published strategies
+        know no ports.
       inserts: whether an operation may start in a gap between two that are placed already.
 
     Attributes:
@@ -29,13 +28,13 @@ class PartialSchedule:
     """
 
     def __init__(
-        self, problem: Problem, *, books_ports: bool | None = None, inserts: bool = False
+        self, problem: Problem, *, books_ports: bool = False, inserts: bool = False
     ) -> None:
         n, n_devices = len(problem.graph), len(problem.devices)
         self.problem = problem
         self.devices = [-1] * n
         self.start, self.finish = [0.0] * n, [0.0] * n
-        self._books = problem.costs.network == ONE_PORT if books_ports is None else books_ports
+        self._books = books_ports
         self._inserts = inserts
         self._seconds: list[list[float]] = problem.costs.seconds.tolist()
         self._latency = problem.costs.latency.tolist()

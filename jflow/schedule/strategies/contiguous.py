@@ -40,15 +40,32 @@ def min_cut_runs(problem: Problem) -> Schedule:
     Dynamic programming over the positions of the cuts, O(operations² devices). What does not fit on
     its device with all of its class goes where it does.
     """
-    order, n_devices = problem.graph.order, len(problem.devices)
+    wanted = _min_cut_devices(problem)
+    first: dict[int, int] = {}
+    for operation in problem.graph.order:
+        first.setdefault(classes_of(problem)[operation], operation)
+
+    def choice(number: int, options: list[int]) -> int:
+        device = wanted[first[number]]
+        return device if device in options else options[0]
+
+    return by_class(problem, choice, [*first])
+
+
+def _min_cut_devices(problem: Problem) -> dict[int, int]:
+    """The device of each operation, as if each could go anywhere."""
+    order, capacities = problem.graph.order, capacity_of(problem)
     n, crossing = len(order), _crossing(problem)
     kept = [0.0]
     for operation in order:
         kept.append(kept[-1] + resident_of(problem)[operation])
+    for device, capacity in enumerate(capacities):
+        if kept[-1] <= capacity:  # nothing has to be cut, and the search is quadratic
+            return dict.fromkeys(order, device)
     # best[k][i]: the least bytes if the first k devices run the first i operations.
     best = [[0.0] + [math.inf] * n]
     cuts: list[list[int]] = []
-    for capacity in capacity_of(problem):
+    for capacity in capacities:
         row, cut = [math.inf] * (n + 1), [0] * (n + 1)
         for i in range(n + 1):
             for j in range(i, -1, -1):
@@ -59,21 +76,13 @@ def min_cut_runs(problem: Problem) -> Schedule:
                     row[i], cut[i] = cost, j
         best.append(row)
         cuts.append(cut)
-    wanted = dict.fromkeys(range(n), 0)
+    wanted = dict.fromkeys(order, 0)
     end = n
-    for device in reversed(range(n_devices)):
+    for device in reversed(range(len(capacities))):
         for position in range(cuts[device][end], end):
             wanted[order[position]] = device
         end = cuts[device][end]
-    first: dict[int, int] = {}
-    for operation in order:
-        first.setdefault(classes_of(problem)[operation], operation)
-
-    def choice(number: int, options: list[int]) -> int:
-        device = wanted[first[number]]
-        return device if device in options else options[0]
-
-    return by_class(problem, choice, [*first])
+    return wanted
 
 
 def _crossing(problem: Problem) -> list[float]:

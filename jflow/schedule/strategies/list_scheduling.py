@@ -19,7 +19,7 @@ def earliest_finish(problem: Problem) -> Schedule:
 
     The greedy heuristic of TensorFlow's white paper (Abadi et al., 2015, section 3.2.1).
     """
-    partial = PartialSchedule(problem, books_ports=False)
+    partial = PartialSchedule(problem)
     for operation in problem.graph.order:
         partial.place(operation, partial.fastest(operation))
     return partial.schedule()
@@ -58,7 +58,7 @@ def cpop(problem: Problem) -> Schedule:
     priority = [up + down for up, down in zip(upward, downward, strict=True)]
     path = _critical_path(problem, priority)
     totals = problem.costs.seconds[path].sum(axis=0)
-    partial = PartialSchedule(problem, books_ports=False, inserts=True)
+    partial = PartialSchedule(problem, inserts=True)
     critical = set(path)
     for operation in _by_urgency(problem, priority.__getitem__):
         if operation in critical:
@@ -78,7 +78,7 @@ def peft(problem: Problem) -> Schedule:
     """
     table = _optimistic_costs(problem)
     means = [sum(row) / len(row) for row in table]
-    partial = PartialSchedule(problem, books_ports=False, inserts=True)
+    partial = PartialSchedule(problem, inserts=True)
     for operation in _by_urgency(problem, means.__getitem__):
         row = table[operation]
         device = min(
