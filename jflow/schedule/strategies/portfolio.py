@@ -84,7 +84,7 @@ def choose(
         always a candidate.
       moves: how many changes of the best candidates to try afterwards; fewer for larger graphs by
         default, so that the search takes about half a second. The candidates of 300 operations take
-        0.1 s, those of 4,000 on 8 devices 18 s.
+        0.2 s, those of 4,000 on 8 devices 18 s.
       margin: the gain over a single device for which it is left, as a share of its time.
 
     Raises:
