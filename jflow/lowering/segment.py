@@ -8,13 +8,14 @@ from typing import Any
 
 import jax
 import jax.extend.core as jex
+import numpy as np
 
 from jflow.errors import InvalidArgumentError
 from jflow.graph import Operation, Tensor, VariableRef
 from jflow.graph.primitives import assign_p, constant_p, initialize_p, read_p, update_p
 from jflow.lowering.meshes import without_devices
 from jflow.lowering.text import program_text, signature
-from jflow.values import Array, is_switched_off, unwrapping, wrapping
+from jflow.values import Array, is_switched_off, to_physical, unwrapping, wrapping
 from jflow.xla import jaxprs
 
 HOISTED_BYTES = 16 * 1024
@@ -96,7 +97,8 @@ class _Body:
         primitive, params = eqn.primitive, eqn.params
         args = [self.atom(x) for x in op.eqn.invars]
         if primitive is constant_p:
-            self._add_constant(op.eqn.outvars[0], params["value"])
+            var = op.eqn.outvars[0]
+            self.known[var] = self.constant(var, params["value"])
         elif primitive is read_p:
             # A read whose value only leaves the segment is not part of the program.
             if params["variable"] in self.current:
@@ -106,7 +108,9 @@ class _Body:
         elif primitive is update_p:
             body: jex.ClosedJaxpr = params["body"]
             old = self.current[params["variable"]]
-            (new,) = jaxprs.inline(body.jaxpr, body.consts, [old, *args], self.emit)
+            pairs = zip(body.jaxpr.constvars, body.consts, strict=True)
+            consts = [self.constant(var, np.asarray(to_physical(x))) for var, x in pairs]
+            (new,) = jaxprs.inline(body.jaxpr, consts, [old, *args], self.emit)
             self._set(op, new)
         else:
             outvars = [jex.Var(x.aval) if x in self.given else x for x in op.eqn.outvars]
@@ -117,9 +121,11 @@ class _Body:
         if op.eqn.outvars[0] not in self.given:
             self.known[op.eqn.outvars[0]] = value
 
-    def _add_constant(self, var: jex.Var, value: Array) -> None:
-        physical, self.known[var] = self.arrive(var)
+    def constant(self, like: jex.Var, value: Array) -> jaxprs.Atom:
+        """Returns an atom of the type of `like` for a constant, which is in its physical form."""
+        physical, atom = self.arrive(jex.Var(like.aval))
         (self.hoisted if value.nbytes >= HOISTED_BYTES else self.consts)[physical] = value
+        return atom
 
 
 def lower(

@@ -1,3 +1,5 @@
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -87,6 +89,21 @@ def test_an_update_takes_tensors_variables_and_what_broadcasts():
     np.testing.assert_array_equal(found[0], [[11, 21], [11, 21]])
     np.testing.assert_array_equal(found[1], [[10, 20], [9, 19]])
     np.testing.assert_array_equal(found[2], np.zeros((2, 2)))
+
+
+def test_an_update_computes_with_arrays_that_it_closes_over():
+    small, large = jnp.array([1.0, 2.0]), np.arange(10_000, dtype=np.float32)
+    keys = jax.random.split(jax.random.key(1), 2)
+    x, y = tf.Variable([1.0, 1.0]), tf.Variable(large)
+    key = tf.Variable(jax.random.key(0))
+    found = _run(
+        x.update(lambda old: old * small),
+        y.update(lambda old: old + large),
+        key.update(lambda _: keys[1]),
+    )
+    np.testing.assert_array_equal(found[0], [1, 2])
+    np.testing.assert_array_equal(found[1], 2 * large)
+    np.testing.assert_array_equal(jax.random.key_data(found[2]), jax.random.key_data(keys[1]))
 
 
 def test_a_number_takes_the_dtype_of_the_variable():
