@@ -161,7 +161,11 @@ initialize_p = jex.Primitive("initialize")
 """value → value; param `variable`. As `assign`, but only if the variable has no value."""
 
 update_p = jex.Primitive("update")
-"""*operands → new value; params as `assign`, and `body`: ClosedJaxpr of (old, *operands) → new."""
+"""*operands → new value; params as `assign`, and `body`: ClosedJaxpr of (old, *operands) → new.
+
+If `is_guarded`, the body returns the old value if the `check_indices` before it will fail, so the
+update may run before that check; what uses the update waits for both.
+"""
 
 check_p = jex.Primitive("check_indices")
 """report → (); param `variable`. Fails the step if the report shows an index out of range."""

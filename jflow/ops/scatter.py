@@ -1,6 +1,7 @@
 """Scatter updates: atomic updates of some rows of a variable, in place.
 
-Indices are checked before the update begins; if one is out of range, nothing is written.
+If an index is out of range, nothing is written. The program that updates sees to that itself
+(`guard_indices`), so that it need not wait for the check that fails the step.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import jax.numpy as jnp
 
 from jflow.graph import Operation, Tensor, control_dependencies
 from jflow.graph.primitives import check_p
-from jflow.ops.indices import report_indices
+from jflow.ops.indices import guard_indices, report_indices
 from jflow.ops.variable import Variable, read
 from jflow.stateful.variable import VariableOperations, traced_line
 from jflow.values import declared, is_compatible, is_known, is_static, refuse_host
@@ -25,7 +26,8 @@ def _along(method: str) -> Body:
     """An update of rows, with indices i[*n] and updates T[*n, *row]."""
 
     def scatter(old: jax.Array, indices: jax.Array, updates: jax.Array) -> jax.Array:
-        new: jax.Array = getattr(old.at[indices], method)(updates, mode="promise_in_bounds")
+        at = guard_indices(indices, old.shape[:1])
+        new: jax.Array = getattr(old.at[at], method)(updates, mode="drop")
         return new
 
     return scatter
@@ -35,8 +37,9 @@ def _inside(method: str) -> Body:
     """An update of slices, with index vectors i[*n, k] and updates T[*n, *rest]."""
 
     def scatter(old: jax.Array, indices: jax.Array, updates: jax.Array) -> jax.Array:
-        at = tuple(jnp.moveaxis(indices, -1, 0))
-        new: jax.Array = getattr(old.at[at], method)(updates, mode="promise_in_bounds")
+        guarded = guard_indices(indices, old.shape[: indices.shape[-1]])
+        at = tuple(jnp.moveaxis(guarded, -1, 0))
+        new: jax.Array = getattr(old.at[at], method)(updates, mode="drop")
         return new
 
     return scatter
@@ -165,7 +168,8 @@ def _scatter(
         values = _checked(ref, where, values, (*where.shape[:n_dims], *ref.shape[depth:]), n_dims)
     checks = _check_indices(operations, where, ref.shape[:depth]) if 0 not in where.shape else None
     with control_dependencies([checks] if isinstance(checks, Operation) else []):
-        return ref.update(body, where, values, name=name)
+        written = operations.update(body, [where, values], name, is_guarded=True)
+    return ref if written is None else written
 
 
 def _checked(ref: Variable, where: Any, values: Any, wanted: tuple[Any, ...], n_dims: int) -> Any:

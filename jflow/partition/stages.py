@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from jflow.cluster import Device
 from jflow.graph import Operation, Tensor
-from jflow.graph.primitives import is_blocking, is_on_host
+from jflow.graph.primitives import check_p, is_blocking, is_on_host, update_p
 from jflow.partition.prune import control_sources
 
 Value = Tensor | Operation
@@ -121,5 +121,29 @@ def _sources(
     fed: Collection[Tensor],
     running: Collection[Operation],
 ) -> list[Value]:
-    data = [tensor for tensor in needed if tensor not in fed]
-    return [*data, *(source for source in control_sources(op) if source in running)]
+    found: dict[Value, None] = dict.fromkeys(tensor for tensor in needed if tensor not in fed)
+    found.update(dict.fromkeys(_waited_for(op)))
+    for value in [*found]:
+        found.update(dict.fromkeys(_checks_of(producer_of(value))))
+    return [one for one in found if isinstance(one, Tensor) or one in running]
+
+
+def _waited_for(op: Operation) -> list[Operation]:
+    """Returns the control sources of an operation, for a guarded one those of its checks."""
+    sources = control_sources(op)
+    for check in _checks_of(op):
+        sources.remove(check)
+        sources += control_sources(check)
+    return sources
+
+
+def _checks_of(op: Operation) -> list[Operation]:
+    """Returns the checks that an update need not wait for; what uses it waits for them."""
+    if op.eqn.primitive is not update_p or not op.eqn.params["is_guarded"]:
+        return []
+    variable = op.eqn.params["variable"]
+    return [
+        source
+        for source in control_sources(op)
+        if source.eqn.primitive is check_p and source.eqn.params["variable"] is variable
+    ]

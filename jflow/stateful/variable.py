@@ -102,8 +102,18 @@ class VariableOperations(ABC):
             operand = self.check_shape(operand, self.shape, "cannot assign to")
         return self.write(assign_p, [operand], name)
 
-    def update(self, fun: Callable[..., Any], operands: Sequence[Any], name: str) -> Any:
-        """Sets the value to `fun` of the old one and the operands; see `Variable.update`."""
+    def update(
+        self,
+        fun: Callable[..., Any],
+        operands: Sequence[Any],
+        name: str,
+        *,
+        is_guarded: bool = False,
+    ) -> Any:
+        """Sets the value to `fun` of the old one and the operands; see `Variable.update`.
+
+        If `is_guarded`, `fun` returns the old value where the check before it fails.
+        """
         self._check_fixed()
         given = [self.operand(operand) for operand in operands]
         body = body_of(fun, self.ref.aval, given)
@@ -113,7 +123,7 @@ class VariableOperations(ABC):
                 f"an update of {self.ref} returns {', '.join(map(str, new))}, but the variable is "
                 f"{self.ref.aval}"
             )
-        return self.write(update_p, given, name, body=body)
+        return self.write(update_p, given, name, body=body, is_guarded=is_guarded)
 
     # Operands ---------------------------------------------------------------------------------
 

@@ -413,3 +413,18 @@ def test_stages_in_dataflow_order_wait_for_all_that_fills_their_slots():
     waiting = {stage for stage, _ in uses}
     assert len(waiting) == len(puts)
     assert not any(waiting & {*plan.after[stage]} for stage in waiting), "none for another one"
+
+
+@pytest.mark.parametrize("is_followed", [False, True])
+def test_an_update_that_guards_its_indices_runs_before_their_check(is_followed):
+    table, count = tf.Variable(np.zeros((4, 3), np.float32)), tf.Variable(0)
+    indices = tf.placeholder("int32", (2,))
+    update = tf.scatter_add(table, indices, np.ones((2, 3), np.float32))
+    with tf.control_dependencies([update]):
+        last = count.assign_add(1) if is_followed else update.op
+    target = last.op if is_followed else last
+    ops = prune(tf.get_default_graph(), [target], [], {indices})
+    case = _Case(ops, dict.fromkeys(ops, DEVICES[0]), [indices], [])
+    steps = [step for _, _, step in case.steps(Run | Call)]
+    names = [step.function if isinstance(step, Call) else step.op for step in steps]
+    assert names == ["ScatterAdd", "check_indices", *(["AssignAdd"] if is_followed else [])]
