@@ -16,3 +16,4 @@ from jflow.schedule.schedule import strategy as strategy
 from jflow.schedule.simulate import Timeline as Timeline
 from jflow.schedule.simulate import Transfer as Transfer
 from jflow.schedule.simulate import simulate as simulate
+from jflow.schedule.trace import trace_of as trace_of

@@ -34,11 +34,13 @@ class Timeline:
     Attributes:
       start, finish: of each operation.
       transfers: in the order in which they were requested.
+      devices: index of the device of each operation.
     """
 
     start: tuple[float, ...]
     finish: tuple[float, ...]
     transfers: tuple[Transfer, ...]
+    devices: tuple[int, ...]
 
     @property
     def makespan(self) -> float:
@@ -88,7 +90,9 @@ class _Simulation:
                 self._deliver(edge, device, time, touched)
             for each in touched:
                 self._go_on(each)
-        return Timeline(tuple(self.start), tuple(self.finish), tuple(self.transfers))
+        return Timeline(
+            tuple(self.start), tuple(self.finish), tuple(self.transfers), tuple(self.devices)
+        )
 
     def _go_on(self, processor: int) -> None:
         """Starts the next operations, as far as the arrival of their inputs is known."""
