@@ -17,7 +17,7 @@ from jflow.schedule.schedule import Schedule
 
 
 @dataclass(frozen=True)
-class Transfer:
+class SimulatedTransfer:
     """A tensor on its way between devices: it leaves at `start` and is there at `finish`."""
 
     edge: int
@@ -39,7 +39,7 @@ class Timeline:
 
     start: tuple[float, ...]
     finish: tuple[float, ...]
-    transfers: tuple[Transfer, ...]
+    transfers: tuple[SimulatedTransfer, ...]
     devices: tuple[int, ...]
 
     @property
@@ -76,7 +76,7 @@ class _Simulation:
         self.position = {operation: i for i, operation in enumerate(schedule.order)}
         self.free = [0.0] * costs.n_processors
         self.outgoing, self.incoming = [0.0] * n_devices, [0.0] * n_devices
-        self.transfers: list[Transfer] = []
+        self.transfers: list[SimulatedTransfer] = []
         self.events: list[tuple[float, int, int]] = []  # finish, position, operation
 
     def run(self) -> Timeline:
@@ -122,5 +122,5 @@ class _Simulation:
             start = max(time, self.outgoing[source], self.incoming[target])
             self.outgoing[source] = self.incoming[target] = start + sending
         finish: float = start + sending + self.latency[source][target]
-        self.transfers.append(Transfer(number, source, target, start, finish))
+        self.transfers.append(SimulatedTransfer(number, source, target, start, finish))
         return finish
