@@ -177,12 +177,7 @@ class Worker:
           asyncio.CancelledError: if it is cancelled; the message says what it was waiting for.
         """
         task = self._context.task
-        registered = self._registered.get(handle)
-        if registered is None:
-            raise AbortedError(
-                f"{task} has no registered plans {handle}; open a new session",
-                task=str(task),
-            )
+        registered = self._find(handle)
         if len(feeds) != len(registered.feeds):
             raise InvalidArgumentError(
                 f"expected {len(registered.feeds)} fed values, got {len(feeds)}"
@@ -213,6 +208,14 @@ class Worker:
             records.append(recorder.record())
         fetched = {index: value for result in results for index, value in result.items()}
         return [fetched[index] for index in registered.fetches]
+
+    def _find(self, handle: int) -> _Registered:
+        registered = self._registered.get(handle)
+        if registered is None:
+            task = str(self._context.task)
+            message = f"{task} has no registered plans {handle}; open a new session"
+            raise AbortedError(message, task=task)
+        return registered
 
     def deliver(self, step: int, edge: int, value: Any) -> None:
         """Receives a value that a plan of another task sent."""
