@@ -101,6 +101,8 @@ from jflow.records import FixedLenSequenceFeature as FixedLenSequenceFeature
 from jflow.records import VarLenFeature as VarLenFeature
 from jflow.runtime.config import ConfigProto as ConfigProto
 from jflow.runtime.config import RunOptions as RunOptions
+from jflow.runtime.tracing import RunMetadata as RunMetadata
+from jflow.runtime.tracing import trace_steps as trace_steps
 from jflow.session import Session as Session
 from jflow.values import string as string
 

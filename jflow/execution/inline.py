@@ -13,15 +13,19 @@ import numpy as np
 
 from jflow import _forks
 from jflow.deadline import FOREVER, Deadline
+from jflow.deadline.clock import now
 from jflow.execution.blocking import BlockingDriver, Fiber, Woken, run_fibers
 from jflow.execution.callback import ClientFunction
 from jflow.execution.interpreter import interpret
 from jflow.execution.link import LinkedInstruction, LinkedPlan, LinkedRun
 from jflow.execution.step_state import StepState
+from jflow.execution.tracing import TracedState, traced
 from jflow.execution.variables import QUEUED_S
-from jflow.plan import Recv, Send, Slot
+from jflow.plan import Plan, Recv, Send, Slot
 from jflow.resources import Containers
 from jflow.resources.kernel import Wanted
+from jflow.trace.measured import NO_NAMES, StepNames
+from jflow.trace.record import Recorder, TaskRecord
 from jflow.values import Array
 from jflow.xla.compile import CompiledProgram
 
@@ -60,7 +64,7 @@ class _LoneProgram:
         self.given = given
 
 
-@_forks.guarded("run", "start", "compute")
+@_forks.guarded("run", "start", "compute", "traced")
 class LocalExecutable:
     """All plans of a step, run together in the caller's thread.
 
@@ -73,6 +77,10 @@ class LocalExecutable:
       n_fetches: the number of fetched values.
       containers: the state.
       functions: the functions of the client that plans call, by number.
+      names: what traces call its instructions.
+
+    Attributes:
+      names: as given.
     """
 
     def __init__(
@@ -81,7 +89,9 @@ class LocalExecutable:
         n_fetches: int,
         containers: Containers,
         functions: Sequence[ClientFunction] = (),
+        names: StepNames = NO_NAMES,
     ) -> None:
+        self.names = names
         self._plans = plans
         self._n_fetches = n_fetches
         self._containers = containers
@@ -167,6 +177,21 @@ class LocalExecutable:
         except (TypeError, ValueError):
             return self._moved(feeds, deadline)
 
+    def traced(
+        self, feeds: Sequence[Any], deadline: Deadline, *, as_jax: bool
+    ) -> tuple[list[Any], list[TaskRecord]]:
+        """As `run`, or as `compute` if `as_jax`; also what was noted."""
+        task = str(self._plans[0].plan.device.task) if self._plans else ""
+        recorder = Recorder(task, now)
+        fetch = StepState.array if as_jax else _copied
+        values = self._run(self._kept(feeds), fetch, deadline, recorder=recorder)
+        return values, [recorder.record()]
+
+    @property
+    def plans(self) -> Sequence[Plan]:
+        """The plans, one for each device."""
+        return [linked.plan for linked in self._plans]
+
     def _compute(self, feeds: Sequence[Any], deadline: Deadline) -> list[jax.Array]:
         """As `compute`, for feeds of any kind on any device."""
         lone = self._lone
@@ -203,22 +228,23 @@ class LocalExecutable:
         fetch: Callable[[StepState, Slot], Any],
         deadline: Deadline,
         woken: Woken | None = None,
+        recorder: Recorder | None = None,
     ) -> list[Any]:
         # A step with a deadline must not wait for values that may not be computed by then.
         queued_s = QUEUED_S if deadline.timeout is None else 0.0
-        states = [StepState(linked, self._containers, queued_s) for linked in self._plans]
+        go, states = interpret, self._states(queued_s, recorder)
+        if recorder is not None:
+            go = traced
         try:
             for number, feed in self._feeds:
                 states[number][feed.slot] = self._fed(feeds[feed.index], number)
             driver = self._driver or BlockingDriver(self._functions)
             if self._is_blocking:
-                fibers = {
-                    name: interpret(work, states, driver) for name, work in self._work.items()
-                }
+                fibers = {name: go(work, states, driver) for name, work in self._work.items()}
                 run_fibers(fibers, self._after, deadline, woken or SimpleQueue())
             else:
                 for work in self._work.values():
-                    fiber = interpret(work, states, driver)
+                    fiber = go(work, states, driver)
                     first = next(fiber, None)
                     if first is not None:  # variables that another step writes
                         rest = {_ALL: _resumed(first, fiber)}
@@ -231,6 +257,11 @@ class LocalExecutable:
         finally:
             for state in states:
                 state.close()
+
+    def _states(self, queued_s: float, recorder: Recorder | None) -> Sequence[StepState]:
+        if recorder is None:
+            return [StepState(linked, self._containers, queued_s) for linked in self._plans]
+        return [TracedState(one, self._containers, recorder, queued_s) for one in self._plans]
 
     def _fed(self, value: Any, number: int) -> Any:
         """Moves a fed value to the device of a plan, if it is a JAX array on another one.

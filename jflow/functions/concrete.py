@@ -22,6 +22,7 @@ from jflow.partition import prune
 from jflow.pipeline import StepRequest
 from jflow.runtime.backend import Executable
 from jflow.runtime.steps import add_origin
+from jflow.runtime.tracing import BLOCKS, traced_run
 from jflow.values import is_key, physical_form
 from jflow.xla import internals
 
@@ -107,12 +108,25 @@ class Concrete:
             deadline = FOREVER if self._timeout is None else Deadline(self._timeout)
         try:
             executable = self._executable or self._register(deadline)
+            if BLOCKS.n_open:
+                return self._traced(executable, args, deadline)
             if self._is_plain:
                 return executable.compute(args, deadline)
             values = executable.compute(self._fed(args), deadline)
         except OpError as error:
             add_origin(error, self.graph)
             raise
+        return self._results(values, args)
+
+    def _traced(
+        self, executable: Executable, args: Sequence[Any], deadline: Deadline
+    ) -> list[jax.Array]:
+        """Runs the function in a `trace_steps` block, which may be on another thread."""
+        traces = BLOCKS.current
+        if traces is None:
+            return self._results(executable.compute(self._fed(args), deadline), args)
+        values, trace = traced_run(executable, self._fed(args), deadline, as_jax=True)
+        traces.append(trace)
         return self._results(values, args)
 
     def _fed(self, args: Sequence[Any]) -> list[Any]:

@@ -37,6 +37,7 @@ from jflow.protocol import (
     WorkerService,
     begin,
 )
+from jflow.trace.record import TaskRecord
 
 
 @dataclass(frozen=True)
@@ -168,6 +169,7 @@ class ClientSession:
         deadline: Deadline,
         feeds: Sequence[Array],
         client: Client | None = None,
+        records: list[TaskRecord] | None = None,
     ) -> Sequence[Array]:
         """See `MasterSession.run`."""
         self._check_open()
@@ -179,10 +181,10 @@ class ClientSession:
         self._running.add(running)
         try:
             if deadline.timeout is None:
-                return await self._run_all(step, feeds, client)
+                return await self._run_all(step, feeds, client, records)
             limit = asyncio.timeout(deadline.remaining())
             async with limit:
-                return await self._run_all(step, feeds, client)
+                return await self._run_all(step, feeds, client, records)
         except TimeoutError as error:
             if deadline.timeout is None or not limit.expired():
                 raise
@@ -271,16 +273,21 @@ class ClientSession:
             return await peer.register(incarnation, plans, artifacts)
 
     async def _run_all(
-        self, step: _Registered, feeds: Sequence[Array], client: Client | None
+        self,
+        step: _Registered,
+        feeds: Sequence[Array],
+        client: Client | None,
+        records: list[TaskRecord] | None,
     ) -> Sequence[Array]:
         step_id = next(self._step_ids)
         values: Sequence[Array]
         if len(step.entries) == 1:
             (entry,) = step.entries.values()
-            values = await self._run_on_task(entry, step_id, feeds, client)
+            values = await self._run_on_task(entry, step_id, feeds, client, records)
         else:
             by_index = await _StepRunner(
-                step.entries, lambda entry: self._run_on_task(entry, step_id, feeds, client)
+                step.entries,
+                lambda entry: self._run_on_task(entry, step_id, feeds, client, records),
             ).run()
             values = [by_index[index] for index in range(step.n_fetches)]
         if (action := async_failpoint("master.after_run")) is not None:
@@ -288,7 +295,12 @@ class ClientSession:
         return values
 
     async def _run_on_task(
-        self, entry: _TaskPlans, step_id: int, feeds: Sequence[Array], client: Client | None
+        self,
+        entry: _TaskPlans,
+        step_id: int,
+        feeds: Sequence[Array],
+        client: Client | None,
+        records: list[TaskRecord] | None,
     ) -> Sequence[Array]:
         """Runs one task's plans; returns their fetched values in the order of their indices."""
         if entry.feeds and entry.feeds[-1] >= len(feeds):
@@ -297,10 +309,10 @@ class ClientSession:
             )
         given = [feeds[index] for index in entry.feeds]
         if entry.task == self._own:
-            values = await self._servers.worker.run(step_id, entry.handle, given, client)
+            values = await self._servers.worker.run(step_id, entry.handle, given, client, records)
         else:
             peer = self._servers.peers[entry.task]
-            values = await peer.run(entry.incarnation, step_id, entry.handle, given)
+            values = await peer.run(entry.incarnation, step_id, entry.handle, given, records)
         if len(values) != len(entry.fetches):
             raise InternalError(
                 f"expected {len(entry.fetches)} values from {entry.task}, got {len(values)}",

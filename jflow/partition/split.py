@@ -38,12 +38,14 @@ class Partition:
       segments: the segments by the names of their programs in the plans.
       constants: the host tensors that calls take, likewise.
       callbacks: the operations that call the client; plans refer to them by position.
+      edges: the values that plans send each other, by the number of their edge.
     """
 
     plans: tuple[Plan, ...]
     segments: Mapping[str, Segment]
     constants: Mapping[str, Array]
     callbacks: tuple[Operation, ...]
+    edges: tuple[Value, ...] = ()
 
 
 def partition(
@@ -131,7 +133,8 @@ class _Splitter:
             builder.plan(() if self.stages.is_sequential else self._after(builder))
             for builder in builders.values()
         )
-        return Partition(plans, contents.segments, contents.constants, self.callbacks)
+        edges = tuple(value for value, _ in crossings)
+        return Partition(plans, contents.segments, contents.constants, self.callbacks, edges)
 
     def _add_run(
         self,

@@ -23,9 +23,11 @@ from jflow.graph.callbacks import Callback, callbacks_of
 from jflow.graph.verify import verify
 from jflow.lowering import Lowered, explained, export, lower, refuse_callbacks
 from jflow.partition import Partition, Segment, partition, prune
+from jflow.pipeline.names import names_of
 from jflow.pipeline.text import step_text
 from jflow.placement import DEFAULT_STRATEGY, Handles, Inventory, Placement, Strategy
 from jflow.plan import Call, Plan, Program, Run
+from jflow.trace.measured import NO_NAMES, StepNames
 from jflow.values import Array
 from jflow.xla import digest_of
 
@@ -59,6 +61,7 @@ class CompiledStep:
       artifacts: constants by name; for a cluster also the exported programs as u8[n].
       callbacks: the functions of the client; plans refer to them by position.
       n_fetches: number of values that the step returns.
+      names: what traces call instructions and edges.
     """
 
     placement: Placement
@@ -67,6 +70,7 @@ class CompiledStep:
     artifacts: Mapping[str, Array]
     callbacks: tuple[Callback, ...]
     n_fetches: int
+    names: StepNames = NO_NAMES
 
     def text(self) -> str:
         """Returns the placement, the plans and the programs as readable text."""
@@ -145,13 +149,15 @@ def compile_placed(
         names = {name: name for name in (*programs, *artifacts)}
     else:
         names = {name: digest_of(artifact) for name, artifact in artifacts.items()}
+    plans = _named(cut, programs, names)
     return CompiledStep(
         placement,
-        _named(cut, programs, names),
+        plans,
         programs if platforms is None else {},
         {names[name]: artifact for name, artifact in artifacts.items()},
         tuple(callbacks_of(cut.callbacks)),
         len(request.fetches),
+        names_of(cut, plans),
     )
 
 

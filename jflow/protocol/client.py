@@ -21,6 +21,7 @@ from typing import Any, ParamSpec, Protocol, TypeGuard, TypeVar
 from jflow import _forks
 from jflow.cluster import Task
 from jflow.deadline import FOREVER, Deadline
+from jflow.deadline.clock import now
 from jflow.errors import CancelledError, InternalError, OpError, UnavailableError
 from jflow.plan import Plan
 from jflow.protocol import settings
@@ -45,8 +46,10 @@ from jflow.protocol.rpcs import (
     RUN_STEP,
     MasterSession,
 )
+from jflow.protocol.traced import without_records
 from jflow.protocol.transport import BrokenStreamError, ClientStream, Transport, stream_error
 from jflow.protocol.v1 import service_pb2 as pb
+from jflow.trace.record import TaskRecord
 from jflow.values import Array
 
 _LOG = logging.getLogger(__name__)
@@ -154,21 +157,29 @@ class MasterClient:
         feeds: Sequence[Array],
         deadline: Deadline,
         functions: Sequence[CallbackFunction] = (),
+        records: list[TaskRecord] | None = None,
     ) -> list[Array]:
         """See `MasterSession.run`.
 
         Args:
           handle, feeds, deadline: the step, its fed values and how long it may take.
           functions: the functions that the step calls, by number; they run in this thread.
+          records: if given, the step is traced, and what each task notes is added to them, by this
+            process's clock.
 
         Raises:
           DeadlineExceededError: if the deadline passes. The step is cancelled then; a function that
             is running is waited for.
           Exception: what one of the functions raises.
         """
-        if functions:
-            return self._run_calling(handle, feeds, deadline, Callbacks(functions, self._send))
-        return self.call(RUN_STEP, deadline, handle, feeds)
+        if not functions and records is None:
+            return self.call(RUN_STEP, deadline, handle, feeds)
+        is_traced = records is not None
+        request = RUN_STEP.envelope(handle, feeds, calls_back=bool(functions), is_traced=is_traced)
+        callbacks = Callbacks(functions, self._send) if functions else None
+        sent = now()
+        reply, tensors = self._run_calling(*request, deadline, callbacks)
+        return tensors if records is None else without_records(reply.traced, tensors, sent, records)
 
     def start(self, handle: int, feeds: Sequence[Array], deadline: Deadline) -> Future[list[Array]]:
         """Starts `run` without functions and does not wait; cancelling the future cancels the step.
@@ -245,14 +256,17 @@ class MasterClient:
         return answer
 
     def _run_calling(
-        self, handle: int, feeds: Sequence[Array], deadline: Deadline, callbacks: Callbacks
-    ) -> list[Array]:
-        """Runs a step that calls functions of this client."""
-        envelope, tensors = RUN_STEP.envelope(handle, feeds, calls_back=True)
+        self,
+        envelope: pb.Envelope,
+        tensors: Sequence[Array],
+        deadline: Deadline,
+        callbacks: Callbacks | None,
+    ) -> _Reply:
+        """Runs a step that calls functions of this client, unless `callbacks` is None."""
         try:
-            return self._call(RUN_STEP, envelope, tensors, deadline, callbacks)[1]
+            return self._call(RUN_STEP, envelope, tensors, deadline, callbacks)
         except OpError:
-            if callbacks.error is None:
+            if callbacks is None or callbacks.error is None:
                 raise
         # Not chained to the error of the cluster that stood for it: this is the user's own.
         raise callbacks.error

@@ -12,6 +12,7 @@ from typing import ParamSpec, TypeVar
 
 from jflow.cluster import Task
 from jflow.deadline import FOREVER, Deadline
+from jflow.deadline.clock import now
 from jflow.errors import AbortedError, CancelledError, OpError, UnavailableError
 from jflow.failpoints import async_failpoint
 from jflow.plan import Plan
@@ -31,6 +32,7 @@ from jflow.protocol.rpcs import (
 )
 from jflow.protocol.stream import MessageStream, Received
 from jflow.protocol.tasks import TaskSet
+from jflow.protocol.traced import without_records
 from jflow.protocol.transport import (
     BrokenStreamError,
     EndedStreamError,
@@ -39,6 +41,7 @@ from jflow.protocol.transport import (
     stream_error,
 )
 from jflow.protocol.v1 import service_pb2 as pb
+from jflow.trace.record import TaskRecord
 from jflow.values import Array
 
 _LOG = logging.getLogger(__name__)
@@ -91,14 +94,17 @@ class Peer:
         self, rpc: Rpc[WorkerSession, P, R], incarnation: int, *args: P.args, **kwargs: P.kwargs
     ) -> R:
         """Calls an RPC of one incarnation of the worker; returns its result."""
-        envelope, tensors = rpc.envelope(*args, **kwargs)
+        return rpc.read(*await self._reply(incarnation, *rpc.envelope(*args, **kwargs)))
+
+    async def _reply(
+        self, incarnation: int, envelope: pb.Envelope, tensors: Sequence[Array]
+    ) -> Received:
         try:
-            reply = await (await self._incarnation(incarnation)).call(envelope, tensors)
+            return await (await self._incarnation(incarnation)).call(envelope, tensors)
         except _UnsentError:
             # The connection had ended before, unnoticed, and the request was not sent: it cannot be
             # executed twice.
-            reply = await (await self._incarnation(incarnation)).call(envelope, tensors)
-        return rpc.read(*reply)
+            return await (await self._incarnation(incarnation)).call(envelope, tensors)
 
     async def register(
         self, incarnation: int, plans: Sequence[Plan], artifacts: Artifacts
@@ -107,10 +113,20 @@ class Peer:
         return await self.call(REGISTER_PLANS, incarnation, plans, artifacts)
 
     async def run(
-        self, incarnation: int, step: int, handle: int, feeds: Sequence[Array]
+        self,
+        incarnation: int,
+        step: int,
+        handle: int,
+        feeds: Sequence[Array],
+        records: list[TaskRecord] | None = None,
     ) -> Sequence[Array]:
         """See `WorkerService.run`, for one incarnation of the task."""
-        return await self.call(RUN_PLANS, incarnation, step, handle, feeds)
+        if records is None:
+            return await self.call(RUN_PLANS, incarnation, step, handle, feeds)
+        request = RUN_PLANS.envelope(step, handle, feeds, is_traced=True)
+        sent = now()
+        reply, tensors = await self._reply(incarnation, *request)
+        return without_records(reply.traced, tensors, sent, records)
 
     async def reset(
         self, containers: Sequence[str], connect_timeout: float, deadline: Deadline = FOREVER

@@ -7,6 +7,7 @@ Clients, peers and the dispatcher are derived from this table: a new RPC is a me
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from jflow.cluster import Device, Task
@@ -25,7 +26,9 @@ from jflow.protocol.records import (
     device_to_proto,
 )
 from jflow.protocol.rpc import Incoming, Outgoing, Rpc, Service
+from jflow.protocol.traced import serve_traced
 from jflow.protocol.v1 import service_pb2 as pb
+from jflow.trace.record import TaskRecord
 from jflow.values import Array
 
 S_contra = TypeVar("S_contra", contravariant=True)
@@ -40,11 +43,17 @@ class WorkerService(Protocol):
         """Compiles and links plans for devices of this task, and keeps them ready to run."""
 
     async def run(
-        self, step: int, handle: int, feeds: Sequence[Array], client: Client | None = None
+        self,
+        step: int,
+        handle: int,
+        feeds: Sequence[Array],
+        client: Client | None = None,
+        records: list[TaskRecord] | None = None,
     ) -> Sequence[Array]:
         """Runs registered plans; values are in the order of their indices.
 
-        `client` is given only on the task that the client is connected to.
+        `client` is given only on the task that the client is connected to. If there are `records`,
+        the step is traced, and what this task notes is added to them.
         """
 
     async def reset(self, containers: Sequence[str]) -> None:
@@ -92,8 +101,12 @@ class MasterSession(Protocol):
         deadline: Deadline,
         feeds: Sequence[Array],
         client: Client | None = None,
+        records: list[TaskRecord] | None = None,
     ) -> Sequence[Array]:
-        """Runs a registered step; one with callbacks requires `client`."""
+        """Runs a registered step; one with callbacks requires `client`.
+
+        If there are `records`, it is traced, and what each task notes is added to them.
+        """
 
     def release(self, handle: int) -> None:
         """Forgets a registered step, here and on the tasks that take part."""
@@ -224,19 +237,24 @@ REGISTER_STEP = Rpc(
 )
 
 
-def _run_step(handle: int, feeds: Sequence[Array], *, calls_back: bool = False) -> Outgoing:
-    return pb.RunStep(handle=handle, calls_back=calls_back), feeds
+def _run_step(
+    handle: int, feeds: Sequence[Array], *, calls_back: bool = False, is_traced: bool = False
+) -> Outgoing:
+    return pb.RunStep(handle=handle, calls_back=calls_back, is_traced=is_traced), feeds
 
 
 async def _serve_run_step(session: MasterSession, call: Incoming) -> Outgoing:
     body = call.envelope.run_step
-    if not body.calls_back:
+    if not body.calls_back and not body.is_traced:
         return None, await session.run(body.handle, call.deadline, call.tensors)
-    client = call.functions.of_call(call.envelope.id)
-    return None, await session.run(body.handle, call.deadline, call.tensors, client)
+    client = call.functions.of_call(call.envelope.id) if body.calls_back else None
+    run = partial(session.run, body.handle, call.deadline, call.tensors, client)
+    return await serve_traced(run) if body.is_traced else (None, await run())
 
 
-RUN_STEP = Rpc("run_step", _run_step, _serve_run_step, _tensors, doing=lambda _: "running the step")
+RUN_STEP = Rpc(
+    "run_step", _run_step, _serve_run_step, _tensors, "traced", lambda _: "running the step"
+)
 
 
 def _called_back(call: int, number: int, results: Sequence[Array]) -> Outgoing:
@@ -301,16 +319,20 @@ REGISTER_PLANS = Rpc(
 )
 
 
-def _run_plans(step: int, handle: int, feeds: Sequence[Array]) -> Outgoing:
-    return pb.RunPlans(step=step, handle=handle), feeds
+def _run_plans(
+    step: int, handle: int, feeds: Sequence[Array], *, is_traced: bool = False
+) -> Outgoing:
+    return pb.RunPlans(step=step, handle=handle, is_traced=is_traced), feeds
 
 
 async def _serve_run_plans(worker: WorkerSession, call: Incoming) -> Outgoing:
     body = call.envelope.run_plans
+    if body.is_traced:
+        return await serve_traced(partial(worker.run, body.step, body.handle, call.tensors, None))
     return None, await worker.run(body.step, body.handle, call.tensors)
 
 
-RUN_PLANS = Rpc("run_plans", _run_plans, _serve_run_plans, _tensors)
+RUN_PLANS = Rpc("run_plans", _run_plans, _serve_run_plans, _tensors, "traced")
 
 
 def _send_tensor(step: int, edge: int, tensor: Array | None) -> Outgoing:

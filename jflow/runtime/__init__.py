@@ -14,3 +14,5 @@ from jflow.runtime.target import checked_config as checked_config
 from jflow.runtime.target import checked_target as checked_target
 from jflow.runtime.target import open_backend as open_backend
 from jflow.runtime.target import reset_target as reset_target
+from jflow.runtime.tracing import RunMetadata as RunMetadata
+from jflow.runtime.tracing import trace_steps as trace_steps

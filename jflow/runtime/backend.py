@@ -14,11 +14,24 @@ from jflow.deadline import Deadline
 from jflow.graph import VariableRef
 from jflow.pipeline import CompiledStep
 from jflow.placement import Inventory
+from jflow.plan import Plan
+from jflow.trace.measured import StepNames
+from jflow.trace.record import TaskRecord
 from jflow.values import Array
 
 
 class Executable(Protocol):
-    """A step that is ready to run, with fed arrays and a deadline."""
+    """A step that is ready to run, with fed arrays and a deadline.
+
+    Attributes:
+      names: what traces call its instructions.
+    """
+
+    names: StepNames
+
+    @property
+    def plans(self) -> Sequence[Plan]:
+        """The plans, one for each device that takes part."""
 
     def prepare(self, deadline: Deadline) -> None:
         """Registers the step where it is not registered yet, as the first run would."""
@@ -35,6 +48,11 @@ class Executable(Protocol):
 
     def compute(self, feeds: Sequence[Any], deadline: Deadline) -> list[jax.Array]:
         """Runs the step with NumPy or JAX arrays and returns JAX arrays."""
+
+    def traced(
+        self, feeds: Sequence[Any], deadline: Deadline, *, as_jax: bool
+    ) -> tuple[list[Any], list[TaskRecord]]:
+        """As `run`, or as `compute` if `as_jax`; also what each task noted, by `clock.now`."""
 
 
 @dataclass(frozen=True)

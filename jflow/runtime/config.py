@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
+
+from jflow.errors import InvalidArgumentError
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,28 @@ class RunOptions:
     Attributes:
       timeout_in_ms: time limit of this call in milliseconds, in place of
         `ConfigProto.operation_timeout_in_ms`; 0 for the session's.
+      trace_level: `NO_TRACE`, or one of the others, which all record the same: when each program,
+        call and wait of the step began and ended on each device, and its transfers.
+      output_partition_graphs: whether to return the text of the plans that the step ran.
+
+    What is recorded is in the `RunMetadata` that the call was given.
+
+    Raises:
+      InvalidArgumentError: if the trace level is not one of these.
     """
 
+    NO_TRACE: ClassVar[int] = 0
+    SOFTWARE_TRACE: ClassVar[int] = 1
+    HARDWARE_TRACE: ClassVar[int] = 2
+    FULL_TRACE: ClassVar[int] = 3
+
     timeout_in_ms: int = 0
+    trace_level: int = NO_TRACE
+    output_partition_graphs: bool = False
+
+    def __post_init__(self) -> None:
+        if self.trace_level not in range(4):
+            raise InvalidArgumentError(
+                "expected RunOptions.NO_TRACE, SOFTWARE_TRACE, HARDWARE_TRACE or FULL_TRACE (0 to "
+                f"3) as trace_level, got {self.trace_level!r}"
+            )

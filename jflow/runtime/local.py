@@ -61,7 +61,9 @@ class LocalBackend:
 
         functions = [*map(_function, compiled.callbacks)]
         plans = [*map(linked, compiled.plans)]
-        return LocalExecutable(plans, compiled.n_fetches, self._containers, functions)
+        return LocalExecutable(
+            plans, compiled.n_fetches, self._containers, functions, compiled.names
+        )
 
     def peek(self, ref: VariableRef) -> jax.Array | None:
         device = next((device for device in self._devices if str(device) == str(ref.spec)), None)

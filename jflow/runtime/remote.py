@@ -23,6 +23,7 @@ from jflow.placement import Inventory
 from jflow.protocol import DeviceRecord, MasterClient
 from jflow.runtime.backend import DeviceInfo, Executable
 from jflow.runtime.config import ConfigProto
+from jflow.trace.record import TaskRecord
 from jflow.values import Array
 from jflow.wire import connect
 
@@ -153,12 +154,12 @@ def _release(registered: list[tuple[MasterClient, int]]) -> None:
         client.release(handle)
 
 
-@_forks.guarded("prepare", "run", "start", "compute")
+@_forks.guarded("prepare", "run", "start", "compute", "traced")
 class _RemoteExecutable:
     """A step that is registered with the master when it first runs, and after a reconnect."""
 
     def __init__(self, compiled: CompiledStep, backend: RemoteBackend) -> None:
-        self.plans = compiled.plans
+        self.plans, self.names = compiled.plans, compiled.names
         self._n_fetches = compiled.n_fetches
         self._artifacts = compiled.artifacts
         self._callbacks = compiled.callbacks
@@ -187,6 +188,15 @@ class _RemoteExecutable:
         values = self.run([_narrowed(np.asarray(feed)) for feed in feeds], deadline)
         # Each received array owns its memory, so JAX can use it without a copy.
         return [jax.device_put(value) for value in values]
+
+    def traced(
+        self, feeds: Sequence[Any], deadline: Deadline, *, as_jax: bool
+    ) -> tuple[list[Any], list[TaskRecord]]:
+        client, handle = self._register(deadline)
+        records: list[TaskRecord] = []
+        given = [_narrowed(np.asarray(feed)) for feed in feeds] if as_jax else feeds
+        values: list[Any] = client.run(handle, given, deadline, self._callbacks, records)
+        return [jax.device_put(value) for value in values] if as_jax else values, records
 
     def offer(self, client: MasterClient, connect_timeout: float, deadline: Deadline) -> int:
         """Registers the plans; sends only the artifacts that the cluster does not have."""

@@ -13,6 +13,7 @@ from jflow.schedule.schedule import PlaceFunction as PlaceFunction
 from jflow.schedule.schedule import Schedule as Schedule
 from jflow.schedule.schedule import scheduled as scheduled
 from jflow.schedule.schedule import strategy as strategy
+from jflow.schedule.simulate import SimulatedTransfer as SimulatedTransfer
 from jflow.schedule.simulate import Timeline as Timeline
-from jflow.schedule.simulate import Transfer as Transfer
 from jflow.schedule.simulate import simulate as simulate
+from jflow.schedule.trace import trace_of as trace_of

@@ -17,7 +17,7 @@ from jflow.schedule.schedule import Schedule
 
 
 @dataclass(frozen=True)
-class Transfer:
+class SimulatedTransfer:
     """A tensor on its way between devices: it leaves at `start` and is there at `finish`."""
 
     edge: int
@@ -34,11 +34,13 @@ class Timeline:
     Attributes:
       start, finish: of each operation.
       transfers: in the order in which they were requested.
+      devices: index of the device of each operation.
     """
 
     start: tuple[float, ...]
     finish: tuple[float, ...]
-    transfers: tuple[Transfer, ...]
+    transfers: tuple[SimulatedTransfer, ...]
+    devices: tuple[int, ...]
 
     @property
     def makespan(self) -> float:
@@ -74,7 +76,7 @@ class _Simulation:
         self.position = {operation: i for i, operation in enumerate(schedule.order)}
         self.free = [0.0] * costs.n_processors
         self.outgoing, self.incoming = [0.0] * n_devices, [0.0] * n_devices
-        self.transfers: list[Transfer] = []
+        self.transfers: list[SimulatedTransfer] = []
         self.events: list[tuple[float, int, int]] = []  # finish, position, operation
 
     def run(self) -> Timeline:
@@ -88,7 +90,9 @@ class _Simulation:
                 self._deliver(edge, device, time, touched)
             for each in touched:
                 self._go_on(each)
-        return Timeline(tuple(self.start), tuple(self.finish), tuple(self.transfers))
+        return Timeline(
+            tuple(self.start), tuple(self.finish), tuple(self.transfers), tuple(self.devices)
+        )
 
     def _go_on(self, processor: int) -> None:
         """Starts the next operations, as far as the arrival of their inputs is known."""
@@ -118,5 +122,5 @@ class _Simulation:
             start = max(time, self.outgoing[source], self.incoming[target])
             self.outgoing[source] = self.incoming[target] = start + sending
         finish: float = start + sending + self.latency[source][target]
-        self.transfers.append(Transfer(number, source, target, start, finish))
+        self.transfers.append(SimulatedTransfer(number, source, target, start, finish))
         return finish

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
+from functools import partial
 from typing import Any, NamedTuple, Self
 
 from jflow import _forks
@@ -19,11 +20,20 @@ from jflow.runtime.backend import Backend, DeviceInfo, Executable
 from jflow.runtime.config import ConfigProto, RunOptions
 from jflow.runtime.steps import add_origin, explain_step, place_step, placer_of, register_step
 from jflow.runtime.target import checked_config, checked_target, open_backend, reset_target
+from jflow.runtime.tracing import BLOCKS, RunMetadata, run_noted
 from jflow.session.fetches import FeedSlot, Fetches, parse_feed_list, parse_feeds, parse_fetches
 from jflow.tracebacks import handled, hide_frames
 from jflow.xla import internals
 
 _SINGLE = frozenset({Tensor, Operation})
+
+
+_Run = Callable[[Executable, Sequence[Any], Deadline], list[Any]]
+"""How a step is run with its fed values."""
+
+
+def _run(executable: Executable, feeds: Sequence[Any], deadline: Deadline) -> list[Any]:
+    return executable.run(feeds, deadline)
 
 
 class _Known(NamedTuple):
@@ -87,6 +97,7 @@ class Session(Closing):
         fetches: Any,
         feed_dict: Mapping[Any, Any] | None = None,
         options: RunOptions | None = None,
+        run_metadata: RunMetadata | None = None,
     ) -> Any:
         """Runs one step: each operation that the fetches need, at most once.
 
@@ -95,6 +106,7 @@ class Session(Closing):
             tuples, dicts, their subclasses, dataclasses, attrs classes and JAX pytrees.
           feed_dict: values by tensor. An operation whose outputs are all fed does not run.
           options: options of this step.
+          run_metadata: gets what the options ask for: a trace of the step, the text of its plans.
 
         Returns:
           The structure of `fetches`, with a NumPy array for each tensor (a NumPy scalar if it is
@@ -117,6 +129,9 @@ class Session(Closing):
             if self._closed:
                 raise RuntimeError("Attempted to use a closed Session.")
             deadline = self._deadline(options)
+            if run_metadata is not None or BLOCKS.n_open:
+                run = partial(run_noted, options=options, metadata=run_metadata)
+                return self._run_new(None, fetches, feed_dict, deadline, run)
             key: Any = None
             if type(fetches) in _SINGLE and (not feed_dict or type(feed_dict) is dict):
                 key = (fetches, *feed_dict) if feed_dict else fetches
@@ -129,7 +144,12 @@ class Session(Closing):
             raise
 
     def _run_new(
-        self, key: Any, fetches: Any, feed_dict: Mapping[Any, Any] | None, deadline: Deadline
+        self,
+        key: Any,
+        fetches: Any,
+        feed_dict: Mapping[Any, Any] | None,
+        deadline: Deadline,
+        run: _Run = _run,
     ) -> Any:
         """Runs a step; unless `key` is None, stores under it what `_run_known` needs."""
         parsed = parse_fetches(self._graph, fetches)
@@ -143,7 +163,7 @@ class Session(Closing):
         try:
             request = StepRequest(parsed.targets, fetched, tuple(feeds), checks_nans)
             executable = self._executable(request, deadline)
-            values = executable.run(list(feeds.values()), deadline)
+            values = run(executable, list(feeds.values()), deadline)
         except OpError as error:
             add_origin(error, self._graph)
             raise
@@ -165,13 +185,17 @@ class Session(Closing):
         return known.fetches.fill_single(values)
 
     def make_callable(
-        self, fetches: Any, feed_list: Sequence[Any] | None = None
+        self,
+        fetches: Any,
+        feed_list: Sequence[Any] | None = None,
+        accept_options: bool = False,
     ) -> Callable[..., Any]:
         """Returns a function that runs `fetches` and takes the values to feed.
 
         Args:
           fetches: as for `run`.
           feed_list: the tensors to feed; the function takes a value for each, in this order.
+          accept_options: whether the function takes `options` and `run_metadata`, by keyword.
 
         Raises:
           TypeError: if `feed_list` is not a list or tuple.
@@ -180,13 +204,18 @@ class Session(Closing):
             raise TypeError(f"feed_list must be a list or tuple, got {type(feed_list).__name__}")
         keys = list(feed_list or ())
 
-        def call(*values: Any) -> Any:
+        def call(*values: Any, **options: Any) -> Any:
+            if not {*options} <= ({"options", "run_metadata"} if accept_options else set()):
+                raise TypeError(
+                    f"unexpected arguments {', '.join(options)}; options and run_metadata require "
+                    "make_callable(accept_options=True)"
+                )
             if len(values) != len(keys):
                 raise ValueError(
                     f"expected as many values as tensors in feed_list ({len(keys)}), got "
                     f"{len(values)}"
                 )
-            return self.run(fetches, dict(zip(keys, values, strict=True)))
+            return self.run(fetches, dict(zip(keys, values, strict=True)), **options)
 
         return call
 

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from jflow.cluster import Task
 from jflow.protocol import Array
 from jflow.resources import Containers
+from jflow.trace.record import Recorder
 from jflow.worker.device_pool import DevicePool
 from jflow.worker.rendezvous import Rendezvous
 
@@ -33,6 +34,7 @@ class WorkerContext:
       threads: for host work that may be slow but terminates.
       devices: runs, and waits for, programs that may take long.
       blocked: by step, what a cancelled plan of it was waiting for; for error messages.
+      recorders: by step, what notes the traced ones.
     """
 
     task: Task
@@ -42,9 +44,12 @@ class WorkerContext:
     threads: ThreadPoolExecutor
     devices: DevicePool
     blocked: dict[int, str] = field(default_factory=dict)
+    recorders: dict[int, Recorder] = field(default_factory=dict)
 
     def deliver(self, step: int, edge: int, value: Any) -> None:
         """Hands a value to the plan of this task that receives it, now or later."""
+        if self.recorders and (recorder := self.recorders.get(step)) is not None:
+            recorder.arrived(edge)
         waiter = self.rendezvous.deliver(step, edge, value)
         if waiter is not None and not waiter.done():
             waiter.set_result(value)

@@ -26,6 +26,7 @@ from jflow.execution.link import (
     LinkedRun,
 )
 from jflow.execution.step_state import StepState
+from jflow.execution.tracing import TracedState, traced
 from jflow.execution.variables import VariableAccess
 from jflow.plan import Recv, Send, Slot
 from jflow.protocol import Array, Client, begin
@@ -84,8 +85,8 @@ class _PlanRun:
     """
 
     __slots__ = (
-        *("_client", "_context", "_is_cancelled", "_linked", "_programs", "_sends", "_state"),
-        *("_step", "_waiters"),
+        *("_client", "_context", "_interpret", "_is_cancelled", "_linked", "_programs", "_sends"),
+        *("_state", "_step", "_waiters"),
     )
 
     def __init__(
@@ -95,7 +96,12 @@ class _PlanRun:
         self._step = step
         self._context = context
         self._client = client
-        self._state = StepState(linked, context.containers)
+        recorder = context.recorders.get(step) if context.recorders else None
+        if recorder is None:
+            self._interpret, self._state = interpret, StepState(linked, context.containers)
+        else:
+            self._interpret = traced
+            self._state = TracedState(linked, context.containers, recorder)
         self._sends: list[asyncio.Future[None]] = []
         self._programs: set[Future[Any]] = set()
         self._waiters: set[asyncio.Future[Any]] = set()
@@ -148,7 +154,7 @@ class _PlanRun:
 
     async def _perform_all(self, instructions: Iterable[LinkedInstruction]) -> None:
         """Performs instructions in order; yields to the event loop only where one must wait."""
-        running = interpret(zip(repeat(0), instructions), (self._state,), self)
+        running = self._interpret(zip(repeat(0), instructions), (self._state,), self)
         try:
             for pending in running:
                 if isinstance(pending, tuple):

@@ -15,6 +15,7 @@ import jax
 import numpy as np
 
 from jflow.cluster import Device, Task
+from jflow.deadline.clock import now
 from jflow.errors import AbortedError, InvalidArgumentError
 from jflow.execution.link import LinkedPlan, link
 from jflow.failpoints import async_failpoint
@@ -22,6 +23,7 @@ from jflow.plan import Plan, Program, feed_indices, fetch_indices
 from jflow.protocol import Array, Artifacts, Client, Registered
 from jflow.records.allowed_directories import AllowedDirectories
 from jflow.resources import Containers
+from jflow.trace.record import Recorder, TaskRecord
 from jflow.worker.constants import ConstantCache
 from jflow.worker.context import TensorTransport, WorkerContext
 from jflow.worker.device_pool import DevicePool
@@ -150,7 +152,12 @@ class Worker:
                 self.containers.resources.end(owner)
 
     async def run(
-        self, step: int, handle: int, feeds: Sequence[Array], client: Client | None = None
+        self,
+        step: int,
+        handle: int,
+        feeds: Sequence[Array],
+        client: Client | None = None,
+        records: list[TaskRecord] | None = None,
     ) -> list[Array]:
         """Runs registered plans: what this task does in a step.
 
@@ -159,6 +166,7 @@ class Worker:
           handle: the registered plans.
           feeds: the fed values of these plans in the order of their indices.
           client: calls functions of the client; None if it is not connected to this task.
+          records: if given, the step is traced, and what this task notes is added to them.
 
         Returns:
           Their fetched values in the order of their indices.
@@ -169,17 +177,15 @@ class Worker:
           asyncio.CancelledError: if it is cancelled; the message says what it was waiting for.
         """
         task = self._context.task
-        registered = self._registered.get(handle)
-        if registered is None:
-            raise AbortedError(
-                f"{task} has no registered plans {handle}; open a new session",
-                task=str(task),
-            )
+        registered = self._find(handle)
         if len(feeds) != len(registered.feeds):
             raise InvalidArgumentError(
                 f"expected {len(registered.feeds)} fed values, got {len(feeds)}"
             )
         fed = dict(zip(registered.feeds, feeds, strict=True))
+        recorder = None if records is None else Recorder(str(task), now)
+        if recorder is not None:
+            self._context.recorders[step] = recorder
         self._context.rendezvous.open(step)
         try:
             if (action := async_failpoint("worker.before_run")) is not None:
@@ -197,8 +203,19 @@ class Worker:
         finally:
             self._context.rendezvous.end(step)
             self._context.blocked.pop(step, None)
+            self._context.recorders.pop(step, None)
+        if records is not None and recorder is not None:
+            records.append(recorder.record())
         fetched = {index: value for result in results for index, value in result.items()}
         return [fetched[index] for index in registered.fetches]
+
+    def _find(self, handle: int) -> _Registered:
+        registered = self._registered.get(handle)
+        if registered is None:
+            task = str(self._context.task)
+            message = f"{task} has no registered plans {handle}; open a new session"
+            raise AbortedError(message, task=task)
+        return registered
 
     def deliver(self, step: int, edge: int, value: Any) -> None:
         """Receives a value that a plan of another task sent."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jflow.cluster import Device, Task
+from jflow.deadline import FOREVER
 from jflow.errors import AbortedError, OpError
 from jflow.execution import LocalExecutable, link
 from jflow.packing import pack
@@ -37,6 +39,7 @@ from jflow.plan import (
 )
 from jflow.resources import Containers
 from jflow.resources.queue import QueueSpec
+from jflow.trace.record import Recorder
 from jflow.values import TensorSpec
 from jflow.worker.context import WorkerContext
 from jflow.worker.device_pool import DevicePool
@@ -216,19 +219,24 @@ def steps(draw: st.DrawFn, fault: str | None = None) -> list[Plan]:
 Outcome = list[Any]
 
 
-def _blocking(plans: Sequence[Plan]) -> Outcome:
+def _blocking(plans: Sequence[Plan], is_traced: bool = False) -> Outcome:
     containers = Containers(TASK)
     step = LocalExecutable(_linked(plans), 2, containers, FUNCTIONS)
     found: Outcome = []
     try:
         for run in range(N_RUNS):
-            found.append(step.run([_feed(run)]))
+            if is_traced:
+                values, (record,) = step.traced([_feed(run)], FOREVER, as_jax=False)
+                assert record.n_dropped == 0
+                found.append(values)
+            else:
+                found.append(step.run([_feed(run)]))
     except OpError as error:
         return [*found, _told(error)]
     return [*found, _state(containers)]
 
 
-def _asyncio(plans: Sequence[Plan]) -> Outcome:
+def _asyncio(plans: Sequence[Plan], is_traced: bool = False) -> Outcome:
     containers = Containers(TASK)
     linked = _linked(plans)
 
@@ -240,6 +248,8 @@ def _asyncio(plans: Sequence[Plan]) -> Outcome:
             answer.set_exception(error)
 
     async def run(context: WorkerContext, number: int) -> list[Any]:
+        if is_traced:
+            context.recorders[number] = Recorder(str(TASK), time.perf_counter)
         context.rendezvous.open(number)
         fed = {0: _feed(number)}
         results = await all_of(run_plan(one, number, fed, context, client) for one in linked)
@@ -302,18 +312,38 @@ def _state(containers: Containers) -> Any:
     ]
 
 
-def _assert_same(plans: Sequence[Plan]) -> Outcome:
-    blocking, awaited = _blocking(plans), _asyncio(plans)
+def _assert_same(plans: Sequence[Plan], is_traced: bool = False) -> Outcome:
+    blocking, awaited = _blocking(plans), _asyncio(plans, is_traced)
+    if is_traced:
+        _assert_equal(blocking, _blocking(plans, is_traced))
+    _assert_equal(blocking, awaited)
+    return blocking
+
+
+def _assert_equal(blocking: Outcome, awaited: Outcome) -> None:
     assert jax.tree.structure(blocking) == jax.tree.structure(awaited)
     for one, other in zip(jax.tree.leaves(blocking), jax.tree.leaves(awaited), strict=True):
         np.testing.assert_array_equal(one, other)
-    return blocking
 
 
 @settings(max_examples=40, deadline=None)
 @given(steps())
 def test_a_step_gives_the_same_results_and_leaves_the_same_state(plans: list[Plan]) -> None:
     assert len(_assert_same(plans)) == N_RUNS + 1
+
+
+@settings(max_examples=15, deadline=None)
+@given(steps())
+def test_a_traced_step_is_the_same_step(plans: list[Plan]) -> None:
+    assert len(_assert_same(plans, is_traced=True)) == N_RUNS + 1
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@settings(max_examples=3, deadline=None)
+@given(st.data())
+def test_a_traced_step_that_fails_gives_the_same_error(fault: str, data: st.DataObject) -> None:
+    outcome = _assert_same(data.draw(steps(fault)), is_traced=True)
+    assert issubclass(outcome[-1][0], OpError)
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -26,7 +26,7 @@ from jflow.protocol.v1 import plan_pb2 as jflow_dot_v1_dot_plan__pb2
 from jflow.protocol.v1 import tensor_pb2 as jflow_dot_v1_dot_tensor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16jflow/v1/service.proto\x12\x08jflow.v1\x1a\x13jflow/v1/plan.proto\x1a\x15jflow/v1/tensor.proto\"\x9e\x06\n\x08\x45nvelope\x12\n\n\x02id\x18\x01 \x01(\x04\x12\x13\n\x0bincarnation\x18\x02 \x01(\x06\x12 \n\x06status\x18\x03 \x01(\x0b\x32\x10.jflow.v1.Status\x12%\n\x07tensors\x18\x04 \x03(\x0b\x32\x14.jflow.v1.TensorMeta\x12\x11\n\ttimeout_s\x18\x05 \x01(\x01\x12\x13\n\x0bremaining_s\x18\x06 \x01(\x01\x12 \n\x05hello\x18\n \x01(\x0b\x32\x0f.jflow.v1.HelloH\x00\x12+\n\x0bserver_info\x18\x0b \x01(\x0b\x32\x14.jflow.v1.ServerInfoH\x00\x12-\n\x0clist_devices\x18\x0c \x01(\x0b\x32\x15.jflow.v1.ListDevicesH\x00\x12+\n\x0b\x64\x65vice_list\x18\r \x01(\x0b\x32\x14.jflow.v1.DeviceListH\x00\x12/\n\rregister_step\x18\x0e \x01(\x0b\x32\x16.jflow.v1.RegisterStepH\x00\x12\x31\n\x0eregister_plans\x18\x0f \x01(\x0b\x32\x17.jflow.v1.RegisterPlansH\x00\x12*\n\nregistered\x18\x10 \x01(\x0b\x32\x14.jflow.v1.RegisteredH\x00\x12%\n\x08run_step\x18\x11 \x01(\x0b\x32\x11.jflow.v1.RunStepH\x00\x12\'\n\trun_plans\x18\x12 \x01(\x0b\x32\x12.jflow.v1.RunPlansH\x00\x12+\n\x0bsend_tensor\x18\x13 \x01(\x0b\x32\x14.jflow.v1.SendTensorH\x00\x12\"\n\x06\x63\x61ncel\x18\x14 \x01(\x0b\x32\x10.jflow.v1.CancelH\x00\x12 \n\x05reset\x18\x15 \x01(\x0b\x32\x0f.jflow.v1.ResetH\x00\x12$\n\x07release\x18\x16 \x01(\x0b\x32\x11.jflow.v1.ReleaseH\x00\x12\'\n\tcall_back\x18\x17 \x01(\x0b\x32\x12.jflow.v1.CallBackH\x00\x12+\n\x0b\x63\x61lled_back\x18\x18 \x01(\x0b\x32\x14.jflow.v1.CalledBackH\x00\x42\x06\n\x04\x62ody\"\x07\n\x05Hello\"\xca\x01\n\nServerInfo\x12\x0c\n\x04task\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\x06\x12\x32\n\x07\x63luster\x18\x03 \x03(\x0b\x32!.jflow.v1.ServerInfo.ClusterEntry\x12!\n\x07\x64\x65vices\x18\x04 \x03(\x0b\x32\x10.jflow.v1.Device\x12\x12\n\nn_compiled\x18\x05 \x01(\x04\x1a.\n\x0c\x43lusterEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"=\n\x06\x44\x65vice\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08platform\x18\x02 \x01(\t\x12\x13\n\x0bincarnation\x18\x03 \x01(\x06\"H\n\x0bListDevices\x12\r\n\x05tasks\x18\x01 \x03(\t\x12\x19\n\x11\x63onnect_timeout_s\x18\x02 \x01(\x01\x12\x0f\n\x07only_up\x18\x03 \x01(\x08\"/\n\nDeviceList\x12!\n\x07\x64\x65vices\x18\x01 \x03(\x0b\x32\x10.jflow.v1.Device\"\x1a\n\x08\x41rtifact\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\"\x82\x01\n\x0cRegisterStep\x12\x1d\n\x05plans\x18\x01 \x03(\x0b\x32\x0e.jflow.v1.Plan\x12\x11\n\tn_fetches\x18\x02 \x01(\r\x12%\n\tartifacts\x18\x03 \x03(\x0b\x32\x12.jflow.v1.Artifact\x12\x19\n\x11\x63onnect_timeout_s\x18\x04 \x01(\x01\"U\n\rRegisterPlans\x12\x1d\n\x05plans\x18\x01 \x03(\x0b\x32\x0e.jflow.v1.Plan\x12%\n\tartifacts\x18\x02 \x03(\x0b\x32\x12.jflow.v1.Artifact\"-\n\nRegistered\x12\x0e\n\x06handle\x18\x01 \x01(\x04\x12\x0f\n\x07missing\x18\x02 \x03(\t\"-\n\x07RunStep\x12\x0e\n\x06handle\x18\x01 \x01(\x04\x12\x12\n\ncalls_back\x18\x02 \x01(\x08\"\x1a\n\x08\x43\x61llBack\x12\x0e\n\x06number\x18\x01 \x01(\r\"*\n\nCalledBack\x12\x0c\n\x04\x63\x61ll\x18\x01 \x01(\x04\x12\x0e\n\x06number\x18\x02 \x01(\r\"(\n\x08RunPlans\x12\x0c\n\x04step\x18\x01 \x01(\x06\x12\x0e\n\x06handle\x18\x02 \x01(\x04\"(\n\nSendTensor\x12\x0c\n\x04step\x18\x01 \x01(\x06\x12\x0c\n\x04\x65\x64ge\x18\x02 \x01(\r\"\x14\n\x06\x43\x61ncel\x12\n\n\x02id\x18\x01 \x01(\x04\"6\n\x05Reset\x12\x12\n\ncontainers\x18\x01 \x03(\t\x12\x19\n\x11\x63onnect_timeout_s\x18\x02 \x01(\x01\"\x1a\n\x07Release\x12\x0f\n\x07handles\x18\x01 \x03(\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16jflow/v1/service.proto\x12\x08jflow.v1\x1a\x13jflow/v1/plan.proto\x1a\x15jflow/v1/tensor.proto\"\xc2\x06\n\x08\x45nvelope\x12\n\n\x02id\x18\x01 \x01(\x04\x12\x13\n\x0bincarnation\x18\x02 \x01(\x06\x12 \n\x06status\x18\x03 \x01(\x0b\x32\x10.jflow.v1.Status\x12%\n\x07tensors\x18\x04 \x03(\x0b\x32\x14.jflow.v1.TensorMeta\x12\x11\n\ttimeout_s\x18\x05 \x01(\x01\x12\x13\n\x0bremaining_s\x18\x06 \x01(\x01\x12 \n\x05hello\x18\n \x01(\x0b\x32\x0f.jflow.v1.HelloH\x00\x12+\n\x0bserver_info\x18\x0b \x01(\x0b\x32\x14.jflow.v1.ServerInfoH\x00\x12-\n\x0clist_devices\x18\x0c \x01(\x0b\x32\x15.jflow.v1.ListDevicesH\x00\x12+\n\x0b\x64\x65vice_list\x18\r \x01(\x0b\x32\x14.jflow.v1.DeviceListH\x00\x12/\n\rregister_step\x18\x0e \x01(\x0b\x32\x16.jflow.v1.RegisterStepH\x00\x12\x31\n\x0eregister_plans\x18\x0f \x01(\x0b\x32\x17.jflow.v1.RegisterPlansH\x00\x12*\n\nregistered\x18\x10 \x01(\x0b\x32\x14.jflow.v1.RegisteredH\x00\x12%\n\x08run_step\x18\x11 \x01(\x0b\x32\x11.jflow.v1.RunStepH\x00\x12\'\n\trun_plans\x18\x12 \x01(\x0b\x32\x12.jflow.v1.RunPlansH\x00\x12+\n\x0bsend_tensor\x18\x13 \x01(\x0b\x32\x14.jflow.v1.SendTensorH\x00\x12\"\n\x06\x63\x61ncel\x18\x14 \x01(\x0b\x32\x10.jflow.v1.CancelH\x00\x12 \n\x05reset\x18\x15 \x01(\x0b\x32\x0f.jflow.v1.ResetH\x00\x12$\n\x07release\x18\x16 \x01(\x0b\x32\x11.jflow.v1.ReleaseH\x00\x12\'\n\tcall_back\x18\x17 \x01(\x0b\x32\x12.jflow.v1.CallBackH\x00\x12+\n\x0b\x63\x61lled_back\x18\x18 \x01(\x0b\x32\x14.jflow.v1.CalledBackH\x00\x12\"\n\x06traced\x18\x19 \x01(\x0b\x32\x10.jflow.v1.TracedH\x00\x42\x06\n\x04\x62ody\"\x07\n\x05Hello\"\xca\x01\n\nServerInfo\x12\x0c\n\x04task\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\x06\x12\x32\n\x07\x63luster\x18\x03 \x03(\x0b\x32!.jflow.v1.ServerInfo.ClusterEntry\x12!\n\x07\x64\x65vices\x18\x04 \x03(\x0b\x32\x10.jflow.v1.Device\x12\x12\n\nn_compiled\x18\x05 \x01(\x04\x1a.\n\x0c\x43lusterEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"=\n\x06\x44\x65vice\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08platform\x18\x02 \x01(\t\x12\x13\n\x0bincarnation\x18\x03 \x01(\x06\"H\n\x0bListDevices\x12\r\n\x05tasks\x18\x01 \x03(\t\x12\x19\n\x11\x63onnect_timeout_s\x18\x02 \x01(\x01\x12\x0f\n\x07only_up\x18\x03 \x01(\x08\"/\n\nDeviceList\x12!\n\x07\x64\x65vices\x18\x01 \x03(\x0b\x32\x10.jflow.v1.Device\"\x1a\n\x08\x41rtifact\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\"\x82\x01\n\x0cRegisterStep\x12\x1d\n\x05plans\x18\x01 \x03(\x0b\x32\x0e.jflow.v1.Plan\x12\x11\n\tn_fetches\x18\x02 \x01(\r\x12%\n\tartifacts\x18\x03 \x03(\x0b\x32\x12.jflow.v1.Artifact\x12\x19\n\x11\x63onnect_timeout_s\x18\x04 \x01(\x01\"U\n\rRegisterPlans\x12\x1d\n\x05plans\x18\x01 \x03(\x0b\x32\x0e.jflow.v1.Plan\x12%\n\tartifacts\x18\x02 \x03(\x0b\x32\x12.jflow.v1.Artifact\"-\n\nRegistered\x12\x0e\n\x06handle\x18\x01 \x01(\x04\x12\x0f\n\x07missing\x18\x02 \x03(\t\"@\n\x07RunStep\x12\x0e\n\x06handle\x18\x01 \x01(\x04\x12\x12\n\ncalls_back\x18\x02 \x01(\x08\x12\x11\n\tis_traced\x18\x03 \x01(\x08\"\x1a\n\x08\x43\x61llBack\x12\x0e\n\x06number\x18\x01 \x01(\r\"*\n\nCalledBack\x12\x0c\n\x04\x63\x61ll\x18\x01 \x01(\x04\x12\x0e\n\x06number\x18\x02 \x01(\r\";\n\x08RunPlans\x12\x0c\n\x04step\x18\x01 \x01(\x06\x12\x0e\n\x06handle\x18\x02 \x01(\x04\x12\x11\n\tis_traced\x18\x03 \x01(\x08\"L\n\x06Traced\x12\x11\n\tn_records\x18\x01 \x01(\r\x12\x0f\n\x07\x62\x65gun_s\x18\x02 \x01(\x01\x12\x0f\n\x07\x65nded_s\x18\x03 \x01(\x01\x12\r\n\x05\x63lock\x18\x04 \x01(\t\"(\n\nSendTensor\x12\x0c\n\x04step\x18\x01 \x01(\x06\x12\x0c\n\x04\x65\x64ge\x18\x02 \x01(\r\"\x14\n\x06\x43\x61ncel\x12\n\n\x02id\x18\x01 \x01(\x04\"6\n\x05Reset\x12\x12\n\ncontainers\x18\x01 \x03(\t\x12\x19\n\x11\x63onnect_timeout_s\x18\x02 \x01(\x01\"\x1a\n\x07Release\x12\x0f\n\x07handles\x18\x01 \x03(\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,41 +36,43 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SERVERINFO_CLUSTERENTRY']._loaded_options = None
   _globals['_SERVERINFO_CLUSTERENTRY']._serialized_options = b'8\001'
   _globals['_ENVELOPE']._serialized_start=81
-  _globals['_ENVELOPE']._serialized_end=879
-  _globals['_HELLO']._serialized_start=881
-  _globals['_HELLO']._serialized_end=888
-  _globals['_SERVERINFO']._serialized_start=891
-  _globals['_SERVERINFO']._serialized_end=1093
-  _globals['_SERVERINFO_CLUSTERENTRY']._serialized_start=1047
-  _globals['_SERVERINFO_CLUSTERENTRY']._serialized_end=1093
-  _globals['_DEVICE']._serialized_start=1095
-  _globals['_DEVICE']._serialized_end=1156
-  _globals['_LISTDEVICES']._serialized_start=1158
-  _globals['_LISTDEVICES']._serialized_end=1230
-  _globals['_DEVICELIST']._serialized_start=1232
-  _globals['_DEVICELIST']._serialized_end=1279
-  _globals['_ARTIFACT']._serialized_start=1281
-  _globals['_ARTIFACT']._serialized_end=1307
-  _globals['_REGISTERSTEP']._serialized_start=1310
-  _globals['_REGISTERSTEP']._serialized_end=1440
-  _globals['_REGISTERPLANS']._serialized_start=1442
-  _globals['_REGISTERPLANS']._serialized_end=1527
-  _globals['_REGISTERED']._serialized_start=1529
-  _globals['_REGISTERED']._serialized_end=1574
-  _globals['_RUNSTEP']._serialized_start=1576
-  _globals['_RUNSTEP']._serialized_end=1621
-  _globals['_CALLBACK']._serialized_start=1623
-  _globals['_CALLBACK']._serialized_end=1649
-  _globals['_CALLEDBACK']._serialized_start=1651
-  _globals['_CALLEDBACK']._serialized_end=1693
-  _globals['_RUNPLANS']._serialized_start=1695
-  _globals['_RUNPLANS']._serialized_end=1735
-  _globals['_SENDTENSOR']._serialized_start=1737
-  _globals['_SENDTENSOR']._serialized_end=1777
-  _globals['_CANCEL']._serialized_start=1779
-  _globals['_CANCEL']._serialized_end=1799
-  _globals['_RESET']._serialized_start=1801
-  _globals['_RESET']._serialized_end=1855
-  _globals['_RELEASE']._serialized_start=1857
-  _globals['_RELEASE']._serialized_end=1883
+  _globals['_ENVELOPE']._serialized_end=915
+  _globals['_HELLO']._serialized_start=917
+  _globals['_HELLO']._serialized_end=924
+  _globals['_SERVERINFO']._serialized_start=927
+  _globals['_SERVERINFO']._serialized_end=1129
+  _globals['_SERVERINFO_CLUSTERENTRY']._serialized_start=1083
+  _globals['_SERVERINFO_CLUSTERENTRY']._serialized_end=1129
+  _globals['_DEVICE']._serialized_start=1131
+  _globals['_DEVICE']._serialized_end=1192
+  _globals['_LISTDEVICES']._serialized_start=1194
+  _globals['_LISTDEVICES']._serialized_end=1266
+  _globals['_DEVICELIST']._serialized_start=1268
+  _globals['_DEVICELIST']._serialized_end=1315
+  _globals['_ARTIFACT']._serialized_start=1317
+  _globals['_ARTIFACT']._serialized_end=1343
+  _globals['_REGISTERSTEP']._serialized_start=1346
+  _globals['_REGISTERSTEP']._serialized_end=1476
+  _globals['_REGISTERPLANS']._serialized_start=1478
+  _globals['_REGISTERPLANS']._serialized_end=1563
+  _globals['_REGISTERED']._serialized_start=1565
+  _globals['_REGISTERED']._serialized_end=1610
+  _globals['_RUNSTEP']._serialized_start=1612
+  _globals['_RUNSTEP']._serialized_end=1676
+  _globals['_CALLBACK']._serialized_start=1678
+  _globals['_CALLBACK']._serialized_end=1704
+  _globals['_CALLEDBACK']._serialized_start=1706
+  _globals['_CALLEDBACK']._serialized_end=1748
+  _globals['_RUNPLANS']._serialized_start=1750
+  _globals['_RUNPLANS']._serialized_end=1809
+  _globals['_TRACED']._serialized_start=1811
+  _globals['_TRACED']._serialized_end=1887
+  _globals['_SENDTENSOR']._serialized_start=1889
+  _globals['_SENDTENSOR']._serialized_end=1929
+  _globals['_CANCEL']._serialized_start=1931
+  _globals['_CANCEL']._serialized_end=1951
+  _globals['_RESET']._serialized_start=1953
+  _globals['_RESET']._serialized_end=2007
+  _globals['_RELEASE']._serialized_start=2009
+  _globals['_RELEASE']._serialized_end=2035
 # @@protoc_insertion_point(module_scope)

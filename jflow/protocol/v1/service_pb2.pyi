@@ -9,7 +9,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Envelope(_message.Message):
-    __slots__ = ("id", "incarnation", "status", "tensors", "timeout_s", "remaining_s", "hello", "server_info", "list_devices", "device_list", "register_step", "register_plans", "registered", "run_step", "run_plans", "send_tensor", "cancel", "reset", "release", "call_back", "called_back")
+    __slots__ = ("id", "incarnation", "status", "tensors", "timeout_s", "remaining_s", "hello", "server_info", "list_devices", "device_list", "register_step", "register_plans", "registered", "run_step", "run_plans", "send_tensor", "cancel", "reset", "release", "call_back", "called_back", "traced")
     ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
@@ -31,6 +31,7 @@ class Envelope(_message.Message):
     RELEASE_FIELD_NUMBER: _ClassVar[int]
     CALL_BACK_FIELD_NUMBER: _ClassVar[int]
     CALLED_BACK_FIELD_NUMBER: _ClassVar[int]
+    TRACED_FIELD_NUMBER: _ClassVar[int]
     id: int
     incarnation: int
     status: _tensor_pb2.Status
@@ -52,7 +53,8 @@ class Envelope(_message.Message):
     release: Release
     call_back: CallBack
     called_back: CalledBack
-    def __init__(self, id: _Optional[int] = ..., incarnation: _Optional[int] = ..., status: _Optional[_Union[_tensor_pb2.Status, _Mapping]] = ..., tensors: _Optional[_Iterable[_Union[_tensor_pb2.TensorMeta, _Mapping]]] = ..., timeout_s: _Optional[float] = ..., remaining_s: _Optional[float] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., server_info: _Optional[_Union[ServerInfo, _Mapping]] = ..., list_devices: _Optional[_Union[ListDevices, _Mapping]] = ..., device_list: _Optional[_Union[DeviceList, _Mapping]] = ..., register_step: _Optional[_Union[RegisterStep, _Mapping]] = ..., register_plans: _Optional[_Union[RegisterPlans, _Mapping]] = ..., registered: _Optional[_Union[Registered, _Mapping]] = ..., run_step: _Optional[_Union[RunStep, _Mapping]] = ..., run_plans: _Optional[_Union[RunPlans, _Mapping]] = ..., send_tensor: _Optional[_Union[SendTensor, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., reset: _Optional[_Union[Reset, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., call_back: _Optional[_Union[CallBack, _Mapping]] = ..., called_back: _Optional[_Union[CalledBack, _Mapping]] = ...) -> None: ...
+    traced: Traced
+    def __init__(self, id: _Optional[int] = ..., incarnation: _Optional[int] = ..., status: _Optional[_Union[_tensor_pb2.Status, _Mapping]] = ..., tensors: _Optional[_Iterable[_Union[_tensor_pb2.TensorMeta, _Mapping]]] = ..., timeout_s: _Optional[float] = ..., remaining_s: _Optional[float] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., server_info: _Optional[_Union[ServerInfo, _Mapping]] = ..., list_devices: _Optional[_Union[ListDevices, _Mapping]] = ..., device_list: _Optional[_Union[DeviceList, _Mapping]] = ..., register_step: _Optional[_Union[RegisterStep, _Mapping]] = ..., register_plans: _Optional[_Union[RegisterPlans, _Mapping]] = ..., registered: _Optional[_Union[Registered, _Mapping]] = ..., run_step: _Optional[_Union[RunStep, _Mapping]] = ..., run_plans: _Optional[_Union[RunPlans, _Mapping]] = ..., send_tensor: _Optional[_Union[SendTensor, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., reset: _Optional[_Union[Reset, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., call_back: _Optional[_Union[CallBack, _Mapping]] = ..., called_back: _Optional[_Union[CalledBack, _Mapping]] = ..., traced: _Optional[_Union[Traced, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ()
@@ -140,12 +142,14 @@ class Registered(_message.Message):
     def __init__(self, handle: _Optional[int] = ..., missing: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RunStep(_message.Message):
-    __slots__ = ("handle", "calls_back")
+    __slots__ = ("handle", "calls_back", "is_traced")
     HANDLE_FIELD_NUMBER: _ClassVar[int]
     CALLS_BACK_FIELD_NUMBER: _ClassVar[int]
+    IS_TRACED_FIELD_NUMBER: _ClassVar[int]
     handle: int
     calls_back: bool
-    def __init__(self, handle: _Optional[int] = ..., calls_back: bool = ...) -> None: ...
+    is_traced: bool
+    def __init__(self, handle: _Optional[int] = ..., calls_back: bool = ..., is_traced: bool = ...) -> None: ...
 
 class CallBack(_message.Message):
     __slots__ = ("number",)
@@ -162,12 +166,26 @@ class CalledBack(_message.Message):
     def __init__(self, call: _Optional[int] = ..., number: _Optional[int] = ...) -> None: ...
 
 class RunPlans(_message.Message):
-    __slots__ = ("step", "handle")
+    __slots__ = ("step", "handle", "is_traced")
     STEP_FIELD_NUMBER: _ClassVar[int]
     HANDLE_FIELD_NUMBER: _ClassVar[int]
+    IS_TRACED_FIELD_NUMBER: _ClassVar[int]
     step: int
     handle: int
-    def __init__(self, step: _Optional[int] = ..., handle: _Optional[int] = ...) -> None: ...
+    is_traced: bool
+    def __init__(self, step: _Optional[int] = ..., handle: _Optional[int] = ..., is_traced: bool = ...) -> None: ...
+
+class Traced(_message.Message):
+    __slots__ = ("n_records", "begun_s", "ended_s", "clock")
+    N_RECORDS_FIELD_NUMBER: _ClassVar[int]
+    BEGUN_S_FIELD_NUMBER: _ClassVar[int]
+    ENDED_S_FIELD_NUMBER: _ClassVar[int]
+    CLOCK_FIELD_NUMBER: _ClassVar[int]
+    n_records: int
+    begun_s: float
+    ended_s: float
+    clock: str
+    def __init__(self, n_records: _Optional[int] = ..., begun_s: _Optional[float] = ..., ended_s: _Optional[float] = ..., clock: _Optional[str] = ...) -> None: ...
 
 class SendTensor(_message.Message):
     __slots__ = ("step", "edge")

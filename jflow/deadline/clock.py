@@ -1,0 +1,26 @@
+"""The clock that traces are taken by."""
+
+from __future__ import annotations
+
+import time
+from functools import cache
+from pathlib import Path
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+def now() -> float:
+    """The present time in seconds, from a start that no other machine shares."""
+    return time.perf_counter()
+
+
+@cache
+def clock_name() -> str:
+    """What is equal for processes whose `now` is the same clock; empty if that is not known.
+
+    Linux has one monotonic clock for all processes, from one boot to the next.
+    """
+    try:
+        return _BOOT_ID.read_text(encoding="ascii").strip()
+    except OSError:
+        return ""

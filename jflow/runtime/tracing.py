@@ -1,0 +1,141 @@
+"""Traces of steps: those that a session asks for, and those of a `trace_steps` block."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from jflow.context import Stack
+from jflow.deadline import Deadline
+from jflow.deadline.clock import now
+from jflow.runtime.backend import Executable
+from jflow.runtime.config import RunOptions
+from jflow.trace import Trace
+from jflow.trace.measured import measured
+from jflow.trace.step_stats import StepStats
+
+
+@dataclass
+class RunMetadata:
+    """What is known of a step after it has run; `Session.run` fills it as its options ask.
+
+    Attributes:
+      step_stats: times of what ran on each device of all tasks, if the step was traced.
+      partition_plans: by task the text of the plans that it ran, if they were asked for.
+    """
+
+    step_stats: StepStats = field(default_factory=StepStats)
+    partition_plans: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def trace(self) -> Trace:
+        """The trace of the step; empty if it was not traced."""
+        return self.step_stats.trace
+
+    @property
+    def partition_graphs(self) -> tuple[str, ...]:
+        """The texts of `partition_plans`."""
+        return tuple(self.partition_plans.values())
+
+
+def traced_run(
+    executable: Executable, feeds: Sequence[Any], deadline: Deadline, *, as_jax: bool = False
+) -> tuple[list[Any], Trace]:
+    """Runs a step and traces it.
+
+    Args:
+      executable: the step.
+      feeds, deadline: as for `Executable.run`.
+      as_jax: whether feeds and values are those of `Executable.compute`.
+    """
+    executable.prepare(deadline)
+    start = now()
+    values, records = executable.traced(feeds, deadline, as_jax=as_jax)
+    return values, measured(records, executable.names, start, now())
+
+
+def run_noted(
+    executable: Executable,
+    feeds: Sequence[Any],
+    deadline: Deadline,
+    *,
+    options: RunOptions | None,
+    metadata: RunMetadata | None,
+) -> list[Any]:
+    """As `Executable.run`; notes what the options and the current `trace_steps` block ask for.
+
+    Args:
+      executable, feeds, deadline: as there.
+      options: those of the call.
+      metadata: gets what the options ask for, once the step has succeeded.
+    """
+    traces = BLOCKS.current
+    if metadata is None or options is None:
+        options = RunOptions()
+    if traces is None and not options.trace_level:
+        values = executable.run(feeds, deadline)
+    else:
+        values, trace = traced_run(executable, feeds, deadline)
+        if traces is not None:
+            traces.append(trace)
+        if metadata is not None and options.trace_level:
+            metadata.step_stats = StepStats(trace)
+    if metadata is not None and options.output_partition_graphs:
+        metadata.partition_plans = plans_text(executable)
+    return values
+
+
+def plans_text(executable: Executable) -> dict[str, str]:
+    """The texts of a step's plans, by task."""
+    found: dict[str, list[str]] = {}
+    for plan in executable.plans:
+        found.setdefault(str(plan.device.task), []).append(plan.text())
+    return {task: "\n\n".join(texts) for task, texts in sorted(found.items())}
+
+
+class _Blocks:
+    """The open `trace_steps` blocks; whether there are any is known without a lock.
+
+    Attributes:
+      n_open: how many blocks are open on all threads.
+    """
+
+    def __init__(self) -> None:
+        self.n_open = 0
+        self._lock = threading.Lock()
+        self._stack: Stack[list[Trace]] = Stack(is_strict=False)
+
+    @property
+    def current(self) -> list[Trace] | None:
+        """The traces of this thread's innermost block; None outside of blocks."""
+        return self._stack.top
+
+    @contextmanager
+    def opened(self) -> Iterator[list[Trace]]:
+        """A block on this thread."""
+        with self._lock:
+            self.n_open += 1
+        try:
+            with self._stack.pushed([]) as traces:
+                yield traces
+        finally:
+            with self._lock:
+                self.n_open -= 1
+
+
+BLOCKS = _Blocks()
+
+
+@contextmanager
+def trace_steps() -> Iterator[list[Trace]]:
+    """A block that traces each step that this thread runs in it: functions and sessions.
+
+    It gives a list that gets a `jflow.trace.Trace` for each step, in the order in which they end.
+    A traced step waits for the results of each program before it starts the next one of a plan, so
+    that it knows when they were computed.
+    """
+    with BLOCKS.opened() as traces:
+        yield traces

@@ -1,0 +1,8 @@
+"""Traces of steps for a browser, under TensorFlow's name tf.timeline."""
+
+from jflow import tracebacks as _tracebacks
+from jflow.trace.step_stats import ChromeTimeline as Timeline
+
+__all__ = ["Timeline"]
+
+_tracebacks.end_here(globals())
