@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, wait
+from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
@@ -15,10 +16,12 @@ from jflow import _forks
 from jflow.deadline import FOREVER, Deadline
 from jflow.execution.blocking import BlockingDriver, Fiber, Woken, run_fibers
 from jflow.execution.callback import ClientFunction
+from jflow.execution.gate import StepGate
 from jflow.execution.interpreter import interpret
 from jflow.execution.link import LinkedInstruction, LinkedPlan, LinkedRun
 from jflow.execution.step_state import StepState
 from jflow.execution.variables import QUEUED_S
+from jflow.moves import is_restartable, states_of
 from jflow.plan import Recv, Send, Slot
 from jflow.resources import Containers
 from jflow.resources.kernel import Wanted
@@ -73,6 +76,11 @@ class LocalExecutable:
       n_fetches: the number of fetched values.
       containers: the state.
       functions: the functions of the client that plans call, by number.
+      gate: what the step waits at while the state that it uses is moved; None if it uses none, or
+        if that never moves.
+
+    Raises:
+      MovedError: if state has moved that it uses.
     """
 
     def __init__(
@@ -81,7 +89,14 @@ class LocalExecutable:
         n_fetches: int,
         containers: Containers,
         functions: Sequence[ClientFunction] = (),
+        gate: StepGate | None = None,
     ) -> None:
+        self._gate, self._watch = gate, None
+        if gate is not None:
+            own = [linked.plan for linked in plans]
+            self._use = gate.add(states_of(own))
+            if is_restartable(own):
+                self._watch = partial(gate.parked.watched, states=self._use.states)
         self._plans = plans
         self._n_fetches = n_fetches
         self._containers = containers
@@ -133,6 +148,7 @@ class LocalExecutable:
 
         Raises:
           DeadlineExceededError: if the deadline passes.
+          MovedError: if state has moved that the step uses; nothing was done.
           OpError: as the instructions do.
         """
         if self._lone is not None:
@@ -204,9 +220,26 @@ class LocalExecutable:
         deadline: Deadline,
         woken: Woken | None = None,
     ) -> list[Any]:
+        gate = self._gate
+        if gate is None:
+            return self._run_admitted(feeds, fetch, deadline, woken)
+        gate.enter(self._use, deadline)
+        try:
+            return self._run_admitted(feeds, fetch, deadline, woken)
+        finally:
+            gate.leave(self._use)
+
+    def _run_admitted(
+        self,
+        feeds: Sequence[Any],
+        fetch: Callable[[StepState, Slot], Any],
+        deadline: Deadline,
+        woken: Woken | None,
+    ) -> list[Any]:
         # A step with a deadline must not wait for values that may not be computed by then.
         queued_s = QUEUED_S if deadline.timeout is None else 0.0
-        states = [StepState(linked, self._containers, queued_s) for linked in self._plans]
+        watch = self._watch
+        states = [StepState(linked, self._containers, queued_s, watch) for linked in self._plans]
         try:
             for number, feed in self._feeds:
                 states[number][feed.slot] = self._fed(feeds[feed.index], number)

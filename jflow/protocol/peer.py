@@ -27,8 +27,8 @@ from jflow.protocol.rpcs import (
     RUN_PLANS,
     SEND_TENSOR,
     WORKER,
-    WorkerSession,
 )
+from jflow.protocol.services import WorkerSession
 from jflow.protocol.stream import MessageStream, Received
 from jflow.protocol.tasks import TaskSet
 from jflow.protocol.transport import (
@@ -101,10 +101,14 @@ class Peer:
         return rpc.read(*reply)
 
     async def register(
-        self, incarnation: int, plans: Sequence[Plan], artifacts: Artifacts
+        self,
+        incarnation: int,
+        plans: Sequence[Plan],
+        artifacts: Artifacts,
+        is_restartable: bool = False,
     ) -> Registered:
         """See `WorkerService.register`, for one incarnation of the task."""
-        return await self.call(REGISTER_PLANS, incarnation, plans, artifacts)
+        return await self.call(REGISTER_PLANS, incarnation, plans, artifacts, is_restartable)
 
     async def run(
         self, incarnation: int, step: int, handle: int, feeds: Sequence[Array]

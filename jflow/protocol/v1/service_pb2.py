@@ -26,7 +26,7 @@ from jflow.protocol.v1 import plan_pb2 as jflow_dot_v1_dot_plan__pb2
 from jflow.protocol.v1 import tensor_pb2 as jflow_dot_v1_dot_tensor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16jflow/v1/service.proto\x12\x08jflow.v1\x1a\x13jflow/v1/plan.proto\x1a\x15jflow/v1/tensor.proto\"\x9e\x06\n\x08\x45nvelope\x12\n\n\x02id\x18\x01 \x01(\x04\x12\x13\n\x0bincarnation\x18\x02 \x01(\x06\x12 \n\x06status\x18\x03 \x01(\x0b\x32\x10.jflow.v1.Status\x12%\n\x07tensors\x18\x04 \x03(\x0b\x32\x14.jflow.v1.TensorMeta\x12\x11\n\ttimeout_s\x18\x05 \x01(\x01\x12\x13\n\x0bremaining_s\x18\x06 \x01(\x01\x12 \n\x05hello\x18\n \x01(\x0b\x32\x0f.jflow.v1.HelloH\x00\x12+\n\x0bserver_info\x18\x0b \x01(\x0b\x32\x14.jflow.v1.ServerInfoH\x00\x12-\n\x0clist_devices\x18\x0c \x01(\x0b\x32\x15.jflow.v1.ListDevicesH\x00\x12+\n\x0b\x64\x65vice_list\x18\r \x01(\x0b\x32\x14.jflow.v1.DeviceListH\x00\x12/\n\rregister_step\x18\x0e \x01(\x0b\x32\x16.jflow.v1.RegisterStepH\x00\x12\x31\n\x0eregister_plans\x18\x0f \x01(\x0b\x32\x17.jflow.v1.RegisterPlansH\x00\x12*\n\nregistered\x18\x10 \x01(\x0b\x32\x14.jflow.v1.RegisteredH\x00\x12%\n\x08run_step\x18\x11 \x01(\x0b\x32\x11.jflow.v1.RunStepH\x00\x12\'\n\trun_plans\x18\x12 \x01(\x0b\x32\x12.jflow.v1.RunPlansH\x00\x12+\n\x0bsend_tensor\x18\x13 \x01(\x0b\x32\x14.jflow.v1.SendTensorH\x00\x12\"\n\x06\x63\x61ncel\x18\x14 \x01(\x0b\x32\x10.jflow.v1.CancelH\x00\x12 \n\x05reset\x18\x15 \x01(\x0b\x32\x0f.jflow.v1.ResetH\x00\x12$\n\x07release\x18\x16 \x01(\x0b\x32\x11.jflow.v1.ReleaseH\x00\x12\'\n\tcall_back\x18\x17 \x01(\x0b\x32\x12.jflow.v1.CallBackH\x00\x12+\n\x0b\x63\x61lled_back\x18\x18 \x01(\x0b\x32\x14.jflow.v1.CalledBackH\x00\x42\x06\n\x04\x62ody\"\x07\n\x05Hello\"\xca\x01\n\nServerInfo\x12\x0c\n\x04task\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\x06\x12\x32\n\x07\x63luster\x18\x03 \x03(\x0b\x32!.jflow.v1.ServerInfo.ClusterEntry\x12!\n\x07\x64\x65vices\x18\x04 \x03(\x0b\x32\x10.jflow.v1.Device\x12\x12\n\nn_compiled\x18\x05 \x01(\x04\x1a.\n\x0c\x43lusterEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"=\n\x06\x44\x65vice\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08platform\x18\x02 \x01(\t\x12\x13\n\x0bincarnation\x18\x03 \x01(\x06\"H\n\x0bListDevices\x12\r\n\x05tasks\x18\x01 \x03(\t\x12\x19\n\x11\x63onnect_timeout_s\x18\x02 \x01(\x01\x12\x0f\n\x07only_up\x18\x03 \x01(\x08\"/\n\nDeviceList\x12!\n\x07\x64\x65vices\x18\x01 \x03(\x0b\x32\x10.jflow.v1.Device\"\x1a\n\x08\x41rtifact\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\"\x82\x01\n\x0cRegisterStep\x12\x1d\n\x05plans\x18\x01 \x03(\x0b\x32\x0e.jflow.v1.Plan\x12\x11\n\tn_fetches\x18\x02 \x01(\r\x12%\n\tartifacts\x18\x03 \x03(\x0b\x32\x12.jflow.v1.Artifact\x12\x19\n\x11\x63onnect_timeout_s\x18\x04 \x01(\x01\"U\n\rRegisterPlans\x12\x1d\n\x05plans\x18\x01 \x03(\x0b\x32\x0e.jflow.v1.Plan\x12%\n\tartifacts\x18\x02 \x03(\x0b\x32\x12.jflow.v1.Artifact\"-\n\nRegistered\x12\x0e\n\x06handle\x18\x01 \x01(\x04\x12\x0f\n\x07missing\x18\x02 \x03(\t\"-\n\x07RunStep\x12\x0e\n\x06handle\x18\x01 \x01(\x04\x12\x12\n\ncalls_back\x18\x02 \x01(\x08\"\x1a\n\x08\x43\x61llBack\x12\x0e\n\x06number\x18\x01 \x01(\r\"*\n\nCalledBack\x12\x0c\n\x04\x63\x61ll\x18\x01 \x01(\x04\x12\x0e\n\x06number\x18\x02 \x01(\r\"(\n\x08RunPlans\x12\x0c\n\x04step\x18\x01 \x01(\x06\x12\x0e\n\x06handle\x18\x02 \x01(\x04\"(\n\nSendTensor\x12\x0c\n\x04step\x18\x01 \x01(\x06\x12\x0c\n\x04\x65\x64ge\x18\x02 \x01(\r\"\x14\n\x06\x43\x61ncel\x12\n\n\x02id\x18\x01 \x01(\x04\"6\n\x05Reset\x12\x12\n\ncontainers\x18\x01 \x03(\t\x12\x19\n\x11\x63onnect_timeout_s\x18\x02 \x01(\x01\"\x1a\n\x07Release\x12\x0f\n\x07handles\x18\x01 \x03(\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16jflow/v1/service.proto\x12\x08jflow.v1\x1a\x13jflow/v1/plan.proto\x1a\x15jflow/v1/tensor.proto\"\xef\x08\n\x08\x45nvelope\x12\n\n\x02id\x18\x01 \x01(\x04\x12\x13\n\x0bincarnation\x18\x02 \x01(\x06\x12 \n\x06status\x18\x03 \x01(\x0b\x32\x10.jflow.v1.Status\x12%\n\x07tensors\x18\x04 \x03(\x0b\x32\x14.jflow.v1.TensorMeta\x12\x11\n\ttimeout_s\x18\x05 \x01(\x01\x12\x13\n\x0bremaining_s\x18\x06 \x01(\x01\x12 \n\x05hello\x18\n \x01(\x0b\x32\x0f.jflow.v1.HelloH\x00\x12+\n\x0bserver_info\x18\x0b \x01(\x0b\x32\x14.jflow.v1.ServerInfoH\x00\x12-\n\x0clist_devices\x18\x0c \x01(\x0b\x32\x15.jflow.v1.ListDevicesH\x00\x12+\n\x0b\x64\x65vice_list\x18\r \x01(\x0b\x32\x14.jflow.v1.DeviceListH\x00\x12/\n\rregister_step\x18\x0e \x01(\x0b\x32\x16.jflow.v1.RegisterStepH\x00\x12\x31\n\x0eregister_plans\x18\x0f \x01(\x0b\x32\x17.jflow.v1.RegisterPlansH\x00\x12*\n\nregistered\x18\x10 \x01(\x0b\x32\x14.jflow.v1.RegisteredH\x00\x12%\n\x08run_step\x18\x11 \x01(\x0b\x32\x11.jflow.v1.RunStepH\x00\x12\'\n\trun_plans\x18\x12 \x01(\x0b\x32\x12.jflow.v1.RunPlansH\x00\x12+\n\x0bsend_tensor\x18\x13 \x01(\x0b\x32\x14.jflow.v1.SendTensorH\x00\x12\"\n\x06\x63\x61ncel\x18\x14 \x01(\x0b\x32\x10.jflow.v1.CancelH\x00\x12 \n\x05reset\x18\x15 \x01(\x0b\x32\x0f.jflow.v1.ResetH\x00\x12$\n\x07release\x18\x16 \x01(\x0b\x32\x11.jflow.v1.ReleaseH\x00\x12\'\n\tcall_back\x18\x17 \x01(\x0b\x32\x12.jflow.v1.CallBackH\x00\x12+\n\x0b\x63\x61lled_back\x18\x18 \x01(\x0b\x32\x14.jflow.v1.CalledBackH\x00\x12)\n\nmove_state\x18\x19 \x01(\x0b\x32\x13.jflow.v1.MoveStateH\x00\x12)\n\nhold_state\x18\x1a \x01(\x0b\x32\x13.jflow.v1.HoldStateH\x00\x12)\n\nsave_state\x18\x1b \x01(\x0b\x32\x13.jflow.v1.SaveStateH\x00\x12+\n\x0bsaved_state\x18\x1c \x01(\x0b\x32\x14.jflow.v1.SavedStateH\x00\x12\'\n\tput_state\x18\x1d \x01(\x0b\x32\x12.jflow.v1.PutStateH\x00\x12%\n\x08\x65nd_hold\x18\x1e \x01(\x0b\x32\x11.jflow.v1.EndHoldH\x00\x12+\n\x0bget_outcome\x18\x1f \x01(\x0b\x32\x14.jflow.v1.GetOutcomeH\x00\x12$\n\x07outcome\x18  \x01(\x0b\x32\x11.jflow.v1.OutcomeH\x00\x42\x06\n\x04\x62ody\"\x07\n\x05Hello\"\xca\x01\n\nServerInfo\x12\x0c\n\x04task\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\x06\x12\x32\n\x07\x63luster\x18\x03 \x03(\x0b\x32!.jflow.v1.ServerInfo.ClusterEntry\x12!\n\x07\x64\x65vices\x18\x04 \x03(\x0b\x32\x10.jflow.v1.Device\x12\x12\n\nn_compiled\x18\x05 \x01(\x04\x1a.\n\x0c\x43lusterEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"=\n\x06\x44\x65vice\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08platform\x18\x02 \x01(\t\x12\x13\n\x0bincarnation\x18\x03 \x01(\x06\"H\n\x0bListDevices\x12\r\n\x05tasks\x18\x01 \x03(\t\x12\x19\n\x11\x63onnect_timeout_s\x18\x02 \x01(\x01\x12\x0f\n\x07only_up\x18\x03 \x01(\x08\"/\n\nDeviceList\x12!\n\x07\x64\x65vices\x18\x01 \x03(\x0b\x32\x10.jflow.v1.Device\"\x1a\n\x08\x41rtifact\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\"\x82\x01\n\x0cRegisterStep\x12\x1d\n\x05plans\x18\x01 \x03(\x0b\x32\x0e.jflow.v1.Plan\x12\x11\n\tn_fetches\x18\x02 \x01(\r\x12%\n\tartifacts\x18\x03 \x03(\x0b\x32\x12.jflow.v1.Artifact\x12\x19\n\x11\x63onnect_timeout_s\x18\x04 \x01(\x01\"m\n\rRegisterPlans\x12\x1d\n\x05plans\x18\x01 \x03(\x0b\x32\x0e.jflow.v1.Plan\x12%\n\tartifacts\x18\x02 \x03(\x0b\x32\x12.jflow.v1.Artifact\x12\x16\n\x0eis_restartable\x18\x03 \x01(\x08\"-\n\nRegistered\x12\x0e\n\x06handle\x18\x01 \x01(\x04\x12\x0f\n\x07missing\x18\x02 \x03(\t\"-\n\x07RunStep\x12\x0e\n\x06handle\x18\x01 \x01(\x04\x12\x12\n\ncalls_back\x18\x02 \x01(\x08\"\x1a\n\x08\x43\x61llBack\x12\x0e\n\x06number\x18\x01 \x01(\r\"*\n\nCalledBack\x12\x0c\n\x04\x63\x61ll\x18\x01 \x01(\x04\x12\x0e\n\x06number\x18\x02 \x01(\r\"(\n\x08RunPlans\x12\x0c\n\x04step\x18\x01 \x01(\x06\x12\x0e\n\x06handle\x18\x02 \x01(\x04\"(\n\nSendTensor\x12\x0c\n\x04step\x18\x01 \x01(\x06\x12\x0c\n\x04\x65\x64ge\x18\x02 \x01(\r\"\x14\n\x06\x43\x61ncel\x12\n\n\x02id\x18\x01 \x01(\x04\"6\n\x05Reset\x12\x12\n\ncontainers\x18\x01 \x03(\t\x12\x19\n\x11\x63onnect_timeout_s\x18\x02 \x01(\x01\"\x1a\n\x07Release\x12\x0f\n\x07handles\x18\x01 \x03(\x04\"i\n\tMoveState\x12!\n\x06states\x18\x01 \x03(\x0b\x32\x11.jflow.v1.StateId\x12\x0e\n\x06target\x18\x02 \x01(\t\x12\x0e\n\x06hold_s\x18\x03 \x01(\x01\x12\x19\n\x11\x63onnect_timeout_s\x18\x04 \x01(\x01\"]\n\tHoldState\x12\x0c\n\x04hold\x18\x01 \x01(\t\x12!\n\x06states\x18\x02 \x03(\x0b\x32\x11.jflow.v1.StateId\x12\x0e\n\x06target\x18\x03 \x01(\t\x12\x0f\n\x07seconds\x18\x04 \x01(\x01\"\x19\n\tSaveState\x12\x0c\n\x04hold\x18\x01 \x01(\t\"\x1c\n\nSavedState\x12\x0e\n\x06record\x18\x01 \x01(\x0c\"(\n\x08PutState\x12\x0c\n\x04hold\x18\x01 \x01(\t\x12\x0e\n\x06record\x18\x02 \x01(\x0c\"d\n\x07\x45ndHold\x12\x0c\n\x04hold\x18\x01 \x01(\t\x12\"\n\x03\x65nd\x18\x02 \x01(\x0e\x32\x15.jflow.v1.EndHold.End\"\'\n\x03\x45nd\x12\x08\n\x04KEPT\x10\x00\x12\t\n\x05MOVED\x10\x01\x12\x0b\n\x07UNKNOWN\x10\x02\"\x1a\n\nGetOutcome\x12\x0c\n\x04hold\x18\x01 \x01(\t\"\x1c\n\x07Outcome\x12\x11\n\thas_moved\x18\x01 \x01(\x08\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,41 +36,59 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SERVERINFO_CLUSTERENTRY']._loaded_options = None
   _globals['_SERVERINFO_CLUSTERENTRY']._serialized_options = b'8\001'
   _globals['_ENVELOPE']._serialized_start=81
-  _globals['_ENVELOPE']._serialized_end=879
-  _globals['_HELLO']._serialized_start=881
-  _globals['_HELLO']._serialized_end=888
-  _globals['_SERVERINFO']._serialized_start=891
-  _globals['_SERVERINFO']._serialized_end=1093
-  _globals['_SERVERINFO_CLUSTERENTRY']._serialized_start=1047
-  _globals['_SERVERINFO_CLUSTERENTRY']._serialized_end=1093
-  _globals['_DEVICE']._serialized_start=1095
-  _globals['_DEVICE']._serialized_end=1156
-  _globals['_LISTDEVICES']._serialized_start=1158
-  _globals['_LISTDEVICES']._serialized_end=1230
-  _globals['_DEVICELIST']._serialized_start=1232
-  _globals['_DEVICELIST']._serialized_end=1279
-  _globals['_ARTIFACT']._serialized_start=1281
-  _globals['_ARTIFACT']._serialized_end=1307
-  _globals['_REGISTERSTEP']._serialized_start=1310
-  _globals['_REGISTERSTEP']._serialized_end=1440
-  _globals['_REGISTERPLANS']._serialized_start=1442
-  _globals['_REGISTERPLANS']._serialized_end=1527
-  _globals['_REGISTERED']._serialized_start=1529
-  _globals['_REGISTERED']._serialized_end=1574
-  _globals['_RUNSTEP']._serialized_start=1576
-  _globals['_RUNSTEP']._serialized_end=1621
-  _globals['_CALLBACK']._serialized_start=1623
-  _globals['_CALLBACK']._serialized_end=1649
-  _globals['_CALLEDBACK']._serialized_start=1651
-  _globals['_CALLEDBACK']._serialized_end=1693
-  _globals['_RUNPLANS']._serialized_start=1695
-  _globals['_RUNPLANS']._serialized_end=1735
-  _globals['_SENDTENSOR']._serialized_start=1737
-  _globals['_SENDTENSOR']._serialized_end=1777
-  _globals['_CANCEL']._serialized_start=1779
-  _globals['_CANCEL']._serialized_end=1799
-  _globals['_RESET']._serialized_start=1801
-  _globals['_RESET']._serialized_end=1855
-  _globals['_RELEASE']._serialized_start=1857
-  _globals['_RELEASE']._serialized_end=1883
+  _globals['_ENVELOPE']._serialized_end=1216
+  _globals['_HELLO']._serialized_start=1218
+  _globals['_HELLO']._serialized_end=1225
+  _globals['_SERVERINFO']._serialized_start=1228
+  _globals['_SERVERINFO']._serialized_end=1430
+  _globals['_SERVERINFO_CLUSTERENTRY']._serialized_start=1384
+  _globals['_SERVERINFO_CLUSTERENTRY']._serialized_end=1430
+  _globals['_DEVICE']._serialized_start=1432
+  _globals['_DEVICE']._serialized_end=1493
+  _globals['_LISTDEVICES']._serialized_start=1495
+  _globals['_LISTDEVICES']._serialized_end=1567
+  _globals['_DEVICELIST']._serialized_start=1569
+  _globals['_DEVICELIST']._serialized_end=1616
+  _globals['_ARTIFACT']._serialized_start=1618
+  _globals['_ARTIFACT']._serialized_end=1644
+  _globals['_REGISTERSTEP']._serialized_start=1647
+  _globals['_REGISTERSTEP']._serialized_end=1777
+  _globals['_REGISTERPLANS']._serialized_start=1779
+  _globals['_REGISTERPLANS']._serialized_end=1888
+  _globals['_REGISTERED']._serialized_start=1890
+  _globals['_REGISTERED']._serialized_end=1935
+  _globals['_RUNSTEP']._serialized_start=1937
+  _globals['_RUNSTEP']._serialized_end=1982
+  _globals['_CALLBACK']._serialized_start=1984
+  _globals['_CALLBACK']._serialized_end=2010
+  _globals['_CALLEDBACK']._serialized_start=2012
+  _globals['_CALLEDBACK']._serialized_end=2054
+  _globals['_RUNPLANS']._serialized_start=2056
+  _globals['_RUNPLANS']._serialized_end=2096
+  _globals['_SENDTENSOR']._serialized_start=2098
+  _globals['_SENDTENSOR']._serialized_end=2138
+  _globals['_CANCEL']._serialized_start=2140
+  _globals['_CANCEL']._serialized_end=2160
+  _globals['_RESET']._serialized_start=2162
+  _globals['_RESET']._serialized_end=2216
+  _globals['_RELEASE']._serialized_start=2218
+  _globals['_RELEASE']._serialized_end=2244
+  _globals['_MOVESTATE']._serialized_start=2246
+  _globals['_MOVESTATE']._serialized_end=2351
+  _globals['_HOLDSTATE']._serialized_start=2353
+  _globals['_HOLDSTATE']._serialized_end=2446
+  _globals['_SAVESTATE']._serialized_start=2448
+  _globals['_SAVESTATE']._serialized_end=2473
+  _globals['_SAVEDSTATE']._serialized_start=2475
+  _globals['_SAVEDSTATE']._serialized_end=2503
+  _globals['_PUTSTATE']._serialized_start=2505
+  _globals['_PUTSTATE']._serialized_end=2545
+  _globals['_ENDHOLD']._serialized_start=2547
+  _globals['_ENDHOLD']._serialized_end=2647
+  _globals['_ENDHOLD_END']._serialized_start=2608
+  _globals['_ENDHOLD_END']._serialized_end=2647
+  _globals['_GETOUTCOME']._serialized_start=2649
+  _globals['_GETOUTCOME']._serialized_end=2675
+  _globals['_OUTCOME']._serialized_start=2677
+  _globals['_OUTCOME']._serialized_end=2705
 # @@protoc_insertion_point(module_scope)
