@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, wait
+from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
@@ -16,11 +17,13 @@ from jflow.deadline import FOREVER, Deadline
 from jflow.deadline.clock import now
 from jflow.execution.blocking import BlockingDriver, Fiber, Woken, run_fibers
 from jflow.execution.callback import ClientFunction
+from jflow.execution.gate import StepGate
 from jflow.execution.interpreter import interpret
 from jflow.execution.link import LinkedInstruction, LinkedPlan, LinkedRun
 from jflow.execution.step_state import StepState
 from jflow.execution.tracing import TracedState, traced
 from jflow.execution.variables import QUEUED_S
+from jflow.moves import is_restartable, states_of
 from jflow.plan import Plan, Recv, Send, Slot
 from jflow.resources import Containers
 from jflow.resources.kernel import Wanted
@@ -78,9 +81,14 @@ class LocalExecutable:
       containers: the state.
       functions: the functions of the client that plans call, by number.
       names: what traces call its instructions.
+      gate: what the step waits at while the state that it uses is moved; None if it uses none, or
+        if that never moves.
 
     Attributes:
       names: as given.
+
+    Raises:
+      MovedError: if state has moved that it uses.
     """
 
     def __init__(
@@ -90,8 +98,15 @@ class LocalExecutable:
         containers: Containers,
         functions: Sequence[ClientFunction] = (),
         names: StepNames = NO_NAMES,
+        gate: StepGate | None = None,
     ) -> None:
         self.names = names
+        self._gate, self._watch = gate, None
+        if gate is not None:
+            own = [linked.plan for linked in plans]
+            self._use = gate.add(states_of(own))
+            if is_restartable(own):
+                self._watch = partial(gate.parked.watched, states=self._use.states)
         self._plans = plans
         self._n_fetches = n_fetches
         self._containers = containers
@@ -143,6 +158,7 @@ class LocalExecutable:
 
         Raises:
           DeadlineExceededError: if the deadline passes.
+          MovedError: if state has moved that the step uses; nothing was done.
           OpError: as the instructions do.
         """
         if self._lone is not None:
@@ -230,6 +246,23 @@ class LocalExecutable:
         woken: Woken | None = None,
         recorder: Recorder | None = None,
     ) -> list[Any]:
+        gate = self._gate
+        if gate is None:
+            return self._run_admitted(feeds, fetch, deadline, woken, recorder)
+        gate.enter(self._use, deadline)
+        try:
+            return self._run_admitted(feeds, fetch, deadline, woken, recorder)
+        finally:
+            gate.leave(self._use)
+
+    def _run_admitted(
+        self,
+        feeds: Sequence[Any],
+        fetch: Callable[[StepState, Slot], Any],
+        deadline: Deadline,
+        woken: Woken | None,
+        recorder: Recorder | None,
+    ) -> list[Any]:
         # A step with a deadline must not wait for values that may not be computed by then.
         queued_s = QUEUED_S if deadline.timeout is None else 0.0
         go, states = interpret, self._states(queued_s, recorder)
@@ -259,9 +292,12 @@ class LocalExecutable:
                 state.close()
 
     def _states(self, queued_s: float, recorder: Recorder | None) -> Sequence[StepState]:
+        watch = self._watch
         if recorder is None:
-            return [StepState(linked, self._containers, queued_s) for linked in self._plans]
-        return [TracedState(one, self._containers, recorder, queued_s) for one in self._plans]
+            return [StepState(one, self._containers, queued_s, watch) for one in self._plans]
+        return [
+            TracedState(one, self._containers, recorder, queued_s, watch) for one in self._plans
+        ]
 
     def _fed(self, value: Any, number: int) -> Any:
         """Moves a fed value to the device of a plan, if it is a JAX array on another one.

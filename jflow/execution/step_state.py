@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import jax
@@ -17,11 +17,14 @@ from jflow.execution.link import LinkedCall, LinkedKernel, LinkedPlan, LinkedRun
 from jflow.execution.variables import COMPUTED, QUEUED_S, Computed, VariableAccess
 from jflow.plan import Call, Recv, Slot
 from jflow.resources import Containers, Lease
-from jflow.resources.kernel import Wanted, wait_for
+from jflow.resources.kernel import KernelRun, Wanted, wait_for
 from jflow.values import Array, is_host
 
 COPIED_BYTES = 4096
 """Up to this size copying a variable is faster than a leased view."""
+
+Watch = Callable[[KernelRun], KernelRun]
+"""Makes the run of a kernel one that a move may end, see `jflow.execution.parked`."""
 
 
 class StepState:
@@ -35,14 +38,23 @@ class StepState:
       containers: the state of the task.
       queued_s: the time after the start of a program, in seconds, during which its results may be
         passed to another program before they are computed.
+      watch: see `Watch`; None if the step cannot be run again.
     """
 
-    __slots__ = ("_containers", "_is_closed", "_leases", "_linked", "_queued_s", "_reads", "_slots")
+    __slots__ = (
+        *("_containers", "_is_closed", "_leases", "_linked", "_queued_s", "_reads", "_slots"),
+        "_watch",
+    )
 
     def __init__(
-        self, linked: LinkedPlan, containers: Containers, queued_s: float = QUEUED_S
+        self,
+        linked: LinkedPlan,
+        containers: Containers,
+        queued_s: float = QUEUED_S,
+        watch: Watch | None = None,
     ) -> None:
         self._linked = linked
+        self._watch = watch
         self._queued_s = queued_s
         self._reads: list[tuple[Lease, jax.Array]] = []
         self._containers = containers
@@ -137,7 +149,8 @@ class StepState:
                 for spec in linked.resources
             ]
             values = [*inputs, *linked.constants]
-            results = yield from linked.kernel(held, values, **linked.attributes)
+            run = linked.kernel(held, values, **linked.attributes)
+            results = yield from run if self._watch is None else self._watch(run)
             self.fill(linked.instruction, results)
         except OpError as error:
             error.with_context(op=linked.instruction.op)

@@ -15,7 +15,7 @@ import jax
 from jflow.errors import InternalError
 from jflow.execution.interpreter import Driver, interpret
 from jflow.execution.link import LinkedInstruction, LinkedPlan, LinkedRun
-from jflow.execution.step_state import StepState
+from jflow.execution.step_state import StepState, Watch
 from jflow.execution.variables import QUEUED_S
 from jflow.plan import Recv, Send
 from jflow.resources import Containers
@@ -30,7 +30,7 @@ class TracedState(StepState):
     """The state of a plan in a traced step.
 
     Args:
-      linked, containers, queued_s: as for `StepState`.
+      linked, containers, queued_s, watch: as for `StepState`.
       recorder: notes what the task does in the step.
     """
 
@@ -42,8 +42,9 @@ class TracedState(StepState):
         containers: Containers,
         recorder: Recorder,
         queued_s: float = QUEUED_S,
+        watch: Watch | None = None,
     ) -> None:
-        super().__init__(linked, containers, queued_s)
+        super().__init__(linked, containers, queued_s, watch)
         plan = linked.plan
         self.recorder: PlanRecorder = recorder.of_plan(str(plan.device), plan.instructions)
 

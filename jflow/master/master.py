@@ -8,8 +8,10 @@ from collections.abc import Callable, Sequence
 from jflow.cluster import Task
 from jflow.deadline import Deadline
 from jflow.errors import AbortedError, OpError
-from jflow.master.session import ClientSession, ClusterView
+from jflow.master.session import ClientSession
+from jflow.master.view import ClusterView
 from jflow.protocol import MasterSession, Peers, ServerInfo, WorkerService
+from jflow.worker.gate import Gate
 
 
 class Master:
@@ -19,10 +21,17 @@ class Master:
       info: gives the current server info of its server.
       worker: the worker of the same server, called directly.
       peers: connections to the other tasks.
+      gate: what steps wait at while the state that they use is moved; its own one if None.
     """
 
-    def __init__(self, info: Callable[[], ServerInfo], worker: WorkerService, peers: Peers) -> None:
-        self._servers = ClusterView(info, worker, peers)
+    def __init__(
+        self,
+        info: Callable[[], ServerInfo],
+        worker: WorkerService,
+        peers: Peers,
+        gate: Gate | None = None,
+    ) -> None:
+        self._servers = ClusterView(info, worker, peers, gate or Gate())
         self._sessions: set[ClientSession] = set()
 
     def open_session(self) -> MasterSession:

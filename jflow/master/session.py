@@ -7,7 +7,7 @@ import itertools
 import secrets
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -22,7 +22,10 @@ from jflow.errors import (
     UnavailableError,
 )
 from jflow.failpoints import async_failpoint
+from jflow.master.moving import StateMover
 from jflow.master.step import Action, Fail, StartTask, Step, StopTask
+from jflow.master.view import ClusterView
+from jflow.moves import MovedError, StateId, Use, is_restartable, states_of
 from jflow.plan import Plan, feed_indices, fetch_indices, verify_step
 from jflow.protocol import (
     RECONNECT_TIMEOUT_S,
@@ -30,31 +33,10 @@ from jflow.protocol import (
     Artifacts,
     Client,
     DeviceRecord,
-    Peers,
     Registered,
-    ServerInfo,
-    TaskSet,
-    WorkerService,
     begin,
 )
 from jflow.trace.record import TaskRecord
-
-
-@dataclass(frozen=True)
-class ClusterView:
-    """A master's view of the cluster.
-
-    Attributes:
-      info: gives the current server info of its own server.
-      worker: the worker of its own server.
-      peers: connections to the other tasks.
-      background: runs work that outlives the sessions that started it.
-    """
-
-    info: Callable[[], ServerInfo]
-    worker: WorkerService
-    peers: Peers
-    background: TaskSet = field(default_factory=TaskSet)
 
 
 @dataclass(frozen=True)
@@ -72,6 +54,7 @@ class _TaskPlans:
 class _Registered:
     entries: dict[Task, _TaskPlans]
     n_fetches: int
+    use: Use
 
 
 class ClientSession:
@@ -140,11 +123,15 @@ class ClientSession:
         for plan in plans:
             by_task.setdefault(plan.device.task, []).append(plan)
         verify_step(plans, n_fetches)
+        states, may_restart = states_of(plans), is_restartable(plans)
+        self._servers.gate.directory.check(states)
 
         async def register(task: Task, group: Sequence[Plan]) -> Registered:
             needed = frozenset().union(*(plan.artifacts for plan in group))
             own = {digest: sent for digest, sent in artifacts.items() if digest in needed}
-            return await self._register_plans(task, group, own, connect_timeout, deadline)
+            return await self._register_plans(
+                task, group, own, may_restart, connect_timeout, deadline
+            )
 
         results = await self._register_everywhere(by_task, register)
         missing = dict.fromkeys(digest for result in results for digest in result.missing)
@@ -157,10 +144,15 @@ class ClientSession:
             return Registered(0, tuple(missing))
         if (action := async_failpoint("master.after_register")) is not None:
             await action
+        try:
+            use = self._servers.gate.directory.add(states)
+        except MovedError:
+            await self._release(entries.values())
+            raise
         handle = next(self._handles)
         # Remote tasks first, so that their calls overlap with the work on this task.
         ordered = dict(sorted(entries.items(), key=lambda item: item[0] == self._own))
-        self._steps[handle] = _Registered(ordered, n_fetches)
+        self._steps[handle] = _Registered(ordered, n_fetches, use)
         return Registered(handle)
 
     async def run(
@@ -181,10 +173,10 @@ class ClientSession:
         self._running.add(running)
         try:
             if deadline.timeout is None:
-                return await self._run_all(step, feeds, client, records)
+                return await self._run_admitted(step, feeds, client, records)
             limit = asyncio.timeout(deadline.remaining())
             async with limit:
-                return await self._run_all(step, feeds, client, records)
+                return await self._run_admitted(step, feeds, client, records)
         except TimeoutError as error:
             if deadline.timeout is None or not limit.expired():
                 raise
@@ -198,6 +190,7 @@ class ClientSession:
         """See `MasterSession.release`."""
         step = self._steps.pop(handle, None)
         if step is not None:
+            self._servers.gate.directory.remove(step.use)
             self._servers.background.start(self._release(step.entries.values()))
 
     async def reset(
@@ -206,10 +199,26 @@ class ClientSession:
         """See `MasterSession.reset`."""
         await self._reset(self, containers, connect_timeout, deadline)
 
+    async def move_state(
+        self,
+        states: Sequence[StateId],
+        target: str,
+        hold_s: float,
+        connect_timeout: float,
+        deadline: Deadline = FOREVER,
+    ) -> None:
+        """See `MasterSession.move_state`."""
+        self._check_open()
+        async with deadline.bounding(f"moving state to {target}", str(self._own)):
+            mover = StateMover(self._servers, states, target, hold_s, connect_timeout)
+            await mover.run()
+
     def close(self) -> None:
         """See `MasterSession.close`."""
         self._closed(self)
         entries = [entry for step in self._steps.values() for entry in step.entries.values()]
+        for step in self._steps.values():
+            self._servers.gate.directory.remove(step.use)
         self._steps.clear()
         # In the background, because the streams of peers may be slow.
         self._servers.background.start(self._release(entries))
@@ -252,6 +261,7 @@ class ClientSession:
         task: Task,
         plans: Sequence[Plan],
         artifacts: Artifacts,
+        may_restart: bool,
         connect_timeout: float,
         deadline: Deadline,
     ) -> Registered:
@@ -259,7 +269,7 @@ class ClientSession:
         if task == self._own:
             self._incarnations[task] = self._servers.info().incarnation
             async with deadline.bounding(doing, str(task)):
-                return await self._servers.worker.register(plans, artifacts)
+                return await self._servers.worker.register(plans, artifacts, may_restart)
         peer = self._servers.peers[task]
         # A task that this session has reached before is not about to start for the first time, so a
         # short timeout is enough to find that it is lost.
@@ -270,7 +280,23 @@ class ClientSession:
         # a call is refused by any later one.
         incarnation = self._incarnations.setdefault(task, info.incarnation)
         async with deadline.bounding(doing, str(task)):
-            return await peer.register(incarnation, plans, artifacts)
+            return await peer.register(incarnation, plans, artifacts, may_restart)
+
+    async def _run_admitted(
+        self,
+        step: _Registered,
+        feeds: Sequence[Array],
+        client: Client | None,
+        records: list[TaskRecord] | None,
+    ) -> Sequence[Array]:
+        """Runs a step once nothing holds the state that it uses. Raises MovedError if it moved."""
+        gate, use = self._servers.gate, step.use
+        if not gate.directory.enter(use):
+            await gate.enter(use)
+        try:
+            return await self._run_all(step, feeds, client, records)
+        finally:
+            gate.leave(use)
 
     async def _run_all(
         self,

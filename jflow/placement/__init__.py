@@ -7,6 +7,9 @@ from jflow.placement.place import assign as assign
 from jflow.placement.place import place as place
 from jflow.placement.placer import DEFAULT_STRATEGY as DEFAULT_STRATEGY
 from jflow.placement.placer import Placer as Placer
+from jflow.placement.relocate import Relocation as Relocation
+from jflow.placement.relocate import RelocationPlan as RelocationPlan
+from jflow.placement.relocate import Relocator as Relocator
 from jflow.placement.strategy import Assignment as Assignment
 from jflow.placement.strategy import Handles as Handles
 from jflow.placement.strategy import Inventory as Inventory

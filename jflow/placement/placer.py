@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from jflow.cluster import Device
-from jflow.graph import Operation
+from jflow.graph import Graph, Operation
 from jflow.graph.primitives import HANDLES
+from jflow.moves import StateId
 from jflow.placement.group import owner_op
 from jflow.placement.place import assign
+from jflow.placement.states import refs_of, state_id
 from jflow.placement.strategy import Assignment, Inventory, Placement, Strategy
 
 _LOG = logging.getLogger(__name__)
@@ -25,18 +27,22 @@ class Placer:
       soft: whether a device type or index that does not exist is dropped.
       log: whether to log the device of each operation, once.
       strategy: the placement strategy.
+
+    Attributes:
+      soft, strategy: likewise.
+      handles: the devices of variables and resources that have been placed, by their handle ops.
     """
 
     def __init__(self, soft: bool, log: bool, strategy: Strategy = DEFAULT_STRATEGY) -> None:
-        self._soft = soft
+        self.soft = soft
         self._log = log
-        self._strategy = strategy
-        self._handles: dict[Operation, Device] = {}
+        self.strategy = strategy
+        self.handles: dict[Operation, Device] = {}
         self._logged: dict[Operation, Device] = {}
 
     def assign(self, ops: Sequence[Operation], inventory: Inventory) -> Assignment:
         """Returns the first half of the placement of a step. Raises as `Strategy`."""
-        return self._strategy(ops, inventory, soft=self._soft, handles=self._handles)
+        return self.strategy(ops, inventory, soft=self.soft, handles=self.handles)
 
     def place(self, assignment: Assignment, inventory: Inventory) -> Placement:
         """Places a step, and records and logs it. Raises as `Assignment.place`."""
@@ -44,11 +50,26 @@ class Placer:
         self._record(placement)
         return placement
 
+    def learn(self, graph: Graph, moved: Mapping[StateId, str]) -> None:
+        """Records where moved state is now.
+
+        Args:
+          graph: the graph that the steps are of.
+          moved: devices, by the state as the steps name it.
+        """
+        owners = {state.owner for state in moved}
+        for op, ref in refs_of(graph).items():
+            known = self.handles.get(op)
+            if known is not None:
+                names = (state_id(ref, known, owner) for owner in owners)
+                device = next((moved[name] for name in names if name in moved), str(known))
+                self.handles[op] = Device.parse(device)
+
     def _record(self, placement: Placement) -> None:
         for op, device in placement.items():
             owner = owner_op(op)
             if owner.eqn.primitive in HANDLES:
-                self._handles[owner] = device
+                self.handles[owner] = device
             if self._log and self._logged.get(op) != device:
                 self._logged[op] = device
                 # Python shows warnings by default; users that set this option want to see them.

@@ -53,11 +53,15 @@ class ScheduledAssignment:
       function: chooses the devices.
       rules: what the placement rules say.
       every_task: the tasks of the cluster.
+      places_state: whether the function chooses the devices of state that nothing pins.
+      places_operations: whether it chooses those of operations; else they are where the rules say.
     """
 
     function: PlaceFunction
     rules: GroupAssignment
     every_task: tuple[Task, ...]
+    places_state: bool = False
+    places_operations: bool = True
 
     @property
     def tasks(self) -> Collection[Task]:
@@ -100,14 +104,17 @@ class ScheduledAssignment:
     def _tasks(self, group: Group) -> Sequence[Task]:
         """The tasks that a group may go to."""
         request = self.rules.requests[group]
-        if group.has_state or request.spec.task is not None:
+        if request.spec.task is not None or not self._is_free(group):
             return [request.task]
         job = request.spec.job
         return [task for task in self.every_task if job in (None, task.job)]
 
+    def _is_free(self, group: Group) -> bool:
+        return self.places_state if group.has_state else self.places_operations
+
     def _devices(self, group: Group, devices: Mapping[Task, Sequence[Device]]) -> list[Device]:
         """The devices that a group may go to; none if only the rules know."""
-        if group.has_state:
+        if not self._is_free(group):
             return []
         spec = self.rules.requests[group].spec
         return [

@@ -9,11 +9,12 @@ from jflow.protocol.records import Artifacts as Artifacts
 from jflow.protocol.records import Client as Client
 from jflow.protocol.records import DeviceRecord as DeviceRecord
 from jflow.protocol.records import Registered as Registered
+from jflow.protocol.records import SavedState as SavedState
 from jflow.protocol.records import ServerInfo as ServerInfo
-from jflow.protocol.rpcs import MasterSession as MasterSession
-from jflow.protocol.rpcs import ServerRoles as ServerRoles
-from jflow.protocol.rpcs import WorkerService as WorkerService
-from jflow.protocol.rpcs import WorkerSession as WorkerSession
+from jflow.protocol.services import MasterSession as MasterSession
+from jflow.protocol.services import ServerRoles as ServerRoles
+from jflow.protocol.services import WorkerService as WorkerService
+from jflow.protocol.services import WorkerSession as WorkerSession
 from jflow.protocol.settings import RECONNECT_TIMEOUT_S as RECONNECT_TIMEOUT_S
 from jflow.protocol.tasks import TaskSet as TaskSet
 from jflow.protocol.transport import Transport as Transport

@@ -23,6 +23,7 @@ from jflow.cluster import Task
 from jflow.deadline import FOREVER, Deadline
 from jflow.deadline.clock import now
 from jflow.errors import CancelledError, InternalError, OpError, UnavailableError
+from jflow.moves import StateId
 from jflow.plan import Plan
 from jflow.protocol import settings
 from jflow.protocol.callbacks import CallbackFunction, Callbacks
@@ -40,12 +41,13 @@ from jflow.protocol.rpc import Rpc
 from jflow.protocol.rpcs import (
     LIST_DEVICES,
     MASTER,
+    MOVE_STATE,
     REGISTER_STEP,
     RELEASE,
     RESET_ALL,
     RUN_STEP,
-    MasterSession,
 )
+from jflow.protocol.services import MasterSession
 from jflow.protocol.traced import without_records
 from jflow.protocol.transport import BrokenStreamError, ClientStream, Transport, stream_error
 from jflow.protocol.v1 import service_pb2 as pb
@@ -70,7 +72,14 @@ class _Answers(Protocol):
 
 
 @_forks.guarded(
-    "call", "list_devices", "register", "run", "start", "reset", ignored=("close", "release")
+    "call",
+    "list_devices",
+    "register",
+    "run",
+    "start",
+    "reset",
+    "move_state",
+    ignored=("close", "release"),
 )
 class MasterClient:
     """A session on a server; thread-safe.
@@ -201,6 +210,17 @@ class MasterClient:
     ) -> None:
         """See `MasterSession.reset`."""
         self.call(RESET_ALL, deadline, containers, connect_timeout)
+
+    def move_state(
+        self,
+        states: Sequence[StateId],
+        target: str,
+        hold_s: float,
+        connect_timeout: float,
+        deadline: Deadline = FOREVER,
+    ) -> None:
+        """See `MasterSession.move_state`."""
+        self.call(MOVE_STATE, deadline, states, target, hold_s, connect_timeout)
 
     def close(self) -> None:
         """Ends the session; pending calls fail with CancelledError."""

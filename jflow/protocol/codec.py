@@ -16,6 +16,7 @@ from jflow.errors import (
     class_name,
     from_code,
 )
+from jflow.moves import MovedError, StateId
 from jflow.plan import (
     Call,
     Feed,
@@ -37,6 +38,7 @@ from jflow.protocol.v1 import service_pb2 as pb
 from jflow.protocol.v1 import tensor_pb2 as pb_tensor
 from jflow.values import NUMBERS, Array, is_host, raw_bytes, read_strings, string, type_name
 
+_MOVED = MovedError.__name__
 _MAX_RANK = 32
 _MAX_SIZE = 1 << 48
 _MAX_TEXT = 1 << 20
@@ -132,13 +134,30 @@ def error_to_status(error: BaseException, task: str) -> pb_tensor.Status:
     """
     if not isinstance(error, OpError):
         error = InternalError(f"{type(error).__name__}: {error}")
+    moved = error.moved if isinstance(error, MovedError) else {}
     return pb_tensor.Status(
         code=error.error_code,
         message=_text(error.message),
         op=_text(error.op or ""),
         task=error.task or task,
-        error_class=class_name(error),
+        error_class=_MOVED if isinstance(error, MovedError) else class_name(error),
+        moved=map(state_to_proto, moved),
+        devices=moved.values(),
     )
+
+
+def state_to_proto(state: StateId) -> pb_tensor.StateId:
+    """A name of state as a message."""
+    return pb_tensor.StateId(**state._asdict())
+
+
+def state_from_proto(message: pb_tensor.StateId) -> StateId:
+    """The state that a message names. Raises InvalidArgumentError if its device is malformed."""
+    try:
+        Device.parse(message.device)
+    except ValueError as error:
+        raise InvalidArgumentError(f"the device of state cannot be read: {error}") from None
+    return StateId(message.device, message.kind, message.container, message.name, message.owner)
 
 
 def _text(text: str) -> str:
@@ -150,6 +169,10 @@ def error_of(status: pb_tensor.Status) -> OpError:
     """The error for a status other than success."""
     if not status.code:
         return UnknownError("expected the status of an error, got success")
+    if status.error_class == _MOVED:
+        error = MovedError(status.message, op=status.op or None, task=status.task or None)
+        error.moved = dict(zip(map(state_from_proto, status.moved), status.devices, strict=False))
+        return error
     return from_code(
         status.code,
         status.message,

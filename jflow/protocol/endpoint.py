@@ -8,7 +8,8 @@ from typing import Any
 from jflow.protocol.dispatcher import Dispatcher
 from jflow.protocol.records import info_to_proto
 from jflow.protocol.rpc import Service
-from jflow.protocol.rpcs import MASTER, WORKER, ServerRoles
+from jflow.protocol.rpcs import MASTER, WORKER
+from jflow.protocol.services import ServerRoles
 from jflow.protocol.stream import MessageStream
 from jflow.protocol.tasks import TaskSet
 from jflow.protocol.transport import FrameStream, Services

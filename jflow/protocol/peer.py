@@ -28,8 +28,8 @@ from jflow.protocol.rpcs import (
     RUN_PLANS,
     SEND_TENSOR,
     WORKER,
-    WorkerSession,
 )
+from jflow.protocol.services import WorkerSession
 from jflow.protocol.stream import MessageStream, Received
 from jflow.protocol.tasks import TaskSet
 from jflow.protocol.traced import without_records
@@ -107,10 +107,14 @@ class Peer:
             return await (await self._incarnation(incarnation)).call(envelope, tensors)
 
     async def register(
-        self, incarnation: int, plans: Sequence[Plan], artifacts: Artifacts
+        self,
+        incarnation: int,
+        plans: Sequence[Plan],
+        artifacts: Artifacts,
+        is_restartable: bool = False,
     ) -> Registered:
         """See `WorkerService.register`, for one incarnation of the task."""
-        return await self.call(REGISTER_PLANS, incarnation, plans, artifacts)
+        return await self.call(REGISTER_PLANS, incarnation, plans, artifacts, is_restartable)
 
     async def run(
         self,

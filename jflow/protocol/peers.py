@@ -5,6 +5,7 @@ from __future__ import annotations
 from jflow.cluster import ClusterSpec, Task
 from jflow.errors import InvalidArgumentError
 from jflow.protocol.peer import Peer
+from jflow.protocol.rpcs import GET_OUTCOME
 from jflow.protocol.tasks import TaskSet
 from jflow.protocol.transport import Transport
 from jflow.values import Array
@@ -57,6 +58,11 @@ class Peers:
     async def deliver(self, target: Task, step: int, edge: int, tensor: Array | None) -> None:
         """Sends a value, or a signal (None), to a task under an edge of a step."""
         await self[target].deliver(step, edge, tensor)
+
+    async def get_outcome(self, source: Task, hold: str, connect_timeout: float) -> bool:
+        """See `WorkerService.get_outcome`."""
+        info = await self[source].connect(connect_timeout)
+        return await self[source].call(GET_OUTCOME, info.incarnation, hold)
 
     async def close(self) -> None:
         """Ends every connection."""

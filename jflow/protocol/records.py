@@ -5,6 +5,7 @@ from __future__ import annotations
 from asyncio import Future
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from jflow.cluster import ClusterSpec, Device, Task
 from jflow.errors import InternalError
@@ -55,6 +56,13 @@ class Registered:
 
     handle: int
     missing: tuple[str, ...] = ()
+
+
+class SavedState(NamedTuple):
+    """State as it travels: a packed record, and the arrays that it describes."""
+
+    record: bytes
+    tensors: Sequence[Array]
 
 
 def device_to_proto(record: DeviceRecord) -> pb.Device:

@@ -1,137 +1,42 @@
-"""The services of a server and the table of their RPCs.
+"""The table of the RPCs of a server's services.
 
 Clients, peers and the dispatcher are derived from this table: a new RPC is a message in
-`service.proto`, an entry here and a method of the service.
+`service.proto`, an entry here and a method of the service
+(`services.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from jflow.cluster import Device, Task
-from jflow.deadline import Deadline
 from jflow.errors import InvalidArgumentError
 from jflow.failpoints import async_failpoint
+from jflow.moves import End, StateId
 from jflow.plan import Plan
-from jflow.protocol.codec import plan_from_proto, plan_to_proto
+from jflow.protocol.codec import (
+    plan_from_proto,
+    plan_to_proto,
+    state_from_proto,
+    state_to_proto,
+)
 from jflow.protocol.records import (
     Artifacts,
-    Client,
     DeviceRecord,
     Registered,
-    ServerInfo,
+    SavedState,
     device_from_proto,
     device_to_proto,
 )
 from jflow.protocol.rpc import Incoming, Outgoing, Rpc, Service
+from jflow.protocol.services import MasterSession, WorkerService, WorkerSession
 from jflow.protocol.traced import serve_traced
 from jflow.protocol.v1 import service_pb2 as pb
-from jflow.trace.record import TaskRecord
 from jflow.values import Array
 
 S_contra = TypeVar("S_contra", contravariant=True)
-
-# Services ---------------------------------------------------------------------------------------
-
-
-class WorkerService(Protocol):
-    """A worker, as the masters of the cluster call it. Every error is an `OpError`."""
-
-    async def register(self, plans: Sequence[Plan], artifacts: Artifacts) -> Registered:
-        """Compiles and links plans for devices of this task, and keeps them ready to run."""
-
-    async def run(
-        self,
-        step: int,
-        handle: int,
-        feeds: Sequence[Array],
-        client: Client | None = None,
-        records: list[TaskRecord] | None = None,
-    ) -> Sequence[Array]:
-        """Runs registered plans; values are in the order of their indices.
-
-        `client` is given only on the task that the client is connected to. If there are `records`,
-        the step is traced, and what this task notes is added to them.
-        """
-
-    async def reset(self, containers: Sequence[str]) -> None:
-        """Frees containers of this task."""
-
-    def release(self, handle: int) -> None:
-        """Forgets registered plans."""
-
-
-class WorkerSession(WorkerService, Protocol):
-    """A worker service for one caller."""
-
-    def deliver(self, step: int, edge: int, tensor: Array | None) -> None:
-        """Receives what another task sends under an edge of a step."""
-
-    def close(self) -> None:
-        """Forgets everything that the caller registered, after its running calls were cancelled."""
-
-
-class MasterSession(Protocol):
-    """A client's session, as the client calls it. Every error is an `OpError`.
-
-    Every call has a deadline; `connect_timeout` is the longest time to wait for another task that
-    does not answer, in seconds.
-    """
-
-    async def list_devices(
-        self, tasks: Sequence[Task], connect_timeout: float, only_up: bool, deadline: Deadline
-    ) -> Sequence[DeviceRecord]:
-        """The devices of tasks; with `only_up` those that do not answer are omitted."""
-
-    async def register(
-        self,
-        plans: Sequence[Plan],
-        n_fetches: int,
-        artifacts: Artifacts,
-        connect_timeout: float,
-        deadline: Deadline,
-    ) -> Registered:
-        """Registers a step on every task that takes part."""
-
-    async def run(
-        self,
-        handle: int,
-        deadline: Deadline,
-        feeds: Sequence[Array],
-        client: Client | None = None,
-        records: list[TaskRecord] | None = None,
-    ) -> Sequence[Array]:
-        """Runs a registered step; one with callbacks requires `client`.
-
-        If there are `records`, it is traced, and what each task notes is added to them.
-        """
-
-    def release(self, handle: int) -> None:
-        """Forgets a registered step, here and on the tasks that take part."""
-
-    async def reset(
-        self, containers: Sequence[str], connect_timeout: float, deadline: Deadline
-    ) -> None:
-        """Frees containers on every task and closes this server's other sessions."""
-
-    def close(self) -> None:
-        """Releases what the session registered, after its running calls were cancelled."""
-
-
-class ServerRoles(Protocol):
-    """The roles of a server: a master for clients, a worker for other servers."""
-
-    def info(self) -> ServerInfo:
-        """The current server info."""
-
-    def open_master_session(self) -> MasterSession:
-        """Opens a session for a client."""
-
-    def open_worker_session(self) -> WorkerSession:
-        """Opens a session for another server."""
-
 
 # Remote procedures ------------------------------------------------------------------------------
 
@@ -296,13 +201,46 @@ async def _serve_release(session: MasterSession | WorkerService, call: Incoming)
 
 RELEASE = Rpc("release", _release, _serve_release, _nothing)
 
+
+def _move_state(
+    states: Sequence[StateId], target: str, hold_s: float, connect_timeout: float
+) -> Outgoing:
+    message = pb.MoveState(
+        states=map(state_to_proto, states),
+        target=target,
+        hold_s=hold_s,
+        connect_timeout_s=connect_timeout,
+    )
+    return message, ()
+
+
+async def _serve_move_state(session: MasterSession, call: Incoming) -> Outgoing:
+    body = call.envelope.move_state
+    states = [state_from_proto(state) for state in body.states]
+    await session.move_state(
+        states, body.target, body.hold_s, body.connect_timeout_s, call.deadline
+    )
+    return _DONE
+
+
+MOVE_STATE = Rpc(
+    "move_state",
+    _move_state,
+    _serve_move_state,
+    _nothing,
+    doing=lambda body: f"moving {body.states[0].name!r} to {body.target}",
+)
+
 # Of the worker ----------------------------------------------------------------------------------
 
 
-def _register_plans(plans: Sequence[Plan], artifacts: Artifacts) -> Outgoing:
+def _register_plans(
+    plans: Sequence[Plan], artifacts: Artifacts, is_restartable: bool = False
+) -> Outgoing:
     message = pb.RegisterPlans(
         plans=[plan_to_proto(plan) for plan in plans],
         artifacts=[pb.Artifact(digest=digest) for digest in artifacts],
+        is_restartable=is_restartable,
     )
     return message, list(artifacts.values())
 
@@ -311,7 +249,7 @@ async def _serve_register_plans(worker: WorkerSession, call: Incoming) -> Outgoi
     body = call.envelope.register_plans
     plans = [plan_from_proto(plan) for plan in body.plans]
     artifacts = _artifacts(body.artifacts, call.tensors)
-    return _registered_to_proto(await worker.register(plans, artifacts))
+    return _registered_to_proto(await worker.register(plans, artifacts, body.is_restartable))
 
 
 REGISTER_PLANS = Rpc(
@@ -361,6 +299,80 @@ async def _serve_reset(worker: WorkerSession, call: Incoming) -> Outgoing:
 
 RESET = Rpc("reset", _reset, _serve_reset, _nothing)
 
+
+def _hold_state(hold: str, states: Sequence[StateId], target: str, seconds: float) -> Outgoing:
+    named = map(state_to_proto, states)
+    return pb.HoldState(hold=hold, states=named, target=target, seconds=seconds), ()
+
+
+async def _serve_hold_state(worker: WorkerSession, call: Incoming) -> Outgoing:
+    body = call.envelope.hold_state
+    states = [state_from_proto(state) for state in body.states]
+    await worker.hold_state(body.hold, states, body.target, body.seconds)
+    return _DONE
+
+
+HOLD_STATE = Rpc("hold_state", _hold_state, _serve_hold_state, _nothing)
+
+
+def _save_state(hold: str) -> Outgoing:
+    return pb.SaveState(hold=hold), ()
+
+
+async def _serve_save_state(worker: WorkerSession, call: Incoming) -> Outgoing:
+    record, tensors = await worker.save_state(call.envelope.save_state.hold)
+    return pb.SavedState(record=record), tensors
+
+
+SAVE_STATE = Rpc(
+    "save_state",
+    _save_state,
+    _serve_save_state,
+    lambda message, tensors: SavedState(message.record, tensors),
+    "saved_state",
+)
+
+
+def _put_state(hold: str, record: bytes, tensors: Sequence[Array]) -> Outgoing:
+    return pb.PutState(hold=hold, record=record), tensors
+
+
+async def _serve_put_state(worker: WorkerSession, call: Incoming) -> Outgoing:
+    body = call.envelope.put_state
+    await worker.put_state(body.hold, body.record, call.tensors)
+    return _DONE
+
+
+PUT_STATE = Rpc("put_state", _put_state, _serve_put_state, _nothing)
+
+
+def _end_hold(hold: str, end: End) -> Outgoing:
+    return pb.EndHold(hold=hold, end=pb.EndHold.End.Name(end.value)), ()
+
+
+async def _serve_end_hold(worker: WorkerSession, call: Incoming) -> Outgoing:
+    body = call.envelope.end_hold
+    await worker.end_hold(body.hold, End(body.end))
+    return _DONE
+
+
+END_HOLD = Rpc("end_hold", _end_hold, _serve_end_hold, _nothing)
+
+
+def _get_outcome(hold: str) -> Outgoing:
+    return pb.GetOutcome(hold=hold), ()
+
+
+async def _serve_get_outcome(worker: WorkerSession, call: Incoming) -> Outgoing:
+    return pb.Outcome(has_moved=await worker.get_outcome(call.envelope.get_outcome.hold)), ()
+
+
+def _has_moved(message: pb.Outcome, _: list[Array]) -> bool:
+    return message.has_moved
+
+
+GET_OUTCOME = Rpc("get_outcome", _get_outcome, _serve_get_outcome, _has_moved, "outcome")
+
 # The table --------------------------------------------------------------------------------------
 
 
@@ -372,12 +384,15 @@ MASTER: Service[MasterSession] = Service(
     "jflow.v1.Master/Session",
     "a master",
     lambda server: server.open_master_session(),
-    _by_name(RUN_STEP, CALLED_BACK, REGISTER_STEP, LIST_DEVICES, RELEASE, RESET_ALL),
+    _by_name(RUN_STEP, CALLED_BACK, REGISTER_STEP, LIST_DEVICES, RELEASE, RESET_ALL, MOVE_STATE),
 )
 
 WORKER: Service[WorkerSession] = Service(
     "jflow.v1.Worker/Peer",
     "a worker",
     lambda server: server.open_worker_session(),
-    _by_name(RUN_PLANS, SEND_TENSOR, REGISTER_PLANS, RELEASE, RESET),
+    _by_name(
+        *(RUN_PLANS, SEND_TENSOR, REGISTER_PLANS, RELEASE, RESET),
+        *(HOLD_STATE, SAVE_STATE, PUT_STATE, END_HOLD, GET_OUTCOME),
+    ),
 )

@@ -42,8 +42,8 @@ class Cell:
 
         Otherwise `then` is called with it when it completes, on the thread that completes it.
         """
-        attempt.then = then
         with self._lock:
+            attempt.then = then
             completed = self._resource.submit(attempt)
             is_complete = attempt.is_complete
         self._notify(completed, attempt)
@@ -54,6 +54,16 @@ class Cell:
         with self._lock:
             completed = self._resource.cancel(attempt, error)
         self._notify(completed, attempt)
+
+    def interrupt(self, attempt: Attempt, error: OpError) -> None:
+        """As `cancel`, for what does not wait itself: what waits for the attempt is told.
+
+        An attempt that has not been submitted fails when it is.
+        """
+        with self._lock:
+            is_waiting = attempt.then is not None and not attempt.is_complete
+            completed = self._resource.cancel(attempt, error)
+        self._notify(completed, None if is_waiting else attempt)
 
     def unread(self, attempt: Attempt) -> None:
         """Takes back the values of a completed attempt that nothing has read."""

@@ -150,17 +150,31 @@ class Containers:
         named = {i: renamed(saved, i.container, i.name) for i, saved in snapshots.items()}
         return RestoreVariables(self._variables, named, device_of)
 
+    def existing(self, variable_ids: Collection[VariableId]) -> list[VariableId]:
+        """Those of the variables that are initialized."""
+        with self.lock:
+            return [key for key in variable_ids if key in self._variables]
+
+    def discard(self, variable_ids: Collection[VariableId]) -> None:
+        """Frees variables, without stopping programs that write them."""
+        self._free(variable_ids.__contains__)
+
     def clear(self, containers: Iterable[str]) -> None:
         """Frees everything in the named containers; unknown names are ignored."""
         containers = list(containers)
         self.resources.clear(containers)
         freed = {"" if name == self._task.job else name for name in containers}
-        self._free(freed)
+
+        def is_freed(key: Hashable) -> bool:
+            assert isinstance(key, VariableId)
+            return key.container in freed
+
+        self._free(is_freed)
 
     def clear_all(self) -> None:
         """Frees everything."""
         self.resources.clear_all()
-        self._free(None)
+        self._free(lambda _: True)
 
     def names(self) -> dict[str, list[str]]:
         """Returns the names of the variables, by container."""
@@ -170,13 +184,8 @@ class Containers:
                 names.setdefault(variable_id.container, []).append(variable_id.name)
         return {container: sorted(found) for container, found in names.items()}
 
-    def _free(self, containers: Collection[str] | None) -> None:
-        """Frees variables, in all containers if None, without stopping programs that write them."""
-
-        def is_freed(key: Hashable) -> bool:
-            assert isinstance(key, VariableId)
-            return containers is None or key.container in containers
-
+    def _free(self, is_freed: Callable[[Hashable], bool]) -> None:
+        """Frees variables, without stopping programs that write them."""
         with self.lock:
             for variable_id in [*filter(is_freed, self._variables)]:
                 del self._variables[variable_id]

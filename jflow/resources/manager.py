@@ -105,6 +105,34 @@ class ResourceManager:
                 return
         cell.restore(snapshot)
 
+    def find(self, resource_id: ResourceId) -> Cell | None:
+        """Returns the cell of a resource, None if it does not exist."""
+        container, device, kind, name, owner = resource_id
+        scope = (owner, self._canonical(container))
+        with self._lock:
+            return self._scopes.get(scope, {}).get((device, kind, name))
+
+    def made(self, kind: str, name: str, snapshot: Snapshot) -> Cell:
+        """Makes a resource from a snapshot, for `adopt`. Raises as `restore`."""
+        return Cell(restored(kind, name, snapshot, self._roots))
+
+    def adopt(self, resource_id: ResourceId, cell: Cell) -> None:
+        """Takes in a resource that `made` has made, unless the manager is closed."""
+        container, device, kind, name, owner = resource_id
+        with self._lock:
+            if not self._is_closed:
+                scope = (owner, self._canonical(container))
+                self._scopes.setdefault(scope, {})[device, kind, name] = cell
+
+    def discard(self, resource_id: ResourceId, why: str) -> None:
+        """Frees a resource; what waits for it fails with a CancelledError."""
+        container, device, kind, name, owner = resource_id
+        with self._lock:
+            scope = self._scopes.get((owner, self._canonical(container)), {})
+            cell = scope.pop((device, kind, name), None)
+        if cell is not None:
+            cell.close(self._gone(kind, name, why))
+
     def clear(self, containers: Iterable[str]) -> None:
         """Frees all resources in containers; waiting attempts fail with a CancelledError."""
         names = {*map(self._canonical, containers)}

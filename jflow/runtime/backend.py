@@ -12,6 +12,7 @@ import jax
 from jflow.cluster import Task
 from jflow.deadline import Deadline
 from jflow.graph import VariableRef
+from jflow.moves import StateId
 from jflow.pipeline import CompiledStep
 from jflow.placement import Inventory
 from jflow.plan import Plan
@@ -75,9 +76,11 @@ class Backend(Protocol):
 
     Attributes:
       keeps_weak_types: whether `Executable.compute` returns arrays with JAX's weak types.
+      moves_private: whether state that is not shared can move.
     """
 
     keeps_weak_types: bool
+    moves_private: bool
 
     @property
     def owner(self) -> str:
@@ -94,6 +97,22 @@ class Backend(Protocol):
         """Makes a compiled step ready to run.
 
         On a cluster it is registered with the master when it first runs.
+        """
+
+    def move_state(
+        self, states: Sequence[StateId], target: str, hold_s: float, deadline: Deadline
+    ) -> None:
+        """Moves state of one device to another device.
+
+        Args:
+          states: what moves together.
+          target: the full name of the device that it moves to.
+          hold_s: the longest time that steps wait for the move, in seconds.
+          deadline: of the call.
+
+        Raises:
+          MovedError: if some of it is elsewhere.
+          OpError: as `jflow.Session.replace`.
         """
 
     def peek(self, ref: VariableRef) -> jax.Array | None:

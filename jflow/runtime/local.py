@@ -2,37 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
+from queue import SimpleQueue
 
 import jax
 
 from jflow import _forks
 from jflow.cluster import LOCAL_TASK, Task
 from jflow.deadline import Deadline
+from jflow.errors import InvalidArgumentError
 from jflow.execution import LinkedPlan, LocalExecutable, link, local_devices, put
+from jflow.execution.blocking import run_fibers
+from jflow.execution.gate import StepGate
 from jflow.graph import VariableRef
 from jflow.graph.callbacks import Callback
 from jflow.lowering import compile_all
+from jflow.moves import StateId
 from jflow.pipeline import CompiledStep
 from jflow.placement import Inventory
 from jflow.plan import Plan, VariableKey, verify, verify_step
 from jflow.records.allowed_directories import AllowedDirectories
-from jflow.resources import Containers
+from jflow.resources import Containers, Wanted, wait_for
+from jflow.resources.moving import Arrival, Departure
 from jflow.runtime.backend import DeviceInfo, Executable
 from jflow.values import Array
 
 
-@_forks.guarded("inventory", "register", "list_devices", ignored=("close",))
+@_forks.guarded("inventory", "register", "move_state", "list_devices", ignored=("close",))
 class LocalBackend:
     """Runs steps on the devices of this process; its state is freed with it."""
 
     owner = "local"
     keeps_weak_types = True
+    moves_private = True
 
     def __init__(self) -> None:
         _forks.mark_used()
         self._devices = local_devices(LOCAL_TASK)
         self._containers = Containers(LOCAL_TASK, AllowedDirectories.anywhere())
+        self._gate = StepGate()
 
     def inventory(self, tasks: Collection[Task], deadline: Deadline) -> Inventory:
         devices = {LOCAL_TASK: tuple(self._devices)}
@@ -61,9 +69,25 @@ class LocalBackend:
 
         functions = [*map(_function, compiled.callbacks)]
         plans = [*map(linked, compiled.plans)]
+        has_state = any(plan.variables or plan.resources for plan in compiled.plans)
+        gate = self._gate if has_state else None
         return LocalExecutable(
-            plans, compiled.n_fetches, self._containers, functions, compiled.names
+            plans, compiled.n_fetches, self._containers, functions, compiled.names, gate
         )
+
+    def move_state(
+        self, states: Sequence[StateId], target: str, hold_s: float, deadline: Deadline
+    ) -> None:
+        devices = {str(device): found for device, found in self._devices.items()}
+        if target not in devices:
+            raise InvalidArgumentError(f"there is no device {target}; there are {[*devices]}")
+        with self._gate.holding(states, target, hold_s, deadline):
+            departure = Departure(self._containers, states)
+            run_fibers({0: _waiting(departure)}, {0: ()}, deadline, SimpleQueue())
+            saved = departure.saved()
+            arrival = Arrival(self._containers, states, target, *saved, devices[target])
+            departure.finish()
+            arrival.finish()
 
     def peek(self, ref: VariableRef) -> jax.Array | None:
         device = next((device for device in self._devices if str(device) == str(ref.spec)), None)
@@ -76,6 +100,10 @@ class LocalBackend:
     def close(self) -> None:
         """Frees the state, although other objects may still refer to this backend."""
         self._containers.clear_all()
+
+
+def _waiting(departure: Departure) -> Generator[Wanted, None, None]:
+    yield from wait_for(*departure.wanted)
 
 
 def _function(callback: Callback) -> Callable[[Sequence[Array]], Sequence[Array]]:

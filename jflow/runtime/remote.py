@@ -18,6 +18,7 @@ from jflow.deadline import Deadline
 from jflow.errors import AbortedError, CancelledError, InternalError, UnimplementedError
 from jflow.failpoints import failpoint
 from jflow.graph import VariableRef
+from jflow.moves import StateId
 from jflow.pipeline import CompiledStep
 from jflow.placement import Inventory
 from jflow.protocol import DeviceRecord, MasterClient
@@ -33,7 +34,7 @@ _LIST_TIMEOUT_S = 1.0
 """How long `list_devices` waits for each task, in seconds."""
 
 
-@_forks.guarded("inventory", "register", "list_devices", ignored=("close",))
+@_forks.guarded("inventory", "register", "move_state", "list_devices", ignored=("close",))
 class RemoteBackend:
     """Runs steps on a cluster; connects to the server at first use.
 
@@ -43,6 +44,7 @@ class RemoteBackend:
     """
 
     keeps_weak_types = False  # arrays are sent as NumPy arrays, which have none
+    moves_private = False  # a task frees what is not shared with the last step that uses it there
 
     def __init__(self, target: str, config: ConfigProto) -> None:
         _forks.mark_used()
@@ -76,6 +78,12 @@ class RemoteBackend:
                 # step per task is kept alive.
                 self._kept.setdefault(plan.device.task, step)
         return handle
+
+    def move_state(
+        self, states: Sequence[StateId], target: str, hold_s: float, deadline: Deadline
+    ) -> None:
+        client = self.connected(deadline)
+        client.move_state(states, target, hold_s, self._connect_timeout, deadline)
 
     def peek(self, _: VariableRef) -> None:
         return None  # a request to the server could block

@@ -2,21 +2,56 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 from jflow.cluster import Device
 from jflow.deadline import Deadline
-from jflow.errors import OpError
+from jflow.errors import AbortedError, OpError
 from jflow.graph import Graph, Operation
+from jflow.graph.primitives import state_of
+from jflow.moves import MovedError
 from jflow.pipeline import StepRequest, compile_placed, prune_step
 from jflow.placement import (
     Explanation,
     Inventory,
     Placement,
     Placer,
+    Relocation,
+    RelocationPlan,
+    Relocator,
+    Strategy,
     explain,
     strategy_of,
 )
 from jflow.runtime.backend import Backend, Executable
 from jflow.runtime.config import ConfigProto
+from jflow.runtime.moving import MAX_TRIES, MovingExecutable
+
+HOLD_S = 4.0
+"""The longest time that steps wait for a move, in seconds; the steps that use the state have half
+of it to end. State has more time by its size."""
+
+LEAST_BANDWIDTH = 50e6
+"""Bytes a second that a move of large state has time for."""
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """What `Session.replace` has moved.
+
+    Attributes:
+      moved: the state that has moved, by colocated groups, with its device before and after. Empty
+        if nothing was worth it.
+      predicted_before, predicted_after: the predicted time of a step in seconds, before and after
+        the moves that were planned, as the mean of all steps that ran.
+      predicted_cost: how long these moves were predicted to take, in seconds.
+    """
+
+    moved: tuple[Relocation, ...]
+    predicted_before: float
+    predicted_after: float
+    predicted_cost: float
 
 
 def placer_of(config: ConfigProto) -> Placer:
@@ -64,9 +99,66 @@ def register_step(
     Raises:
       OpError: as `place_step` and `compile_placed`.
     """
-    placement, inventory = _placed(graph, request, backend, placer, deadline)
-    compiled = compile_placed(request, placement, inventory.platforms, owner=backend.owner)
-    return backend.register(compiled)
+
+    def register(deadline: Deadline) -> Executable:
+        placement, inventory = _placed(graph, request, backend, placer, deadline)
+        compiled = compile_placed(request, placement, inventory.platforms, owner=backend.owner)
+        return backend.register(compiled)
+
+    if not any(state_of(op.eqn) for op in prune_step(graph, request)):
+        return register(deadline)
+    return MovingExecutable(register, lambda error: placer.learn(graph, error.moved), deadline)
+
+
+def replace_state(
+    graph: Graph,
+    steps: Mapping[StepRequest, int],
+    backend: Backend,
+    placer: Placer,
+    strategy: Strategy,
+    *,
+    min_gain: float | None,
+    n_steps: int,
+    deadline: Deadline,
+) -> Replacement:
+    """Moves the state of steps; see `jflow.Session.replace`.
+
+    Args:
+      graph, backend, placer: as for `register_step`.
+      steps: the steps, and how often each of them ran.
+      strategy: chooses where state goes.
+      min_gain, n_steps: when it moves.
+      deadline: of the call.
+    """
+    known = [(prune_step(graph, request), n_runs) for request, n_runs in steps.items()]
+    for _ in range(MAX_TRIES):
+        tasks = backend.inventory((), deadline).tasks
+        relocator = Relocator(
+            graph,
+            known,
+            placer,
+            backend.inventory(tasks, deadline),
+            backend.owner,
+            moves_private=backend.moves_private,
+        )
+        plan = relocator.plan(strategy)
+        if min_gain is not None and not _is_worth_it(plan, min_gain, n_steps):
+            return Replacement((), plan.before, plan.after, plan.cost)
+        try:
+            for one in plan.relocations:
+                hold_s = HOLD_S + one.n_bytes / LEAST_BANDWIDTH
+                backend.move_state(one.states, str(one.target), hold_s, deadline)
+                placer.learn(graph, dict.fromkeys(one.states, str(one.target)))
+        except MovedError as error:
+            placer.learn(graph, error.moved)  # another session was first
+        else:
+            return Replacement(plan.relocations, plan.before, plan.after, plan.cost)
+    raise AbortedError("the state is moved by other sessions all the time; try again later")
+
+
+def _is_worth_it(plan: RelocationPlan, min_gain: float, n_steps: int) -> bool:
+    gain = plan.before - plan.after
+    return gain > min_gain * plan.before and gain * n_steps > plan.cost
 
 
 def _placed(

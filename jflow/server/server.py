@@ -199,7 +199,7 @@ class _Running:
             DeviceRecord(device, export_platform(found), incarnation)
             for device, found in devices.items()
         )
-        self.master = Master(self.info, self.worker, self.peers)
+        self.master = Master(self.info, self.worker, self.peers, self.worker.moves.steps)
         self.listener = transport.listener(Endpoint(self).services())
 
     def info(self) -> ServerInfo:

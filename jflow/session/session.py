@@ -15,10 +15,19 @@ from jflow.deadline import FOREVER, Deadline
 from jflow.errors import OpError
 from jflow.graph import Graph, Operation, Tensor, get_default_graph, stack
 from jflow.pipeline import StepRequest
-from jflow.placement import Explanation
+from jflow.placement import Explanation, strategy_of
 from jflow.runtime.backend import Backend, DeviceInfo, Executable
 from jflow.runtime.config import ConfigProto, RunOptions
-from jflow.runtime.steps import add_origin, explain_step, place_step, placer_of, register_step
+from jflow.runtime.moving import MovingExecutable
+from jflow.runtime.steps import (
+    Replacement,
+    add_origin,
+    explain_step,
+    place_step,
+    placer_of,
+    register_step,
+    replace_state,
+)
 from jflow.runtime.target import checked_config, checked_target, open_backend, reset_target
 from jflow.runtime.tracing import BLOCKS, RunMetadata, run_noted
 from jflow.session.fetches import FeedSlot, Fetches, parse_feed_list, parse_feeds, parse_fetches
@@ -44,7 +53,7 @@ class _Known(NamedTuple):
     fetches: Fetches
 
 
-@_forks.guarded("run", "list_devices", "placement", "reset")
+@_forks.guarded("run", "list_devices", "placement", "replace", "reset")
 class Session(Closing):
     """Runs a graph in this process or on a cluster.
 
@@ -256,6 +265,67 @@ class Session(Closing):
         parsed = parse_fetches(self._graph, fetches)
         fed = parse_feed_list(self._graph, feed_list or ())
         return StepRequest(parsed.targets, parsed.tensors, fed)
+
+    def replace(
+        self,
+        strategy: str | Callable[..., Any] = "auto",
+        *,
+        fetches: Any = None,
+        feed_list: Sequence[Any] | None = None,
+        min_gain: float | None = 0.1,
+        n_steps: int = 1000,
+    ) -> Replacement:
+        """Moves variables and queues to better devices between steps, without losing an update.
+
+        The strategy places the steps that the session has run, weighted by how often, with all
+        state free that nothing pins. What it puts elsewhere moves if the steps are predicted to be
+        faster with it there. Colocated state moves together. All sessions go on: steps that use the
+        state wait for the move, and then use it where it is.
+
+        Args:
+          strategy: as `ConfigProto.placement`.
+          fetches: as for `run`, to place this one step instead; it need not have run.
+          feed_list: the tensors that this step would be fed.
+          min_gain: the least part of the predicted time of a step that has to be saved; None to
+            move whatever the strategy puts elsewhere.
+          n_steps: how many steps are expected; what they save has to be more than the moves take.
+
+        Returns:
+          What has moved, and the predictions.
+
+        Raises:
+          InvalidArgumentError: if there is no such strategy, or its answer breaks a constraint.
+          AlreadyExistsError: if there is other state of that name on the device to move to.
+          DeadlineExceededError: if steps that use the state do not end in time, such as those that
+            wait for a queue and also write variables; nothing of it has moved then.
+          AbortedError: if another session moves it at the same time, or resets its container.
+          UnavailableError: if a task of the cluster does not answer.
+        """
+        if min_gain is not None and not min_gain >= 0:
+            raise ValueError(f"min_gain must be at least 0, or None, got {min_gain}")
+        chosen = strategy_of(strategy)
+        deadline = self._deadline()
+        steps = {
+            request: executable.n_runs
+            for request, executable in self._executables.copy().items()
+            if isinstance(executable, MovingExecutable) and executable.n_runs
+        }
+        if fetches is not None:
+            request = self._request(fetches, feed_list)
+            place_step(self._graph, request, self._backend, self._placer, deadline)
+            steps = {request: 1}
+        if not steps:
+            return Replacement((), 0.0, 0.0, 0.0)
+        return replace_state(
+            self._graph,
+            steps,
+            self._backend,
+            self._placer,
+            chosen,
+            min_gain=min_gain,
+            n_steps=n_steps,
+            deadline=deadline,
+        )
 
     def list_devices(self) -> list[DeviceInfo]:
         """Returns the devices of all tasks that are up, those of the session's server first.

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from jflow.cluster import Task
+from jflow.execution.parked import ParkedAttempts
 from jflow.protocol import Array
 from jflow.resources import Containers
 from jflow.trace.record import Recorder
@@ -21,6 +22,9 @@ class TensorTransport(Protocol):
     async def deliver(self, target: Task, step: int, edge: int, tensor: Array | None) -> None:
         """Sends a value, or a signal without one (None), to another task."""
 
+    async def get_outcome(self, source: Task, hold: str, connect_timeout: float) -> bool:
+        """Asks another task whether the state that a hold held has moved."""
+
 
 @dataclass(frozen=True)
 class WorkerContext:
@@ -33,6 +37,7 @@ class WorkerContext:
       transport: sends values to other tasks.
       threads: for host work that may be slow but terminates.
       devices: runs, and waits for, programs that may take long.
+      parked: attempts that a move may cancel.
       blocked: by step, what a cancelled plan of it was waiting for; for error messages.
       recorders: by step, what notes the traced ones.
     """
@@ -43,6 +48,7 @@ class WorkerContext:
     transport: TensorTransport
     threads: ThreadPoolExecutor
     devices: DevicePool
+    parked: ParkedAttempts = field(default_factory=ParkedAttempts)
     blocked: dict[int, str] = field(default_factory=dict)
     recorders: dict[int, Recorder] = field(default_factory=dict)
 

@@ -28,6 +28,7 @@ from jflow.execution.link import (
 from jflow.execution.step_state import StepState
 from jflow.execution.tracing import TracedState, traced
 from jflow.execution.variables import VariableAccess
+from jflow.moves import StateId
 from jflow.plan import Recv, Send, Slot
 from jflow.protocol import Array, Client, begin
 from jflow.resources import Attempt, Cell
@@ -45,6 +46,7 @@ async def run_plan(
     fed: Mapping[int, Array],
     context: WorkerContext,
     client: Client | None = None,
+    parks: Collection[StateId] = (),
 ) -> dict[int, Array]:
     """Runs a plan; returns its fetched values by their index.
 
@@ -54,11 +56,12 @@ async def run_plan(
       fed: the step's fed values by their index.
       context: what the plan's task provides.
       client: calls functions of the step's client; None if it is not connected to this task.
+      parks: the state that it uses, if it can be run again when a move ends it; else nothing.
 
     Raises:
       OpError: the step failed; the error names the task.
     """
-    run = _PlanRun(linked, step, context, client)
+    run = _PlanRun(linked, step, context, client, parks)
     try:
         return await run.run(fed)
     except OpError as error:
@@ -90,18 +93,25 @@ class _PlanRun:
     )
 
     def __init__(
-        self, linked: LinkedPlan, step: int, context: WorkerContext, client: Client | None
+        self,
+        linked: LinkedPlan,
+        step: int,
+        context: WorkerContext,
+        client: Client | None,
+        parks: Collection[StateId],
     ) -> None:
         self._linked = linked
         self._step = step
         self._context = context
         self._client = client
+        watch = partial(context.parked.watched, states=parks) if parks else None
         recorder = context.recorders.get(step) if context.recorders else None
         if recorder is None:
-            self._interpret, self._state = interpret, StepState(linked, context.containers)
+            self._interpret = interpret
+            self._state = StepState(linked, context.containers, watch=watch)
         else:
             self._interpret = traced
-            self._state = TracedState(linked, context.containers, recorder)
+            self._state = TracedState(linked, context.containers, recorder, watch=watch)
         self._sends: list[asyncio.Future[None]] = []
         self._programs: set[Future[Any]] = set()
         self._waiters: set[asyncio.Future[Any]] = set()

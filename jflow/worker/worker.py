@@ -19,8 +19,9 @@ from jflow.deadline.clock import now
 from jflow.errors import AbortedError, InvalidArgumentError
 from jflow.execution.link import LinkedPlan, link
 from jflow.failpoints import async_failpoint
+from jflow.moves import End, MovedError, StateId, Use, states_of
 from jflow.plan import Plan, Program, feed_indices, fetch_indices
-from jflow.protocol import Array, Artifacts, Client, Registered
+from jflow.protocol import Array, Artifacts, Client, Registered, SavedState
 from jflow.records.allowed_directories import AllowedDirectories
 from jflow.resources import Containers
 from jflow.trace.record import Recorder, TaskRecord
@@ -28,6 +29,7 @@ from jflow.worker.constants import ConstantCache
 from jflow.worker.context import TensorTransport, WorkerContext
 from jflow.worker.device_pool import DevicePool
 from jflow.worker.gather import all_of
+from jflow.worker.moving import StateMoves
 from jflow.worker.plan_run import run_plan
 from jflow.worker.rendezvous import Rendezvous
 from jflow.xla.cache import ProgramCache
@@ -37,11 +39,18 @@ from jflow.xla.export import digest_of
 
 @dataclass(frozen=True)
 class _Registered:
-    """One task's plans of a step, and the indices of the values they are fed and give."""
+    """One task's plans of a step, and the indices of the values they are fed and give.
+
+    Attributes:
+      use: the state that they use.
+      is_restartable: whether the step can be run again if it ends while it waits for a queue.
+    """
 
     plans: tuple[LinkedPlan, ...]
     feeds: tuple[int, ...]
     fetches: tuple[int, ...]
+    use: Use
+    is_restartable: bool
 
 
 class Worker:
@@ -59,6 +68,7 @@ class Worker:
       long_programs: runs programs that may take long.
       containers: the state of the task.
       programs: the cache of compiled programs.
+      moves: what it does when state moves.
     """
 
     def __init__(
@@ -82,6 +92,7 @@ class Worker:
             task, Containers(task, roots), Rendezvous(), transport, threads, self.long_programs
         )
         self.programs = ProgramCache()
+        self.moves = StateMoves(self._context, devices)
 
     def open_session(self) -> Worker:
         """A worker for another caller: shares everything except what each caller registered."""
@@ -95,7 +106,9 @@ class Worker:
         """The state of the task."""
         return self._context.containers
 
-    async def register(self, plans: Sequence[Plan], artifacts: Artifacts) -> Registered:
+    async def register(
+        self, plans: Sequence[Plan], artifacts: Artifacts, is_restartable: bool = False
+    ) -> Registered:
         """Compiles, links and keeps plans.
 
         Returns:
@@ -105,6 +118,7 @@ class Worker:
         Raises:
           InvalidArgumentError: if a plan is for a device of another task or malformed, or an
             artifact does not have its digest.
+          MovedError: if state has moved that they use.
         """
         task = self._context.task
         for plan in plans:
@@ -117,6 +131,8 @@ class Worker:
         for digest, artifact in artifacts.items():
             if digest_of(artifact) != digest:
                 raise InvalidArgumentError(f"the bytes of artifact {digest} have another digest")
+        states = states_of(plans)
+        await self.moves.plans.released(states)
         missing = self._missing(plans, artifacts)
         if missing:
             return Registered(0, missing)
@@ -131,10 +147,12 @@ class Worker:
             ]
         except _DroppedError as dropped:
             return Registered(0, (dropped.digest,))
+        await self.moves.plans.released(states)
+        use = self.moves.plans.directory.add(states)
         handle = next(self._handles)
         self._owners.update(_owners(plans))
         feeds, fetches = feed_indices(plans), fetch_indices(plans)
-        self._registered[handle] = _Registered(tuple(linked), feeds, fetches)
+        self._registered[handle] = _Registered(tuple(linked), feeds, fetches, use, is_restartable)
         self._of_caller.add(handle)
         return Registered(handle)
 
@@ -144,6 +162,7 @@ class Worker:
         registered = self._registered.pop(handle, None)
         if registered is None:
             return
+        self.moves.plans.directory.remove(registered.use)
         owners = _owners([linked.plan for linked in registered.plans])
         self._owners.subtract(owners)
         for owner in owners:
@@ -183,15 +202,21 @@ class Worker:
                 f"expected {len(registered.feeds)} fed values, got {len(feeds)}"
             )
         fed = dict(zip(registered.feeds, feeds, strict=True))
+        use, parks = registered.use, registered.use.states if registered.is_restartable else ()
         recorder = None if records is None else Recorder(str(task), now)
         if recorder is not None:
             self._context.recorders[step] = recorder
         self._context.rendezvous.open(step)
+        has_entered = False
         try:
+            await self._enter(registered)
+            has_entered = True
             if (action := async_failpoint("worker.before_run")) is not None:
                 await action
             # A single plan runs in this coroutine, without another pass of the event loop.
-            calls = [run_plan(plan, step, fed, self._context, client) for plan in registered.plans]
+            calls = [
+                run_plan(plan, step, fed, self._context, client, parks) for plan in registered.plans
+            ]
             results = [await calls[0]] if len(calls) == 1 else await all_of(calls)
             if (action := async_failpoint("worker.after_run")) is not None:
                 await action
@@ -201,6 +226,8 @@ class Worker:
                 raise asyncio.CancelledError(f"{task} {reason}") from error
             raise
         finally:
+            if has_entered:
+                self.moves.plans.leave(use)
             self._context.rendezvous.end(step)
             self._context.blocked.pop(step, None)
             self._context.recorders.pop(step, None)
@@ -223,12 +250,55 @@ class Worker:
 
     async def reset(self, containers: Sequence[str]) -> None:
         """Frees containers of this task."""
+        self.moves.clear(containers)
         self.containers.clear(containers)
 
+    async def hold_state(
+        self, hold: str, states: Sequence[StateId], target: str, seconds: float
+    ) -> None:
+        """See `WorkerService.hold_state`."""
+        await self.moves.hold(hold, states, target, seconds, self._of_caller)
+
+    async def save_state(self, hold: str) -> SavedState:
+        """See `WorkerService.save_state`."""
+        return await self.moves.save(hold)
+
+    async def put_state(self, hold: str, record: bytes, tensors: Sequence[Array]) -> None:
+        """See `WorkerService.put_state`."""
+        await self.moves.put(hold, record, tensors)
+
+    async def end_hold(self, hold: str, end: End) -> None:
+        """See `WorkerService.end_hold`."""
+        await self.moves.end(hold, end)
+
+    async def get_outcome(self, hold: str) -> bool:
+        """See `WorkerService.get_outcome`."""
+        return await self.moves.outcome(hold)
+
     def close(self) -> None:
-        """Forgets everything that this caller registered."""
+        """Forgets everything that this caller registered, and ends its holds."""
+        self.moves.caller_lost(self._of_caller)
         for handle in tuple(self._of_caller):
             self.release(handle)
+
+    async def _enter(self, registered: _Registered) -> None:
+        """Waits until nothing holds the state that plans use, and counts them as running.
+
+        A master starts no step whose state has moved. One that comes here nevertheless, because its
+        master had lost the hold, may have begun on other tasks.
+        """
+        gate, use = self.moves.plans, registered.use
+        try:
+            if not gate.directory.enter(use):
+                await gate.enter(use)
+        except MovedError as error:
+            if registered.is_restartable:
+                raise
+            raise AbortedError(
+                f"the state moved while the step was started, which may have done a part of its "
+                f"work: {error.message}",
+                task=str(self._context.task),
+            ) from None
 
     async def _compile(self, plans: Sequence[Plan], artifacts: Artifacts) -> None:
         """Compiles several programs concurrently; linking finds them in the cache."""

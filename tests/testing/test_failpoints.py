@@ -34,6 +34,7 @@ from jflow.testing import (
     start_servers,
     wait_until,
 )
+from tests.moves.placing import all_on
 
 ROOT = Path(__file__).parents[2]
 PS, WORKER = "/job:ps/task:0", "/job:worker/task:0"
@@ -126,6 +127,27 @@ def test_a_step_whose_answer_is_lost_has_changed_the_state(target: str, name: st
         ):
             session.run(add)
         assert session.run(x) == 3.0
+
+
+@reaches("worker.before_save", "worker.after_move")
+@pytest.mark.parametrize("name", ["worker.before_save", "worker.after_move"])
+def test_state_whose_move_fails_is_at_one_place_and_keeps_its_updates(
+    target: str, name: str
+) -> None:
+    x = tf.Variable(1.0, name="x")
+    add = x.assign_add(1.0)
+    with tf.Session(target, config=PATIENT) as session:
+        session.run(x.initializer)
+        session.run(add)
+        before = session.placement(add)[add.op]
+        with (
+            failpoints({name: Raise(LOST, times=1)}),
+            pytest.raises(tf.errors.UnavailableError, match="the test lost it"),
+        ):
+            session.replace(all_on("worker"), min_gain=None)
+        assert session.run(add) == 3.0
+        has_moved = session.placement(add)[add.op] != before
+        assert has_moved is (name == "worker.after_move")
 
 
 @reaches("worker.before_deliver")

@@ -1,6 +1,7 @@
 from jflow.protocol.v1 import plan_pb2 as _plan_pb2
 from jflow.protocol.v1 import tensor_pb2 as _tensor_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
@@ -9,7 +10,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Envelope(_message.Message):
-    __slots__ = ("id", "incarnation", "status", "tensors", "timeout_s", "remaining_s", "hello", "server_info", "list_devices", "device_list", "register_step", "register_plans", "registered", "run_step", "run_plans", "send_tensor", "cancel", "reset", "release", "call_back", "called_back", "traced")
+    __slots__ = ("id", "incarnation", "status", "tensors", "timeout_s", "remaining_s", "hello", "server_info", "list_devices", "device_list", "register_step", "register_plans", "registered", "run_step", "run_plans", "send_tensor", "cancel", "reset", "release", "call_back", "called_back", "traced", "move_state", "hold_state", "save_state", "saved_state", "put_state", "end_hold", "get_outcome", "outcome")
     ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
@@ -32,6 +33,14 @@ class Envelope(_message.Message):
     CALL_BACK_FIELD_NUMBER: _ClassVar[int]
     CALLED_BACK_FIELD_NUMBER: _ClassVar[int]
     TRACED_FIELD_NUMBER: _ClassVar[int]
+    MOVE_STATE_FIELD_NUMBER: _ClassVar[int]
+    HOLD_STATE_FIELD_NUMBER: _ClassVar[int]
+    SAVE_STATE_FIELD_NUMBER: _ClassVar[int]
+    SAVED_STATE_FIELD_NUMBER: _ClassVar[int]
+    PUT_STATE_FIELD_NUMBER: _ClassVar[int]
+    END_HOLD_FIELD_NUMBER: _ClassVar[int]
+    GET_OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
     id: int
     incarnation: int
     status: _tensor_pb2.Status
@@ -54,7 +63,15 @@ class Envelope(_message.Message):
     call_back: CallBack
     called_back: CalledBack
     traced: Traced
-    def __init__(self, id: _Optional[int] = ..., incarnation: _Optional[int] = ..., status: _Optional[_Union[_tensor_pb2.Status, _Mapping]] = ..., tensors: _Optional[_Iterable[_Union[_tensor_pb2.TensorMeta, _Mapping]]] = ..., timeout_s: _Optional[float] = ..., remaining_s: _Optional[float] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., server_info: _Optional[_Union[ServerInfo, _Mapping]] = ..., list_devices: _Optional[_Union[ListDevices, _Mapping]] = ..., device_list: _Optional[_Union[DeviceList, _Mapping]] = ..., register_step: _Optional[_Union[RegisterStep, _Mapping]] = ..., register_plans: _Optional[_Union[RegisterPlans, _Mapping]] = ..., registered: _Optional[_Union[Registered, _Mapping]] = ..., run_step: _Optional[_Union[RunStep, _Mapping]] = ..., run_plans: _Optional[_Union[RunPlans, _Mapping]] = ..., send_tensor: _Optional[_Union[SendTensor, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., reset: _Optional[_Union[Reset, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., call_back: _Optional[_Union[CallBack, _Mapping]] = ..., called_back: _Optional[_Union[CalledBack, _Mapping]] = ..., traced: _Optional[_Union[Traced, _Mapping]] = ...) -> None: ...
+    move_state: MoveState
+    hold_state: HoldState
+    save_state: SaveState
+    saved_state: SavedState
+    put_state: PutState
+    end_hold: EndHold
+    get_outcome: GetOutcome
+    outcome: Outcome
+    def __init__(self, id: _Optional[int] = ..., incarnation: _Optional[int] = ..., status: _Optional[_Union[_tensor_pb2.Status, _Mapping]] = ..., tensors: _Optional[_Iterable[_Union[_tensor_pb2.TensorMeta, _Mapping]]] = ..., timeout_s: _Optional[float] = ..., remaining_s: _Optional[float] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., server_info: _Optional[_Union[ServerInfo, _Mapping]] = ..., list_devices: _Optional[_Union[ListDevices, _Mapping]] = ..., device_list: _Optional[_Union[DeviceList, _Mapping]] = ..., register_step: _Optional[_Union[RegisterStep, _Mapping]] = ..., register_plans: _Optional[_Union[RegisterPlans, _Mapping]] = ..., registered: _Optional[_Union[Registered, _Mapping]] = ..., run_step: _Optional[_Union[RunStep, _Mapping]] = ..., run_plans: _Optional[_Union[RunPlans, _Mapping]] = ..., send_tensor: _Optional[_Union[SendTensor, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., reset: _Optional[_Union[Reset, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., call_back: _Optional[_Union[CallBack, _Mapping]] = ..., called_back: _Optional[_Union[CalledBack, _Mapping]] = ..., traced: _Optional[_Union[Traced, _Mapping]] = ..., move_state: _Optional[_Union[MoveState, _Mapping]] = ..., hold_state: _Optional[_Union[HoldState, _Mapping]] = ..., save_state: _Optional[_Union[SaveState, _Mapping]] = ..., saved_state: _Optional[_Union[SavedState, _Mapping]] = ..., put_state: _Optional[_Union[PutState, _Mapping]] = ..., end_hold: _Optional[_Union[EndHold, _Mapping]] = ..., get_outcome: _Optional[_Union[GetOutcome, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ()
@@ -126,12 +143,14 @@ class RegisterStep(_message.Message):
     def __init__(self, plans: _Optional[_Iterable[_Union[_plan_pb2.Plan, _Mapping]]] = ..., n_fetches: _Optional[int] = ..., artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ..., connect_timeout_s: _Optional[float] = ...) -> None: ...
 
 class RegisterPlans(_message.Message):
-    __slots__ = ("plans", "artifacts")
+    __slots__ = ("plans", "artifacts", "is_restartable")
     PLANS_FIELD_NUMBER: _ClassVar[int]
     ARTIFACTS_FIELD_NUMBER: _ClassVar[int]
+    IS_RESTARTABLE_FIELD_NUMBER: _ClassVar[int]
     plans: _containers.RepeatedCompositeFieldContainer[_plan_pb2.Plan]
     artifacts: _containers.RepeatedCompositeFieldContainer[Artifact]
-    def __init__(self, plans: _Optional[_Iterable[_Union[_plan_pb2.Plan, _Mapping]]] = ..., artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ...) -> None: ...
+    is_restartable: bool
+    def __init__(self, plans: _Optional[_Iterable[_Union[_plan_pb2.Plan, _Mapping]]] = ..., artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ..., is_restartable: bool = ...) -> None: ...
 
 class Registered(_message.Message):
     __slots__ = ("handle", "missing")
@@ -214,3 +233,75 @@ class Release(_message.Message):
     HANDLES_FIELD_NUMBER: _ClassVar[int]
     handles: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, handles: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class MoveState(_message.Message):
+    __slots__ = ("states", "target", "hold_s", "connect_timeout_s")
+    STATES_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    HOLD_S_FIELD_NUMBER: _ClassVar[int]
+    CONNECT_TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
+    states: _containers.RepeatedCompositeFieldContainer[_tensor_pb2.StateId]
+    target: str
+    hold_s: float
+    connect_timeout_s: float
+    def __init__(self, states: _Optional[_Iterable[_Union[_tensor_pb2.StateId, _Mapping]]] = ..., target: _Optional[str] = ..., hold_s: _Optional[float] = ..., connect_timeout_s: _Optional[float] = ...) -> None: ...
+
+class HoldState(_message.Message):
+    __slots__ = ("hold", "states", "target", "seconds")
+    HOLD_FIELD_NUMBER: _ClassVar[int]
+    STATES_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    hold: str
+    states: _containers.RepeatedCompositeFieldContainer[_tensor_pb2.StateId]
+    target: str
+    seconds: float
+    def __init__(self, hold: _Optional[str] = ..., states: _Optional[_Iterable[_Union[_tensor_pb2.StateId, _Mapping]]] = ..., target: _Optional[str] = ..., seconds: _Optional[float] = ...) -> None: ...
+
+class SaveState(_message.Message):
+    __slots__ = ("hold",)
+    HOLD_FIELD_NUMBER: _ClassVar[int]
+    hold: str
+    def __init__(self, hold: _Optional[str] = ...) -> None: ...
+
+class SavedState(_message.Message):
+    __slots__ = ("record",)
+    RECORD_FIELD_NUMBER: _ClassVar[int]
+    record: bytes
+    def __init__(self, record: _Optional[bytes] = ...) -> None: ...
+
+class PutState(_message.Message):
+    __slots__ = ("hold", "record")
+    HOLD_FIELD_NUMBER: _ClassVar[int]
+    RECORD_FIELD_NUMBER: _ClassVar[int]
+    hold: str
+    record: bytes
+    def __init__(self, hold: _Optional[str] = ..., record: _Optional[bytes] = ...) -> None: ...
+
+class EndHold(_message.Message):
+    __slots__ = ("hold", "end")
+    class End(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        KEPT: _ClassVar[EndHold.End]
+        MOVED: _ClassVar[EndHold.End]
+        UNKNOWN: _ClassVar[EndHold.End]
+    KEPT: EndHold.End
+    MOVED: EndHold.End
+    UNKNOWN: EndHold.End
+    HOLD_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    hold: str
+    end: EndHold.End
+    def __init__(self, hold: _Optional[str] = ..., end: _Optional[_Union[EndHold.End, str]] = ...) -> None: ...
+
+class GetOutcome(_message.Message):
+    __slots__ = ("hold",)
+    HOLD_FIELD_NUMBER: _ClassVar[int]
+    hold: str
+    def __init__(self, hold: _Optional[str] = ...) -> None: ...
+
+class Outcome(_message.Message):
+    __slots__ = ("has_moved",)
+    HAS_MOVED_FIELD_NUMBER: _ClassVar[int]
+    has_moved: bool
+    def __init__(self, has_moved: bool = ...) -> None: ...

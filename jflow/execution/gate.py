@@ -1,0 +1,105 @@
+"""`StepGate`: makes the steps of a local session wait while the state that they use is moved."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+
+from jflow.deadline import Deadline
+from jflow.errors import DeadlineExceededError
+from jflow.execution.parked import ParkedAttempts
+from jflow.moves import Directory, StateId, Use
+
+_HOLD = "local"
+
+
+class StepGate:
+    """A `Directory` for threads, and what waits for it to change; thread-safe.
+
+    Attributes:
+      parked: attempts that a move may cancel.
+    """
+
+    def __init__(self) -> None:
+        self.parked = ParkedAttempts()
+        self._directory = Directory()
+        self._moving = threading.Lock()
+        self._change = threading.Condition()
+        self._n_waiting = 0
+
+    def add(self, states: frozenset[StateId]) -> Use:
+        """Adds what a step uses. Raises MovedError if any of it has moved."""
+        with self._change:
+            return self._directory.add(states)
+
+    def enter(self, use: Use, deadline: Deadline) -> None:
+        """A step begins once nothing holds what it uses.
+
+        Raises:
+          MovedError: if that has moved.
+          DeadlineExceededError: if the deadline passes first.
+        """
+        with self._change:
+            while not self._directory.enter(use):
+                self._wait(deadline, "waiting for state that moves")
+
+    def leave(self, use: Use) -> None:
+        """A step that had begun ends."""
+        with self._change:
+            self._directory.leave(use)
+            if self._n_waiting:
+                self._change.notify_all()
+
+    @contextmanager
+    def holding(
+        self, states: Collection[StateId], target: str, hold_s: float, deadline: Deadline
+    ) -> Iterator[None]:
+        """A block in which no step uses state; it ends with the move of it unless it fails.
+
+        Args:
+          states: what moves.
+          target: the device that it moves to.
+          hold_s: how long to wait for steps that use it, in seconds.
+          deadline: of the call.
+
+        Raises:
+          DeadlineExceededError: if steps that use it do not end in time.
+          MovedError: if some of it is elsewhere.
+        """
+        with deadline.holding(self._moving, "waiting for another move"):
+            has_moved = False
+            with self._change:
+                self._directory.hold(_HOLD, states, target)
+            try:
+                self.parked.leave(states)
+                left = deadline.remaining()
+                limit = Deadline(hold_s if left is None else min(hold_s, left))
+                self._wait_until_idle(states, limit)
+                yield
+                has_moved = True
+            finally:
+                self.parked.stay(states)
+                with self._change:
+                    (self._directory.move if has_moved else self._directory.release)(_HOLD)
+                    self._change.notify_all()
+
+    def _wait_until_idle(self, states: Collection[StateId], deadline: Deadline) -> None:
+        with self._change:
+            while not self._directory.is_idle(_HOLD):
+                try:
+                    self._wait(deadline, "moving state")
+                except DeadlineExceededError as error:
+                    raise DeadlineExceededError(
+                        f"steps that use {min(states)} did not end in time; nothing has moved. A "
+                        "step that waits for a queue can be moved only if it does nothing else "
+                        f"that has an effect ({error.message})"
+                    ) from None
+
+    def _wait(self, deadline: Deadline, doing: str) -> None:
+        self._n_waiting += 1
+        try:
+            if not self._change.wait(deadline.remaining()):
+                raise deadline.error(doing)
+        finally:
+            self._n_waiting -= 1

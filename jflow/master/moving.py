@@ -1,0 +1,214 @@
+"""`StateMover`: acts out one move of state (`jflow.moves.move`) on the tasks of a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from functools import partial
+from typing import ParamSpec, TypeVar
+
+from jflow.cluster import Device, Task
+from jflow.deadline import seconds_text
+from jflow.errors import (
+    CancelledError,
+    DeadlineExceededError,
+    InternalError,
+    InvalidArgumentError,
+    OpError,
+)
+from jflow.master.view import ClusterView
+from jflow.moves import (
+    EndHold,
+    Failed,
+    HoldState,
+    Move,
+    MoveAction,
+    Moved,
+    PutState,
+    SaveState,
+    StateId,
+)
+from jflow.protocol import SavedState, ServerInfo, WorkerSession
+from jflow.protocol.rpc import Rpc
+from jflow.protocol.rpcs import END_HOLD, HOLD_STATE, PUT_STATE, SAVE_STATE
+
+_LONGER = 2.0
+"""How much longer the other tasks hold than the source: steps begin elsewhere only once it knows
+that nothing moves."""
+
+_WAITING = 0.5
+"""The part of a hold's time in which the steps that it waits for have to end."""
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class StateMover:
+    """One move. Every method must be called on the event loop.
+
+    Args:
+      servers: the master's view of the cluster.
+      states: what moves; all of one device, and shared by name.
+      target: the full name of the device that it moves to.
+      hold_s: the longest time that steps are held, in seconds.
+      connect_timeout: the longest time to wait for a task that does not answer, in seconds.
+
+    Raises:
+      InvalidArgumentError: if there is nothing to move, the state is of several devices or belongs
+        to one session, or a device is malformed or of no task of the cluster.
+    """
+
+    def __init__(
+        self,
+        servers: ClusterView,
+        states: Sequence[StateId],
+        target: str,
+        hold_s: float,
+        connect_timeout: float,
+    ) -> None:
+        tasks = tuple(servers.info().cluster.tasks())
+        self._servers = servers
+        self._own = servers.info().task
+        self._states = states
+        self._target, self._hold_s, self._connect_timeout = target, hold_s, connect_timeout
+        self._source_task, self._target_task = _checked(states, target, tasks)
+        self._name = secrets.token_hex(8)
+        self._incarnations: dict[Task, int] = {}
+        self._move = Move(tasks, self._source_task, self._target_task)
+        self._saved: SavedState | None = None
+        self._calls: dict[Task, asyncio.Future[None]] = {}
+        self._outcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def run(self) -> None:
+        """Moves the state.
+
+        Raises:
+          AbortedError: if another move holds some of it, or a container was reset.
+          AlreadyExistsError: if there is other state of that name at the target.
+          DeadlineExceededError: if steps that use it do not end in time.
+          MovedError: if some of it is elsewhere.
+          UnavailableError: if a task does not answer.
+        """
+        await asyncio.gather(*map(self._connect, self._servers.info().cluster.tasks()))
+        self._act(self._move.begin())
+        try:
+            await asyncio.shield(self._outcome)
+        except asyncio.CancelledError:
+            self._act(self._move.cancelled(CancelledError("the move was cancelled")))
+            self._servers.background.start(self._ended_anyhow())
+            raise
+
+    async def _ended_anyhow(self) -> None:
+        await asyncio.wait([self._outcome])
+        self._outcome.exception()  # which nothing else looks at
+
+    async def _connect(self, task: Task) -> None:
+        info = self._servers.info()
+        if task != self._own:
+            info = await self._servers.peers[task].connect(self._connect_timeout)
+        self._incarnations[task] = info.incarnation
+        if task == self._target_task:
+            _check_device(info, self._target)
+
+    def _act(self, actions: Sequence[MoveAction]) -> None:
+        for action in actions:
+            match action:
+                case Moved():
+                    if not self._outcome.done():
+                        self._outcome.set_result(None)
+                case Failed(error):
+                    if not self._outcome.done():
+                        self._outcome.set_exception(error)
+                case HoldState(task) | SaveState(task) | PutState(task) | EndHold(task):
+                    if (former := self._calls.get(task)) is not None:
+                        former.cancel()  # a hold that waits, if anything
+                    call = asyncio.ensure_future(self._call(action))
+                    call.add_done_callback(partial(self._ended, action))
+                    self._calls[task] = call
+
+    def _ended(self, action: MoveAction, call: asyncio.Future[None]) -> None:
+        error = CancelledError("the call was cancelled") if call.cancelled() else call.exception()
+        if error is None:
+            self._act(self._move.done(action))
+            return
+        if not isinstance(error, OpError):
+            error = InternalError(f"{type(error).__name__}: {error}")
+        self._act(self._move.failed(action, error))
+
+    async def _call(self, action: MoveAction) -> None:
+        worker = self._servers.worker
+        match action:
+            case HoldState(task):
+                await self._hold(task)
+            case SaveState(task):
+                self._saved = await self._on(task, SAVE_STATE, worker.save_state, self._name)
+            case PutState(task):
+                assert self._saved is not None
+                saved, self._saved = self._saved, None
+                await self._on(task, PUT_STATE, worker.put_state, self._name, *saved)
+            case EndHold(task, end):
+                await self._on(task, END_HOLD, worker.end_hold, self._name, end)
+
+    async def _hold(self, task: Task) -> None:
+        hold_state, seconds = self._servers.worker.hold_state, self._hold_s
+        if task != self._source_task:
+            seconds *= _LONGER
+        asked = (self._name, self._states, self._target, seconds)
+        try:
+            async with asyncio.timeout(self._hold_s * _WAITING):
+                await self._on(task, HOLD_STATE, hold_state, *asked)
+        except TimeoutError:
+            raise DeadlineExceededError(
+                f"steps that {task} started and that use {self._states[0]} did not end within "
+                f"{seconds_text(self._hold_s * _WAITING)}; nothing has moved. A step that waits "
+                "for a queue can be moved only if it does nothing else that has an effect",
+                task=str(task),
+            ) from None
+
+    async def _on(
+        self,
+        task: Task,
+        rpc: Rpc[WorkerSession, P, R],
+        own: Callable[P, Awaitable[R]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> R:
+        """Calls the worker of a task."""
+        if task == self._own:
+            return await own(*args, **kwargs)
+        peer = self._servers.peers[task]
+        return await peer.call(rpc, self._incarnations[task], *args, **kwargs)
+
+
+def _checked(states: Sequence[StateId], target: str, tasks: Collection[Task]) -> tuple[Task, Task]:
+    """The tasks of source and target. Raises as `StateMover`."""
+    devices = sorted({state.device for state in states})
+    if len(devices) != 1 or devices == [target]:
+        raise InvalidArgumentError(
+            f"expected state of one device to move to another one, got state of {devices} to move "
+            f"to {target!r}"
+        )
+    for state in states:
+        if state.owner:
+            raise InvalidArgumentError(
+                f"{state} belongs to one session and cannot move; give it a shared_name"
+            )
+    found = []
+    for name in (*devices, target):
+        try:
+            device = Device.parse(name)
+        except ValueError as error:
+            raise InvalidArgumentError(str(error)) from None
+        if device.task not in tasks:
+            raise InvalidArgumentError(
+                f"there is no task {device.task} in the cluster; it has {[*map(str, tasks)]}"
+            )
+        found.append(device.task)
+    return found[0], found[1]
+
+
+def _check_device(info: ServerInfo, target: str) -> None:
+    names = [str(record.device) for record in info.devices]
+    if target not in names:
+        raise InvalidArgumentError(f"{info.task} has no device {target}; it has {names}")

@@ -1,0 +1,28 @@
+"""`ClusterView`: what a master knows of its cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from jflow.protocol import Peers, ServerInfo, TaskSet, WorkerService
+from jflow.worker.gate import Gate
+
+
+@dataclass(frozen=True)
+class ClusterView:
+    """A master's view of the cluster.
+
+    Attributes:
+      info: gives the current server info of its own server.
+      worker: the worker of its own server.
+      peers: connections to the other tasks.
+      gate: what steps wait at while the state that they use is moved.
+      background: runs work that outlives the sessions that started it.
+    """
+
+    info: Callable[[], ServerInfo]
+    worker: WorkerService
+    peers: Peers
+    gate: Gate = field(default_factory=Gate)
+    background: TaskSet = field(default_factory=TaskSet)

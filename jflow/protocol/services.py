@@ -1,0 +1,169 @@
+"""The services of a server, as their callers see them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from jflow.cluster import Task
+from jflow.deadline import Deadline
+from jflow.moves import End, StateId
+from jflow.plan import Plan
+from jflow.protocol.records import (
+    Artifacts,
+    Client,
+    DeviceRecord,
+    Registered,
+    SavedState,
+    ServerInfo,
+)
+from jflow.trace.record import TaskRecord
+from jflow.values import Array
+
+
+class WorkerService(Protocol):
+    """A worker, as the masters of the cluster call it. Every error is an `OpError`."""
+
+    async def register(
+        self, plans: Sequence[Plan], artifacts: Artifacts, is_restartable: bool = False
+    ) -> Registered:
+        """Compiles and links plans for devices of this task, and keeps them ready to run.
+
+        Raises MovedError if state that they use has moved.
+        """
+
+    async def run(
+        self,
+        step: int,
+        handle: int,
+        feeds: Sequence[Array],
+        client: Client | None = None,
+        records: list[TaskRecord] | None = None,
+    ) -> Sequence[Array]:
+        """Runs registered plans; values are in the order of their indices.
+
+        `client` is given only on the task that the client is connected to. If there are `records`,
+        the step is traced, and what this task notes is added to them.
+        """
+
+    async def reset(self, containers: Sequence[str]) -> None:
+        """Frees containers of this task."""
+
+    def release(self, handle: int) -> None:
+        """Forgets registered plans."""
+
+    async def hold_state(
+        self, hold: str, states: Sequence[StateId], target: str, seconds: float
+    ) -> None:
+        """Starts no step that uses state until the hold ends; waits for those that run.
+
+        A hold ends by `end_hold`, after its seconds, or with the stream of its caller.
+
+        Raises:
+          AbortedError: if another move holds some of it, or the hold ends.
+          MovedError: if some of it is elsewhere.
+        """
+
+    async def save_state(self, hold: str) -> SavedState:
+        """The state that a hold holds, of this task; nothing uses it until the hold ends."""
+
+    async def put_state(self, hold: str, record: bytes, tensors: Sequence[Array]) -> None:
+        """Keeps a copy of state that a hold holds, which becomes the state if that ends so.
+
+        Raises:
+          AlreadyExistsError: if there is other state of that name on the target.
+        """
+
+    async def end_hold(self, hold: str, end: End) -> None:
+        """Ends a hold.
+
+        Raises:
+          AbortedError: if it has ended without a move, and this end is another one.
+        """
+
+    async def get_outcome(self, hold: str) -> bool:
+        """Whether the state of this task that a hold held has moved; waits for its end."""
+
+
+class WorkerSession(WorkerService, Protocol):
+    """A worker service for one caller."""
+
+    def deliver(self, step: int, edge: int, tensor: Array | None) -> None:
+        """Receives what another task sends under an edge of a step."""
+
+    def close(self) -> None:
+        """Forgets everything that the caller registered, after its running calls were cancelled."""
+
+
+class MasterSession(Protocol):
+    """A client's session, as the client calls it. Every error is an `OpError`.
+
+    Every call has a deadline; `connect_timeout` is the longest time to wait for another task that
+    does not answer, in seconds.
+    """
+
+    async def list_devices(
+        self, tasks: Sequence[Task], connect_timeout: float, only_up: bool, deadline: Deadline
+    ) -> Sequence[DeviceRecord]:
+        """The devices of tasks; with `only_up` those that do not answer are omitted."""
+
+    async def register(
+        self,
+        plans: Sequence[Plan],
+        n_fetches: int,
+        artifacts: Artifacts,
+        connect_timeout: float,
+        deadline: Deadline,
+    ) -> Registered:
+        """Registers a step on every task that takes part."""
+
+    async def run(
+        self,
+        handle: int,
+        deadline: Deadline,
+        feeds: Sequence[Array],
+        client: Client | None = None,
+        records: list[TaskRecord] | None = None,
+    ) -> Sequence[Array]:
+        """Runs a registered step; one with callbacks requires `client`.
+
+        If there are `records`, it is traced, and what each task notes is added to them.
+        """
+
+    def release(self, handle: int) -> None:
+        """Forgets a registered step, here and on the tasks that take part."""
+
+    async def reset(
+        self, containers: Sequence[str], connect_timeout: float, deadline: Deadline
+    ) -> None:
+        """Frees containers on every task and closes this server's other sessions."""
+
+    async def move_state(
+        self,
+        states: Sequence[StateId],
+        target: str,
+        hold_s: float,
+        connect_timeout: float,
+        deadline: Deadline,
+    ) -> None:
+        """Moves state of one device to another device; no step is held for longer than `hold_s`.
+
+        Raises:
+          MovedError: if some of it is elsewhere.
+        """
+
+    def close(self) -> None:
+        """Releases what the session registered, after its running calls were cancelled."""
+
+
+class ServerRoles(Protocol):
+    """The roles of a server: a master for clients, a worker for other servers."""
+
+    def info(self) -> ServerInfo:
+        """The current server info."""
+
+    def open_master_session(self) -> MasterSession:
+        """Opens a session for a client."""
+
+    def open_worker_session(self) -> WorkerSession:
+        """Opens a session for another server."""

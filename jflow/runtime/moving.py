@@ -1,0 +1,167 @@
+"""Steps that are registered again when the state that they use has moved."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+import jax
+
+from jflow.deadline import Deadline
+from jflow.moves import MovedError
+from jflow.runtime.backend import Executable
+from jflow.values import Array
+
+T = TypeVar("T")
+
+_PAUSE_S = 0.005
+"""How long a step waits that has only to be run again: the task that holds its state is about to
+tell all others."""
+
+MAX_TRIES = 1000
+"""How often one call registers or runs a step again. Each time means that its state has moved."""
+
+
+class MovingExecutable:
+    """A step that uses state. If that has moved, nothing was done: it is registered and run again.
+
+    Args:
+      register: places, compiles and registers the step.
+      learn: is told where state is now, before the step is registered again.
+      deadline: of the call that makes it.
+
+    Attributes:
+      n_runs: how often it was run, for predictions of what a move changes.
+    """
+
+    def __init__(
+        self,
+        register: Callable[[Deadline], Executable],
+        learn: Callable[[MovedError], None],
+        deadline: Deadline,
+    ) -> None:
+        self._register = register
+        self._learn = learn
+        self._lock = threading.Lock()
+        self.n_runs = 0
+        self._executable = self._registered(deadline)
+
+    def prepare(self, deadline: Deadline) -> None:
+        """See `Executable.prepare`."""
+        self._until_found(lambda executable: executable.prepare(deadline), deadline)
+
+    def run(self, feeds: Sequence[Array], deadline: Deadline) -> list[Array]:
+        """See `Executable.run`."""
+        self.n_runs += 1
+        try:
+            return self._executable.run(feeds, deadline)
+        except MovedError as error:
+            self.find(self._executable, error, deadline)
+        return self._until_found(lambda executable: executable.run(feeds, deadline), deadline)
+
+    def compute(self, feeds: Sequence[Any], deadline: Deadline) -> list[jax.Array]:
+        """See `Executable.compute`."""
+        self.n_runs += 1
+        return self._until_found(lambda executable: executable.compute(feeds, deadline), deadline)
+
+    def start(self, feeds: Sequence[Array], deadline: Deadline) -> Future[list[Array]]:
+        """See `Executable.start`."""
+        self.n_runs += 1
+        return _Started(self, feeds, deadline)
+
+    def start_once(
+        self, feeds: Sequence[Array], deadline: Deadline
+    ) -> tuple[Executable, Future[list[Array]]]:
+        """Starts the step as it is registered now, which may fail with a MovedError."""
+
+        def start(executable: Executable) -> tuple[Executable, Future[list[Array]]]:
+            return executable, executable.start(feeds, deadline)
+
+        return self._until_found(start, deadline)
+
+    def find(self, failed: Executable, error: MovedError, deadline: Deadline) -> None:
+        """Registers the step again, unless another thread has done it.
+
+        Args:
+          failed: what failed.
+          error: why.
+          deadline: of the call.
+        """
+        if not error.moved:
+            deadline.check("waiting for state that moves")
+            time.sleep(_PAUSE_S)
+            return
+        with deadline.holding(self._lock, "waiting for the step to be registered"):
+            if self._executable is failed:
+                self._learn(error)
+                self._executable = self._registered(deadline)
+        deadline.check("registering the step again, because state has moved")
+
+    def _until_found(self, act: Callable[[Executable], T], deadline: Deadline) -> T:
+        for _ in range(MAX_TRIES):
+            executable = self._executable
+            try:
+                return act(executable)
+            except MovedError as error:
+                latest = error
+                self.find(executable, error, deadline)
+        raise latest
+
+    def _registered(self, deadline: Deadline) -> Executable:
+        for _ in range(MAX_TRIES):
+            try:
+                return self._register(deadline)
+            except MovedError as error:
+                latest = error
+                self._learn(error)
+        raise latest
+
+
+class _Started(Future[list[Array]]):
+    """The future values of a step that is started again if its state has moved."""
+
+    def __init__(self, step: MovingExecutable, feeds: Sequence[Array], deadline: Deadline) -> None:
+        super().__init__()
+        self._step, self._feeds, self._deadline = step, feeds, deadline
+        self._is_wanted = True
+        self._inner: Future[list[Array]] | None = None
+        self._begin()
+
+    def cancel(self) -> bool:
+        self._is_wanted = False
+        inner = self._inner
+        if inner is not None:
+            inner.cancel()  # which tells `_ended`
+        return self.cancelled()
+
+    def _begin(self) -> None:
+        executable, inner = self._step.start_once(self._feeds, self._deadline)
+        self._inner = inner
+        inner.add_done_callback(lambda done: self._ended(executable, done))
+        if not self._is_wanted:
+            inner.cancel()
+
+    def _ended(self, executable: Executable, inner: Future[list[Array]]) -> None:
+        if inner.cancelled():
+            super().cancel()
+            self.set_running_or_notify_cancel()
+            return
+        error = inner.exception()
+        if isinstance(error, MovedError):
+            # Not on this thread, which may be the one that receives answers.
+            again = (executable, error)
+            threading.Thread(target=self._again, args=again, name="jflow move", daemon=True).start()
+        elif error is not None:
+            self.set_exception(error)
+        else:
+            self.set_result(inner.result())
+
+    def _again(self, executable: Executable, error: MovedError) -> None:
+        try:
+            self._step.find(executable, error, self._deadline)
+            self._begin()
+        except BaseException as failure:  # of any class: the future reports it
+            self.set_exception(failure)

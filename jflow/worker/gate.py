@@ -1,0 +1,70 @@
+"""`Gate`: makes steps wait while the state that they use is moved."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+
+from jflow.moves import Directory, StateId, Use
+
+
+class Gate:
+    """A `Directory` on an event loop, and what waits for it to change.
+
+    Attributes:
+      directory: what has moved and what is held. What it does goes through here if it may end a
+        wait.
+    """
+
+    def __init__(self) -> None:
+        self.directory = Directory()
+        self._change: asyncio.Event | None = None
+
+    async def enter(self, use: Use) -> None:
+        """A step begins once nothing holds what it uses. Raises MovedError if that has moved."""
+        while not self.directory.enter(use):
+            await self.changed()
+
+    def leave(self, use: Use) -> None:
+        """A step that had begun ends."""
+        self.directory.leave(use)
+        if self._change is not None:
+            self.notify()
+
+    async def idle(self, hold: str) -> None:
+        """Waits until nothing uses what a hold holds. Raises AbortedError if the hold ends."""
+        while not self.directory.is_idle(hold):
+            await self.changed()
+
+    async def released(self, states: Collection[StateId]) -> None:
+        """Waits until nothing holds any of the state. Raises MovedError if some has moved."""
+        while self.directory.is_held(states):
+            await self.changed()
+        self.directory.check(states)
+
+    def release(self, hold: str) -> None:
+        """Ends a hold, if it has not ended, without a move."""
+        self.directory.release(hold)
+        self.notify()
+
+    def move(self, hold: str) -> None:
+        """Ends a hold with the move. Raises AbortedError if it has ended."""
+        self.directory.move(hold)
+        self.notify()
+
+    def clear(self, containers: Collection[str]) -> None:
+        """Forgets moves of state in containers and breaks holds of it."""
+        self.directory.clear(containers)
+        self.notify()
+
+    def notify(self) -> None:
+        """Lets everything that waits look again."""
+        change, self._change = self._change, None
+        if change is not None:
+            change.set()
+
+    async def changed(self) -> None:
+        """Waits for the next change."""
+        if self._change is None:
+            self._change = asyncio.Event()
+        await self._change.wait()

@@ -1,0 +1,121 @@
+"""State that moves while steps of several sessions use it all the time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from itertools import cycle
+from typing import Any
+
+import pytest
+
+import jflow as tf
+from jflow.testing import wait_until
+from jflow.testing.backends import BackendUnderTest, in_process, local
+from tests.moves.placing import all_on
+
+KINDS = {"local": local, "in_process": lambda: in_process({"ps": 1, "worker": 2})}
+N_THREADS = 4
+
+
+@pytest.fixture(params=list(KINDS))
+def backend(request: pytest.FixtureRequest) -> Iterator[BackendUnderTest]:
+    with KINDS[request.param]() as backend:
+        yield backend
+
+
+def moved_while(
+    session: tf.Session, fetch: Any, n_moves: int, steps: list[Future[Any]], done: list[int]
+) -> None:
+    """Moves the state of a fetch from device to device; between two moves some steps end."""
+    n_moved = 0
+    for name in cycle([device.name for device in session.list_devices()]):
+        if n_moved == n_moves or all(step.done() for step in steps):
+            break
+        n_moved += len(session.replace(all_on(name), fetches=fetch, min_gain=None).moved)
+        seen = sum(done)
+        wait_until(lambda: sum(done) > seen or all(step.done() for step in steps))  # noqa: B023
+    assert n_moved == n_moves, "the steps ended before all moves"
+
+
+@pytest.mark.parametrize(
+    ("n_moves", "n_steps"),
+    [pytest.param(6, 200, id="short"), pytest.param(50, 10_000, id="long", marks=pytest.mark.long)],
+)
+def test_no_increment_is_lost_or_done_twice(
+    backend: BackendUnderTest, n_moves: int, n_steps: int
+) -> None:
+    done = [0] * N_THREADS
+
+    def made() -> tuple[tf.Graph, tf.Variable, Any]:
+        with tf.Graph().as_default() as graph:
+            v = tf.Variable(0, name="v")
+            return graph, v, v.assign_add(1)
+
+    def count(number: int, session: tf.Session, add: Any) -> list[int]:
+        found = []
+        for _ in range(n_steps // N_THREADS):
+            found.append(int(session.run(add)))
+            done[number] += 1
+        return found
+
+    with ExitStack() as stack:
+        graph, v, add = made()
+        mover = stack.enter_context(backend.session(graph=graph))
+        mover.run(v.initializer)
+        threads = stack.enter_context(ThreadPoolExecutor(N_THREADS))
+        steps = []
+        for number in range(N_THREADS):
+            own, session = add, mover
+            if backend.shared:
+                graph, _, own = made()
+                session = stack.enter_context(backend.session(number, graph=graph))
+            steps.append(threads.submit(count, number, session, own))
+        moved_while(mover, add, n_moves, steps, done)
+        found = sorted(value for step in steps for value in step.result())
+        assert found == list(range(1, n_steps + 1))
+        assert mover.run(v) == n_steps
+
+
+def test_every_element_of_a_queue_arrives_once_and_in_order(backend: BackendUnderTest) -> None:
+    n_elements, n_moves = 60, 6
+    done = [0]
+
+    def made() -> tuple[Any, ...]:
+        with tf.Graph().as_default() as graph:
+            queue = tf.FIFOQueue(4, [tf.int32] * 2, shapes=[()] * 2, shared_name="q", name="q")
+            feeds = [tf.placeholder(tf.int32, ()) for _ in range(2)]
+            return graph, feeds, queue.enqueue(feeds), tf.numpy.stack(queue.dequeue()) + 0
+
+    def produce(number: int, session: tf.Session, feeds: Any, put: Any, _: Any) -> None:
+        for n in range(n_elements):
+            session.run(put, dict(zip(feeds, (number, n), strict=True)))
+
+    def consume(_: int, session: tf.Session, __: Any, ___: Any, take: Any) -> list[tuple[int, int]]:
+        found = []
+        for _n in range(n_elements):
+            found.append(tuple(session.run(take).tolist()))
+            done[0] += 1
+        return found
+
+    with ExitStack() as stack:
+        graph, *parts = made()
+        mover = stack.enter_context(backend.session(graph=graph))
+        threads = stack.enter_context(ThreadPoolExecutor(4))
+        steps = []
+        for number in range(4):
+            session, own = mover, parts
+            if backend.shared:
+                graph, *own = made()
+                session = stack.enter_context(backend.session(number, graph=graph))
+            act = consume if number % 2 else produce
+            steps.append(threads.submit(act, number, session, *own))
+        moved_while(mover, parts[2], n_moves, steps, done)
+        found = [step.result() for step in steps]
+        taken = [found[1], found[3]]
+        assert sorted(taken[0] + taken[1]) == [(k, n) for k in (0, 2) for n in range(n_elements)]
+        for one in taken:
+            for number in (0, 2):
+                order = [n for k, n in one if k == number]
+                assert order == sorted(order)
