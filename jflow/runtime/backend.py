@@ -22,13 +22,11 @@ from jflow.values import Array
 
 
 class Executable(Protocol):
-    """A step that is ready to run, with fed arrays and a deadline.
+    """A step that is ready to run, with fed arrays and a deadline."""
 
-    Attributes:
-      names: what traces call its instructions.
-    """
-
-    names: StepNames
+    @property
+    def names(self) -> StepNames:
+        """What traces call its instructions."""
 
     @property
     def plans(self) -> Sequence[Plan]:

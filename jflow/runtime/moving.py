@@ -12,7 +12,10 @@ import jax
 
 from jflow.deadline import Deadline
 from jflow.moves import MovedError
+from jflow.plan import Plan
 from jflow.runtime.backend import Executable
+from jflow.trace.measured import StepNames
+from jflow.trace.record import TaskRecord
 from jflow.values import Array
 
 T = TypeVar("T")
@@ -66,6 +69,25 @@ class MovingExecutable:
         """See `Executable.compute`."""
         self.n_runs += 1
         return self._until_found(lambda executable: executable.compute(feeds, deadline), deadline)
+
+    def traced(
+        self, feeds: Sequence[Any], deadline: Deadline, *, as_jax: bool
+    ) -> tuple[list[Any], list[TaskRecord]]:
+        """See `Executable.traced`."""
+        self.n_runs += 1
+        return self._until_found(
+            lambda executable: executable.traced(feeds, deadline, as_jax=as_jax), deadline
+        )
+
+    @property
+    def plans(self) -> Sequence[Plan]:
+        """See `Executable.plans`; as the step is registered now."""
+        return self._executable.plans
+
+    @property
+    def names(self) -> StepNames:
+        """See `Executable.names`."""
+        return self._executable.names
 
     def start(self, feeds: Sequence[Array], deadline: Deadline) -> Future[list[Array]]:
         """See `Executable.start`."""
