@@ -65,7 +65,7 @@ _NAMES = {
     "Total DenseTotal SparseTotal": "gradient sum",
     "Part Parts StartParts StopParts run_part run_parts register_parts": "plan",
     "parts_finished parts_failed Share share shares run_share run_shares": "plan",
-    "Place VariablePlace": "key, row, Span",
+    "Place VariablePlace": "key, row, ByteRange",
     "place_of place_in user_place": "source_location",
     "Calls": "dispatcher",
     "Background": "task set",

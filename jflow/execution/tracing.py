@@ -1,13 +1,14 @@
 """Traced steps: the interpreter and the step state, with notes of what takes how long.
 
-`traced` interprets one instruction at a time, so that the interpreter itself and its drivers know
-nothing of traces and a step that is not traced pays nothing. Programs are timed where they are
-started (`TracedState`), which is the same place for both drivers, until their results are computed.
+`traced` watches the interpreter from outside, by what it takes and what it yields, so that the
+interpreter itself and its drivers know nothing of traces and a step that is not traced pays
+nothing. Programs are timed where they are started (`TracedState`), which is the same place for both
+drivers, until their results are computed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import TypeVar
 
 import jax
@@ -54,7 +55,9 @@ class TracedState(StepState):
         super().receive(recv, value)
         n_bytes = 0
         if recv.slot is not None:
-            held = jax.block_until_ready(self[recv.slot])
+            held = self[recv.slot]
+            if isinstance(held, jax.Array):
+                held.block_until_ready()
             n_bytes = int(held.nbytes)
         self.recorder.received(recv.edge, n_bytes, start)
 
@@ -76,52 +79,73 @@ def traced(
     work: Iterable[tuple[int, LinkedInstruction]], states: Sequence[StepState], driver: Driver[W]
 ) -> Generator[Wanted | W, None, None]:
     """As `interpret`, with states that note what happens: all of them are `TracedState`s."""
-    for number, linked in work:
-        state = states[number]
-        if not isinstance(state, TracedState):
-            raise InternalError("a traced step needs states that note what happens")
-        recorder = state.recorder
-        instruction = getattr(linked, "instruction", linked)
-        start = recorder.now()
-        if isinstance(linked, Send):
-            recorder.sent(linked.edge)
-        running = interpret(((number, linked),), states, driver)
-        waited = yield from _waiting(running, recorder, instruction)
-        if isinstance(linked, Recv):
-            if waited is not None:
-                recorder.span(WAIT, instruction, start)
-        elif not isinstance(linked, Send) and not _is_program(linked):
-            recorder.span(CALL, instruction, start if waited is None else waited)
-
-
-def _is_program(linked: LinkedInstruction) -> bool:
-    return isinstance(linked, LinkedRun) and linked.executable is not None
-
-
-def _waiting(
-    running: Generator[Wanted | W, None, None], recorder: PlanRecorder, instruction: object
-) -> Generator[Wanted | W, None, float | None]:
-    """Runs one instruction, and notes its waits for resources and variables.
-
-    Returns:
-      When its last wait of any kind was over; None if it had none.
-    """
-    waited = None
+    watch = _Watch()
+    running = interpret(watch.instructions(work, states), states, driver)
     try:
         pending = next(running)
         while True:
-            start = recorder.now()
+            start = watch.now()
             try:
                 yield pending
             except BaseException as error:
                 pending = running.throw(error)
             else:
-                # The driver's own waits are for programs and calls that run.
-                if isinstance(pending, tuple):
-                    recorder.span(WAIT, instruction, start)
-                    waited = recorder.now()
-                elif isinstance(instruction, Recv):
-                    waited = recorder.now()
+                watch.has_waited(pending, start)
                 pending = next(running)
     except StopIteration:
-        return waited
+        return
+
+
+class _Watch:
+    """Notes when an interpreter takes each instruction, and what it waits for until the next one.
+
+    Attributes:
+      now: the clock.
+    """
+
+    def __init__(self) -> None:
+        self.now: Callable[[], float] = float
+        self._recorder: PlanRecorder | None = None
+        self._instruction: object = None
+        self._waited: float | None = None
+
+    def instructions(
+        self, work: Iterable[tuple[int, LinkedInstruction]], states: Sequence[StepState]
+    ) -> Generator[tuple[int, LinkedInstruction], None, None]:
+        """The instructions. One is done when the next is taken; nothing is noted of one that fails.
+
+        A program is noted where it runs.
+        """
+        for number, linked in work:
+            recorder = self._begin(states[number], linked)
+            start = self.now()
+            if isinstance(linked, Send):
+                recorder.sent(linked.edge)
+            yield number, linked
+            if isinstance(linked, Recv):
+                if self._waited is not None:
+                    recorder.span(WAIT, linked, start)
+            elif not isinstance(linked, Send) and not _is_program(linked):
+                waited = self._waited
+                recorder.span(CALL, linked.instruction, start if waited is None else waited)
+
+    def has_waited(self, pending: object, start: float) -> None:
+        """A wait that began at `start` is over."""
+        # The driver's own waits, which are no tuples, are for programs and calls that run.
+        if isinstance(pending, tuple) and self._recorder is not None:
+            self._recorder.span(WAIT, self._instruction, start)
+            self._waited = self.now()
+        elif isinstance(self._instruction, Recv):
+            self._waited = self.now()
+
+    def _begin(self, state: StepState, linked: LinkedInstruction) -> PlanRecorder:
+        if not isinstance(state, TracedState):
+            raise InternalError("a traced step needs states that note what happens")
+        self._recorder, self._waited = state.recorder, None
+        self._instruction = linked if isinstance(linked, Send | Recv) else linked.instruction
+        self.now = state.recorder.now
+        return state.recorder
+
+
+def _is_program(linked: LinkedInstruction) -> bool:
+    return isinstance(linked, LinkedRun) and linked.executable is not None

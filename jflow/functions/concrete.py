@@ -125,8 +125,8 @@ class Concrete:
         traces = BLOCKS.current
         if traces is None:
             return self._results(executable.compute(self._fed(args), deadline), args)
-        values, trace = traced_run(executable, self._fed(args), deadline, as_jax=True)
-        traces.append(trace)
+        values, noted = traced_run(executable, self._fed(args), deadline, as_jax=True)
+        traces.append(noted.trace())
         return self._results(values, args)
 
     def _fed(self, args: Sequence[Any]) -> list[Any]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from jflow.partition import Partition
 from jflow.plan import Call, Instruction, Plan, Program, Recv, Run, Send
-from jflow.trace.measured import Edge, Label, StepNames
+from jflow.trace.measured import EdgeNames, Label, StepNames
 
 _NO_LABEL = Label("")
 
@@ -26,7 +26,7 @@ def names_of(cut: Partition, plans: Sequence[Plan]) -> StepNames:
         for old, plan in zip(cut.plans, plans, strict=True)
     }
     edges = {
-        one.edge: Edge(cut.edges[one.edge].name, str(plan.device), str(one.target))
+        one.edge: EdgeNames(cut.edges[one.edge].name, str(plan.device), str(one.target))
         for plan in plans
         for one in plan.instructions
         if isinstance(one, Send)

@@ -18,10 +18,10 @@ from jflow.values import Array
 _FIRST, _SECOND, _THIRD = (number << 3 | 2 for number in (1, 2, 3))
 """The tags of the first three fields of a message that are length-delimited."""
 
-Span = tuple[int, int]
+ByteRange = tuple[int, int]
 """Start and end."""
 
-ValueSpans = tuple[int, Sequence[Span]]
+ValueSpans = tuple[int, Sequence[ByteRange]]
 """The kind of a list, and the spans of its strings, or one span of all its numbers if any."""
 
 
@@ -39,13 +39,13 @@ class ExampleLayout:
     """
 
     value_spans: dict[bytes, ValueSpans]
-    free: Sequence[Span]
+    free: Sequence[ByteRange]
 
 
 def layout_of(data: bytes, wanted: Collection[bytes]) -> ExampleLayout | None:
     """Returns the layout of an Example; None if it is damaged or not in canonical form."""
     value_spans: dict[bytes, ValueSpans] = {}
-    free: list[Span] = []
+    free: list[ByteRange] = []
     size = len(data)
     try:
         at, end = _enter(data, 0, _FIRST)
@@ -80,7 +80,7 @@ def alike(examples: Sequence[bytes], layout: ExampleLayout) -> Array:
     return same
 
 
-def _enter(data: bytes, at: int, tag: int) -> Span:
+def _enter(data: bytes, at: int, tag: int) -> ByteRange:
     """The span of the message at an index, which must have that tag."""
     if data[at] != tag:
         raise _UnusualError
@@ -90,7 +90,7 @@ def _enter(data: bytes, at: int, tag: int) -> Span:
     return start, start + size
 
 
-def _varint(data: bytes, at: int) -> Span:
+def _varint(data: bytes, at: int) -> ByteRange:
     """The varint at an index, of at most five bytes, and the index after it."""
     value = 0
     for shift in range(0, 35, 7):

@@ -5,35 +5,54 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from jflow.context import Stack
 from jflow.deadline import Deadline
 from jflow.deadline.clock import now
+from jflow.graph.completion import visible
 from jflow.runtime.backend import Executable
 from jflow.runtime.config import RunOptions
 from jflow.trace import Trace
-from jflow.trace.measured import measured
+from jflow.trace.measured import StepNames, measured
+from jflow.trace.record import TaskRecord
 from jflow.trace.step_stats import StepStats
 
 
-@dataclass
 class RunMetadata:
     """What is known of a step after it has run; `Session.run` fills it as its options ask.
 
     Attributes:
-      step_stats: times of what ran on each device of all tasks, if the step was traced.
       partition_plans: by task the text of the plans that it ran, if they were asked for.
     """
 
-    step_stats: StepStats = field(default_factory=StepStats)
-    partition_plans: dict[str, str] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.partition_plans: dict[str, str] = {}
+        self._noted: TracedStep | None = None
+        self._step_stats = StepStats()
+
+    @property
+    def step_stats(self) -> StepStats:
+        """Times of what ran on each device of all tasks; empty if the step was not traced."""
+        noted = self._noted
+        if noted is not None:
+            self._step_stats, self._noted = StepStats(noted.trace()), None
+        return self._step_stats
 
     @property
     def trace(self) -> Trace:
         """The trace of the step; empty if it was not traced."""
         return self.step_stats.trace
+
+    def take(self, noted: TracedStep) -> None:
+        """Takes what was noted of a step; the trace is made of it when it is looked at."""
+        self._noted = noted
+
+    def __repr__(self) -> str:
+        return f"<jflow.RunMetadata of {len(self.trace.spans)} spans>"
+
+    def __dir__(self) -> list[str]:
+        return visible(super().__dir__(), "take")
 
     @property
     def partition_graphs(self) -> tuple[str, ...]:
@@ -41,9 +60,22 @@ class RunMetadata:
         return tuple(self.partition_plans.values())
 
 
+class TracedStep(NamedTuple):
+    """What was noted of a step: see `measured`."""
+
+    records: Sequence[TaskRecord]
+    names: StepNames
+    start: float
+    finish: float
+
+    def trace(self) -> Trace:
+        """The trace of the step."""
+        return measured(*self)
+
+
 def traced_run(
     executable: Executable, feeds: Sequence[Any], deadline: Deadline, *, as_jax: bool = False
-) -> tuple[list[Any], Trace]:
+) -> tuple[list[Any], TracedStep]:
     """Runs a step and traces it.
 
     Args:
@@ -54,7 +86,7 @@ def traced_run(
     executable.prepare(deadline)
     start = now()
     values, records = executable.traced(feeds, deadline, as_jax=as_jax)
-    return values, measured(records, executable.names, start, now())
+    return values, TracedStep(records, executable.names, start, now())
 
 
 def run_noted(
@@ -78,11 +110,11 @@ def run_noted(
     if traces is None and not options.trace_level:
         values = executable.run(feeds, deadline)
     else:
-        values, trace = traced_run(executable, feeds, deadline)
+        values, noted = traced_run(executable, feeds, deadline)
         if traces is not None:
-            traces.append(trace)
+            traces.append(noted.trace())
         if metadata is not None and options.trace_level:
-            metadata.step_stats = StepStats(trace)
+            metadata.take(noted)
     if metadata is not None and options.output_partition_graphs:
         metadata.partition_plans = plans_text(executable)
     return values

@@ -38,11 +38,7 @@ _SINGLE = frozenset({Tensor, Operation})
 
 
 _Run = Callable[[Executable, Sequence[Any], Deadline], list[Any]]
-"""How a step is run with its fed values."""
-
-
-def _run(executable: Executable, feeds: Sequence[Any], deadline: Deadline) -> list[Any]:
-    return executable.run(feeds, deadline)
+"""How a step is run with its fed values, if it is traced."""
 
 
 class _Known(NamedTuple):
@@ -138,16 +134,16 @@ class Session(Closing):
             if self._closed:
                 raise RuntimeError("Attempted to use a closed Session.")
             deadline = self._deadline(options)
+            run: _Run | None = None
             if run_metadata is not None or BLOCKS.n_open:
                 run = partial(run_noted, options=options, metadata=run_metadata)
-                return self._run_new(None, fetches, feed_dict, deadline, run)
             key: Any = None
             if type(fetches) in _SINGLE and (not feed_dict or type(feed_dict) is dict):
                 key = (fetches, *feed_dict) if feed_dict else fetches
                 known = self._known[internals.debug_nans.value].get(key)
                 if known is not None:
-                    return self._run_known(known, feed_dict or {}, deadline)
-            return self._run_new(key, fetches, feed_dict, deadline)
+                    return self._run_known(known, feed_dict or {}, deadline, run)
+            return self._run_new(key, fetches, feed_dict, deadline, run)
         except Exception as error:
             hide_frames(error)
             raise
@@ -158,7 +154,7 @@ class Session(Closing):
         fetches: Any,
         feed_dict: Mapping[Any, Any] | None,
         deadline: Deadline,
-        run: _Run = _run,
+        run: _Run | None,
     ) -> Any:
         """Runs a step; unless `key` is None, stores under it what `_run_known` needs."""
         parsed = parse_fetches(self._graph, fetches)
@@ -172,7 +168,8 @@ class Session(Closing):
         try:
             request = StepRequest(parsed.targets, fetched, tuple(feeds), checks_nans)
             executable = self._executable(request, deadline)
-            values = run(executable, list(feeds.values()), deadline)
+            given = list(feeds.values())
+            values = run(executable, given, deadline) if run else executable.run(given, deadline)
         except OpError as error:
             add_origin(error, self._graph)
             raise
@@ -181,13 +178,22 @@ class Session(Closing):
             self._known[checks_nans][key] = _Known(executable, tuple(map(FeedSlot, feeds)), parsed)
         return parsed.fill(feeds | dict(zip(fetched, values, strict=True)))
 
-    def _run_known(self, known: _Known, feed_dict: Mapping[Any, Any], deadline: Deadline) -> Any:
+    def _run_known(
+        self,
+        known: _Known,
+        feed_dict: Mapping[Any, Any],
+        deadline: Deadline,
+        run: _Run | None,
+    ) -> Any:
         """Runs a step with a single fetch that has run before."""
         feeds = [
             slot.take(value) for slot, value in zip(known.slots, feed_dict.values(), strict=True)
         ]
         try:
-            values = known.executable.run(feeds, deadline)
+            if run is None:
+                values = known.executable.run(feeds, deadline)
+            else:
+                values = run(known.executable, feeds, deadline)
         except OpError as error:
             add_origin(error, self._graph)
             raise

@@ -37,8 +37,8 @@ class _Slice(NamedTuple):
     details: Mapping[str, Detail]
 
 
-class _Place(NamedTuple):
-    """The process and the track of a slice."""
+class _Track(NamedTuple):
+    """A track, as the format names it."""
 
     pid: int
     tid: int
@@ -81,10 +81,10 @@ def _side(one: Transfer, device: str, category: str) -> _Slice:
 
 def _placed(
     devices: Sequence[str], slices: Sequence[_Slice]
-) -> tuple[list[dict[str, Any]], list[_Place]]:
+) -> tuple[list[dict[str, Any]], list[_Track]]:
     """The events of slices with the names of their processes and tracks, and where each is."""
     events: list[dict[str, Any]] = []
-    places = [_Place(0, 0)] * len(slices)
+    places = [_Track(0, 0)] * len(slices)
     groups: dict[tuple[str, str], list[int]] = {}
     for number, one in enumerate(slices):
         groups.setdefault((one.device, one.category), []).append(number)
@@ -95,7 +95,7 @@ def _placed(
             group = groups.get((device, category), ())
             tracks = _tracks([slices[number] for number in group])
             for number, track in zip(group, tracks, strict=True):
-                places[number] = _Place(pid, tid + track + 1)
+                places[number] = _Track(pid, tid + track + 1)
                 events.append(_complete(slices[number], places[number]))
             for track in range(max(tracks, default=-1) + 1):
                 tid += 1
@@ -131,7 +131,7 @@ def _named(what: str, pid: int, tid: int, name: str, position: int) -> list[dict
     ]
 
 
-def _complete(one: _Slice, place: _Place) -> dict[str, Any]:
+def _complete(one: _Slice, place: _Track) -> dict[str, Any]:
     return {
         "ph": "X",
         "name": one.name,
@@ -144,7 +144,7 @@ def _complete(one: _Slice, place: _Place) -> dict[str, Any]:
     }
 
 
-def _flow(phase: str, number: int, one: Transfer, place: _Place, time: float) -> dict[str, Any]:
+def _flow(phase: str, number: int, one: Transfer, place: _Track, time: float) -> dict[str, Any]:
     return {
         "ph": phase,
         "name": one.name,

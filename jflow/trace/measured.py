@@ -32,7 +32,7 @@ class Label(NamedTuple):
     target: str = ""
 
 
-class Edge(NamedTuple):
+class EdgeNames(NamedTuple):
     """What an edge between two plans is called, and the names of their devices."""
 
     name: str
@@ -50,7 +50,7 @@ class StepNames:
     """
 
     labels: Mapping[str, Sequence[Label]]
-    edges: Mapping[int, Edge]
+    edges: Mapping[int, EdgeNames]
 
 
 NO_NAMES = StepNames({}, {})

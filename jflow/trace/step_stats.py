@@ -69,7 +69,7 @@ class StepStats:
         )
 
 
-class Traced(Protocol):
+class HasTrace(Protocol):
     """What has a trace: `StepStats`, `RunMetadata`."""
 
     @property
@@ -84,7 +84,7 @@ class ChromeTimeline:
       step_stats: those of a step, or its `RunMetadata`.
     """
 
-    def __init__(self, step_stats: Traced) -> None:
+    def __init__(self, step_stats: HasTrace) -> None:
         self._trace = step_stats.trace
 
     def generate_chrome_trace_format(

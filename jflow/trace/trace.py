@@ -31,7 +31,8 @@ class Trace:
     @property
     def seconds(self) -> float:
         """When the last span or transfer finishes; 0.0 if there is none."""
-        return max((one.finish for one in (*self.spans, *self.transfers)), default=0.0)
+        ends = [*(span.finish for span in self.spans), *(one.finish for one in self.transfers)]
+        return max(ends, default=0.0)
 
     @property
     def devices(self) -> tuple[str, ...]:

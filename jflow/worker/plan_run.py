@@ -88,8 +88,8 @@ class _PlanRun:
     """
 
     __slots__ = (
-        *("_client", "_context", "_interpret", "_is_cancelled", "_linked", "_programs", "_sends"),
-        *("_state", "_step", "_waiters"),
+        *("_client", "_context", "_interpret", "_is_cancelled", "_linked", "_may_be_quick"),
+        *("_programs", "_sends", "_state", "_step", "_waiters"),
     )
 
     def __init__(
@@ -112,6 +112,8 @@ class _PlanRun:
         else:
             self._interpret = traced
             self._state = TracedState(linked, context.containers, recorder, watch=watch)
+        # A traced program is waited for; elsewhere it may queue behind long ones of other steps.
+        self._may_be_quick = recorder is None or linked.device.platform == "cpu"
         self._sends: list[asyncio.Future[None]] = []
         self._programs: set[Future[Any]] = set()
         self._waiters: set[asyncio.Future[Any]] = set()
@@ -233,14 +235,14 @@ class _PlanRun:
     # Programs ---------------------------------------------------------------------------------
 
     def compute(self, state: StepState, run: LinkedRun, /) -> Awaitable[None] | None:
-        if _is_quick(run):
+        if self._may_be_quick and _is_quick(run):
             _timed(run, state.compute, run)
             return None
         return self._on_device(run, partial(state.compute, run, until_computed=True))
 
     def finish(self, state: StepState, access: VariableAccess, /) -> Awaitable[None] | None:
         run = access.linked
-        if _is_quick(run) and not access.copies_much:
+        if self._may_be_quick and _is_quick(run) and not access.copies_much:
             _timed(run, state.finish, access)
             return None
         work = partial(state.finish, access, until_computed=True)

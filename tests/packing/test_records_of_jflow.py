@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -19,7 +20,17 @@ from jflow.resources.iterator_state import IteratorStateSpec
 from jflow.resources.queue import QueueSpec
 from jflow.resources.queue.spec import FIFO, SHUFFLE
 from jflow.resources.reader import ReaderSpec
+from jflow.trace.record import TaskRecord
 from tests.packing.test_record import PLAIN, SPECS, TEXTS
+
+SECONDS = st.floats(0, 1e6)
+
+
+def _rows(*columns):
+    """Tables of numbers as a task record holds them."""
+    rows = st.lists(st.tuples(*columns), max_size=3)
+    return rows.map(lambda found: np.array(found, "<f8").tobytes())
+
 
 BUILDS = {
     AccumulatorSpec: {
@@ -44,6 +55,17 @@ BUILDS = {
         "seed": st.none() | st.integers(-(2**63), 2**63),
     },
     ReaderSpec: {"kind": TEXTS, "options": st.dictionaries(TEXTS, PLAIN, max_size=3)},
+    TaskRecord: {
+        "task": TEXTS,
+        "devices": st.lists(TEXTS, min_size=1, max_size=3).map(tuple),
+        "begun": SECONDS,
+        "ended": SECONDS,
+        "error": SECONDS,
+        "n_dropped": st.integers(0, 2**40),
+        "spans": _rows(st.just(0.0), SECONDS, st.integers(0, 3), SECONDS, SECONDS, SECONDS),
+        "sent": _rows(st.integers(0, 99), SECONDS),
+        "received": _rows(st.integers(0, 99), SECONDS, SECONDS, SECONDS, SECONDS),
+    },
 }
 
 

@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 
 import jflow as tf
+from jflow.execution.tracing import TracedState
 from jflow.timeline import Timeline
 from jflow.trace import Trace
+from jflow.trace.record import Recorder
 from tests.clusters import BACKENDS, Backend
 from tests.trace.chrome import checked_events, processes_of, slices_of
 
@@ -165,6 +167,20 @@ def test_without_options_nothing_is_recorded(backend: Backend) -> None:
         assert session.run(x, options=FULL) == 2.0
     assert metadata.step_stats.dev_stats == ()
     assert metadata.partition_graphs == ()
+
+
+def test_a_step_that_is_not_traced_notes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> None:
+        raise AssertionError("it is not traced")
+
+    monkeypatch.setattr(Recorder, "__init__", refuse)
+    monkeypatch.setattr(TracedState, "__init__", refuse)
+    x = tf.constant(1.0) + 1
+    with BACKENDS["in_process"]() as servers, servers.session() as session, tf.Session() as local:
+        for each in (session, local):
+            assert each.run(x) == 2.0
+            with pytest.raises(Exception, match="it is not traced"):
+                traced(each, x)
 
 
 def test_partition_graphs_are_the_plans_of_each_task(backend: Backend) -> None:

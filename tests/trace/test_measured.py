@@ -7,7 +7,7 @@ import pytest
 
 import jflow as tf
 from jflow.timeline import Timeline
-from jflow.trace.measured import Edge, Label, StepNames, measured
+from jflow.trace.measured import EdgeNames, Label, StepNames, measured
 from jflow.trace.record import TaskRecord
 from jflow.trace.step_stats import StepStats
 from tests.trace.chrome import checked_events, slices_of
@@ -19,7 +19,7 @@ NAMES = StepNames(
         AT_PS: [Label("read", (), "identity"), Label("w:0")],
         AT_WORKER: [Label("w:0"), Label("dot", ("dot", "sum"), "c0ffee")],
     },
-    {0: Edge("w:0", AT_PS, AT_WORKER), 1: Edge("dot:0", AT_WORKER, AT_WORKER)},
+    {0: EdgeNames("w:0", AT_PS, AT_WORKER), 1: EdgeNames("dot:0", AT_WORKER, AT_WORKER)},
 )
 
 
