@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
 
 from jflow.moves import MovedError, StateId
 from jflow.resources import Attempt, Cell
@@ -20,7 +19,7 @@ class ParkedAttempts:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._leaving: set[StateId] = set()
+        self._leaving: frozenset[StateId] = frozenset()
         self._parked: dict[Attempt, tuple[Cell, Collection[StateId]]] = {}
 
     def watched(self, run: KernelRun, states: Collection[StateId]) -> KernelRun:
@@ -30,48 +29,39 @@ class ParkedAttempts:
           run: of a kernel that has no effect if it ends while it waits.
           states: the state that its plan uses.
         """
+        parked = self._parked
         try:
             wanted = next(run)
             while True:
-                with self._waiting(*wanted, states):
-                    try:
-                        yield wanted
-                    except BaseException as error:  # also GeneratorExit, which ends `run`
-                        wanted = run.throw(error)
-                    else:
-                        wanted = next(run)
+                cell, attempt = wanted
+                # Without the lock, which each operation on a queue would pay for: this enters the
+                # attempt and then looks at what is leaving, `leave` does it the other way round.
+                parked[attempt] = cell, states
+                try:
+                    if self._leaving and not self._leaving.isdisjoint(states):
+                        _interrupt(cell, attempt)
+                    yield wanted
+                except BaseException as error:  # also GeneratorExit, which ends `run`
+                    wanted = run.throw(error)
+                else:
+                    wanted = next(run)
+                finally:
+                    del parked[attempt]
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
 
     def leave(self, states: Collection[StateId]) -> None:
         """Cancels what waits for state, now and until `stay`."""
         with self._lock:
-            self._leaving.update(states)
-            found = [
-                (cell, attempt)
-                for attempt, (cell, used) in self._parked.items()
-                if not self._leaving.isdisjoint(used)
-            ]
-        for cell, attempt in found:
-            _interrupt(cell, attempt)
+            self._leaving |= frozenset(states)
+        for attempt, (cell, used) in [*self._parked.items()]:  # one step of the interpreter
+            if not self._leaving.isdisjoint(used):
+                _interrupt(cell, attempt)
 
     def stay(self, states: Collection[StateId]) -> None:
         """Cancels no more of what waits for state."""
         with self._lock:
-            self._leaving.difference_update(states)
-
-    @contextmanager
-    def _waiting(self, cell: Cell, attempt: Attempt, used: Collection[StateId]) -> Iterator[None]:
-        with self._lock:
-            self._parked[attempt] = cell, used
-            is_leaving = not self._leaving.isdisjoint(used)
-        if is_leaving:
-            _interrupt(cell, attempt)
-        try:
-            yield
-        finally:
-            with self._lock:
-                del self._parked[attempt]
+            self._leaving -= frozenset(states)
 
 
 def _interrupt(cell: Cell, attempt: Attempt) -> None:

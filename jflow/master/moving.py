@@ -154,10 +154,10 @@ class StateMover:
         hold_state, seconds = self._servers.worker.hold_state, self._hold_s
         if task != self._source_task:
             seconds *= _LONGER
-        asked = (self._name, self._states, self._target, seconds)
+        arguments = (self._name, self._states, self._target, seconds)
         try:
             async with asyncio.timeout(self._hold_s * _WAITING):
-                await self._on(task, HOLD_STATE, hold_state, *asked)
+                await self._on(task, HOLD_STATE, hold_state, *arguments)
         except TimeoutError:
             raise DeadlineExceededError(
                 f"steps that {task} started and that use {self._states[0]} did not end within "

@@ -56,6 +56,10 @@ class Relocation:
         """The device that it is on."""
         return Device.parse(self.states[0].device)
 
+    def __str__(self) -> str:
+        names = ", ".join(f"{state.kind} {state.name!r}" for state in self.states)
+        return f"{names} from {self.source} to {self.target}"
+
 
 @dataclass(frozen=True)
 class RelocationPlan:
@@ -99,6 +103,7 @@ class Relocator:
         # Steps that run once, such as initializers, do not say where state is needed.
         self._steps = [(ops, weight / total) for ops, weight in steps if weight >= total * _RARE]
         self._placer = placer
+        self._handles = {**placer.handles}  # other threads may place steps meanwhile
         self._inventory = inventory
         self._owner = owner
         self._moves_private = moves_private
@@ -113,7 +118,7 @@ class Relocator:
         Raises:
           InvalidArgumentError: as the strategy; also if it breaks a constraint.
         """
-        handles = self._placer.handles
+        handles = self._handles
         before = self._predicted(handles)
         found = self._relocations(strategy)
         plans = [self._rated(found, before)]
@@ -124,7 +129,7 @@ class Relocator:
     def _rated(self, relocations: Sequence[Relocation], before: float) -> RelocationPlan:
         after = before
         if relocations:
-            after = self._predicted({**self._placer.handles, **self._moved(relocations)})
+            after = self._predicted({**self._handles, **self._moved(relocations)})
         return RelocationPlan(tuple(relocations), before, after, sum(map(self._cost, relocations)))
 
     def _relocations(self, strategy: Strategy) -> list[Relocation]:
@@ -136,13 +141,13 @@ class Relocator:
         found = []
         for handles in classes:
             target = next((by_owner[op] for op in handles if op in by_owner), None)
-            if target is not None and target != self._placer.handles[handles[0]]:
+            if target is not None and target != self._handles[handles[0]]:
                 found.append(self._relocation(handles, target))
         return found
 
     def _movable(self) -> list[tuple[Operation, ...]]:
         """The handle ops of each class of state that can move."""
-        placed = self._placer.handles
+        placed = self._handles
         found: dict[Group, tuple[Operation, ...]] = {}
         for op in placed:
             group = self._groups.get(op) or Group((op,))
@@ -160,7 +165,7 @@ class Relocator:
     def _placed(self, strategy: Strategy, free: Collection[Operation]) -> Placement:
         """Places all steps as one problem, in which the state of some handle ops is free."""
         placer, inventory = self._placer, self._inventory
-        kept = {op: device for op, device in placer.handles.items() if op not in free}
+        kept = {op: device for op, device in self._handles.items() if op not in free}
         if not isinstance(strategy, ByFunction):
             rules = strategy(self._ops, inventory, soft=placer.soft, handles=kept)
             return rules.place(inventory.devices)
@@ -174,7 +179,7 @@ class Relocator:
         ).place(inventory.devices)
 
     def _relocation(self, handles: Sequence[Operation], target: Device) -> Relocation:
-        source = self._placer.handles[handles[0]]
+        source = self._handles[handles[0]]
         refs = [self._refs[op] for op in handles]
         states = tuple(state_id(ref, source, self._owner) for ref in refs)
         return Relocation(states, target, sum(map(_n_bytes, refs)))
@@ -184,7 +189,7 @@ class Relocator:
         targets = {state: one.target for one in relocations for state in one.states}
         return {
             op: targets[state]
-            for op, device in self._placer.handles.items()
+            for op, device in self._handles.items()
             if op in self._refs
             if (state := state_id(self._refs[op], device, self._owner)) in targets
         }

@@ -59,16 +59,22 @@ class MovingExecutable:
     def run(self, feeds: Sequence[Array], deadline: Deadline) -> list[Array]:
         """See `Executable.run`."""
         self.n_runs += 1
+        executable = self._executable
         try:
-            return self._executable.run(feeds, deadline)
+            return executable.run(feeds, deadline)
         except MovedError as error:
-            self.find(self._executable, error, deadline)
-        return self._until_found(lambda executable: executable.run(feeds, deadline), deadline)
+            self.find(executable, error, deadline)
+        return self._until_found(lambda found: found.run(feeds, deadline), deadline)
 
     def compute(self, feeds: Sequence[Any], deadline: Deadline) -> list[jax.Array]:
         """See `Executable.compute`."""
         self.n_runs += 1
-        return self._until_found(lambda executable: executable.compute(feeds, deadline), deadline)
+        executable = self._executable
+        try:
+            return executable.compute(feeds, deadline)
+        except MovedError as error:
+            self.find(executable, error, deadline)
+        return self._until_found(lambda found: found.compute(feeds, deadline), deadline)
 
     def traced(
         self, feeds: Sequence[Any], deadline: Deadline, *, as_jax: bool

@@ -53,6 +53,14 @@ class Replacement:
     predicted_after: float
     predicted_cost: float
 
+    def __str__(self) -> str:
+        what = "; ".join(map(str, self.moved)) or "nothing"
+        return (
+            f"moved {what}; predicted step time {self.predicted_before:.3g} s, "
+            f"{self.predicted_after:.3g} s with the planned moves, which take "
+            f"{self.predicted_cost:.3g} s"
+        )
+
 
 def placer_of(config: ConfigProto) -> Placer:
     """What places the steps of a session.

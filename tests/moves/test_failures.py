@@ -15,7 +15,7 @@ PATIENT = tf.ConfigProto(operation_timeout_in_ms=100_000)
 HASTY = tf.ConfigProto(operation_timeout_in_ms=100_000, connect_timeout_in_ms=1000)
 
 
-def test_the_state_is_where_the_source_says_whoever_dies() -> None:
+def test_the_state_is_where_the_source_says_whichever_task_dies() -> None:
     v = tf.Variable(0, name="v")
     add = v.assign_add(1)
     pauses = {"worker.before_save": Pause(), "worker.after_move": Pause()}

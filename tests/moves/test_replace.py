@@ -302,6 +302,16 @@ def test_what_is_pinned_stays(backend: BackendUnderTest) -> None:
         assert device_of(session, counter) == before
 
 
+def test_a_request_for_a_job_limits_the_choice_to_it(cluster: BackendUnderTest) -> None:
+    counter = Counter("/job:worker")
+    with cluster.session(graph=counter.graph) as session:
+        session.run(counter.init)
+        assert session.replace(all_on("/job:ps"), min_gain=None).moved == ()
+        (moved,) = session.replace(all_on(WORKER_1), min_gain=None).moved
+        assert str(moved) == f"variable 'v' from {WORKER_0} to {WORKER_1}"
+        assert session.run(counter.add) == 1
+
+
 @pytest.mark.parametrize(
     ("strategy", "error", "message"),
     [

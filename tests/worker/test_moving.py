@@ -1,0 +1,145 @@
+"""What a task does in moves: holds that end by themselves, and what it asks the source."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+from jflow.cluster import Device, Task
+from jflow.errors import AbortedError, InvalidArgumentError, UnavailableError
+from jflow.execution import local_devices
+from jflow.moves import End, MovedError, StateId
+from jflow.plan import Plan, Run, VariableKey, VariableSpec
+from jflow.resources.moving import SavedStates, SavedVariable
+from jflow.worker import Worker
+
+OWN, OTHER = Task("worker", 0), Task("worker", 1)
+HERE, THERE = Device(OWN, "CPU", 0), Device(OTHER, "CPU", 0)
+V_HERE = StateId(str(HERE), "variable", "", "v")
+V_THERE = StateId(str(THERE), "variable", "", "v")
+SPEC = VariableSpec(VariableKey("", "v"), "float32", ())
+READ = Plan(HERE, 1, (SPEC,), ((Run(None, reads=(), before=((0, 0),)),),))
+
+
+class Asked:
+    """A transport that answers how a move has ended."""
+
+    def __init__(self, outcome: Any) -> None:
+        self.outcome = outcome
+        self.n_requests = 0
+
+    async def deliver(self, *_: Any) -> None:
+        raise AssertionError("nothing is sent")
+
+    async def get_outcome(self, source: Task, hold: str, connect_timeout: float) -> bool:
+        self.n_requests += 1
+        if isinstance(self.outcome, Exception):
+            raise self.outcome
+        return bool(self.outcome)
+
+
+def on_worker(use: Callable[[Worker], Coroutine[Any, Any, None]], outcome: Any = False) -> Asked:
+    """Runs a coroutine function on the worker of OWN; returns its transport."""
+
+    async def run() -> Asked:
+        transport = Asked(outcome)
+        with ThreadPoolExecutor() as threads:
+            await use(Worker(OWN, local_devices(OWN), transport, threads))
+        return transport
+
+    return asyncio.run(run())
+
+
+async def put(worker: Worker, hold: str) -> None:
+    record = SavedStates((SavedVariable(0, "float32", ()),), ()).to_bytes()
+    await worker.put_state(hold, record, [np.float32(5.0).reshape(())])
+
+
+def value(worker: Worker) -> float:
+    found = worker.containers.peek(HERE, VariableKey("", "v"))
+    assert found is not None
+    return float(found)
+
+
+def test_a_hold_of_the_source_ends_after_its_time_and_nothing_has_moved() -> None:
+    async def use(worker: Worker) -> None:
+        await worker.hold_state("h", [V_HERE], str(THERE), 0.01)
+        await worker.save_state("h")
+        registering = asyncio.ensure_future(worker.register([READ], {}))
+        assert (await registering).handle, "it waited for the end of the hold"
+        with pytest.raises(AbortedError, match="the state is where it was"):
+            await worker.end_hold("h", End.MOVED)
+        assert not await worker.get_outcome("h")
+
+    assert on_worker(use).n_requests == 0
+
+
+@pytest.mark.parametrize("how", ["time", "stream", "unknown"])
+def test_a_task_that_the_mover_does_not_tell_asks_the_source(how: str) -> None:
+    async def use(worker: Worker) -> None:
+        caller = worker.open_session()
+        await caller.hold_state("h", [V_THERE], str(HERE), 0.2 if how == "time" else 100.0)
+        await put(caller, "h")
+        if how == "stream":
+            caller.close()
+        elif how == "unknown":
+            await caller.end_hold("h", End.UNKNOWN)
+        await worker.moves.plans.released({V_HERE})
+        assert value(worker) == 5.0
+        with pytest.raises(MovedError):
+            worker.moves.steps.directory.check({V_THERE})
+
+    assert on_worker(use, outcome=True).n_requests == 1
+
+
+@pytest.mark.parametrize("outcome", [False, UnavailableError("it does not answer")])
+def test_a_copy_is_dropped_if_the_source_has_kept_the_state_or_cannot_be_asked(
+    outcome: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def use(worker: Worker) -> None:
+        await worker.hold_state("h", [V_THERE], str(HERE), 100.0)
+        await put(worker, "h")
+        await worker.end_hold("h", End.UNKNOWN)
+        await worker.moves.plans.released({V_HERE, V_THERE})
+        assert worker.containers.peek(HERE, VariableKey("", "v")) is None
+
+    on_worker(use, outcome)
+    assert ("cannot be asked: it does not answer" in caplog.text) is bool(outcome)
+
+
+def test_a_reset_during_a_move_breaks_it() -> None:
+    async def use(worker: Worker) -> None:
+        await worker.hold_state("h", [V_HERE], str(THERE), 100.0)
+        await worker.save_state("h")
+        await worker.reset([""])
+        with pytest.raises(AbortedError, match="container was reset"):
+            await worker.end_hold("h", End.MOVED)
+        await worker.moves.plans.released({V_HERE})
+
+    on_worker(use)
+
+
+def test_what_cannot_be_put_is_refused() -> None:
+    async def use(worker: Worker) -> None:
+        await worker.hold_state("h", [V_THERE], str(HERE), 100.0)
+        for record, arrays in [
+            (b"nonsense", []),
+            (SavedStates((SavedVariable(1, "float32", ()),), ()).to_bytes(), []),
+            (SavedStates((SavedVariable(0, "float32", ()),), ()).to_bytes(), []),
+            (
+                SavedStates((SavedVariable(0, "float32", (3,)),), ()).to_bytes(),
+                [np.zeros((2,), np.float32)],
+            ),
+        ]:
+            with pytest.raises(InvalidArgumentError):
+                await worker.put_state("h", record, arrays)
+        with pytest.raises(AbortedError, match="has ended"):
+            await worker.put_state("other", b"", [])
+        await worker.end_hold("h", End.KEPT)
+
+    on_worker(use)
