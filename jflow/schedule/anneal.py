@@ -56,11 +56,7 @@ def anneal(
     for number in range(len(slack)):
         kind, pick = draws[number][0], draws[number][1]
         where, side = draws[number][2], draws[number][3]
-        if pick < 0.5:
-            operation = path[int(pick * 2 * n_path)]
-        else:
-            operation = int((pick - 0.5) * 2 * flat.n)
-        old = -1
+        operation = path[int(pick * 2 * n_path)] if pick < 0.5 else int((2 * pick - 1) * flat.n)
         if kind < 0.6:
             target = _other_device(flat, plan, now, operation, where, side)
             if not _may_go(flat, plan, room, operation, target):
@@ -98,7 +94,7 @@ def anneal(
 
 
 def _accept(saved: Saved, first: int, n: int) -> None:
-    """Makes the states that a run has saved, from the given number on, those of the accepted run."""
+    """Makes the states saved by a run, from the given number on, those of the accepted run."""
     for number in range(first, min(MOST_SAVED, n // saved.interval[0])):
         saved.which[number] = 1 - saved.which[number]
 

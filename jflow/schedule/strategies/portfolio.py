@@ -47,8 +47,9 @@ _MOVED_OPERATIONS = 300_000
 """Moves times operations; a moved operation takes about 1.5 µs, or 0.1 µs where it is compiled."""
 
 _COMPILED_SPEED = 12
+_LEAST_MOVES = 200
 
-_EVALUATIONS = 250_000
+_EVALUATIONS = 100_000
 """Operations times devices that candidates may look at together; each takes 4 to 8 µs."""
 
 _MOST_GROUPS = 2_000
@@ -115,8 +116,8 @@ def choose(
       moves: how many changes of the best candidates to try afterwards; fewer for larger graphs by
         default, so that the search takes about half a second.
       margin: the gain over a single device for which it is left, as a share of its time.
-      exact: whether graphs of at most 12 operations are also solved by exact methods, as far as half
-        a second lets them, which proves a bound.
+      exact: whether graphs of at most 12 operations are also solved by exact methods, as far as
+        half a second lets them, which proves a bound.
 
     Raises:
       ResourceExhaustedError: if no strategy finds a schedule under the memory limits.
@@ -231,22 +232,26 @@ class _Portfolio:
 
 
 def _moves(problem: Problem) -> int:
-    """As many as take about half a second."""
+    """As many as take about half a second; none if those would be too few to find anything."""
     speed = _COMPILED_SPEED if can_compile() else 1
-    n_operations = max(len(problem.graph), 1)
-    return min(_MOST_MOVES * speed, _MOVED_OPERATIONS * speed // n_operations)
+    moves = min(_MOST_MOVES, _MOVED_OPERATIONS // max(len(problem.graph), 1)) * speed
+    return moves if moves >= _LEAST_MOVES else 0
 
 
 def _candidates(problem: Problem) -> Iterator[PlaceFunction]:
     """Strategies in the order of their worth, as many as can be tried in about a second."""
     n, p = len(problem.graph), len(problem.devices)
+    if n > 2 * _MOST_GROUPS:
+        # Earliest task first looks at every device for every operation, grouped or not.
+        few = n * p > 10 * _EVALUATIONS
+        lists: tuple[PlaceFunction, ...] = (heft_c,) if few else (heft_c, earliest_finish)
+        yield from (grouped(place, _MOST_GROUPS) for place in lists)
+        yield from _BASELINES[:1] if few else _BASELINES
+        return
+    for n_groups in (4 * p, 16 * p):
+        if 2 * n_groups <= n:
+            yield from (grouped(place, n_groups) for place in (heft_c, etf_c))
     left = _EVALUATIONS
-    for n_groups in (_MOST_GROUPS,) if n > 2 * _MOST_GROUPS else (4 * p, 16 * p):
-        for place in (heft_c, etf_c) if 2 * n_groups <= n else ():
-            cost = n + min(n_groups, n) * p
-            if left > 0:
-                left -= cost
-                yield grouped(place, n_groups)
     for place in _lists(problem):
         for each in (place, coplaced(place)):
             if left >= n * p:
