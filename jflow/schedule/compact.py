@@ -100,10 +100,12 @@ def compact_run(problem: Problem, devices: Sequence[int]) -> Compact:
 
 def as_arrays(flat: Compact) -> Compact:
     """The same with arrays in place of lists."""
-    values = flat._asdict()
-    return flat._replace(
-        **{k: _array(k, v, flat.p) for k, v in values.items() if isinstance(v, list)}
-    )
+    values: dict[str, Any] = flat._asdict()
+    arrays: dict[str, Any] = {
+        name: _array(name, value, flat.p) if isinstance(value, list) else value
+        for name, value in values.items()
+    }
+    return Compact(**arrays)
 
 
 def _network(problem: Problem) -> Compact:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 
 from jflow.errors import OpError, ResourceExhaustedError
 from jflow.schedule.bounds import lower_bound
@@ -39,8 +40,14 @@ MARGIN = 0.1
 Costs are estimates: with errors of 20 %, a placement that should gain less is as often slower.
 """
 
-_STARTS = 3
-"""How many of the best candidates the search begins with."""
+_STARTS = (0.05, 0.15, 0.3)
+"""The temperatures of searches from the best candidates, as shares of their times.
+
+Where transfers take long, a small graph's schedules are far from each other; large graphs, of which
+fewer moves can be tried, are searched from the best candidate only.
+"""
+
+_SMALL = 50
 
 _MOST_MOVES = 20_000
 _MOVED_OPERATIONS = 300_000
@@ -127,7 +134,8 @@ def choose(
         tried = _candidates(problem)
     else:
         tried = iter((*candidates, *map(coplaced, candidates)))
-    for place in (single, *tried):
+    every: Iterator[PlaceFunction] = chain((single,), tried)
+    for place in every:
         portfolio.add(place)
     if not portfolio.found:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in portfolio.reasons.items())
@@ -185,14 +193,17 @@ class _Portfolio:
         """Improves the best candidates, and the result of that once more."""
         if moves < 1:
             return
-        starts = sorted(self.found, key=lambda name: self.found[name][0])[:_STARTS]
-        for seed, name in enumerate([*starts, ""]):
+        is_small = len(self.problem.graph) <= _SMALL
+        hots = _STARTS if is_small else ()
+        names = sorted(self.found, key=lambda name: self.found[name][0])
+        runs = [*zip(names, hots, strict=False), ("", _STARTS[0])]
+        for seed, (name, hot) in enumerate(runs):
             if self._is_optimal:
                 return
             start = name or self.best
             schedule = self.found[start][1]
-            share = moves // (_STARTS + 1)
-            schedule = improved(self.problem, schedule, moves=share, seed=seed)
+            share = moves // len(runs)
+            schedule = improved(self.problem, schedule, moves=share, seed=seed, hot=hot)
             time = makespan(self.problem, schedule)
             if time < self.found[self.best][0]:
                 label = start if start.endswith("+search") else f"{start}+search"
