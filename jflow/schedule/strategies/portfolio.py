@@ -40,7 +40,7 @@ MARGIN = 0.1
 Costs are estimates: with errors of 20 %, a placement that should gain less is as often slower.
 """
 
-_STARTS = (0.05, 0.15, 0.3)
+_STARTS = (0.05, 0.15, 0.1)
 """The temperatures of searches from the best candidates, as shares of their times.
 
 Where transfers take long, a small graph's schedules are far from each other; large graphs, of which
