@@ -7,7 +7,8 @@ TESTS ?= tests
 N ?= 4
 MATRIX ?= python3.11 python3.13
 
-.PHONY: demo setup test test-libraries test-matrix lint check check-long chaos format protos api bench clean help
+.PHONY: demo setup test test-libraries test-matrix lint check check-long chaos format protos api bench \
+  placement-optima clean help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -63,6 +64,9 @@ bench: $(VENV)/.dev $(VENV)/.tensorflow $(VENV)/.reverb
 	  --reverb $(VENV)/reverb/bin/python $(if $(ONLY),--only $(ONLY))
 endif
 
+placement-optima: $(VENV)/.ortools ## proves optima of small graphs for the placement lab; hours, goes on where it ended
+	$(VENV)/ortools/bin/python -m bench.placement.optima
+
 clean: ## removes the environment and what tools left behind
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
@@ -89,6 +93,12 @@ $(VENV)/.reverb: | $(VENV)/bin/python
 	-python3.11 -m venv $(VENV)/reverb && \
 	$(VENV)/reverb/bin/python -m pip install --quiet --disable-pip-version-check \
 	  dm-reverb==0.14.0 'tensorflow-cpu==2.14.*' 'numpy<2' && touch $@
+
+# OR-tools holds back protobuf; its CP-SAT proves optima that jflow's own solvers check.
+$(VENV)/.ortools: pyproject.toml | $(VENV)/bin/python
+	$(PYTHON) -m venv $(VENV)/ortools
+	$(VENV)/ortools/bin/python -m pip install --quiet --disable-pip-version-check -e . ortools==9.15.6755
+	touch $@
 
 # Libraries that only these tests need, and that may hold back what everything else is tested with.
 $(VENV)/.libraries: pyproject.toml | $(VENV)/bin/python

@@ -10,7 +10,7 @@ from jflow.errors import InvalidArgumentError
 from jflow.placement.place import assign
 from jflow.placement.scheduled import ByFunction
 from jflow.placement.strategy import Strategy
-from jflow.schedule.strategies import STRATEGIES
+from jflow.schedule.strategies import OPTIONAL, STRATEGIES
 
 RULES = "rules"
 """The strategy that obeys requests and puts all else on the master's first device."""
@@ -35,13 +35,14 @@ def strategy_of(placement: str | Callable[..., Any]) -> Strategy:
         )
     if placement == RULES:
         return assign
-    if placement in STRATEGIES:
-        return ByFunction(STRATEGIES[placement])
+    shipped = STRATEGIES | OPTIONAL
+    if placement in shipped:
+        return ByFunction(shipped[placement])
     module, colon, name = placement.partition(":")
     if not colon:
         raise InvalidArgumentError(
             f"there is no placement strategy {placement!r}; there are {RULES}, "
-            f"{', '.join(STRATEGIES)}, and functions of your own as 'module:function'"
+            f"{', '.join(shipped)}, and functions of your own as 'module:function'"
         )
     try:
         function = getattr(importlib.import_module(module), name)

@@ -7,14 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from jflow.schedule.strategies import STRATEGIES
+from jflow.schedule.strategies import OPTIONAL, STRATEGIES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "placement.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
 def test_the_page_names_every_strategy() -> None:
-    assert {*re.findall(r'"(\w+)"', PAGE.split("## A strategy")[0])} == {*STRATEGIES, "rules"}
+    assert {*re.findall(r'"(\w+)"', PAGE.split("## A strategy")[0])} == {
+        *STRATEGIES,
+        *OPTIONAL,
+        "rules",
+    }
 
 
 @pytest.mark.parametrize("number", range(len(BLOCKS)))

@@ -27,7 +27,10 @@ STRATEGIES: dict[str, PlaceFunction] = {
     for place in (
         *(single, random, round_robin, greedy_load, greedy_lpt),
         *(earliest_finish, heft, heft_c, cpop, peft, etf, etf_c),
-        *(m_sct, metis, m_topo, min_cut_runs, auto),
+        *(m_sct, m_topo, min_cut_runs, auto),
     )
 }
 """The strategies that ship, by name."""
+
+OPTIONAL: dict[str, PlaceFunction] = {"metis": metis}
+"""Strategies that need a package which jflow does not depend on, and say so without it."""
