@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 import jax
 
 from jflow import _forks
-from jflow.cluster import LOCAL_TASK, Task
+from jflow.cluster import LOCAL_TASK, SAME_PROCESS, Task, Wiring
 from jflow.deadline import Deadline
 from jflow.execution import LinkedPlan, LocalExecutable, link, local_devices, put
 from jflow.graph import VariableRef
@@ -36,7 +36,9 @@ class LocalBackend:
 
     def inventory(self, tasks: Collection[Task], deadline: Deadline) -> Inventory:
         devices = {LOCAL_TASK: tuple(self._devices)}
-        return Inventory(LOCAL_TASK, (LOCAL_TASK,), devices, platforms=None)
+        return Inventory(
+            LOCAL_TASK, (LOCAL_TASK,), devices, platforms=None, wiring=Wiring(SAME_PROCESS)
+        )
 
     def register(self, compiled: CompiledStep) -> Executable:
         for plan in compiled.plans:

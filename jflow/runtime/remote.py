@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from jflow import _forks
-from jflow.cluster import Device, Task, join_address, split_address
+from jflow.cluster import ClusterSpec, Device, Task, Wiring, join_address, split_address
 from jflow.deadline import Deadline
 from jflow.errors import AbortedError, CancelledError, InternalError, UnimplementedError
 from jflow.failpoints import failpoint
@@ -61,7 +61,8 @@ class RemoteBackend:
         for record in found:
             devices[record.device.task].append(record.device)
         platforms = {record.device: record.platform for record in found}
-        return Inventory(info.task, tuple(info.cluster.tasks()), devices, platforms)
+        every = tuple(info.cluster.tasks())
+        return Inventory(info.task, every, devices, platforms, _wiring(info.cluster, every))
 
     def register(self, compiled: CompiledStep) -> Executable:
         return _RemoteExecutable(compiled, self)
@@ -229,6 +230,12 @@ def reset_containers(
         client.reset(containers, connect_timeout, deadline)
     finally:
         client.close()
+
+
+def _wiring(cluster: ClusterSpec, tasks: Sequence[Task]) -> Wiring:
+    """How tasks reach each other: those with one host in their addresses are near."""
+    addresses = {task: cluster.task_address(task.job, task.index) for task in tasks}
+    return Wiring("grpc", {task: split_address(at)[0] for task, at in addresses.items()})
 
 
 def _address(target: str) -> str:

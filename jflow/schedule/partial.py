@@ -35,6 +35,7 @@ class PartialSchedule:
         self.devices = [-1] * n
         self.start, self.finish = [0.0] * n, [0.0] * n
         self._books = books_ports
+        self._port_share = problem.costs.port_share
         self._inserts = inserts
         self._seconds: list[list[float]] = problem.costs.seconds.tolist()
         self._latency = problem.costs.latency.tolist()
@@ -132,7 +133,7 @@ class PartialSchedule:
                 if self._books:
                     port = outgoing.get(source, self._outgoing[source])
                     start = max(start, port, incoming)
-                    outgoing[source] = incoming = start + sending
+                    outgoing[source] = incoming = start + sending * self._port_share
                 arrival = start + sending + self._latency[source][device]
                 if book:
                     self._arrivals[number, device] = arrival
