@@ -1,4 +1,4 @@
-"""`jflow demo`, `jflow server` and `jflow --version`."""
+"""`jflow demo`, `jflow calibrate`, `jflow server` and `jflow --version`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import FrameType
 
@@ -55,6 +55,25 @@ def _parser() -> argparse.ArgumentParser:
     )
     demo.set_defaults(run=_demo)
 
+    calibrate = commands.add_parser(
+        "calibrate", help="measures what devices and links do, for placement by cost"
+    )
+    calibrate.add_argument(
+        "--target",
+        metavar="grpc://HOST:PORT",
+        help="a server of an idle cluster; its sessions are closed (default: three tasks on this "
+        "machine, started for it)",
+    )
+    calibrate.add_argument(
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help="where to write it (default: JFLOW_CALIBRATION, else the user's cache directory, "
+        "where sessions look)",
+    )
+    calibrate.add_argument("--quick", action="store_true", help="less, in seconds")
+    calibrate.set_defaults(run=_calibrate)
+
     server = commands.add_parser("server", help="runs one task of a cluster until it is stopped")
     server.add_argument(
         "--cluster",
@@ -81,6 +100,31 @@ def _demo(options: argparse.Namespace) -> None:
     if not directory.is_dir():
         raise ValueError(f"--picture: the directory {str(directory)!r} does not exist")
     run_demo(options.picture)
+
+
+def _calibrate(options: argparse.Namespace) -> None:
+    from jflow.calibration import calibrate, report  # noqa: PLC0415 - as in _demo
+    from jflow.launch import LocalCluster  # noqa: PLC0415
+    from jflow.runtime.calibration_file import (  # noqa: PLC0415
+        calibration_path,
+        write_calibration,
+    )
+
+    def progress(what: str) -> None:
+        print(f"measuring {what}", file=sys.stderr, flush=True)
+
+    with ExitStack() as stack:
+        target = options.target
+        if target is None:
+            target = stack.enter_context(LocalCluster(ps=1, workers=2)).target()
+        found = calibrate(target, quick=options.quick, progress=progress)
+    path = options.output or calibration_path()
+    try:
+        write_calibration(found, path)
+    except OSError as error:
+        raise ValueError(f"the calibration cannot be written to {path}: {error}") from error
+    print(report(found))
+    print(f"written to {path}")
 
 
 def _server(options: argparse.Namespace) -> None:

@@ -21,6 +21,9 @@ UNKNOWN_SIZE = 32
 STRING_BYTES = 64
 """What a string counts as."""
 
+KEY_BYTES = 8
+"""What a random key counts as."""
+
 NEAR_BYTES = 1 << 20
 """Arrays up to this size count as being in a cache of the processor."""
 
@@ -71,7 +74,7 @@ def size_of(aval: Any) -> float:
     if dtype is None:
         return 0.0
     is_string = dtype.name == "string"
-    itemsize = STRING_BYTES if is_string else getattr(dtype, "itemsize", STRING_BYTES)
+    itemsize = STRING_BYTES if is_string else getattr(dtype, "itemsize", KEY_BYTES)
     return _elements(aval) * itemsize
 
 

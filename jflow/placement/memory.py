@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from jflow.graph import Operation
-from jflow.graph.primitives import variable_p
+from jflow.graph import Operation, VariableRef
+from jflow.graph.primitives import ACCESSES
 from jflow.placement.equations import size_of
 from jflow.schedule import Problem, Schedule, Timeline, simulate
 from jflow.schedule.problem import resident_of
@@ -33,11 +33,14 @@ class MemoryUse:
 
 
 def resident_bytes(ops: Sequence[Operation]) -> tuple[float, ...]:
-    """The bytes that each operation keeps on its device: those of variables, at their handles."""
-    return tuple(
-        size_of(op.eqn.params["variable"].aval) if op.eqn.primitive is variable_p else 0.0
-        for op in ops
-    )
+    """The bytes that each operation keeps on its device: a variable's at its first access."""
+    known: set[VariableRef] = set()
+    found = []
+    for op in ops:
+        ref = op.eqn.params["variable"] if op.eqn.primitive in ACCESSES else None
+        found.append(0.0 if ref is None or ref in known else size_of(ref.aval))
+        known |= {ref} - {None}
+    return tuple(found)
 
 
 def memory_use(

@@ -8,6 +8,7 @@ from jflow.errors import OpError
 from jflow.graph import Graph, Operation
 from jflow.pipeline import StepRequest, compile_placed, prune_step
 from jflow.placement import (
+    RULES,
     Explanation,
     Inventory,
     Placement,
@@ -16,6 +17,7 @@ from jflow.placement import (
     strategy_of,
 )
 from jflow.runtime.backend import Backend, Executable
+from jflow.runtime.calibration_file import current_calibration
 from jflow.runtime.config import ConfigProto
 
 
@@ -25,7 +27,9 @@ def placer_of(config: ConfigProto) -> Placer:
     Raises:
       InvalidArgumentError, TypeError: if there is no strategy as the options name.
     """
-    strategy = strategy_of(config.placement)
+    # The rules need no costs, and sessions that use them read no file.
+    needs_costs = config.placement != RULES
+    strategy = strategy_of(config.placement, current_calibration() if needs_costs else None)
     return Placer(config.allow_soft_placement, config.log_device_placement, strategy)
 
 
@@ -50,7 +54,7 @@ def explain_step(
     ops = prune_step(graph, request)
     assignment = placer.assign(ops, backend.inventory((), deadline))
     inventory = backend.inventory(assignment.tasks, deadline)
-    return explain(assignment, inventory.devices)
+    return explain(assignment, inventory.devices, current_calibration(), inventory.wiring)
 
 
 def register_step(
