@@ -107,8 +107,15 @@ def write_text(text: str, path: Path) -> None:
         new.unlink(missing_ok=True)
 
 
-def current_calibration(path: Path | None = None) -> Calibration:
-    """The calibration of this machine; the prior, with a warning, if it is of no use."""
+def current_calibration(
+    path: Path | None = None, *, now: Callable[[], float] = time.time
+) -> Calibration:
+    """The calibration of this machine; the prior, with a warning, if it is of no use.
+
+    Args:
+      path: the file; None for `calibration_path()`.
+      now: gives seconds since 1970.
+    """
     path = path or calibration_path()
     try:
         changed = path.stat().st_mtime_ns
@@ -116,13 +123,13 @@ def current_calibration(path: Path | None = None) -> Calibration:
         if VARIABLE in os.environ:
             _warn(f"{VARIABLE} names {str(path)!r}, which does not exist")
         return PRIOR
-    return _read_once(path, changed)
+    return _read_once(path, changed, now)
 
 
 @functools.lru_cache(maxsize=8)
-def _read_once(path: Path, changed: int) -> Calibration:
+def _read_once(path: Path, changed: int, now: Callable[[], float]) -> Calibration:
     try:
-        return read_calibration(path)
+        return read_calibration(path, now=now)
     except (InvalidArgumentError, NotFoundError) as error:
         _warn(error.message)
         return PRIOR

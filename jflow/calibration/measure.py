@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from jflow.calibration.fit import fit_constants, fit_line
-from jflow.calibration.probes import PROBES
+from jflow.calibration.probes import PROBES, Probe
 from jflow.calibration.site import Site, Step
 from jflow.calibration.timing import Clock
 from jflow.cluster import Device
@@ -55,6 +55,7 @@ def calibrate(
     target: str = "",
     *,
     quick: bool = False,
+    probes: Sequence[Probe] = PROBES,
     clock: Clock = time.perf_counter,
     now: Callable[[], float] = time.time,
     progress: Callable[[str], object] = lambda _: None,
@@ -67,6 +68,7 @@ def calibrate(
     Args:
       target: "grpc://host:port", or "" for this process, which has no links between tasks.
       quick: whether to measure less, in seconds instead of a minute.
+      probes: the programs that rates are fitted to.
       clock: gives seconds for measuring.
       now: gives seconds since 1970.
       progress: called with what is measured next.
@@ -79,7 +81,7 @@ def calibrate(
         for kind in dict.fromkeys(device.type for device in site.devices):
             device = next(device for device in site.devices if device.type == kind)
             progress(f"{kind} rates on {device}")
-            _measure_rates(site, device, quick, result)
+            _measure_rates(site, device, probes, quick, result)
         for name, (source, to) in _pairs(site).items():
             progress(f"link {name} from {source} to {to}")
             _measure_link(site, name, source, to, quick, result)
@@ -99,10 +101,12 @@ def calibrate(
     )
 
 
-def _measure_rates(site: Site, at: Device, quick: bool, result: _Result) -> None:
+def _measure_rates(
+    site: Site, at: Device, probes: Sequence[Probe], quick: bool, result: _Result
+) -> None:
     call, dispatch = _calls(site, at, quick)
     steps = []
-    for probe in PROBES:
+    for probe in probes:
         if probe.is_quick or not quick:
             arguments = [site.variable(shape, at) for shape in probe.shapes]
             steps.append(Step(probe.name, (site.apply(probe.fun, *arguments, at=at),)))
