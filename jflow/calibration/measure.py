@@ -147,6 +147,7 @@ def _rates(seconds: np.ndarray[Any, Any], call: float, dispatch: float) -> Rates
         near_bandwidth=rate(Count.NEAR_BYTES),
         far_bandwidth=rate(Count.FAR_BYTES),
         kernel=float(seconds[Count.KERNELS]),
+        reduction=float(seconds[Count.REDUCTIONS]),
         iteration=float(seconds[Count.ITERATIONS]),
         call=call,
         dispatch=dispatch,

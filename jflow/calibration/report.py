@@ -26,8 +26,8 @@ def report(calibration: Calibration, *, now: Callable[[], float] = time.time) ->
         lines.append(
             f"{kind}: {rates.near_bandwidth / 1e9:.3g} GB/s in caches, "
             f"{rates.far_bandwidth / 1e9:.3g} GB/s beyond; {_micro(rates.dispatch)} a program, "
-            f"{_micro(rates.kernel)} a kernel, {_micro(rates.iteration)} an iteration, "
-            f"{_micro(rates.call)} a host call"
+            f"{_micro(rates.kernel)} a kernel, {_micro(rates.reduction)} a reduction, "
+            f"{_micro(rates.iteration)} an iteration, {_micro(rates.call)} a host call"
         )
     for kind, link in calibration.links.items():
         lines.append(f"link {kind}: {_micro(link.latency)} and {link.bandwidth / 1e9:.3g} GB/s")

@@ -71,7 +71,8 @@ class Site(Closing):
         with self._graph.as_default(), container(self._container), device(str(at)):
             variable = Variable(self._graph.apply(lambda: _initial(shape), ()))
             self._variables.append(variable)
-            return variable.value()
+            value: Tensor = variable.value()
+            return value
 
     def apply(self, fun: Callable[..., Any], *args: Tensor, at: Device) -> Tensor:
         """The result of a JAX function on a device."""

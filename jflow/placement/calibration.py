@@ -34,7 +34,8 @@ class Rates:
       near_bandwidth: bytes a second of arrays that fit into a cache.
       far_bandwidth: bytes a second of larger arrays.
       kernel: seconds for each loop over arrays or call of a library in a program.
-      iteration: seconds for each iteration of a loop.
+      reduction: likewise for each loop over arrays that ends in a reduction.
+      iteration: seconds for each iteration of a loop, and for each kernel in it.
       call: seconds for each call of a function of the host.
       dispatch: seconds for each program.
     """
@@ -46,6 +47,7 @@ class Rates:
     near_bandwidth: float
     far_bandwidth: float
     kernel: float
+    reduction: float
     iteration: float
     call: float
     dispatch: float
@@ -64,6 +66,7 @@ class Rates:
         ):
             seconds[count] = 1 / rate
         seconds[Count.KERNELS] = self.kernel
+        seconds[Count.REDUCTIONS] = self.reduction
         seconds[Count.ITERATIONS] = self.iteration
         seconds[Count.CALLS] = self.call
         return seconds
@@ -192,7 +195,7 @@ class Calibration:
 
 _MAPPINGS = ("rates", "links", "step_seconds", "errors")
 _NAMES = tuple(each.name for each in fields(Calibration))
-_DURATIONS = frozenset({"kernel", "iteration", "call", "dispatch", "latency"})
+_DURATIONS = frozenset({"kernel", "reduction", "iteration", "call", "dispatch", "latency"})
 """What may be 0."""
 
 PRIOR = Calibration(
@@ -204,8 +207,9 @@ PRIOR = Calibration(
             transcendentals=4e8,
             near_bandwidth=2e10,
             far_bandwidth=8e9,
-            kernel=5e-7,
-            iteration=2e-6,
+            kernel=1e-6,
+            reduction=4e-6,
+            iteration=5e-8,
             call=1e-5,
             dispatch=1e-5,
         ),
@@ -217,7 +221,8 @@ PRIOR = Calibration(
             near_bandwidth=1e12,
             far_bandwidth=5e11,
             kernel=2e-6,
-            iteration=1e-5,
+            reduction=4e-6,
+            iteration=2e-6,
             call=1e-5,
             dispatch=1e-5,
         ),

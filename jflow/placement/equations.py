@@ -39,7 +39,8 @@ class Count(IntEnum):
       NEAR_BYTES: bytes read and written of arrays of at most `NEAR_BYTES`.
       FAR_BYTES: bytes read and written of larger arrays.
       KERNELS: loops over arrays, and calls of libraries, that a program consists of.
-      ITERATIONS: of loops.
+      REDUCTIONS: kernels that end in a reduction; they are not among the others.
+      ITERATIONS: kernels in the bodies of loops, which cost less, and one for each iteration.
       CALLS: calls of functions of the host.
     """
 
@@ -50,6 +51,7 @@ class Count(IntEnum):
     NEAR_BYTES = auto()
     FAR_BYTES = auto()
     KERNELS = auto()
+    REDUCTIONS = auto()
     ITERATIONS = auto()
     CALLS = auto()
 
@@ -97,7 +99,12 @@ def work_of(eqn: jex.JaxprEqn) -> Vector:
         case "conv_general_dilated":
             work = {Count.CONVOLUTIONS: 2 * made * _window(eqn)}
         case "sort":
-            work = {Count.ELEMENTS: 4 * made * math.log2(made + 2)}
+            work = {Count.ELEMENTS: _COMPARISON * made * math.log2(made + 2)}
+        case _ if name.startswith("cum"):
+            work = {Count.ELEMENTS: _CUMULATION * made * math.log2(made + 2)}
+        case _ if name.startswith("reduce_window"):
+            window = math.prod(eqn.params.get("window_dimensions", ()))
+            work = {Count.ELEMENTS: _WINDOW_ELEMENT * made * window}
         case _ if name in _CUBIC:
             work = {Count.FLOPS: made * math.sqrt(made)}
         case _ if name in _TRANSCENDENTAL:
@@ -109,7 +116,7 @@ def work_of(eqn: jex.JaxprEqn) -> Vector:
         case _ if is_reduction(name):
             work = {Count.ELEMENTS: sum(_elements(var.aval) for var in eqn.invars)}
         case _:
-            work = {Count.ELEMENTS: made * _RANDOM.get(name, 1.0)}
+            work = {Count.ELEMENTS: made * _WEIGHTS.get(name, 1.0)}
     return vector(work)
 
 
@@ -122,12 +129,12 @@ def is_nested(eqn: jex.JaxprEqn) -> bool:
 
 def is_reduction(name: str) -> bool:
     """Whether the primitive of that name computes from all elements of its arguments."""
-    return name.startswith(("reduce", "arg", "cum")) and name != "reduce_precision"
+    return name.startswith(("reduce", "argm")) and name != "reduce_precision"
 
 
 def is_expensive(eqn: jex.JaxprEqn) -> bool:
     """Whether XLA computes it once even where it would fuse it with several users."""
-    return eqn.primitive.name in _TRANSCENDENTAL or eqn.primitive.name in _RANDOM
+    return eqn.primitive.name in _TRANSCENDENTAL | _RANDOM
 
 
 def touched_by(eqn: jex.JaxprEqn) -> float | None:
@@ -225,5 +232,21 @@ _TRANSCENDENTAL = frozenset(
     }
 )
 
-_RANDOM = {"random_bits": 40.0, "threefry2x32": 40.0}
-"""Simple operations for each element (Threefry: 20 rounds of two)."""
+_RANDOM = frozenset({"random_bits", "threefry2x32"})
+
+_WEIGHTS = {
+    **dict.fromkeys(_RANDOM, 70.0),
+    "div": 2.5,
+    "sqrt": 3.0,
+    "rsqrt": 3.0,
+    "rem": 10.0,
+    "gather": 3.0,
+    "rev": 4.0,
+    "transpose": 12.0,
+}
+"""How many additions an element takes as long as; on CPUs, with jaxlib 0.10.2."""
+
+_COMPARISON = 250.0
+_CUMULATION = 8.0
+_WINDOW_ELEMENT = 16.0
+"""Likewise a comparison of a sort, a step of a cumulative sum, an element of a window."""

@@ -37,9 +37,10 @@ def resident_bytes(ops: Sequence[Operation]) -> tuple[float, ...]:
     known: set[VariableRef] = set()
     found = []
     for op in ops:
-        ref = op.eqn.params["variable"] if op.eqn.primitive in ACCESSES else None
-        found.append(0.0 if ref is None or ref in known else size_of(ref.aval))
-        known |= {ref} - {None}
+        is_first = op.eqn.primitive in ACCESSES and op.eqn.params["variable"] not in known
+        if is_first:
+            known.add(op.eqn.params["variable"])
+        found.append(size_of(op.eqn.params["variable"].aval) if is_first else 0.0)
     return tuple(found)
 
 

@@ -96,6 +96,8 @@ class _Node:
       writes: the values that it makes.
       written: how many bytes of each of these it writes.
       is_expensive: whether it is never computed twice.
+      is_nested: whether its kernels are those of its body, which are part of its work.
+      is_transpose, is_product: what it is; a product reads a transposed argument where it is.
       is_live: whether anything needs it.
     """
 
@@ -106,6 +108,9 @@ class _Node:
     writes: list[int] = field(default_factory=list)
     written: float | None = None
     is_expensive: bool = False
+    is_nested: bool = False
+    is_transpose: bool = False
+    is_product: bool = False
     is_live: bool = False
 
 
@@ -168,7 +173,7 @@ class _Program:
         if value is not None and self.makers[value] is not None and value not in self.kept:
             self.keep(value)
             return value
-        node = _Node(owner, Kind.ROOT, vector({}))
+        node = _Node(owner, Kind.FUSED, vector({}))
         made = self._link(node, [(value, None)], [eqn.outvars[0].aval])[0]
         self.keep(made)
         return made
@@ -179,6 +184,9 @@ class _Program:
         touched = touched_by(eqn)
         node = _Node(owner, kind_of(eqn), _work(eqn), written=touched)
         node.is_expensive = is_expensive(eqn)
+        node.is_nested = is_nested(eqn) or is_on_host(eqn)
+        node.is_transpose = eqn.primitive.name == "transpose"
+        node.is_product = eqn.primitive.name == "dot_general"
         reads = [(value, touched) for value in inputs]
         made = self._link(node, reads, [var.aval for var in eqn.outvars])
         known.update(zip(eqn.outvars, made, strict=True))
@@ -206,13 +214,15 @@ class _Program:
         for number, node in enumerate(self.nodes):
             if not node.is_live:
                 continue
-            counts[node.owner] += node.work
+            if not (node.is_transpose and self._is_folded(node)):
+                counts[node.owner] += node.work
             written = [value for value in node.writes if in_memory[value]]
             for value in written:
                 size = self.sizes[value] if node.written is None else node.written
                 counts[node.owner, _level(self.sizes[value])] += min(size, self.sizes[value])
             if node.kind is not Kind.FUSED or written:
-                counts[node.owner, Count.KERNELS] += node.kind is not Kind.ALONE or _is_kernel(node)
+                kind = Count.REDUCTIONS if node.kind is Kind.ROOT else Count.KERNELS
+                counts[node.owner, kind] += not node.is_nested
                 self._count_reads(number, in_memory, counts)
         return counts
 
@@ -231,11 +241,19 @@ class _Program:
         node = self.nodes[maker]
         readers = [self.nodes[reader] for reader in self.readers[value]]
         live = [reader for reader in readers if reader.is_live]
+        if node.is_transpose and self._is_folded(node):
+            return False
         return bool(live) and (
             node.kind is not Kind.FUSED
             or (node.is_expensive and len(live) > 1)
             or any(reader.kind is Kind.ALONE for reader in live)
         )
+
+    def _is_folded(self, node: _Node) -> bool:
+        """Whether only products use a transposed array."""
+        readers = [self.nodes[reader] for value in node.writes for reader in self.readers[value]]
+        is_kept = any(value in self.kept for value in node.writes)
+        return not is_kept and all(reader.is_product for reader in readers if reader.is_live)
 
     def _count_reads(self, root: int, in_memory: list[bool], counts: Vector) -> None:
         """Counts what the kernel of a node reads; it includes what is computed within it."""
@@ -258,11 +276,6 @@ def _level(n_bytes: float) -> Count:
     return Count.NEAR_BYTES if n_bytes <= NEAR_BYTES else Count.FAR_BYTES
 
 
-def _is_kernel(node: _Node) -> bool:
-    """Whether a node that stands alone is a kernel itself; loops consist of those of their body."""
-    return not (node.work[Count.KERNELS] or node.work[Count.CALLS])
-
-
 def _work(eqn: jex.JaxprEqn) -> Vector:
     """What an equation computes, without bytes and kernels of its own.
 
@@ -272,12 +285,16 @@ def _work(eqn: jex.JaxprEqn) -> Vector:
         return vector({Count.CALLS: 1})
     if not is_nested(eqn):
         return work_of(eqn)
-    bodies = [count_program(body) for body in bodies_of(eqn)]
-    if eqn.primitive.name == "cond":
-        return np.max(bodies, axis=0)  # type: ignore[no-any-return]
-    times = eqn.params.get("length", 1)
-    is_loop = eqn.primitive.name in ("scan", "while")
-    return np.sum(bodies, axis=0) * times + vector({Count.ITERATIONS: times * is_loop})
+    bodies = np.array([count_program(body) for body in bodies_of(eqn)])
+    if eqn.primitive.name not in ("scan", "while"):
+        together: Vector = (
+            bodies.max(axis=0) if eqn.primitive.name == "cond" else bodies.sum(axis=0)
+        )
+        return together
+    work: Vector = bodies.sum(axis=0)
+    work[Count.ITERATIONS] += 1 + work[Count.KERNELS] + work[Count.REDUCTIONS]
+    work[[Count.KERNELS, Count.REDUCTIONS]] = 0.0
+    return work * eqn.params.get("length", 1)
 
 
 def _only_body(eqn: jex.JaxprEqn) -> jex.Jaxpr | None:
