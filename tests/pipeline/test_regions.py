@@ -57,7 +57,7 @@ def test_a_step_is_its_programs_and_what_is_sent_between_them() -> None:
 def test_the_predicted_time_is_that_of_dispatches_programs_and_transfers() -> None:
     problem, schedule = region_problem(round_trip(), CALIBRATION)
     bytes_touched = 4 * (1000 + 1000) + 4 * (1000 + 1)
-    programs = bytes_touched / CPU.near_bandwidth + 2000 / CPU.elements + 2 * CPU.kernel
+    programs = bytes_touched / CPU.near_bandwidth + 2000 / CPU.elements + CPU.kernel + CPU.reduction
     transfers = 2 * (LINK.latency + 4000 / LINK.bandwidth)
     assert simulate(problem, schedule).makespan == pytest.approx(
         CPU.call + 2 * CPU.dispatch + programs + transfers
