@@ -90,7 +90,7 @@ def _fitted(counts: Vector, times: Vector, prior: Vector, begin: Vector | None =
 
 
 @dataclass(frozen=True)
-class Line:
+class LineFit:
     """A straight line.
 
     Attributes:
@@ -104,7 +104,7 @@ class Line:
     error: float
 
 
-def fit_line(xs: Sequence[float], times: Sequence[float]) -> Line:
+def fit_line(xs: Sequence[float], times: Sequence[float]) -> LineFit:
     """The line with the least squares of relative errors; neither part of it is negative."""
     x, y = np.array(xs, float), np.array(times, float)
     columns = np.stack([np.ones_like(x), x], axis=1) / y[:, None]
@@ -115,4 +115,4 @@ def fit_line(xs: Sequence[float], times: Sequence[float]) -> Line:
     if solved[1] < 0:
         solved = np.array([1 / float(np.mean(1 / y)), 0.0])
     errors = np.abs((solved[0] + solved[1] * x) / y - 1)
-    return Line(float(solved[0]), float(solved[1]), float(np.median(errors)))
+    return LineFit(float(solved[0]), float(solved[1]), float(np.median(errors)))

@@ -23,7 +23,7 @@ import numpy as np
 
 from jflow.calibration.fit import fit_constants, fit_line
 from jflow.calibration.probes import PROBES, Probe
-from jflow.calibration.site import Site, Step
+from jflow.calibration.site import Site, TimedStep
 from jflow.calibration.timing import Clock
 from jflow.cluster import Device
 from jflow.graph import Tensor
@@ -109,7 +109,7 @@ def _measure_rates(
     for probe in probes:
         if probe.is_quick or not quick:
             arguments = [site.variable(shape, at) for shape in probe.shapes]
-            steps.append(Step(probe.name, (site.apply(probe.fun, *arguments, at=at),)))
+            steps.append(TimedStep(probe.name, (site.apply(probe.fun, *arguments, at=at),)))
     site.initialize()
     counts = np.array([_counts(site, step) for step in steps])
     found = site.times(steps, 3 if quick else 7)
@@ -128,7 +128,7 @@ def _measure_rates(
     result.errors[f"{at.type} rates, repeated"] = noise
 
 
-def _counts(site: Site, step: Step) -> np.ndarray[Any, np.dtype[np.float64]]:
+def _counts(site: Site, step: TimedStep) -> np.ndarray[Any, np.dtype[np.float64]]:
     """The sum over the programs of a step: f64[counts]."""
     programs = site.compiled(step).programs.values()
     total = sum(count_program(program.jaxpr.jaxpr) for program in programs)
@@ -165,7 +165,7 @@ def _calls(site: Site, at: Device, quick: bool) -> tuple[float, float]:
                 x = site.as_text_and_back(x, at)
                 if has_programs:
                     x = site.apply(_next, x, at=at)
-            steps.append(Step(f"{length} calls", (x,)))
+            steps.append(TimedStep(f"{length} calls", (x,)))
     site.initialize()
     times = [each.seconds for each in site.times(steps, 3 if quick else 9)]
     alone = fit_line(lengths, times[: len(lengths)]).slope
@@ -200,17 +200,17 @@ def _measure_link(
     result.errors[f"link {name}, repeated"] = float(np.median([each.noise for each in found]))
 
 
-def _hopping(site: Site, source: Device, target: Device, hops: int) -> Step:
+def _hopping(site: Site, source: Device, target: Device, hops: int) -> TimedStep:
     """A number that goes to and fro."""
     x = site.apply(_first, site.variable((1,), source), at=source)
     for number in range(hops):
         x = site.apply(_next, x, at=(target, source)[number % 2])
-    return Step(f"{hops} hops", (x,))
+    return TimedStep(f"{hops} hops", (x,))
 
 
-def _crossing(site: Site, source: Device, target: Device, n_bytes: int) -> Step:
+def _crossing(site: Site, source: Device, target: Device, n_bytes: int) -> TimedStep:
     """An array that crosses once."""
-    return Step(f"{n_bytes} bytes", (_sent(site, source, target, n_bytes),))
+    return TimedStep(f"{n_bytes} bytes", (_sent(site, source, target, n_bytes),))
 
 
 def _sent(site: Site, source: Device, target: Device, n_bytes: int) -> Tensor:
@@ -233,12 +233,12 @@ def _measure_ports(
     a, b, c = group
     size, small = (_PORT_BYTES // 4 if quick else _PORT_BYTES), 4
 
-    def both(first: tuple[Device, Device], second: tuple[Device, Device], sizes: Any) -> Step:
+    def both(first: tuple[Device, Device], second: tuple[Device, Device], sizes: Any) -> TimedStep:
         fetched = tuple(
             _sent(site, *pair, n_bytes)
             for pair, n_bytes in zip((first, second), sizes, strict=True)
         )
-        return Step("two transfers", fetched)
+        return TimedStep("two transfers", fetched)
 
     steps = []
     for first, second in (((a, b), (a, c)), ((b, a), (c, a))):
@@ -247,13 +247,13 @@ def _measure_ports(
     steps += _overlapping(site, a, b, size)
     site.initialize()
     times = [each.seconds for each in site.times(steps, 3 if quick else 9)]
-    out, into = _share(times[:4]), _share(times[4:8])
+    out, into = _port_share(times[:4]), _port_share(times[4:8])
     result.port_share = float(np.mean([out, into]))
     result.errors["port_share, out of a task against into a task"] = abs(out - into)
     result.overlap = _overlap(times[8:])
 
 
-def _share(times: Sequence[float]) -> float:
+def _port_share(times: Sequence[float]) -> float:
     """The part of a transfer for which another one waits.
 
     Args:
@@ -265,7 +265,7 @@ def _share(times: Sequence[float]) -> float:
     return float(np.clip(waited / shorter, 0.0, 1.0))
 
 
-def _overlapping(site: Site, a: Device, b: Device, size: int) -> list[Step]:
+def _overlapping(site: Site, a: Device, b: Device, size: int) -> list[TimedStep]:
     """Steps with neither, with a transfer, with a computation, and with both."""
     small = _sent(site, a, b, 4)
     large = _sent(site, a, b, size)
@@ -273,7 +273,7 @@ def _overlapping(site: Site, a: Device, b: Device, size: int) -> list[Step]:
     computed = site.apply(_computed, x, at=b)
     little = site.apply(_first, site.variable((4,), b), at=b)
     pairs = ((small, little), (large, little), (small, computed), (large, computed))
-    return [Step("overlap", pair) for pair in pairs]
+    return [TimedStep("overlap", pair) for pair in pairs]
 
 
 def _overlap(times: Sequence[float]) -> float:

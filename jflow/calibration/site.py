@@ -23,7 +23,7 @@ from jflow.runtime.config import ConfigProto
 from jflow.session import Session
 
 
-class Step(NamedTuple):
+class TimedStep(NamedTuple):
     """A step of a calibration.
 
     Attributes:
@@ -92,12 +92,12 @@ class Site(Closing):
         self._variables = []
         self._session.run(initializer)
 
-    def times(self, steps: list[Step], n_runs: int) -> list[Time]:
+    def times(self, steps: list[TimedStep], n_runs: int) -> list[Time]:
         """The times of steps, see `best_times`."""
         calls = [self._session.make_callable(list(step.fetched)) for step in steps]
         return best_times(calls, n_runs, self._clock)
 
-    def compiled(self, step: Step) -> CompiledStep:
+    def compiled(self, step: TimedStep) -> CompiledStep:
         """The step as it runs, with its programs."""
         placement = self._session.placement(list(step.fetched))
         return compile_placed(StepRequest((), step.fetched, ()), placement)

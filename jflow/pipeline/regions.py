@@ -98,7 +98,7 @@ def region_problem(
     found = _collected(compiled)
     devices = [plan.device for plan in compiled.plans]
     regions = tuple(found.regions)
-    home = {device: number for number, device in enumerate(devices)}
+    number_of = {device: number for number, device in enumerate(devices)}
     seconds = np.zeros((len(regions), len(devices)))
     for region in regions:
         seconds[region.number] = _seconds(region, compiled, calibration, measured or {})
@@ -112,7 +112,7 @@ def region_problem(
         step_seconds=calibration.step_of(wiring.transport),
     )
     graph = OperationGraph(regions, tuple(_edges(found)))
-    places = tuple(home[region.device] for region in regions)
+    places = tuple(number_of[region.device] for region in regions)
     classes = tuple(range(len(regions)))
     pinned = Constraints(classes, {i: (place,) for i, place in enumerate(places)})
     return Problem(graph, devices, costs, pinned), Schedule(places, classes)

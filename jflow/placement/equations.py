@@ -59,7 +59,7 @@ class Count(IntEnum):
 N_COUNTS = len(Count)
 
 
-class Kind(Enum):
+class Fusion(Enum):
     FUSED = auto()
     """Computed where its result is used, if possible."""
 
@@ -80,13 +80,13 @@ def size_of(aval: Any) -> float:
     return _elements(aval) * itemsize
 
 
-def kind_of(eqn: jex.JaxprEqn) -> Kind:
+def fusion_of(eqn: jex.JaxprEqn) -> Fusion:
     """How an equation fuses with others."""
     name = eqn.primitive.name
     is_library_call = name in _ALONE or name.startswith(("scatter", "cum"))
     if is_library_call or is_on_host(eqn) or is_nested(eqn):
-        return Kind.ALONE
-    return Kind.ROOT if is_reduction(name) else Kind.FUSED
+        return Fusion.ALONE
+    return Fusion.ROOT if is_reduction(name) else Fusion.FUSED
 
 
 def work_of(eqn: jex.JaxprEqn) -> Vector:

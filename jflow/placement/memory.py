@@ -78,13 +78,13 @@ def _changes(problem: Problem, schedule: Schedule, timeline: Timeline) -> list[l
         sent[transfer.edge] = max(sent.get(transfer.edge, 0.0), transfer.finish)
         copies[transfer.edge, transfer.target] = transfer.start
     for number, edge in enumerate(problem.graph.edges):
-        home = schedule.devices[edge.producer]
-        ends = {home: max(timeline.finish[edge.producer], sent.get(number, 0.0))}
+        origin = schedule.devices[edge.producer]
+        ends = {origin: max(timeline.finish[edge.producer], sent.get(number, 0.0))}
         for consumer in edge.consumers:
             device = schedule.devices[consumer]
             ends[device] = max(ends.get(device, 0.0), timeline.finish[consumer])
         for device, end in ends.items():
-            begin = timeline.start[edge.producer] if device == home else copies[number, device]
+            begin = timeline.start[edge.producer] if device == origin else copies[number, device]
             changes[device] += [(begin, 1, edge.n_bytes), (end, 0, -edge.n_bytes)]
     return changes
 

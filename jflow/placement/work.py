@@ -35,12 +35,12 @@ from jflow.placement.equations import (
     STORES,
     VIEWS,
     Count,
-    Kind,
+    Fusion,
     Vector,
     bodies_of,
+    fusion_of,
     is_expensive,
     is_nested,
-    kind_of,
     size_of,
     touched_by,
     vector,
@@ -90,7 +90,7 @@ class _Node:
 
     Attributes:
       owner: the operation that it belongs to.
-      kind: how it fuses.
+      fusion: how it fuses.
       work: what it computes, f64[N_COUNTS], without bytes and kernels.
       reads: the values that it uses, with the bytes of them that it touches.
       writes: the values that it makes.
@@ -98,11 +98,11 @@ class _Node:
       is_expensive: whether it is never computed twice.
       is_nested: whether its kernels are those of its body, which are part of its work.
       is_transpose, is_product: what it is; a product reads a transposed argument where it is.
-      is_live: whether anything needs it.
+      is_needed: whether anything needs it.
     """
 
     owner: int
-    kind: Kind
+    fusion: Fusion
     work: Vector
     reads: list[tuple[int, float]] = field(default_factory=list)
     writes: list[int] = field(default_factory=list)
@@ -111,7 +111,7 @@ class _Node:
     is_nested: bool = False
     is_transpose: bool = False
     is_product: bool = False
-    is_live: bool = False
+    is_needed: bool = False
 
 
 class _Program:
@@ -173,7 +173,7 @@ class _Program:
         if value is not None and self.makers[value] is not None and value not in self.kept:
             self.keep(value)
             return value
-        node = _Node(owner, Kind.FUSED, vector({}))
+        node = _Node(owner, Fusion.FUSED, vector({}))
         made = self._link(node, [(value, None)], [eqn.outvars[0].aval])[0]
         self.keep(made)
         return made
@@ -182,7 +182,7 @@ class _Program:
         self, eqn: jex.JaxprEqn, inputs: list[int | None], known: _Known, owner: int
     ) -> None:
         touched = touched_by(eqn)
-        node = _Node(owner, kind_of(eqn), _work(eqn), written=touched)
+        node = _Node(owner, fusion_of(eqn), _work(eqn), written=touched)
         node.is_expensive = is_expensive(eqn)
         node.is_nested = is_nested(eqn) or is_on_host(eqn)
         node.is_transpose = eqn.primitive.name == "transpose"
@@ -191,7 +191,7 @@ class _Program:
         made = self._link(node, reads, [var.aval for var in eqn.outvars])
         known.update(zip(eqn.outvars, made, strict=True))
         if eqn.effects or is_on_host(eqn):
-            node.is_live = True
+            node.is_needed = True
 
     def _link(
         self, node: _Node, reads: Iterable[tuple[int | None, float | None]], avals: Sequence[Any]
@@ -208,11 +208,11 @@ class _Program:
 
     def counts(self, n_owners: int) -> Vector:
         """The counts by owner: f64[n_owners, N_COUNTS]."""
-        self._mark_live()
+        self._mark_needed()
         counts = np.zeros((n_owners, N_COUNTS))
         in_memory = [self._is_in_memory(value) for value in range(len(self.sizes))]
         for number, node in enumerate(self.nodes):
-            if not node.is_live:
+            if not node.is_needed:
                 continue
             if not (node.is_transpose and self._is_folded(node)):
                 counts[node.owner] += node.work
@@ -220,18 +220,18 @@ class _Program:
             for value in written:
                 size = self.sizes[value] if node.written is None else node.written
                 counts[node.owner, _level(self.sizes[value])] += min(size, self.sizes[value])
-            if node.kind is not Kind.FUSED or written:
-                kind = Count.REDUCTIONS if node.kind is Kind.ROOT else Count.KERNELS
+            if node.fusion is not Fusion.FUSED or written:
+                kind = Count.REDUCTIONS if node.fusion is Fusion.ROOT else Count.KERNELS
                 counts[node.owner, kind] += not node.is_nested
                 self._count_reads(number, in_memory, counts)
         return counts
 
-    def _mark_live(self) -> None:
+    def _mark_needed(self) -> None:
         """Marks what kept values and effects need; XLA removes the rest."""
         needed = set(self.kept)
         for node in reversed(self.nodes):
-            if node.is_live or not needed.isdisjoint(node.writes):
-                node.is_live = True
+            if node.is_needed or not needed.isdisjoint(node.writes):
+                node.is_needed = True
                 needed.update(value for value, _ in node.reads)
 
     def _is_in_memory(self, value: int) -> bool:
@@ -240,20 +240,20 @@ class _Program:
             return True
         node = self.nodes[maker]
         readers = [self.nodes[reader] for reader in self.readers[value]]
-        live = [reader for reader in readers if reader.is_live]
+        needed = [reader for reader in readers if reader.is_needed]
         if node.is_transpose and self._is_folded(node):
             return False
-        return bool(live) and (
-            node.kind is not Kind.FUSED
-            or (node.is_expensive and len(live) > 1)
-            or any(reader.kind is Kind.ALONE for reader in live)
+        return bool(needed) and (
+            node.fusion is not Fusion.FUSED
+            or (node.is_expensive and len(needed) > 1)
+            or any(reader.fusion is Fusion.ALONE for reader in needed)
         )
 
     def _is_folded(self, node: _Node) -> bool:
         """Whether only products use a transposed array."""
         readers = [self.nodes[reader] for value in node.writes for reader in self.readers[value]]
         is_kept = any(value in self.kept for value in node.writes)
-        return not is_kept and all(reader.is_product for reader in readers if reader.is_live)
+        return not is_kept and all(reader.is_product for reader in readers if reader.is_needed)
 
     def _count_reads(self, root: int, in_memory: list[bool], counts: Vector) -> None:
         """Counts what the kernel of a node reads; it includes what is computed within it."""

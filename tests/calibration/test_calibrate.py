@@ -10,7 +10,7 @@ import pytest
 
 import jflow as tf
 from jflow.calibration import RegionTimes, calibrate, measured_programs, report
-from jflow.calibration.measure import _overlap, _share
+from jflow.calibration.measure import _overlap, _port_share
 from jflow.calibration.probes import PROBES
 from jflow.pipeline import StepRequest, compile_placed, region_problem
 from jflow.placement.calibration import PRIOR, Calibration, Machine
@@ -37,10 +37,10 @@ def test_a_quick_calibration_of_this_process_has_rates_and_links() -> None:
 
 
 def test_transfers_that_wait_for_each_other_share_ports_and_others_do_not() -> None:
-    assert _share([1.0, 3.0, 3.0, 5.0]) == 1.0
-    assert _share([1.0, 3.0, 3.0, 3.0]) == 0.0
-    assert _share([1.0, 3.0, 5.0, 6.0]) == pytest.approx(0.5)
-    assert _share([1.0, 3.0, 3.0, 9.0]) == 1.0
+    assert _port_share([1.0, 3.0, 3.0, 5.0]) == 1.0
+    assert _port_share([1.0, 3.0, 3.0, 3.0]) == 0.0
+    assert _port_share([1.0, 3.0, 5.0, 6.0]) == pytest.approx(0.5)
+    assert _port_share([1.0, 3.0, 3.0, 9.0]) == 1.0
 
 
 def test_overlap_is_what_two_things_take_less_together() -> None:

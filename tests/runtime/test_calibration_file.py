@@ -46,8 +46,8 @@ def test_the_path_is_a_named_file_or_one_in_the_cache_of_the_user(tmp_path: Path
     assert calibration_path({"JFLOW_CALIBRATION": "x.json"}) == Path("x.json")
     cache = {"XDG_CACHE_HOME": str(tmp_path)}
     assert calibration_path(cache) == tmp_path / "jflow" / "calibration.json"
-    for home in ({}, {"XDG_CACHE_HOME": "relative"}):
-        assert calibration_path(home) == Path.home() / ".cache" / "jflow" / "calibration.json"
+    for unset in ({}, {"XDG_CACHE_HOME": "relative"}):
+        assert calibration_path(unset) == Path.home() / ".cache" / "jflow" / "calibration.json"
 
 
 def test_what_is_written_is_read(path: Path) -> None:
