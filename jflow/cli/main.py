@@ -9,8 +9,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
@@ -105,6 +105,7 @@ def _demo(options: argparse.Namespace) -> None:
 def _calibrate(options: argparse.Namespace) -> None:
     from jflow.calibration import calibrate, report  # noqa: PLC0415 - as in _demo
     from jflow.launch import LocalCluster  # noqa: PLC0415
+    from jflow.runtime import checked_target  # noqa: PLC0415
     from jflow.runtime.calibration_file import (  # noqa: PLC0415
         calibration_path,
         write_calibration,
@@ -113,18 +114,28 @@ def _calibrate(options: argparse.Namespace) -> None:
     def progress(what: str) -> None:
         print(f"measuring {what}", file=sys.stderr, flush=True)
 
+    path = options.output or calibration_path()
+    if options.target is not None:
+        checked_target(options.target)
+    with _writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         target = options.target
         if target is None:
             target = stack.enter_context(LocalCluster(ps=1, workers=2)).target()
         found = calibrate(target, quick=options.quick, progress=progress)
-    path = options.output or calibration_path()
-    try:
+    with _writing(path):
         write_calibration(found, path)
-    except OSError as error:
-        raise ValueError(f"the calibration cannot be written to {path}: {error}") from error
     print(report(found))
     print(f"written to {path}")
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ValueError(f"the calibration cannot be written to {path}: {error}") from error
 
 
 def _server(options: argparse.Namespace) -> None:

@@ -186,7 +186,11 @@ def explain(
             return Explanation(assignment, problem, schedule, name_of(assignment.function))
         case GroupAssignment():
             alone = ScheduledAssignment(
-                _unused, assignment, tuple(assignment.tasks), calibration, wiring
+                _unused,
+                assignment,
+                tuple(assignment.tasks),
+                calibration=calibration,
+                wiring=wiring,
             )
             placement = assignment.place(devices)
             problem = alone.problem(devices)

@@ -46,7 +46,11 @@ class ByFunction:
     ) -> ScheduledAssignment:
         rules = assign(ops, inventory, soft=soft, handles=handles)
         return ScheduledAssignment(
-            self.function, rules, inventory.tasks, self.calibration, inventory.wiring
+            self.function,
+            rules,
+            inventory.tasks,
+            calibration=self.calibration,
+            wiring=inventory.wiring,
         )
 
 

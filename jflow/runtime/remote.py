@@ -62,7 +62,13 @@ class RemoteBackend:
             devices[record.device.task].append(record.device)
         platforms = {record.device: record.platform for record in found}
         every = tuple(info.cluster.tasks())
-        return Inventory(info.task, every, devices, platforms, _wiring(info.cluster, every))
+        return Inventory(info.task, every, devices, platforms, self._wiring(info.cluster, every))
+
+    def _wiring(self, cluster: ClusterSpec, tasks: Sequence[Task]) -> Wiring:
+        """How tasks reach each other: those with one host in their addresses are near."""
+        addresses = {task: cluster.task_address(task.job, task.index) for task in tasks}
+        transport = self._target.partition("://")[0]
+        return Wiring(transport, {task: split_address(at)[0] for task, at in addresses.items()})
 
     def register(self, compiled: CompiledStep) -> Executable:
         return _RemoteExecutable(compiled, self)
@@ -230,12 +236,6 @@ def reset_containers(
         client.reset(containers, connect_timeout, deadline)
     finally:
         client.close()
-
-
-def _wiring(cluster: ClusterSpec, tasks: Sequence[Task]) -> Wiring:
-    """How tasks reach each other: those with one host in their addresses are near."""
-    addresses = {task: cluster.task_address(task.job, task.index) for task in tasks}
-    return Wiring("grpc", {task: split_address(at)[0] for task, at in addresses.items()})
 
 
 def _address(target: str) -> str:

@@ -87,10 +87,7 @@ def test_a_calibration_that_is_of_no_use_is_a_warning_and_the_prior_is_used(
     assert "from a prior" in record.message
 
 
-def test_no_calibration_at_all_is_silent(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("JFLOW_CALIBRATION", raising=False)
+def test_no_calibration_at_all_is_silent(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert current_calibration(tmp_path / "none.json") is PRIOR
     assert not caplog.records
 
