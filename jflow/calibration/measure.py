@@ -7,7 +7,8 @@ Every number comes from times of steps that a session runs, so it includes what 
 * **Calls and dispatch**: chains of host functions, without and with programs between them.
 * **Links**: chains that cross between two tasks, for the latency; arrays of growing size that cross
   once, for the bandwidth. One pair of tasks for each class of links.
-* **Ports**: the time of two transfers out of one task, and into one task, over that of one.
+* **Ports**: the time of two transfers out of one task, into one task, and one each way, over that of
+  one.
 * **Overlap**: a transfer and a computation that needs nothing of it, apart and together.
 """
 
@@ -48,6 +49,7 @@ class _Result:
     step_seconds: dict[str, float] = field(default_factory=dict)
     errors: dict[str, float] = field(default_factory=dict)
     port_share: float = PRIOR.port_share
+    duplex_share: float = PRIOR.duplex_share
     overlap: float = PRIOR.overlap
 
 
@@ -94,6 +96,7 @@ def calibrate(
         links=result.links,
         step_seconds=result.step_seconds,
         port_share=result.port_share,
+        duplex_share=result.duplex_share,
         overlap=result.overlap,
         made=now(),
         machine=this_machine(),
@@ -241,16 +244,17 @@ def _measure_ports(
         return TimedStep("two transfers", fetched)
 
     steps = []
-    for first, second in (((a, b), (a, c)), ((b, a), (c, a))):
+    for first, second in (((a, b), (a, c)), ((b, a), (c, a)), ((a, b), (c, a))):
         for sizes in ((small, small), (size, small), (small, size), (size, size)):
             steps.append(both(first, second, sizes))
     steps += _overlapping(site, a, b, size)
     site.initialize()
     times = [each.seconds for each in site.times(steps, 3 if quick else 9)]
-    out, into = _port_share(times[:4]), _port_share(times[4:8])
+    out, into, both_ways = (_port_share(times[i : i + 4]) for i in (0, 4, 8))
     result.port_share = float(np.mean([out, into]))
     result.errors["port_share, out of a task against into a task"] = abs(out - into)
-    result.overlap = _overlap(times[8:])
+    result.duplex_share = both_ways
+    result.overlap = _overlap(times[12:])
 
 
 def _port_share(times: Sequence[float]) -> float:

@@ -34,7 +34,8 @@ def report(calibration: Calibration, *, now: Callable[[], float] = time.time) ->
     for kind, seconds in calibration.step_seconds.items():
         lines.append(f"step over {kind}: {_micro(seconds)}")
     lines.append(
-        f"ports: a transfer occupies them for {calibration.port_share:.0%} of its time; "
+        f"ports: a transfer occupies them for {calibration.port_share:.0%} of its time, and its "
+        f"sender's for receiving for {calibration.duplex_share:.0%}; "
         f"overlap of transfers and computing: {calibration.overlap:.0%}"
     )
     lines += [f"error of {name}: {error:.1%}" for name, error in calibration.errors.items()]

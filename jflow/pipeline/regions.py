@@ -109,6 +109,7 @@ def region_problem(
         byte_seconds,
         processors=processors_of(devices),
         port_share=calibration.port_share,
+        half_duplex=calibration.half_duplex,
         step_seconds=calibration.step_of(wiring.transport),
     )
     graph = OperationGraph(regions, tuple(_edges(found)))

@@ -120,6 +120,8 @@ class Calibration:
         master, "process" for sessions without a cluster.
       port_share: the part of a transfer's time for which it occupies the ports of its tasks; 1 if
         they send and receive one tensor after another, 0 if transfers do not slow each other.
+      duplex_share: the part of a transfer's time for which a task that sends it cannot receive another
+        one; above a half, predictions take the two ports of a device for one.
       overlap: how much of a transfer is hidden behind computing on the receiving device; 1 for all.
       made: when, as seconds since 1970; 0 for the prior.
       machine: where; None for the prior.
@@ -130,10 +132,16 @@ class Calibration:
     links: Mapping[str, Link]
     step_seconds: Mapping[str, float]
     port_share: float = 1.0
+    duplex_share: float = 0.0
     overlap: float = 1.0
     made: float = 0.0
     machine: Machine | None = None
     errors: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def half_duplex(self) -> bool:
+        """See `jflow.schedule.Costs.half_duplex`."""
+        return self.duplex_share > 0.5
 
     def rates_of(self, device_type: str) -> Rates:
         """The rates of a device type; those of the prior if it was not measured."""
@@ -172,7 +180,8 @@ class Calibration:
             raise InvalidArgumentError(f"expected format {FORMAT}, got {found!r}")
         del data["format"]
         machine = data.pop("machine", None)
-        numbers = {name: data.pop(name, None) for name in ("port_share", "overlap", "made")}
+        shares = {name: _number(data.pop(name, None), name, most=1.0) for name in _SHARES}
+        made = _number(data.pop("made", None), "made")
         parts = {name: _mapping(data.pop(name, None), name) for name in _MAPPINGS}
         if data:
             raise InvalidArgumentError(f"expected {', '.join(_NAMES)}; got {', '.join(data)} too")
@@ -186,14 +195,14 @@ class Calibration:
             errors={
                 kind: _number(each, f"error of {kind}") for kind, each in parts["errors"].items()
             },
-            port_share=_number(numbers["port_share"], "port_share", most=1.0),
-            overlap=_number(numbers["overlap"], "overlap", most=1.0),
-            made=_number(numbers["made"], "made"),
+            made=made,
+            **shares,
             machine=None if machine is None else _machine(machine),
         )
 
 
 _MAPPINGS = ("rates", "links", "step_seconds", "errors")
+_SHARES = ("port_share", "duplex_share", "overlap")
 _NAMES = tuple(each.name for each in fields(Calibration))
 _DURATIONS = frozenset({"kernel", "reduction", "iteration", "call", "dispatch", "latency"})
 """What may be 0."""

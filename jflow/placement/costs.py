@@ -68,6 +68,7 @@ def estimated(
         byte_seconds,
         processors=processors_of(devices),
         port_share=calibration.port_share,
+        half_duplex=calibration.half_duplex,
         step_seconds=calibration.step_of(wiring.transport),
     )
 

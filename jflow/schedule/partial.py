@@ -44,7 +44,8 @@ class PartialSchedule:
         self._free = [0.0] * problem.costs.n_processors
         self._busy: list[list[tuple[float, float]]] = [[] for _ in self._free]
         self._arrivals: dict[tuple[int, int], float] = {}  # of an edge at a device
-        self._outgoing, self._incoming = [0.0] * n_devices, [0.0] * n_devices
+        self._outgoing = [0.0] * n_devices
+        self._incoming = self._outgoing if problem.costs.half_duplex else [0.0] * n_devices
         self._classes = classes_of(problem)
         self._class_device: dict[int, int] = {}
         self._room = list(capacity_of(problem))

@@ -4,7 +4,7 @@ A device runs its operations one at a time, in the planned order, each as soon a
 there; devices with one processor do so between them. A tensor leaves when it is made, once for each
 other device that uses it. Under the one-port model a transfer occupies the sender's outgoing port
 and the receiver's incoming port for the time of its bytes, or for the part of it that
-`Costs.port_share` says; requests are served in the order in which they come. The latency comes on
+`Costs.port_share` says, and with `Costs.half_duplex` the two ports of a device are one; requests are served in the order in which they come. The latency comes on
 top, and occupies no port.
 """
 
@@ -75,7 +75,8 @@ class _Simulation:
             self.queues[self.processors[operation]].append(operation)
         self.position = {operation: i for i, operation in enumerate(schedule.order)}
         self.free = [0.0] * costs.n_processors
-        self.outgoing, self.incoming = [0.0] * n_devices, [0.0] * n_devices
+        self.outgoing = [0.0] * n_devices
+        self.incoming = self.outgoing if costs.half_duplex else [0.0] * n_devices
         self.transfers: list[Transfer] = []
         self.events: list[tuple[float, int, int]] = []  # finish, position, operation
 

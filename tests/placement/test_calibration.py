@@ -12,7 +12,13 @@ from jflow.placement.calibration import PRIOR, Calibration, Machine
 
 HERE = Machine("a", "Model 1", 2, "0.10.2", "0.10.2")
 MEASURED = replace(
-    PRIOR, made=1e9, machine=HERE, port_share=0.5, overlap=0.25, errors={"CPU rates": 0.1}
+    PRIOR,
+    made=1e9,
+    machine=HERE,
+    port_share=0.5,
+    duplex_share=0.75,
+    overlap=0.25,
+    errors={"CPU rates": 0.1},
 )
 
 
@@ -54,6 +60,11 @@ def test_a_machine_differs_by_processor_cores_and_jaxlib_but_not_by_name() -> No
     assert HERE.difference(replace(HERE, n_cores=4)) == "it was made with n_cores 2, here is 4"
     assert "processor Model 1" in HERE.difference(replace(HERE, processor="Model 2"))
     assert "jaxlib 0.10.2" in HERE.difference(replace(HERE, jaxlib="0.11"))
+
+
+def test_a_task_that_cannot_do_both_for_most_of_the_time_is_half_duplex() -> None:
+    assert MEASURED.half_duplex
+    assert not PRIOR.half_duplex
 
 
 def test_what_was_not_measured_is_as_in_the_prior() -> None:
