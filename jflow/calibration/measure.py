@@ -7,8 +7,8 @@ Every number comes from times of steps that a session runs, so it includes what 
 * **Calls and dispatch**: chains of host functions, without and with programs between them.
 * **Links**: chains that cross between two tasks, for the latency; arrays of growing size that cross
   once, for the bandwidth. One pair of tasks for each class of links.
-* **Ports**: the time of two transfers out of one task, into one task, and one each way, over that of
-  one.
+* **Ports**: the time of two transfers out of one task, into one task, and one each way, over that
+  of one.
 * **Overlap**: a transfer and a computation that needs nothing of it, apart and together.
 """
 

@@ -120,8 +120,8 @@ class Calibration:
         master, "process" for sessions without a cluster.
       port_share: the part of a transfer's time for which it occupies the ports of its tasks; 1 if
         they send and receive one tensor after another, 0 if transfers do not slow each other.
-      duplex_share: the part of a transfer's time for which a task that sends it cannot receive another
-        one; above a half, predictions take the two ports of a device for one.
+      duplex_share: the part of a transfer's time for which the task that sends it cannot receive
+        another one; above a half, predictions take the two ports of a device for one.
       overlap: how much of a transfer is hidden behind computing on the receiving device; 1 for all.
       made: when, as seconds since 1970; 0 for the prior.
       machine: where; None for the prior.

@@ -38,7 +38,8 @@ class Costs:
         each device has a processor of its own.
       port_share: the part of the time of a transfer's bytes for which it occupies the ports, from 0
         to 1; with "one-port" only. It is 1 unless a calibration has found that transfers overlap.
-      half_duplex: whether a device that sends cannot receive at the same time; with "one-port" only.
+      half_duplex: whether a device that sends cannot receive at the same time; with "one-port"
+        only.
       step_seconds: what every step takes in addition, whatever its placement.
 
     Raises:

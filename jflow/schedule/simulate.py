@@ -4,8 +4,8 @@ A device runs its operations one at a time, in the planned order, each as soon a
 there; devices with one processor do so between them. A tensor leaves when it is made, once for each
 other device that uses it. Under the one-port model a transfer occupies the sender's outgoing port
 and the receiver's incoming port for the time of its bytes, or for the part of it that
-`Costs.port_share` says, and with `Costs.half_duplex` the two ports of a device are one; requests are served in the order in which they come. The latency comes on
-top, and occupies no port.
+`Costs.port_share` says; with `Costs.half_duplex` the two ports of a device are one. Requests are
+served in the order in which they come. The latency comes on top, and occupies no port.
 """
 
 from __future__ import annotations
