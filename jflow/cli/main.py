@@ -72,6 +72,9 @@ def _parser() -> argparse.ArgumentParser:
         "where sessions look)",
     )
     calibrate.add_argument("--quick", action="store_true", help="less, in seconds")
+    calibrate.add_argument(
+        "--show", action="store_true", help="what the file says, how old and how good it is"
+    )
     calibrate.set_defaults(run=_calibrate)
 
     server = commands.add_parser("server", help="runs one task of a cluster until it is stopped")
@@ -108,6 +111,7 @@ def _calibrate(options: argparse.Namespace) -> None:
     from jflow.runtime import checked_target  # noqa: PLC0415
     from jflow.runtime.calibration_file import (  # noqa: PLC0415
         calibration_path,
+        read_calibration,
         write_calibration,
     )
 
@@ -115,6 +119,9 @@ def _calibrate(options: argparse.Namespace) -> None:
         print(f"measuring {what}", file=sys.stderr, flush=True)
 
     path = options.output or calibration_path()
+    if options.show:
+        print(report(read_calibration(path)))
+        return
     if options.target is not None:
         checked_target(options.target)
     with _writing(path):

@@ -294,7 +294,8 @@ def _work(eqn: jex.JaxprEqn) -> Vector:
     work: Vector = bodies.sum(axis=0)
     work[Count.ITERATIONS] += 1 + work[Count.KERNELS] + work[Count.REDUCTIONS]
     work[[Count.KERNELS, Count.REDUCTIONS]] = 0.0
-    return work * eqn.params.get("length", 1)
+    repeated: Vector = work * float(eqn.params.get("length", 1))
+    return repeated
 
 
 def _only_body(eqn: jex.JaxprEqn) -> jex.Jaxpr | None:
