@@ -210,17 +210,17 @@ _DURATIONS = frozenset({"kernel", "reduction", "iteration", "call", "dispatch", 
 PRIOR = Calibration(
     rates={
         "CPU": Rates(
-            flops=3e10,
-            convolutions=1.5e10,
-            elements=4e9,
-            transcendentals=4e8,
-            near_bandwidth=2e10,
+            flops=6e10,
+            convolutions=6e10,
+            elements=8e9,
+            transcendentals=1.4e9,
+            near_bandwidth=3e10,
             far_bandwidth=8e9,
             kernel=1e-6,
-            reduction=4e-6,
+            reduction=6e-6,
             iteration=5e-8,
             call=1e-5,
-            dispatch=1e-5,
+            dispatch=2e-5,
         ),
         "GPU": Rates(
             flops=1e13,
@@ -243,7 +243,8 @@ PRIOR = Calibration(
     },
     step_seconds={SAME_PROCESS: 3e-5, "grpc": 4e-4},
 )
-"""Of a small server; orders of magnitude. GPUs stand for all accelerators."""
+"""Of one core of a small server (Xeon, jaxlib 0.10.2), and in orders of magnitude of a GPU, which
+stands for all accelerators."""
 
 _T = TypeVar("_T", Rates, Link)
 
