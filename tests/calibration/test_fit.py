@@ -30,9 +30,9 @@ def test_noise_and_one_odd_step_do_little_harm() -> None:
     wanted = PRIOR * [3.0, 0.2, 8.0, 5.0]
     work = counts(40, 2)
     times = work @ wanted * np.random.default_rng(3).lognormal(0, 0.05, 40)
-    times[7] *= 10
+    times[7] *= 100
     fit = fit_constants(work, times, PRIOR)
-    assert fit.seconds == pytest.approx(wanted, rel=0.35)
+    assert fit.seconds == pytest.approx(wanted, rel=0.15)
     assert fit.median_error < 0.1
 
 
