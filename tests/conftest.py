@@ -58,6 +58,15 @@ def _fresh_default_graph(fresh_graph):
     """Every test has a default graph of its own."""
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _no_calibration(tmp_path_factory):
+    """Costs are those of the prior, whatever the user of this machine has measured."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("JFLOW_CALIBRATION", raising=False)
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def gpu():
     """The environment of programs that use this machine's GPU; a skip where there is none.

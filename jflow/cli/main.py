@@ -1,4 +1,4 @@
-"""`jflow demo`, `jflow server` and `jflow --version`."""
+"""`jflow demo`, `jflow calibrate`, `jflow server` and `jflow --version`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
@@ -55,6 +55,28 @@ def _parser() -> argparse.ArgumentParser:
     )
     demo.set_defaults(run=_demo)
 
+    calibrate = commands.add_parser(
+        "calibrate", help="measures what devices and links do, for placement by cost"
+    )
+    calibrate.add_argument(
+        "--target",
+        metavar="grpc://HOST:PORT",
+        help="a server of an idle cluster; its sessions are closed (default: three tasks on this "
+        "machine, started for it)",
+    )
+    calibrate.add_argument(
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help="where to write it (default: JFLOW_CALIBRATION, else the user's cache directory, "
+        "where sessions look)",
+    )
+    calibrate.add_argument("--quick", action="store_true", help="less, in seconds")
+    calibrate.add_argument(
+        "--show", action="store_true", help="what the file says, how old and how good it is"
+    )
+    calibrate.set_defaults(run=_calibrate)
+
     server = commands.add_parser("server", help="runs one task of a cluster until it is stopped")
     server.add_argument(
         "--cluster",
@@ -81,6 +103,46 @@ def _demo(options: argparse.Namespace) -> None:
     if not directory.is_dir():
         raise ValueError(f"--picture: the directory {str(directory)!r} does not exist")
     run_demo(options.picture)
+
+
+def _calibrate(options: argparse.Namespace) -> None:
+    from jflow.calibration import calibrate, report  # noqa: PLC0415 - as in _demo
+    from jflow.launch import LocalCluster  # noqa: PLC0415
+    from jflow.runtime import checked_target  # noqa: PLC0415
+    from jflow.runtime.calibration_file import (  # noqa: PLC0415
+        calibration_path,
+        read_calibration,
+        write_calibration,
+    )
+
+    def progress(what: str) -> None:
+        print(f"measuring {what}", file=sys.stderr, flush=True)
+
+    path = options.output or calibration_path()
+    if options.show:
+        print(report(read_calibration(path)))
+        return
+    if options.target is not None:
+        checked_target(options.target)
+    with _writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        target = options.target
+        if target is None:
+            target = stack.enter_context(LocalCluster(ps=1, workers=2)).target()
+        found = calibrate(target, quick=options.quick, progress=progress)
+    with _writing(path):
+        write_calibration(found, path)
+    print(report(found))
+    print(f"written to {path}")
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ValueError(f"the calibration cannot be written to {path}: {error}") from error
 
 
 def _server(options: argparse.Namespace) -> None:

@@ -10,3 +10,5 @@ from jflow.cluster.device import Device as Device
 from jflow.cluster.device import DeviceSpec as DeviceSpec
 from jflow.cluster.device import Task as Task
 from jflow.cluster.spec import ClusterSpec as ClusterSpec
+from jflow.cluster.wiring import SAME_PROCESS as SAME_PROCESS
+from jflow.cluster.wiring import Wiring as Wiring

@@ -2,6 +2,7 @@
 
 from jflow.placement.explain import Explanation as Explanation
 from jflow.placement.explain import explain as explain
+from jflow.placement.named import RULES as RULES
 from jflow.placement.named import strategy_of as strategy_of
 from jflow.placement.place import assign as assign
 from jflow.placement.place import place as place

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 
-from jflow.cluster import Device, Task
+from jflow.cluster import Device, Task, Wiring
 from jflow.errors import UnimplementedError
 from jflow.graph import Operation
+from jflow.placement.calibration import Calibration
 from jflow.placement.place import GroupAssignment
 from jflow.placement.scheduled import ScheduledAssignment
 from jflow.placement.strategy import Assignment
@@ -64,12 +65,15 @@ class Explanation:
     @cached_property
     def predicted_seconds(self) -> float:
         """The predicted time of the step."""
-        return simulate(self._problem, self._schedule).makespan
+        return self._seconds(self._schedule)
 
     @cached_property
     def lower_bound(self) -> float:
         """Seconds that every placement takes at least, with these costs."""
-        return lower_bound(self._problem)
+        return lower_bound(self._problem) + self._problem.costs.step_seconds
+
+    def _seconds(self, schedule: Schedule) -> float:
+        return simulate(self._problem, schedule).makespan + self._problem.costs.step_seconds
 
     @cached_property
     def reasons(self) -> tuple[Reason, ...]:
@@ -114,7 +118,7 @@ class Explanation:
                 for i in members:
                     moved[i] = device
                 candidate = Schedule(tuple(moved), self._schedule.order)
-                found[str(problem.devices[device])] = simulate(problem, candidate).makespan
+                found[str(problem.devices[device])] = self._seconds(candidate)
         return found
 
     @cached_property
@@ -157,12 +161,19 @@ class Explanation:
         )
 
 
-def explain(assignment: Assignment, devices: Mapping[Task, Sequence[Device]]) -> Explanation:
+def explain(
+    assignment: Assignment,
+    devices: Mapping[Task, Sequence[Device]],
+    calibration: Calibration | None = None,
+    wiring: Wiring | None = None,
+) -> Explanation:
     """The explanation of a placement.
 
     Args:
       assignment: the first half of it.
       devices: of the tasks that the assignment needs.
+      calibration, wiring: what costs are estimated with for a placement of the rules; a function's
+        has its own.
 
     Raises:
       InvalidArgumentError: as `Assignment.place`.
@@ -174,7 +185,13 @@ def explain(assignment: Assignment, devices: Mapping[Task, Sequence[Device]]) ->
             schedule = scheduled(problem, assignment.function)
             return Explanation(assignment, problem, schedule, name_of(assignment.function))
         case GroupAssignment():
-            alone = ScheduledAssignment(_unused, assignment, tuple(assignment.tasks))
+            alone = ScheduledAssignment(
+                _unused,
+                assignment,
+                tuple(assignment.tasks),
+                calibration=calibration,
+                wiring=wiring,
+            )
             placement = assignment.place(devices)
             problem = alone.problem(devices)
             number = {device: i for i, device in enumerate(problem.devices)}

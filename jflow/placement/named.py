@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from jflow.errors import InvalidArgumentError
+from jflow.placement.calibration import Calibration
 from jflow.placement.place import assign
 from jflow.placement.scheduled import ByFunction
 from jflow.placement.strategy import Strategy
@@ -16,19 +17,22 @@ RULES = "rules"
 """The strategy that obeys requests and puts all else on the master's first device."""
 
 
-def strategy_of(placement: str | Callable[..., Any]) -> Strategy:
+def strategy_of(
+    placement: str | Callable[..., Any], calibration: Calibration | None = None
+) -> Strategy:
     """The placement strategy that a user asks for.
 
     Args:
       placement: "rules", one of `jflow.schedule.strategies.STRATEGIES`, "module:function", or a
         function `place(graph, devices, costs, constraints)`.
+      calibration: what the costs are estimated with; None for the prior.
 
     Raises:
       InvalidArgumentError: if there is no such strategy.
       TypeError: if it is neither text nor a function.
     """
     if callable(placement):
-        return ByFunction(placement)
+        return ByFunction(placement, calibration)
     if not isinstance(placement, str):
         raise TypeError(
             f"placement is the name of a strategy or a function, got {type(placement).__name__}"
@@ -37,7 +41,7 @@ def strategy_of(placement: str | Callable[..., Any]) -> Strategy:
         return assign
     shipped = STRATEGIES | OPTIONAL
     if placement in shipped:
-        return ByFunction(shipped[placement])
+        return ByFunction(shipped[placement], calibration)
     module, colon, name = placement.partition(":")
     if not colon:
         raise InvalidArgumentError(
@@ -54,4 +58,4 @@ def strategy_of(placement: str | Callable[..., Any]) -> Strategy:
         raise InvalidArgumentError(
             f"the placement strategy {placement!r} is not a function, but {function!r:.80}"
         )
-    return ByFunction(function)
+    return ByFunction(function, calibration)

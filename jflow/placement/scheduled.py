@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from jflow.cluster import Device, Task
+from jflow.cluster import Device, Task, Wiring
 from jflow.graph import Operation, Tensor
+from jflow.placement.calibration import Calibration
 from jflow.placement.costs import bytes_of, estimated
 from jflow.placement.group import Group
 from jflow.placement.place import GroupAssignment, assign
@@ -34,15 +35,23 @@ class ByFunction:
     Attributes:
       function: see `jflow.schedule.PlaceFunction`; the operations of its graph are those of the
         step, its devices those of the cluster.
+      calibration: what costs are estimated with; None for the prior.
     """
 
     function: PlaceFunction
+    calibration: Calibration | None = None
 
     def __call__(
         self, ops: Sequence[Operation], inventory: Inventory, *, soft: bool, handles: Handles
     ) -> ScheduledAssignment:
         rules = assign(ops, inventory, soft=soft, handles=handles)
-        return ScheduledAssignment(self.function, rules, inventory.tasks)
+        return ScheduledAssignment(
+            self.function,
+            rules,
+            inventory.tasks,
+            calibration=self.calibration,
+            wiring=inventory.wiring,
+        )
 
 
 @dataclass(frozen=True)
@@ -55,6 +64,8 @@ class ScheduledAssignment:
       every_task: the tasks of the cluster.
       places_state: whether the function chooses the devices of state that nothing pins.
       places_operations: whether it chooses those of operations; else they are where the rules say.
+      calibration: what costs are estimated with; None for the prior.
+      wiring: how the tasks reach each other.
     """
 
     function: PlaceFunction
@@ -62,6 +73,8 @@ class ScheduledAssignment:
     every_task: tuple[Task, ...]
     places_state: bool = False
     places_operations: bool = True
+    calibration: Calibration | None = None
+    wiring: Wiring | None = None
 
     @property
     def tasks(self) -> Collection[Task]:
@@ -99,7 +112,8 @@ class ScheduledAssignment:
                 allowed[group_number] = tuple(number[device] for device in found)
         constraints = Constraints(tuple(classes), allowed)
         graph = OperationGraph(tuple(ops), tuple(_dependencies(ops)))
-        return Problem(graph, every, estimated(ops, every), constraints).checked()
+        costs = estimated(ops, every, self.calibration, self.wiring)
+        return Problem(graph, every, costs, constraints).checked()
 
     def _tasks(self, group: Group) -> Sequence[Task]:
         """The tasks that a group may go to."""

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from jflow.cluster import Device, Task
+from jflow.cluster import Device, Task, Wiring
 from jflow.graph import Operation
 
 Placement = Mapping[Operation, Device]
@@ -34,12 +34,14 @@ class Inventory:
       devices: the devices of the tasks that were queried.
       platforms: the export platform of each of these devices; None if programs run in this process
         and are not exported.
+      wiring: how the tasks reach each other.
     """
 
     master: Task
     tasks: tuple[Task, ...]
     devices: Mapping[Task, Sequence[Device]] = field(default_factory=dict)
     platforms: Mapping[Device, str] | None = None
+    wiring: Wiring = field(default_factory=Wiring)
 
     @property
     def state_task(self) -> Task:

@@ -8,7 +8,7 @@ from queue import SimpleQueue
 import jax
 
 from jflow import _forks
-from jflow.cluster import LOCAL_TASK, Task
+from jflow.cluster import LOCAL_TASK, SAME_PROCESS, Task, Wiring
 from jflow.deadline import Deadline
 from jflow.errors import InvalidArgumentError
 from jflow.execution import LinkedPlan, LocalExecutable, link, local_devices, put
@@ -44,7 +44,9 @@ class LocalBackend:
 
     def inventory(self, tasks: Collection[Task], deadline: Deadline) -> Inventory:
         devices = {LOCAL_TASK: tuple(self._devices)}
-        return Inventory(LOCAL_TASK, (LOCAL_TASK,), devices, platforms=None)
+        return Inventory(
+            LOCAL_TASK, (LOCAL_TASK,), devices, platforms=None, wiring=Wiring(SAME_PROCESS)
+        )
 
     def register(self, compiled: CompiledStep) -> Executable:
         for plan in compiled.plans:

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from jflow import _forks
-from jflow.cluster import Device, Task, join_address, split_address
+from jflow.cluster import ClusterSpec, Device, Task, Wiring, join_address, split_address
 from jflow.deadline import Deadline
 from jflow.errors import AbortedError, CancelledError, InternalError, UnimplementedError
 from jflow.failpoints import failpoint
@@ -64,7 +64,14 @@ class RemoteBackend:
         for record in found:
             devices[record.device.task].append(record.device)
         platforms = {record.device: record.platform for record in found}
-        return Inventory(info.task, tuple(info.cluster.tasks()), devices, platforms)
+        every = tuple(info.cluster.tasks())
+        return Inventory(info.task, every, devices, platforms, self._wiring(info.cluster, every))
+
+    def _wiring(self, cluster: ClusterSpec, tasks: Sequence[Task]) -> Wiring:
+        """How tasks reach each other: those with one host in their addresses are near."""
+        addresses = {task: cluster.task_address(task.job, task.index) for task in tasks}
+        transport = self._target.partition("://")[0]
+        return Wiring(transport, {task: split_address(at)[0] for task, at in addresses.items()})
 
     def register(self, compiled: CompiledStep) -> Executable:
         return _RemoteExecutable(compiled, self)

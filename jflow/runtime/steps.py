@@ -13,6 +13,7 @@ from jflow.graph.primitives import state_of
 from jflow.moves import MovedError
 from jflow.pipeline import StepRequest, compile_placed, prune_step
 from jflow.placement import (
+    RULES,
     Explanation,
     Inventory,
     Placement,
@@ -25,6 +26,7 @@ from jflow.placement import (
     strategy_of,
 )
 from jflow.runtime.backend import Backend, Executable
+from jflow.runtime.calibration_file import current_calibration
 from jflow.runtime.config import ConfigProto
 from jflow.runtime.moving import MAX_TRIES, MovingExecutable
 
@@ -68,7 +70,9 @@ def placer_of(config: ConfigProto) -> Placer:
     Raises:
       InvalidArgumentError, TypeError: if there is no strategy as the options name.
     """
-    strategy = strategy_of(config.placement)
+    # The rules need no costs, and sessions that use them read no file.
+    needs_costs = config.placement != RULES
+    strategy = strategy_of(config.placement, current_calibration() if needs_costs else None)
     return Placer(config.allow_soft_placement, config.log_device_placement, strategy)
 
 
@@ -93,7 +97,7 @@ def explain_step(
     ops = prune_step(graph, request)
     assignment = placer.assign(ops, backend.inventory((), deadline))
     inventory = backend.inventory(assignment.tasks, deadline)
-    return explain(assignment, inventory.devices)
+    return explain(assignment, inventory.devices, current_calibration(), inventory.wiring)
 
 
 def register_step(

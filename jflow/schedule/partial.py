@@ -38,6 +38,7 @@ class PartialSchedule:
         self.devices = [-1] * n
         self.start, self.finish = [0.0] * n, [0.0] * n
         self._books = books_ports
+        self._port_share = problem.costs.port_share
         self._inserts = inserts
         self._seconds: list[list[float]] = problem.costs.seconds.tolist()
         self._latency = problem.costs.latency.tolist()
@@ -49,7 +50,8 @@ class PartialSchedule:
         ]  # of what is placed, with inserts
         self._ends: list[list[float]] = [[] for _ in self._free]
         self._arrivals: dict[tuple[int, int], float] = {}  # of an edge at a device
-        self._outgoing, self._incoming = [0.0] * n_devices, [0.0] * n_devices
+        self._outgoing = [0.0] * n_devices
+        self._incoming = self._outgoing if problem.costs.half_duplex else [0.0] * n_devices
         self._classes = classes_of(problem)
         self._class_device: dict[int, int] = {}
         self._room = list(capacity_of(problem))
@@ -170,7 +172,7 @@ class PartialSchedule:
                 if self._books:
                     port = outgoing.get(source, self._outgoing[source])
                     start = max(start, port, incoming)
-                    outgoing[source] = incoming = start + sending
+                    outgoing[source] = incoming = start + sending * self._port_share
                 arrival = start + sending + self._latency[source][device]
                 if book:
                     self._arrivals[number, device] = arrival

@@ -36,6 +36,11 @@ class Costs:
       processors: for each device the number of what it computes with; devices of one number, such
         as several CPU devices of one process, run one operation at a time between them. Empty if
         each device has a processor of its own.
+      port_share: the part of the time of a transfer's bytes for which it occupies the ports, from 0
+        to 1; with "one-port" only. It is 1 unless a calibration has found that transfers overlap.
+      half_duplex: whether a device that sends cannot receive at the same time; with "one-port"
+        only.
+      step_seconds: what every step takes in addition, whatever its placement.
 
     Raises:
       InvalidArgumentError: if the shapes do not agree, or a cost is negative or not finite.
@@ -46,6 +51,9 @@ class Costs:
     byte_seconds: Matrix
     network: str = ONE_PORT
     processors: tuple[int, ...] = ()
+    port_share: float = 1.0
+    half_duplex: bool = False
+    step_seconds: float = 0.0
 
     def __post_init__(self) -> None:
         n_devices = self.seconds.shape[-1]
@@ -64,6 +72,11 @@ class Costs:
         if len(self.processors) not in (0, n_devices):
             raise InvalidArgumentError(
                 f"expected processors of {n_devices} devices, got {len(self.processors)}"
+            )
+        if not (0 <= self.port_share <= 1 and 0 <= self.step_seconds < math.inf):
+            raise InvalidArgumentError(
+                "expected a port_share from 0 to 1 and finite step_seconds, got "
+                f"{self.port_share} and {self.step_seconds}"
             )
         if self.network not in NETWORKS:
             raise InvalidArgumentError(

@@ -3,8 +3,9 @@
 A device runs its operations one at a time, in the planned order, each as soon as its inputs are
 there; devices with one processor do so between them. A tensor leaves when it is made, once for each
 other device that uses it. Under the one-port model a transfer occupies the sender's outgoing port
-and the receiver's incoming port for the time of its bytes; requests are served in the order in
-which they come. The latency comes on top, and occupies no port.
+and the receiver's incoming port for the time of its bytes, or for the part of it that
+`Costs.port_share` says; with `Costs.half_duplex` the two ports of a device are one. Requests are
+served in the order in which they come. The latency comes on top, and occupies no port.
 """
 
 from __future__ import annotations
@@ -65,6 +66,7 @@ class _Simulation:
         self.seconds = costs.seconds[range(n), devices].tolist() if n else []
         self.latency, self.byte_seconds = costs.latency.tolist(), costs.byte_seconds.tolist()
         self.is_one_port = costs.network == ONE_PORT
+        self.port_share = costs.port_share
         self.graph = graph
         self.start, self.finish = [0.0] * n, [0.0] * n
         self.ready = [0.0] * n  # when the last input known so far is there
@@ -75,7 +77,8 @@ class _Simulation:
             self.queues[self.processors[operation]].append(operation)
         self.position = {operation: i for i, operation in enumerate(schedule.order)}
         self.free = [0.0] * costs.n_processors
-        self.outgoing, self.incoming = [0.0] * n_devices, [0.0] * n_devices
+        self.outgoing = [0.0] * n_devices
+        self.incoming = self.outgoing if costs.half_duplex else [0.0] * n_devices
         self.transfers: list[SimulatedTransfer] = []
         self.events: list[tuple[float, int, int]] = []  # finish, position, operation
 
@@ -120,7 +123,8 @@ class _Simulation:
         start = time
         if self.is_one_port:
             start = max(time, self.outgoing[source], self.incoming[target])
-            self.outgoing[source] = self.incoming[target] = start + sending
+            busy = start + sending * self.port_share
+            self.outgoing[source] = self.incoming[target] = busy
         finish: float = start + sending + self.latency[source][target]
         self.transfers.append(SimulatedTransfer(number, source, target, start, finish))
         return finish

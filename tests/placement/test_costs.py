@@ -1,67 +1,30 @@
-"""Operations and bytes that are counted from equations."""
+"""Costs from counts and calibrations."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import jflow as tf
-from jflow.cluster import Device, Task
-from jflow.placement.costs import OTHER_TASK, SAME_TASK, bytes_of, estimated, work_of
+from jflow.cluster import Device, Task, Wiring
+from jflow.placement.calibration import PRIOR, Link
+from jflow.placement.costs import RegionTime, bytes_of, estimated
 
-A = jnp.ones((8, 16))
-B = jnp.ones((16, 32))
-TABLE = jnp.ones((100_000, 4))
-ROWS = jnp.arange(10)
-
-
-def counted(fun, *args) -> tuple[float, float]:
-    """The sums over the equations of a function."""
-    work = [work_of(eqn) for eqn in jax.make_jaxpr(fun)(*args).eqns]
-    return sum(flops for flops, _ in work), sum(n_bytes for _, n_bytes in work)
+ONE, TWO = Task("worker", 0), Task("worker", 1)
+DEVICES = [Device(ONE, "CPU", 0), Device(ONE, "GPU", 0), Device(TWO, "CPU", 0)]
+CPU = PRIOR.rates["CPU"]
 
 
-def scanned(x):
-    return jax.lax.scan(lambda c, _: (jnp.tanh(c), None), x, None, length=10)[0]
-
-
-@pytest.mark.parametrize(
-    ("fun", "args", "flops", "n_bytes"),
-    [
-        (jnp.dot, (A, B), 2 * 8 * 16 * 32, 4 * (8 * 16 + 16 * 32 + 8 * 32)),
-        (jnp.tanh, (A,), 8 * 16, 4 * 2 * 8 * 16),
-        (jnp.sum, (A,), 8 * 16, 4 * (8 * 16 + 1)),
-        (lambda x: x.reshape(-1), (A,), 0, 0),
-        (scanned, (A,), 10 * 8 * 16, 10 * 4 * 2 * 8 * 16),
-        (jax.jit(jnp.tanh), (A,), 8 * 16, 4 * 2 * 8 * 16),
-    ],
-    ids=["dot", "tanh", "sum", "reshape", "scan", "jit"],
-)
-def test_equations_are_counted(fun, args, flops, n_bytes) -> None:
-    assert counted(fun, *args) == (flops, n_bytes)
-
-
-def test_a_convolution_counts_its_window() -> None:
-    image, kernel = jnp.ones((1, 3, 8, 8)), jnp.ones((5, 3, 3, 3))
-    flops, _ = counted(lambda x, w: jax.lax.conv(x, w, (1, 1), "SAME"), image, kernel)
-    assert flops == 2 * (5 * 8 * 8) * (3 * 3 * 3)
-
-
-def test_a_gather_and_a_scatter_count_the_rows_that_they_touch() -> None:
-    _, gathered = counted(lambda t, i: t[i], TABLE, ROWS)
-    _, scattered = counted(lambda t, i: t.at[i].add(1.0), TABLE, ROWS)
-    assert 0 < gathered < 5_000
-    assert 0 < scattered < 5_000
-
-
-def test_of_branches_the_longest_counts() -> None:
-    def branch(x):
-        return jax.lax.cond(x[0, 0] > 0, lambda y: jnp.tanh(jnp.tanh(y)), lambda y: y, x)
-
-    flops, _ = counted(branch, A)
-    assert 2 * 8 * 16 <= flops < 2 * 8 * 16 + 10
+def product_and_sum():
+    """The operations of a large product and of a sum of its result."""
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, (500, 500))
+        y = x @ x
+        z = tf.numpy.sum(y)
+        return graph.get_operations(), y.op, z.op
 
 
 def test_tensors_of_any_kind_have_a_size() -> None:
@@ -74,16 +37,70 @@ def test_tensors_of_any_kind_have_a_size() -> None:
 
 
 def test_devices_of_a_task_are_nearer_than_those_of_another() -> None:
-    one, two = Task("worker", 0), Task("worker", 1)
-    devices = [Device(one, "CPU", 0), Device(one, "GPU", 0), Device(two, "CPU", 0)]
-    with tf.Graph().as_default() as graph:
-        _ = tf.constant(np.ones((500, 500), np.float32)) @ np.ones((500, 500), np.float32)
-        costs = estimated(graph.get_operations(), devices)
-    assert costs.transfer(6e6, 0, 1) == pytest.approx(SAME_TASK.latency + 6e6 / SAME_TASK.bandwidth)
+    ops, _, _ = product_and_sum()
+    costs = estimated(ops, DEVICES)
+    near, far = PRIOR.links["process"], PRIOR.links["host"]
+    gpu = PRIOR.rates["GPU"].dispatch
+    assert costs.transfer(6e6, 0, 1) == pytest.approx(near.latency + gpu + 6e6 / near.bandwidth)
     assert costs.transfer(6e6, 0, 2) == pytest.approx(
-        OTHER_TASK.latency + 6e6 / OTHER_TASK.bandwidth
+        far.latency + CPU.dispatch + 6e6 / far.bandwidth
     )
     assert costs.transfer(6e6, 1, 1) == 0
     slowest = costs.seconds.max(axis=0)
     assert slowest[1] < slowest[0] / 10
     assert slowest[0] == slowest[2]
+
+
+def test_links_are_those_of_the_addresses_of_the_tasks() -> None:
+    slow = Link(latency=1.0, bandwidth=1.0)
+    calibration = replace(PRIOR, links={"grpc/network": slow})
+    ops, _, _ = product_and_sum()
+    here = estimated(ops, DEVICES, calibration, Wiring("grpc", {ONE: "a", TWO: "a"}))
+    apart = estimated(ops, DEVICES, calibration, Wiring("grpc", {ONE: "a", TWO: "b"}))
+    assert here.transfer(10.0, 0, 2) < 0.01
+    assert apart.transfer(10.0, 0, 2) == pytest.approx(11.0 + CPU.dispatch)
+
+
+def test_another_transport_only_needs_a_calibration_of_its_links() -> None:
+    calibration = replace(PRIOR, links={"ring/host": Link(latency=0.5, bandwidth=1e9)})
+    ops, _, _ = product_and_sum()
+    costs = estimated(ops, DEVICES, calibration, Wiring("ring"))
+    assert costs.latency[0, 2] == pytest.approx(0.5 + CPU.dispatch)
+
+
+def test_a_calibration_decides_what_operations_take() -> None:
+    ops, y, z = product_and_sum()
+    halved = replace(PRIOR, rates={"CPU": replace(CPU, flops=CPU.flops / 2)})
+    before, after = estimated(ops, DEVICES), estimated(ops, DEVICES, halved)
+    product, total = ops.index(y), ops.index(z)
+    assert after.seconds[product, 0] == pytest.approx(2 * before.seconds[product, 0], rel=0.1)
+    assert after.seconds[total, 0] == before.seconds[total, 0]
+    assert after.seconds[product, 1] == before.seconds[product, 1]
+
+
+def test_measured_regions_scale_the_estimates_of_their_operations() -> None:
+    ops, y, z = product_and_sum()
+    measured = RegionTime(frozenset({y, z}), "CPU", 0.5)
+    before, after = estimated(ops, DEVICES), estimated(ops, DEVICES, measured=[measured])
+    rows = [ops.index(y), ops.index(z)]
+    assert after.seconds[rows].sum(axis=0)[[0, 2]] == pytest.approx([0.5, 0.5])
+    assert after.seconds[rows, 0] / after.seconds[rows[0], 0] == pytest.approx(
+        before.seconds[rows, 0] / before.seconds[rows[0], 0]
+    )
+    assert np.array_equal(after.seconds[:, 1], before.seconds[:, 1])
+
+
+def test_a_measured_region_of_other_operations_changes_nothing() -> None:
+    ops, y, _ = product_and_sum()
+    other, _, _ = product_and_sum()
+    measured = RegionTime(frozenset({y, *other}), "CPU", 0.5)
+    before, after = estimated(ops, DEVICES), estimated(ops, DEVICES, measured=[measured])
+    assert np.array_equal(after.seconds, before.seconds)
+
+
+def test_the_share_of_ports_and_the_step_are_those_of_the_calibration() -> None:
+    ops, _, _ = product_and_sum()
+    calibration = replace(PRIOR, port_share=0.25, step_seconds={"grpc": 0.125})
+    costs = estimated(ops, DEVICES, calibration)
+    assert costs.port_share == 0.25
+    assert costs.step_seconds == 0.125

@@ -1,0 +1,301 @@
+"""`calibrate`: measures what the devices and links of a target do.
+
+Every number comes from times of steps that a session runs, so it includes what jflow itself does.
+
+* **Rates**: programs of known counts (`probes.py`) on one device of each type, fitted together with
+  what a step takes.
+* **Calls and dispatch**: chains of host functions, without and with programs between them.
+* **Links**: chains that cross between two tasks, for the latency; arrays of growing size that cross
+  once, for the bandwidth. One pair of tasks for each class of links.
+* **Ports**: the time of two transfers out of one task, into one task, and one each way, over that
+  of one.
+* **Overlap**: a transfer and a computation that needs nothing of it, apart and together.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+
+from jflow.calibration.fit import fit_constants, fit_line
+from jflow.calibration.probes import PROBES, Probe
+from jflow.calibration.site import Site, TimedStep
+from jflow.calibration.timing import Clock
+from jflow.cluster import Device
+from jflow.graph import Tensor
+from jflow.placement.calibration import PRIOR, Calibration, Link, Rates
+from jflow.placement.equations import Count
+from jflow.placement.work import count_program
+from jflow.runtime.calibration_file import this_machine
+
+_SIZES = (1 << 12, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24)
+_QUICK_SIZES = (1 << 12, 1 << 20, 1 << 22)
+_HOPS = (2, 8, 16)
+_QUICK_HOPS = (2, 8)
+_PORT_BYTES = 1 << 23
+
+
+@dataclass
+class _Result:
+    """What has been measured so far; fields are those of `Calibration`."""
+
+    rates: dict[str, Rates] = field(default_factory=dict)
+    links: dict[str, Link] = field(default_factory=dict)
+    step_seconds: dict[str, float] = field(default_factory=dict)
+    errors: dict[str, float] = field(default_factory=dict)
+    port_share: float = PRIOR.port_share
+    duplex_share: float = PRIOR.duplex_share
+    overlap: float = PRIOR.overlap
+
+
+def calibrate(
+    target: str = "",
+    *,
+    quick: bool = False,
+    probes: Sequence[Probe] = PROBES,
+    clock: Clock = time.perf_counter,
+    now: Callable[[], float] = time.time,
+    progress: Callable[[str], object] = lambda _: None,
+) -> Calibration:
+    """Measures what the devices and links of a target do.
+
+    Nothing else should run meanwhile. All sessions of the target's server are closed at the end,
+    because its variables are freed.
+
+    Args:
+      target: "grpc://host:port", or "" for this process, which has no links between tasks.
+      quick: whether to measure less, in seconds instead of a minute.
+      probes: the programs that rates are fitted to.
+      clock: gives seconds for measuring.
+      now: gives seconds since 1970.
+      progress: called with what is measured next.
+
+    Raises:
+      OpError: if a step fails.
+    """
+    result = _Result()
+    with Site(target, clock) as site:
+        for kind in dict.fromkeys(device.type for device in site.devices):
+            device = next(device for device in site.devices if device.type == kind)
+            progress(f"{kind} rates on {device}")
+            _measure_rates(site, device, probes, quick, result)
+        for name, (source, to) in _pairs(site).items():
+            progress(f"link {name} from {source} to {to}")
+            _measure_link(site, name, source, to, quick, result)
+        group = _group(site)
+        if group:
+            progress(f"ports of {', '.join(map(str, group))}")
+            _measure_ports(site, group, quick, result)
+    return Calibration(
+        rates=result.rates,
+        links=result.links,
+        step_seconds=result.step_seconds,
+        port_share=result.port_share,
+        duplex_share=result.duplex_share,
+        overlap=result.overlap,
+        made=now(),
+        machine=this_machine(),
+        errors=result.errors,
+    )
+
+
+def _measure_rates(
+    site: Site, at: Device, probes: Sequence[Probe], quick: bool, result: _Result
+) -> None:
+    call, dispatch = _calls(site, at, quick)
+    steps = []
+    for probe in probes:
+        if probe.is_quick or not quick:
+            arguments = [site.variable(shape, at) for shape in probe.shapes]
+            steps.append(TimedStep(probe.name, (site.apply(probe.fun, *arguments, at=at),)))
+    site.initialize()
+    counts = np.array([_counts(site, step) for step in steps])
+    found = site.times(steps, 3 if quick else 7)
+    times = np.array([each.seconds for each in found])
+    # The last column is what a step takes, with the dispatch of its program.
+    columns = np.concatenate([counts, np.ones((len(steps), 1))], axis=1)
+    prior = PRIOR.rates["CPU" if at.type == "CPU" else "GPU"].seconds_per_count
+    prior[Count.CALLS] = 0.0
+    fit = fit_constants(columns, times, np.append(prior, PRIOR.step_of(site.wiring.transport)))
+    result.rates[at.type] = _rates(fit.seconds, call, dispatch)
+    if at.task == site.devices[0].task:
+        step = max(float(fit.seconds[-1]) - dispatch, 1e-7)
+        result.step_seconds.setdefault(site.wiring.transport, step)
+    result.errors[f"{at.type} rates, each program predicted from the others"] = fit.median_error
+    noise = float(np.median([each.noise for each in found]))
+    result.errors[f"{at.type} rates, repeated"] = noise
+
+
+def _counts(site: Site, step: TimedStep) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """The sum over the programs of a step: f64[counts]."""
+    programs = site.compiled(step).programs.values()
+    total = sum(count_program(program.jaxpr.jaxpr) for program in programs)
+    return np.asarray(total)
+
+
+def _rates(seconds: np.ndarray[Any, Any], call: float, dispatch: float) -> Rates:
+    def rate(count: Count) -> float:
+        return float(1 / seconds[count])
+
+    return Rates(
+        flops=rate(Count.FLOPS),
+        convolutions=rate(Count.CONVOLUTIONS),
+        elements=rate(Count.ELEMENTS),
+        transcendentals=rate(Count.TRANSCENDENTALS),
+        near_bandwidth=rate(Count.NEAR_BYTES),
+        far_bandwidth=rate(Count.FAR_BYTES),
+        kernel=float(seconds[Count.KERNELS]),
+        reduction=float(seconds[Count.REDUCTIONS]),
+        iteration=float(seconds[Count.ITERATIONS]),
+        call=call,
+        dispatch=dispatch,
+    )
+
+
+def _calls(site: Site, at: Device, quick: bool) -> tuple[float, float]:
+    """Seconds of a host call, and of a program between two of them."""
+    lengths = _QUICK_HOPS if quick else _HOPS
+    steps = []
+    for has_programs in (False, True):
+        for length in lengths:
+            x = site.apply(_first, site.variable((1,), at), at=at)
+            for _ in range(length):
+                x = site.as_text_and_back(x, at)
+                if has_programs:
+                    x = site.apply(_next, x, at=at)
+            steps.append(TimedStep(f"{length} calls", (x,)))
+    site.initialize()
+    times = [each.seconds for each in site.times(steps, 3 if quick else 9)]
+    alone = fit_line(lengths, times[: len(lengths)]).slope
+    both = fit_line(lengths, times[len(lengths) :]).slope
+    return max(alone / 2, 1e-7), max(both - alone, 1e-6)
+
+
+def _pairs(site: Site) -> dict[str, tuple[Device, Device]]:
+    """Two devices for each class of links."""
+    found: dict[str, tuple[Device, Device]] = {}
+    for source, target in permutations(site.devices, 2):
+        found.setdefault(site.wiring.link_class(source.task, target.task), (source, target))
+    return found
+
+
+def _measure_link(
+    site: Site, name: str, source: Device, target: Device, quick: bool, result: _Result
+) -> None:
+    hops = _QUICK_HOPS if quick else _HOPS
+    sizes = _QUICK_SIZES if quick else _SIZES
+    steps = [_hopping(site, source, target, number) for number in hops]
+    steps += [_crossing(site, source, target, size) for size in sizes]
+    site.initialize()
+    found = site.times(steps, 3 if quick else 9)
+    times = [each.seconds for each in found]
+    hop = fit_line(hops, times[: len(hops)])
+    growth = fit_line(sizes, times[len(hops) :])
+    rates = result.rates.get(target.type, PRIOR.rates_of(target.type))
+    latency = max(hop.slope - rates.dispatch - rates.kernel, 1e-7)
+    result.links[name] = Link(latency, 1 / max(growth.slope, 1e-15))
+    result.errors[f"link {name}, sizes on one line"] = growth.error
+    result.errors[f"link {name}, repeated"] = float(np.median([each.noise for each in found]))
+
+
+def _hopping(site: Site, source: Device, target: Device, hops: int) -> TimedStep:
+    """A number that goes to and fro."""
+    x = site.apply(_first, site.variable((1,), source), at=source)
+    for number in range(hops):
+        x = site.apply(_next, x, at=(target, source)[number % 2])
+    return TimedStep(f"{hops} hops", (x,))
+
+
+def _crossing(site: Site, source: Device, target: Device, n_bytes: int) -> TimedStep:
+    """An array that crosses once."""
+    return TimedStep(f"{n_bytes} bytes", (_sent(site, source, target, n_bytes),))
+
+
+def _sent(site: Site, source: Device, target: Device, n_bytes: int) -> Tensor:
+    return site.apply(_first, site.variable((n_bytes // 4,), source), at=target)
+
+
+def _group(site: Site) -> tuple[Device, Device, Device] | None:
+    """Three devices of different tasks, the first pairs of one class; None if there are fewer."""
+    firsts = {device.task: device for device in reversed(site.devices)}
+    for a, b, c in permutations([firsts[task] for task in sorted(firsts)], 3):
+        link = site.wiring.link_class
+        if link(a.task, b.task) == link(a.task, c.task) == link(b.task, c.task):
+            return a, b, c
+    return None
+
+
+def _measure_ports(
+    site: Site, group: tuple[Device, Device, Device], quick: bool, result: _Result
+) -> None:
+    a, b, c = group
+    size, small = (_PORT_BYTES // 4 if quick else _PORT_BYTES), 4
+
+    def both(first: tuple[Device, Device], second: tuple[Device, Device], sizes: Any) -> TimedStep:
+        fetched = tuple(
+            _sent(site, *pair, n_bytes)
+            for pair, n_bytes in zip((first, second), sizes, strict=True)
+        )
+        return TimedStep("two transfers", fetched)
+
+    steps = []
+    for first, second in (((a, b), (a, c)), ((b, a), (c, a)), ((a, b), (c, a))):
+        for sizes in ((small, small), (size, small), (small, size), (size, size)):
+            steps.append(both(first, second, sizes))
+    steps += _overlapping(site, a, b, size)
+    site.initialize()
+    times = [each.seconds for each in site.times(steps, 3 if quick else 9)]
+    out, into, both_ways = (_port_share(times[i : i + 4]) for i in (0, 4, 8))
+    result.port_share = float(np.mean([out, into]))
+    result.errors["port_share, out of a task against into a task"] = abs(out - into)
+    result.duplex_share = both_ways
+    result.overlap = _overlap(times[12:])
+
+
+def _port_share(times: Sequence[float]) -> float:
+    """The part of a transfer for which another one waits.
+
+    Args:
+      times: of two small transfers, of the first one large, of the second one, of both.
+    """
+    neither, first, second, both = times
+    shorter = max(min(first, second) - neither, 1e-9)
+    waited = both - max(first, second)
+    return float(np.clip(waited / shorter, 0.0, 1.0))
+
+
+def _overlapping(site: Site, a: Device, b: Device, size: int) -> list[TimedStep]:
+    """Steps with neither, with a transfer, with a computation, and with both."""
+    small = _sent(site, a, b, 4)
+    large = _sent(site, a, b, size)
+    x = site.variable((512, 512), b)
+    computed = site.apply(_computed, x, at=b)
+    little = site.apply(_first, site.variable((4,), b), at=b)
+    pairs = ((small, little), (large, little), (small, computed), (large, computed))
+    return [TimedStep("overlap", pair) for pair in pairs]
+
+
+def _overlap(times: Sequence[float]) -> float:
+    """How much of the shorter of a transfer and a computation is hidden behind the other."""
+    neither, sent, computed, both = times
+    shorter = max(min(sent, computed) - neither, 1e-9)
+    return float(np.clip((sent + computed - neither - both) / shorter, 0.0, 1.0))
+
+
+def _first(x: Any) -> Any:
+    return x.ravel()[0]
+
+
+def _next(x: Any) -> Any:
+    return x + 1.0
+
+
+def _computed(x: Any) -> Any:
+    for _ in range(4):
+        x = x @ x * 1e-3
+    return x[0, 0]

@@ -1,0 +1,55 @@
+"""Times of steps: the least of several runs, which are interleaved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+Clock = Callable[[], float]
+"""Gives seconds from any fixed time."""
+
+_SHORT_S = 2e-3
+_MOST_AT_ONCE = 10
+
+
+@dataclass(frozen=True)
+class Time:
+    """The time of a step.
+
+    Attributes:
+      seconds: the least of all runs.
+      noise: the relative difference of the least of the first and of the second half of the runs.
+    """
+
+    seconds: float
+    noise: float
+
+
+def best_times(steps: Sequence[Callable[[], object]], n_runs: int, clock: Clock) -> list[Time]:
+    """The times of steps.
+
+    Each is run once before. Then all are run in turn, `n_runs` times, so that a slow moment of the
+    machine does not fall on one of them; short ones run several times in each turn.
+    """
+    repeats = []
+    for step in steps:
+        step()
+        begin = clock()
+        step()
+        spent = max(clock() - begin, 1e-9)
+        repeats.append(max(1, min(_MOST_AT_ONCE, int(_SHORT_S / spent))))
+    found: list[list[float]] = [[] for _ in steps]
+    for _ in range(max(2, n_runs)):
+        for step, times, repeat in zip(steps, found, repeats, strict=True):
+            for _ in range(repeat):
+                begin = clock()
+                step()
+                times.append(clock() - begin)
+    return [_time(times) for times in found]
+
+
+def _time(times: Sequence[float]) -> Time:
+    half = len(times) // 2
+    first, second = min(times[:half]), min(times[half:])
+    least = min(first, second)
+    return Time(least, abs(first - second) / max(least, 1e-12))

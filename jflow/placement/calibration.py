@@ -1,0 +1,283 @@
+"""What devices and links do in a second: a prior, and what was measured on a machine instead.
+
+A calibration is data. `jflow calibrate` measures one and writes it to a file (docs/calibration.md);
+sessions read the file and give it to what estimates costs.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, TypeVar
+
+import numpy as np
+
+from jflow.cluster import SAME_PROCESS
+from jflow.errors import InvalidArgumentError
+from jflow.placement.equations import N_COUNTS, Count, Vector
+
+FORMAT = 1
+"""The version of the form of files."""
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What devices of one kind do.
+
+    Attributes:
+      flops: floating point operations a second of matrix products.
+      convolutions: floating point operations a second of convolutions.
+      elements: simple operations on elements a second.
+      transcendentals: exponentials and the like a second.
+      near_bandwidth: bytes a second of arrays that fit into a cache.
+      far_bandwidth: bytes a second of larger arrays.
+      kernel: seconds for each loop over arrays or call of a library in a program.
+      reduction: likewise for each loop over arrays that ends in a reduction.
+      iteration: seconds for each iteration of a loop, and for each kernel in it.
+      call: seconds for each call of a function of the host.
+      dispatch: seconds for each program.
+    """
+
+    flops: float
+    convolutions: float
+    elements: float
+    transcendentals: float
+    near_bandwidth: float
+    far_bandwidth: float
+    kernel: float
+    reduction: float
+    iteration: float
+    call: float
+    dispatch: float
+
+    @property
+    def seconds_per_count(self) -> Vector:
+        """What each `Count` takes, in seconds: f64[N_COUNTS]."""
+        seconds = np.zeros(N_COUNTS)
+        for count, rate in (
+            (Count.FLOPS, self.flops),
+            (Count.CONVOLUTIONS, self.convolutions),
+            (Count.ELEMENTS, self.elements),
+            (Count.TRANSCENDENTALS, self.transcendentals),
+            (Count.NEAR_BYTES, self.near_bandwidth),
+            (Count.FAR_BYTES, self.far_bandwidth),
+        ):
+            seconds[count] = 1 / rate
+        seconds[Count.KERNELS] = self.kernel
+        seconds[Count.REDUCTIONS] = self.reduction
+        seconds[Count.ITERATIONS] = self.iteration
+        seconds[Count.CALLS] = self.call
+        return seconds
+
+
+@dataclass(frozen=True)
+class Link:
+    """What a transfer takes: `latency` seconds, and its bytes at `bandwidth` bytes a second."""
+
+    latency: float
+    bandwidth: float
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where a calibration was made.
+
+    Attributes:
+      host: the name of the machine.
+      processor: its model.
+      n_cores: the cores that the process could use.
+      jax, jaxlib: versions.
+    """
+
+    host: str
+    processor: str
+    n_cores: int
+    jax: str
+    jaxlib: str
+
+    def difference(self, here: Machine) -> str:
+        """Why costs on the other machine are not those of this one; "" if they are.
+
+        The name of the host does not count: containers get another one at each start.
+        """
+        for name in ("processor", "n_cores", "jaxlib"):
+            then, now = getattr(self, name), getattr(here, name)
+            if then != now:
+                return f"it was made with {name} {then}, here is {now}"
+        return ""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What the devices and links of some machines do.
+
+    Attributes:
+      rates: by device type, such as "CPU".
+      links: by the class of the link, see `jflow.cluster.Wiring`.
+      step_seconds: what every step takes, whatever it computes; by the transport between client and
+        master, "process" for sessions without a cluster.
+      port_share: the part of a transfer's time for which it occupies the ports of its tasks; 1 if
+        they send and receive one tensor after another, 0 if transfers do not slow each other.
+      duplex_share: the part of a transfer's time for which the task that sends it cannot receive
+        another one; above a half, predictions take the two ports of a device for one.
+      overlap: how much of a transfer is hidden behind computing on the receiving device; 1 for all.
+      made: when, as seconds since 1970; 0 for the prior.
+      machine: where; None for the prior.
+      errors: relative errors by what they are of, see docs/calibration.md.
+    """
+
+    rates: Mapping[str, Rates]
+    links: Mapping[str, Link]
+    step_seconds: Mapping[str, float]
+    port_share: float = 1.0
+    duplex_share: float = 0.0
+    overlap: float = 1.0
+    made: float = 0.0
+    machine: Machine | None = None
+    errors: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def half_duplex(self) -> bool:
+        """See `jflow.schedule.Costs.half_duplex`."""
+        return self.duplex_share > 0.5
+
+    def rates_of(self, device_type: str) -> Rates:
+        """The rates of a device type; those of the prior if it was not measured."""
+        prior = PRIOR.rates["CPU" if device_type == "CPU" else "GPU"]
+        return self.rates.get(device_type, prior)
+
+    def link_of(self, link_class: str) -> Link:
+        """The link of a class; that of the prior if it was not measured."""
+        if link_class in self.links:
+            return self.links[link_class]
+        where = link_class.rpartition("/")[2]
+        return PRIOR.links[where if where in PRIOR.links else "network"]
+
+    def step_of(self, transport: str) -> float:
+        """What every step takes; as in the prior if it was not measured."""
+        prior = PRIOR.step_seconds
+        return self.step_seconds.get(transport, prior.get(transport, prior["grpc"]))
+
+    def to_json(self) -> str:
+        """As text that `from_json` reads."""
+        return json.dumps({"format": FORMAT, **asdict(self)}, indent=2) + "\n"
+
+    @staticmethod
+    def from_json(text: str) -> Calibration:
+        """The calibration that `to_json` has written.
+
+        Raises:
+          InvalidArgumentError: if the text is of another form; it says where.
+        """
+        try:
+            data = json.loads(text)
+        except ValueError as error:
+            raise InvalidArgumentError(f"it is not JSON: {error}") from error
+        if not isinstance(data, dict) or data.get("format") != FORMAT:
+            found = data.get("format") if isinstance(data, dict) else None
+            raise InvalidArgumentError(f"expected format {FORMAT}, got {found!r}")
+        del data["format"]
+        machine = data.pop("machine", None)
+        shares = {name: _number(data.pop(name, None), name, most=1.0) for name in _SHARES}
+        made = _number(data.pop("made", None), "made")
+        parts = {name: _mapping(data.pop(name, None), name) for name in _MAPPINGS}
+        if data:
+            raise InvalidArgumentError(f"expected {', '.join(_NAMES)}; got {', '.join(data)} too")
+        return Calibration(
+            rates={kind: _record(Rates, each, kind) for kind, each in parts["rates"].items()},
+            links={kind: _record(Link, each, kind) for kind, each in parts["links"].items()},
+            step_seconds={
+                kind: _number(each, f"step_seconds of {kind}")
+                for kind, each in parts["step_seconds"].items()
+            },
+            errors={
+                kind: _number(each, f"error of {kind}") for kind, each in parts["errors"].items()
+            },
+            made=made,
+            **shares,
+            machine=None if machine is None else _machine(machine),
+        )
+
+
+_MAPPINGS = ("rates", "links", "step_seconds", "errors")
+_SHARES = ("port_share", "duplex_share", "overlap")
+_NAMES = tuple(each.name for each in fields(Calibration))
+_DURATIONS = frozenset({"kernel", "reduction", "iteration", "call", "dispatch", "latency"})
+"""What may be 0."""
+
+PRIOR = Calibration(
+    rates={
+        "CPU": Rates(
+            flops=6e10,
+            convolutions=6e10,
+            elements=8e9,
+            transcendentals=1.4e9,
+            near_bandwidth=3e10,
+            far_bandwidth=8e9,
+            kernel=1e-6,
+            reduction=6e-6,
+            iteration=5e-8,
+            call=1e-5,
+            dispatch=2e-5,
+        ),
+        "GPU": Rates(
+            flops=1e13,
+            convolutions=1e13,
+            elements=5e11,
+            transcendentals=1e11,
+            near_bandwidth=1e12,
+            far_bandwidth=5e11,
+            kernel=2e-6,
+            reduction=4e-6,
+            iteration=2e-6,
+            call=1e-5,
+            dispatch=1e-5,
+        ),
+    },
+    links={
+        SAME_PROCESS: Link(latency=1e-4, bandwidth=6e9),
+        "host": Link(latency=5e-4, bandwidth=1e9),
+        "network": Link(latency=7e-4, bandwidth=1e9),
+    },
+    step_seconds={SAME_PROCESS: 3e-5, "grpc": 4e-4},
+)
+"""Of one core of a small server (Xeon, jaxlib 0.10.2), and in orders of magnitude of a GPU, which
+stands for all accelerators."""
+
+_T = TypeVar("_T", Rates, Link)
+
+
+def _mapping(data: Any, name: str) -> dict[str, Any]:
+    if not isinstance(data, dict):
+        raise InvalidArgumentError(f"expected an object as {name}, got {data!r:.80}")
+    return data
+
+
+def _record(kind: type[_T], data: Any, name: str) -> _T:
+    wanted = [each.name for each in fields(kind)]
+    if not isinstance(data, dict) or sorted(data) != sorted(wanted):
+        raise InvalidArgumentError(f"expected {', '.join(wanted)} of {name}, got {data!r:.80}")
+    return kind(
+        **{
+            each: _number(value, f"{each} of {name}", is_rate=each not in _DURATIONS)
+            for each, value in data.items()
+        }
+    )
+
+
+def _number(data: Any, name: str, *, is_rate: bool = False, most: float = math.inf) -> float:
+    is_number = isinstance(data, int | float) and not isinstance(data, bool)
+    if is_number and math.isfinite(data) and 0 <= data <= most and (data or not is_rate):
+        return float(data)
+    limits = "above 0" if is_rate else "from 0" + (f" to {most:g}" if most < math.inf else "")
+    raise InvalidArgumentError(f"expected a finite number {limits} as {name}, got {data!r:.80}")
+
+
+def _machine(data: Any) -> Machine:
+    types = {"host": str, "processor": str, "n_cores": int, "jax": str, "jaxlib": str}
+    good = isinstance(data, dict) and {key: type(value) for key, value in data.items()} == types
+    if not good:
+        raise InvalidArgumentError(f"expected {', '.join(types)} as machine, got {data!r:.80}")
+    return Machine(**data)

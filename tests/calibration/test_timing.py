@@ -1,0 +1,48 @@
+"""Times by a clock that a test moves."""
+
+from __future__ import annotations
+
+import pytest
+
+from jflow.calibration.timing import best_times
+
+
+class Machine:
+    """A clock, and steps that move it."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.ran: list[str] = []
+
+    def clock(self) -> float:
+        return self.now
+
+    def step(self, name: str, *seconds: float):
+        """A step that takes these seconds in its runs, the last of them from then on."""
+        left = [*seconds]
+
+        def run() -> None:
+            self.ran.append(name)
+            self.now += left.pop(0) if len(left) > 1 else left[0]
+
+        return run
+
+
+def test_the_least_time_counts_and_the_first_runs_do_not() -> None:
+    machine = Machine()
+    step = machine.step("a", 0.001, 0.01, 0.05, 0.04, 0.03, 0.06, 0.05)
+    (found,) = best_times([step], 4, machine.clock)
+    assert found.seconds == pytest.approx(0.03)
+    assert found.noise == pytest.approx(0.01 / 0.03)
+
+
+def test_steps_run_in_turn() -> None:
+    machine = Machine()
+    best_times([machine.step("a", 0.1), machine.step("b", 0.2)], 3, machine.clock)
+    assert "".join(machine.ran) == "aabb" + "ab" * 3
+
+
+def test_short_steps_run_several_times_in_each_turn() -> None:
+    machine = Machine()
+    best_times([machine.step("a", 0.0005), machine.step("b", 1e-6)], 2, machine.clock)
+    assert "".join(machine.ran) == "aabb" + ("a" * 4 + "b" * 10) * 2
