@@ -151,7 +151,9 @@ def _timed_graph(
     problem: Problem, schedule: Schedule, targets: Sequence[str]
 ) -> tuple[tf.Graph, list[tf.Tensor]]:
     """The graph of a problem, and a tensor of each operation whose results nothing uses."""
-    graph, tensors, last = tf.Graph(), {}, []
+    graph = tf.Graph()
+    tensors: dict[int, tf.Tensor] = {}
+    last: list[tuple[int, tf.Tensor]] = []
     outputs, edges = problem.graph.outputs, problem.graph.edges
     with graph.as_default():
         for i in schedule.order:

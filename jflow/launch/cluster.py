@@ -70,7 +70,9 @@ class LocalCluster(Closing):
             _check_cores(cores, len(tasks))
         environment = dict(self._environment)
         if data_roots is not None:
-            environment["JFLOW_DATA_ROOTS"] = os.pathsep.join(map(os.fspath, data_roots))
+            environment["JFLOW_DATA_ROOTS"] = os.pathsep.join(
+                os.fspath(path) for path in data_roots
+            )
         _forks.mark_used()
         self._children: dict[Task, _Child] = {}
         for number, task in enumerate(tasks):
