@@ -20,7 +20,6 @@ from typing import Any, Self
 
 import jflow as tf
 from jflow.closing import Closing
-from jflow.lab.stages import staged
 from jflow.lab.workloads import Workload, WorkloadStep
 from jflow.launch import LocalCluster
 from jflow.placement import strategy_of
@@ -35,6 +34,7 @@ from jflow.schedule import (
 )
 from jflow.schedule.problem import classes_of
 from jflow.schedule.schedule import name_of
+from jflow.schedule.stages import staged
 
 ROUNDS = 7
 """How many times each placement is timed by default."""

@@ -70,9 +70,8 @@ class LocalCluster(Closing):
             _check_cores(cores, len(tasks))
         environment = dict(self._environment)
         if data_roots is not None:
-            environment["JFLOW_DATA_ROOTS"] = os.pathsep.join(
-                os.fspath(path) for path in data_roots
-            )
+            roots = [os.fspath(path) for path in data_roots]
+            environment["JFLOW_DATA_ROOTS"] = os.pathsep.join(roots)
         _forks.mark_used()
         self._children: dict[Task, _Child] = {}
         for number, task in enumerate(tasks):
