@@ -29,7 +29,7 @@ from jflow.schedule import (
     Schedule,
     simulate,
 )
-from jflow.schedule.stages import staged
+from jflow.schedule.stages import simulate_stages
 
 LINKS = TimedLinks(latency=0.0, bandwidth=1e5)
 """So slow that the bytes of a tensor are few, and that what the machine adds hardly counts."""
@@ -44,7 +44,7 @@ class TimedRun:
 
     Attributes:
       simulated: the makespan of the simulator, in seconds.
-      staged: the same for the stages that the runtime makes of the schedule; see `staged`.
+      staged: the same for the stages that the runtime makes of the schedule; see `simulate_stages`.
       times: of the steps that were run, in seconds.
     """
 
@@ -142,7 +142,7 @@ def run_timed(
     _check(problem, [int(value[0]) for value in found])
     return TimedRun(
         simulate(problem, schedule).makespan,
-        simulate(*staged(problem, schedule)).makespan,
+        simulate_stages(problem, schedule).makespan,
         tuple(times[1:]),
     )
 

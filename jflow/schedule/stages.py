@@ -13,6 +13,12 @@ import numpy as np
 from jflow.schedule.graph import Dependency, OperationGraph
 from jflow.schedule.problem import Constraints, Costs, Problem
 from jflow.schedule.schedule import Schedule
+from jflow.schedule.simulate import Timeline, simulate
+
+
+def simulate_stages(problem: Problem, schedule: Schedule) -> Timeline:
+    """What happens when the runtime runs a valid schedule; see `staged` and `simulate`."""
+    return simulate(*staged(problem, schedule))
 
 
 def depths(problem: Problem, schedule: Schedule) -> list[int]:
