@@ -18,8 +18,8 @@ from jflow.lab.measure import (
     Measurement,
     MeasuringCluster,
     RecordedStrategy,
+    alternated,
     cores_for,
-    in_turns,
     measure,
 )
 from jflow.lab.workloads import WORKLOADS
@@ -29,10 +29,10 @@ from jflow.schedule.strategies import STRATEGIES
 
 def test_turns_alternate_and_each_counts() -> None:
     order: list[str] = []
-    times = in_turns([lambda: order.append("a"), lambda: order.append("b")], rounds=3)
+    times = alternated([lambda: order.append("a"), lambda: order.append("b")], rounds=3)
     assert [len(found) for found in times] == [3, 3]
-    turns = "".join(order[6:])  # after three uncounted calls each
-    assert sum(a != b for a, b in pairwise(turns)) == 5
+    called = "".join(order[6:])  # after three uncounted calls each
+    assert sum(a != b for a, b in pairwise(called)) == 5
 
 
 def test_a_recorded_strategy_answers_as_the_strategy_does() -> None:
