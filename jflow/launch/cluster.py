@@ -7,15 +7,17 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import IO, Any
+from types import MappingProxyType
+from typing import IO, Any, ClassVar
 
 from jflow import _forks
 from jflow.closing import Closing
 from jflow.cluster import ClusterSpec, Task
 from jflow.errors import DeadlineExceededError, UnavailableError, from_code
+from jflow.launch.pinning import check_cores, pinned
 
 _STOP_TIMEOUT_S = 10.0
 
@@ -32,12 +34,21 @@ class LocalCluster(Closing):
       timeout: the longest time for all tasks to start, in seconds.
       data_roots: directories below which readers may read files; if None, those of
         JFLOW_DATA_ROOTS.
+      cores: for each task, in the order of `tasks`, the processor core that its process is pinned
+        to, so that tasks do not take each other's time; if None, they may use all. On Linux only.
 
     Raises:
+      ValueError: if there is no task, not one core for each, or a core that cannot be used.
+      UnimplementedError: if cores are given and the system cannot pin processes.
       UnavailableError: if a process exits while it starts.
       DeadlineExceededError: if starting takes longer than the timeout.
       OpError: the error of a task that cannot start, such as a token that is too short.
     """
+
+    _module: ClassVar[str] = "jflow.launch.child"
+    """The program of a task."""
+    _environment: Mapping[str, str] = MappingProxyType({})
+    """Environment variables of the tasks in addition to those of this process."""
 
     def __init__(
         self,
@@ -46,12 +57,24 @@ class LocalCluster(Closing):
         *,
         timeout: float = 60.0,
         data_roots: Sequence[str | os.PathLike[str]] | None = None,
+        cores: Sequence[int] | None = None,
     ) -> None:
         tasks = [Task("ps", i) for i in range(ps)] + [Task("worker", i) for i in range(workers)]
         if not tasks:
             raise ValueError("a cluster needs at least one task")
+        if cores is not None and len(cores) != len(tasks):
+            raise ValueError(f"expected a core for each of {len(tasks)} tasks, got {cores!r}")
+        if cores is not None:
+            check_cores(cores)
+        environment = dict(self._environment)
+        if data_roots is not None:
+            roots = [os.fspath(path) for path in data_roots]
+            environment["JFLOW_DATA_ROOTS"] = os.pathsep.join(roots)
         _forks.mark_used()
-        self._children = {task: _Child(task, data_roots) for task in tasks}
+        self._children: dict[Task, _Child] = {}
+        for number, task in enumerate(tasks):
+            with pinned(None if cores is None else cores[number]):
+                self._children[task] = _Child(task, self._module, environment)
         watchdog = threading.Timer(timeout, self._kill_all)
         watchdog.start()
         try:
@@ -125,18 +148,14 @@ class LocalCluster(Closing):
 class _Child:
     """A server process, which exits at the end of its standard input."""
 
-    def __init__(self, task: Task, data_roots: Sequence[str | os.PathLike[str]] | None) -> None:
+    def __init__(self, task: Task, module: str, environment: Mapping[str, str]) -> None:
         self.task = task
-        environment = os.environ.copy()
-        if data_roots is not None:
-            roots = (os.fspath(path) for path in data_roots)
-            environment["JFLOW_DATA_ROOTS"] = os.pathsep.join(roots)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "jflow.launch.child", task.job, str(task.index)],
+            [sys.executable, "-m", module, task.job, str(task.index)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env=environment,
+            env=os.environ | environment,
             # Ctrl-C in a terminal must reach only the program that started the cluster.
             start_new_session=True,
         )

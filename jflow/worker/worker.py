@@ -17,7 +17,8 @@ import numpy as np
 from jflow.cluster import Device, Task
 from jflow.deadline.clock import now
 from jflow.errors import AbortedError, InvalidArgumentError
-from jflow.execution.link import LinkedPlan, link
+from jflow.execution.functions import HostFunction
+from jflow.execution.link import NO_FUNCTIONS, LinkedPlan, link
 from jflow.failpoints import async_failpoint
 from jflow.moves import End, MovedError, StateId, Use, states_of
 from jflow.plan import Plan, Program, feed_indices, fetch_indices
@@ -69,7 +70,10 @@ class Worker:
       containers: the state of the task.
       programs: the cache of compiled programs.
       moves: what it does when state moves.
+      functions: host functions that its plans may call in addition to those of every worker.
     """
+
+    functions: Mapping[str, HostFunction] = NO_FUNCTIONS
 
     def __init__(
         self,
@@ -335,6 +339,7 @@ class Worker:
             device,
             lambda program: self._executable(plan.device, program, artifacts),
             lambda digest: self._constants.get(digest, device, _sent(artifacts, digest)),
+            self.functions,
         )
 
     def _executable(
