@@ -95,7 +95,10 @@ class ScheduledAssignment:
                 allowed[group_number] = tuple(number[device] for device in found)
         constraints = Constraints(tuple(classes), allowed)
         graph = OperationGraph(tuple(ops), tuple(_dependencies(ops)))
-        return Problem(graph, every, estimated(ops, every), constraints).checked()
+        costs = estimated(ops, every)
+        for values in (costs.seconds, costs.latency, costs.byte_seconds):
+            values.setflags(write=False)  # a strategy that changed them would falsify predictions
+        return Problem(graph, tuple(every), costs, constraints).checked()
 
     def _tasks(self, group: Group) -> Sequence[Task]:
         """The tasks that a group may go to."""
