@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 
 from jflow.cluster import Device, Task
@@ -45,7 +45,7 @@ class Reason:
     device: str
     why: str
     seconds: float
-    alternatives: Mapping[str, float]
+    alternatives: Mapping[str, float] = field(hash=False)
 
     @property
     def best_alternative(self) -> tuple[str, float] | None:
