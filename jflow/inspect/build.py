@@ -36,12 +36,7 @@ def build_diagram(placement: Mapping[Operation, Device]) -> Diagram:
 
 def with_reasons(diagram: Diagram, explanation: Explanation) -> Diagram:
     """The diagram with the reasons of all operations that it shows alone, and the prediction."""
-    boxes = tuple(
-        box
-        if box.members
-        else replace(box, ops=tuple(_reasoned(op, explanation) for op in box.ops))
-        for box in diagram.boxes
-    )
+    boxes = tuple(_reasoned(box, explanation) for box in diagram.boxes)
     prediction = Prediction(
         explanation.strategy, explanation.predicted_seconds, explanation.lower_bound
     )

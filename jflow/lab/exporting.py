@@ -27,7 +27,8 @@ def to_dnn_partitioning(problem: Problem, *, seconds_per_unit: float = MILLISECO
     format has one cost for a tensor, so its cost is that of the mean link, half of the way between
     two accelerators. It has one result a node, so further results of an operation are nodes that
     take no time and are colocated with it. ``deviceNames`` and, of nodes, ``devices`` keep what
-    operations ask for; other tools ignore them. Ports and shared processors are lost.
+    operations ask for; other tools ignore them. A latency counts as bytes, which occupy the ports;
+    shared processors are lost.
 
     Args:
       problem: what to write.

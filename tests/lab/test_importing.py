@@ -16,6 +16,7 @@ from jflow.lab.exporting import to_dnn_partitioning, to_dot
 from jflow.lab.families import FAMILIES, random_problem
 from jflow.lab.importing import NOMINAL_BANDWIDTH, problem_of_json, read_dnn_partitioning
 from jflow.schedule import (
+    ONE_PORT,
     UNLIMITED,
     Costs,
     Dependency,
@@ -225,13 +226,14 @@ def test_a_written_problem_has_the_same_times(family) -> None:
     check_same_times(random_problem(family, 20, 3, ccr=2.0, memory=1.5))
 
 
-def test_each_result_of_an_operation_is_sent_by_itself() -> None:
+@pytest.mark.parametrize(("network", "latency"), [(ONE_PORT, 0.0), (UNLIMITED, 1e-4)])
+def test_each_result_of_an_operation_is_sent_by_itself(network, latency) -> None:
     edges = (Dependency(0, (1,), 1e6), Dependency(0, (2,), 5e6), Dependency(0, (1, 2), 0.0))
     off = 1 - np.eye(3)
     problem = Problem(
         OperationGraph(("node 0", "node 1", "node 2"), edges),
         ("a", "b", "c"),
-        Costs(np.ones((3, 3)) * 1e-3, off * 1e-4, off * 1e-9),
+        Costs(np.ones((3, 3)) * 1e-3, off * latency, off * 1e-9, network),
         Constraints((0, 1, 1), {1: (1, 2)}),
     )
     again = check_same_times(problem)
@@ -272,7 +274,12 @@ def test_a_step_of_a_cluster_is_written_with_what_its_operations_ask_for() -> No
     assert on["update"] == on["weights/read"] == ["/job:ps/task:0/device:CPU:0"]
     assert {name.split("/task")[0] for name in on["tower0"]} == {"/job:worker"}
     assert nodes["update"]["colorClass"] == nodes["weights/read"]["colorClass"]
-    check_same_times(problem)
+    again = read_again(problem)
+    assert again.devices == tuple(map(str, problem.devices))
+    every = tuple(range(len(names)))
+    for i, number in enumerate(problem.constraints.classes):
+        expected = problem.constraints.allowed.get(number, every)
+        assert again.constraints.allowed.get(again.constraints.classes[i], every) == expected
 
 
 # DOT ----------------------------------------------------------------------------------------------

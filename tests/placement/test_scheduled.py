@@ -79,7 +79,8 @@ def test_an_explanation_says_what_decided_and_what_else_it_would_take(placement)
     assert by_name["pinned"].why == "asks for '/device:CPU:2'"
     assert not by_name["pinned"].alternatives
     name = placement if isinstance(placement, str) else "everywhere"
-    assert by_name["total"].why == f"chosen by {name}"
+    rule = ": the first device of its task" if name == "rules" else ""
+    assert by_name["total"].why == f"chosen by {name}{rule}"
     assert len(by_name["total"].alternatives) == 2
     assert explanation.lower_bound <= explanation.predicted_seconds
     assert str(explanation).startswith(f"placed by {name}: predicted step time ")

@@ -36,7 +36,7 @@ def test_sessions_and_functions_of_all_strategies_share_a_variable_and_a_queue(c
         sess.run(v.initializer)
     places = set()
     for which, placement in enumerate(PLACEMENTS):
-        graph, _, queue, added, kept = increment("shared")
+        graph, _, _, added, kept = increment("shared")
         config = tf.ConfigProto(placement=placement)
         with cluster.session(which, graph=graph, config=config) as sess:
             sess.run(kept)
