@@ -14,10 +14,9 @@ from jflow.graph.primitives import constant_p
 from jflow.placement.place import GroupAssignment
 from jflow.placement.scheduled import ScheduledAssignment
 from jflow.placement.strategy import Assignment, Placement
-from jflow.schedule import Problem, Schedule, lower_bound, scheduled, simulate
+from jflow.schedule import Problem, Schedule, lower_bound, simulate
 from jflow.schedule.problem import capacity_of, resident_of
 from jflow.schedule.schedule import by_rank, name_of
-from jflow.schedule.strategies import STRATEGIES, choose
 
 RULES = "rules"
 """The name of the strategy that obeys requests and puts all else on the master's first device."""
@@ -56,9 +55,7 @@ class Reason:
 class Explanation:
     """The placement of a step, with its reasons and its predicted time.
 
-    Times are predictions of a simulator from estimated costs. A strategy is called again for its
-    explanation, so the explanation of one that depends on more than its arguments can differ from
-    what runs.
+    Times are predictions of a simulator from estimated costs.
 
     Args:
       assignment: what the rules say.
@@ -310,12 +307,9 @@ def explain(assignment: Assignment, devices: Mapping[Task, Sequence[Device]]) ->
     match assignment:
         case ScheduledAssignment():
             problem = assignment.problem(devices)
+            answer = assignment.answer(problem)
             name = name_of(assignment.function)
-            if assignment.function is STRATEGIES["auto"]:
-                chosen = choose(problem)
-                return Explanation(assignment, problem, chosen.schedule, name, chosen.predicted)
-            schedule = scheduled(problem, assignment.function)
-            return Explanation(assignment, problem, schedule, name)
+            return Explanation(assignment, problem, answer.schedule, name, answer.candidates)
         case GroupAssignment():
             alone = ScheduledAssignment(_unused, assignment, tuple(assignment.tasks))
             placement = assignment.place(devices)

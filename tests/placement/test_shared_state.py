@@ -8,7 +8,7 @@ import pytest
 import jflow as tf
 from tests.clusters import BACKENDS
 
-PLACEMENTS = ["rules", "auto", "round_robin", "random", "greedy_load", "etf_c"]
+PLACEMENTS = ["rules", "auto", "etf_c"]
 
 
 @pytest.fixture(scope="module", params=["in_process", "processes"])
@@ -22,7 +22,7 @@ def increment(name: str):
     with tf.Graph().as_default() as graph:
         v = tf.Variable(tf.numpy.zeros(3), name=name)
         queue = tf.FIFOQueue(100, tf.float32, [(3,)], shared_name=f"{name}_queue")
-        ones = [tf.numpy.cos(tf.numpy.sin(tf.zeros(3) + i)) * 0.0 + 1.0 for i in range(3)]
+        ones = [tf.numpy.cos(tf.numpy.sin(tf.numpy.zeros(3) + i)) * 0.0 + 1.0 for i in range(3)]
         added = v.assign_add(ones[0] * ones[1] * ones[2], name="added")
         with tf.control_dependencies([added]):
             kept = queue.enqueue(v.read_value())
@@ -64,7 +64,7 @@ def test_a_strategy_finds_state_where_an_earlier_session_pinned_it(cluster) -> N
     """A pin in the graph is the same for all sessions, so a strategy takes it as a constraint."""
     cluster.reset()
     device = cluster.devices[0]
-    for placement in ("rules", "auto", "round_robin"):
+    for placement in ("rules", "etf_c", "round_robin"):
         with tf.Graph().as_default() as graph:
             with tf.device(device):
                 v = tf.Variable(1.0, name="pinned")
