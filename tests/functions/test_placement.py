@@ -105,6 +105,8 @@ def test_eager_accesses_go_by_the_rules_because_nothing_is_to_choose(cluster) ->
         v = tf.Variable(X, name=connection.unnamed())
         v.assign_add(X)
         np.testing.assert_array_equal(v.numpy(), 2 * X)
+        computed = tf.Variable(lambda: jnp.cos(X) * 2.0, name=connection.unnamed())
+        np.testing.assert_allclose(computed.numpy(), np.cos(X) * 2.0, rtol=1e-6)
         queue = tf.FIFOQueue(2, tf.float32, shared_name=connection.unnamed())
         queue.put(1.0)
         assert queue.get() == 1.0
