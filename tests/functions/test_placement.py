@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 
 import jax
@@ -135,6 +136,9 @@ def test_an_explanation_of_a_call_has_reasons_and_times(cluster) -> None:
     record = json.loads(explanation.to_json())
     assert record["strategy"] == "last"
     assert len(record["operations"]) == len(explanation.reasons)
+    assert re.search(
+        r"mul .* chosen by last; on .* the step takes .*, .* (more|less)\n", f"{explanation}\n"
+    )
     table = explanation.to_markdown()
     assert table.startswith("placed by last: predicted step time ")
     assert table.count("\n| ") == 1 + len(explanation.reasons)
