@@ -8,13 +8,11 @@ from typing import Any
 
 from jflow.errors import InvalidArgumentError
 from jflow.placement.calibration import Calibration
+from jflow.placement.explain import RULES
 from jflow.placement.place import assign
 from jflow.placement.scheduled import ByFunction
 from jflow.placement.strategy import Strategy
 from jflow.schedule.strategies import OPTIONAL, STRATEGIES
-
-RULES = "rules"
-"""The strategy that obeys requests and puts all else on the master's first device."""
 
 
 def strategy_of(

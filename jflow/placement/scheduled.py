@@ -9,10 +9,12 @@ strategies share what they name. The strategy chooses for the rest.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
+from weakref import WeakKeyDictionary
 
 from jflow.cluster import Device, Task, Wiring
-from jflow.graph import Operation, Tensor
+from jflow.graph import Graph, Operation, Tensor
 from jflow.placement.calibration import Calibration
 from jflow.placement.costs import bytes_of, estimated
 from jflow.placement.group import Group
@@ -24,8 +26,26 @@ from jflow.schedule import (
     OperationGraph,
     PlaceFunction,
     Problem,
+    Schedule,
     scheduled,
 )
+from jflow.schedule.schedule import by_rank
+from jflow.schedule.strategies import STRATEGIES, choose
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a strategy gave for a problem.
+
+    Attributes:
+      schedule: a device for each operation, and an order.
+      candidates: if it chose among several, the predicted time of each in seconds.
+      bound: what it has proven that every schedule takes at least, in seconds.
+    """
+
+    schedule: Schedule
+    candidates: Mapping[str, float] = field(default_factory=dict)
+    bound: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -36,21 +56,27 @@ class ByFunction:
       function: see `jflow.schedule.PlaceFunction`; the operations of its graph are those of the
         step, its devices those of the cluster.
       calibration: what costs are estimated with; None for the prior.
+      answers: what it gave, by graph, so that a step is explained as it runs.
     """
 
     function: PlaceFunction
     calibration: Calibration | None = None
+    answers: WeakKeyDictionary[Graph, dict[Any, Answer]] = field(
+        default_factory=WeakKeyDictionary, compare=False
+    )
 
     def __call__(
         self, ops: Sequence[Operation], inventory: Inventory, *, soft: bool, handles: Handles
     ) -> ScheduledAssignment:
         rules = assign(ops, inventory, soft=soft, handles=handles)
+        answers = self.answers.setdefault(ops[0].graph, {}) if ops else {}
         return ScheduledAssignment(
             self.function,
             rules,
             inventory.tasks,
             calibration=self.calibration,
             wiring=inventory.wiring,
+            answers=answers,
         )
 
 
@@ -66,6 +92,7 @@ class ScheduledAssignment:
       places_operations: whether it chooses those of operations; else they are where the rules say.
       calibration: what costs are estimated with; None for the prior.
       wiring: how the tasks reach each other.
+      answers: what the function gave for problems of this graph.
     """
 
     function: PlaceFunction
@@ -75,6 +102,7 @@ class ScheduledAssignment:
     places_operations: bool = True
     calibration: Calibration | None = None
     wiring: Wiring | None = None
+    answers: dict[Any, Answer] = field(default_factory=dict, compare=False)
 
     @property
     def tasks(self) -> Collection[Task]:
@@ -87,10 +115,35 @@ class ScheduledAssignment:
         Raises:
           InvalidArgumentError: as the rules; also if the function's answer breaks them.
         """
-        problem = self.problem(devices)
-        schedule = scheduled(problem, self.function)
+        schedule = self.answer(self.problem(devices)).schedule
         ops, every = [*self.rules.owners], self.devices(devices)
         return {ops[i]: every[schedule.devices[i]] for i in schedule.order}
+
+    def answer(self, problem: Problem) -> Answer:
+        """What the function gives for a problem of these operations; it is called once for each.
+
+        Raises:
+          InvalidArgumentError: if the answer breaks the rules.
+          Exception: as the function does.
+        """
+        constraints = problem.constraints
+        names = tuple(op.name for op in self.rules.owners)
+        allowed = tuple(sorted(constraints.allowed.items()))
+        key = (names, tuple(problem.devices), constraints.classes, allowed)
+        if key not in self.answers:
+            self.answers[key] = self._answer(problem)
+        return self.answers[key]
+
+    def _answer(self, problem: Problem) -> Answer:
+        allowed, classes = problem.constraints.allowed, problem.constraints.classes
+        if all(len(allowed.get(number, problem.devices)) == 1 for number in {*classes}):
+            # As for reads and updates of state, for which a search would take longer than the step.
+            only = [allowed.get(number, (0,))[0] for number in classes]
+            return Answer(by_rank(problem, only))
+        if self.function is STRATEGIES["auto"]:
+            chosen = choose(problem)
+            return Answer(chosen.schedule, chosen.predicted, chosen.bound)
+        return Answer(scheduled(problem, self.function))
 
     def devices(self, devices: Mapping[Task, Sequence[Device]]) -> list[Device]:
         """The devices of the tasks that the operations may go to."""
@@ -113,7 +166,9 @@ class ScheduledAssignment:
         constraints = Constraints(tuple(classes), allowed)
         graph = OperationGraph(tuple(ops), tuple(_dependencies(ops)))
         costs = estimated(ops, every, self.calibration, self.wiring)
-        return Problem(graph, every, costs, constraints).checked()
+        for values in (costs.seconds, costs.latency, costs.byte_seconds):
+            values.setflags(write=False)  # a strategy that changed them would falsify predictions
+        return Problem(graph, tuple(every), costs, constraints).checked()
 
     def _tasks(self, group: Group) -> Sequence[Task]:
         """The tasks that a group may go to."""

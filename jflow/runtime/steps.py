@@ -64,15 +64,20 @@ class Replacement:
         )
 
 
-def placer_of(config: ConfigProto) -> Placer:
-    """What places the steps of a session.
+def placer_of(config: ConfigProto, strategy: Strategy | None = None) -> Placer:
+    """What places the steps of a session or connection.
+
+    Args:
+      config: its options.
+      strategy: in place of the one that the options name.
 
     Raises:
       InvalidArgumentError, TypeError: if there is no strategy as the options name.
     """
-    # The rules need no costs, and sessions that use them read no file.
-    needs_costs = config.placement != RULES
-    strategy = strategy_of(config.placement, current_calibration() if needs_costs else None)
+    if strategy is None:
+        # The rules need no costs, and sessions that use them read no file.
+        needs_costs = config.placement != RULES
+        strategy = strategy_of(config.placement, current_calibration() if needs_costs else None)
     return Placer(config.allow_soft_placement, config.log_device_placement, strategy)
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import jflow as tf
 from jflow import errors
+from jflow.schedule import Schedule
 from jflow.schedule.strategies import STRATEGIES
 from tests.clusters import in_process
 from tests.programs_of_jax import check, programs
@@ -79,13 +80,72 @@ def test_an_explanation_says_what_decided_and_what_else_it_would_take(placement)
     assert by_name["pinned"].why == "asks for '/device:CPU:2'"
     assert not by_name["pinned"].alternatives
     name = placement if isinstance(placement, str) else "everywhere"
-    assert by_name["total"].why == f"chosen by {name}"
+    rule = ": the first device of its task" if name == "rules" else ""
+    assert by_name["total"].why == f"chosen by {name}{rule}"
     assert len(by_name["total"].alternatives) == 2
     assert explanation.lower_bound <= explanation.predicted_seconds
     assert str(explanation).startswith(f"placed by {name}: predicted step time ")
     record = json.loads(explanation.to_json())
     assert [one["operation"] for one in record["operations"]] == [*by_name]
     assert record["predicted_seconds"] == explanation.predicted_seconds
+
+
+def test_a_step_is_explained_as_it_runs_though_the_strategy_draws_lots() -> None:
+    rng, calls = np.random.default_rng(1), []
+
+    def drawn(graph, devices, costs, constraints):
+        calls.append(len(graph))
+        return {op: devices[rng.integers(len(devices))] for op in graph.operations}
+
+    with tf.Graph().as_default() as graph, session(graph, drawn) as sess:
+        y = [tf.numpy.sin(tf.constant(float(i))) for i in range(4)]
+        sess.run(y)
+        places = sess.placement(y)
+        assert {**sess.explain(y).placement} == places
+        assert len(calls) == 1
+        sess.run(y[0])
+        assert len(calls) == 2, "another step is another problem"
+
+
+def test_an_alternative_costs_what_the_step_is_predicted_to_take_there() -> None:
+    """Three operations by a fixed seed run where their alternatives are, all else as it was."""
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, (), name="x")
+        y = x
+        for _ in range(6):
+            y = tf.numpy.sin(y) + 1.0
+        with session(graph, "heft") as sess:
+            explanation = sess.explain(y, [x])
+            expected = sess.run(y, {x: 0.5})
+        chosen = np.random.default_rng(0).choice(len(explanation.reasons), 3, replace=False)
+        for reason in (explanation.reasons[i] for i in chosen):
+            for place, seconds in reason.alternatives.items():
+
+                def moved(given, devices, costs, constraints, reason=reason, place=place):
+                    names = [operation.name for operation in given.operations]
+                    moving = constraints.classes[names.index(reason.operation)]
+                    (there,) = (i for i, device in enumerate(devices) if str(device) == place)
+                    numbers = zip(constraints.classes, explanation.schedule.devices, strict=True)
+                    new = (there if number == moving else old for number, old in numbers)
+                    return Schedule(tuple(new), explanation.schedule.order)
+
+                with session(graph, moved) as sess:
+                    there = sess.explain(y, [x])
+                    assert there.predicted_seconds == seconds
+                    assert there.reason(reason.operation).device == place
+                    assert sess.run(y, {x: 0.5}) == expected
+
+
+def test_what_has_no_choice_is_placed_without_the_strategy() -> None:
+    def never(graph, devices, costs, constraints):
+        raise AssertionError("there is nothing to choose")
+
+    with tf.Graph().as_default() as graph, session(graph, never) as sess:
+        with tf.device("/device:CPU:1"):
+            v = tf.Variable(1.0)
+            more = v.assign_add(1.0)
+        sess.run(v.initializer)
+        assert sess.run(more) == 2.0
 
 
 def test_requests_and_colocation_hold_whatever_the_strategy_says() -> None:
