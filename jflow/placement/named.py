@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from jflow.errors import InvalidArgumentError
 from jflow.placement.place import assign
 from jflow.placement.scheduled import ByFunction
 from jflow.placement.strategy import Strategy
+from jflow.schedule import PlaceFunction
 from jflow.schedule.strategies import STRATEGIES
 
 RULES = "rules"
@@ -27,16 +28,19 @@ def strategy_of(placement: str | Callable[..., Any]) -> Strategy:
       InvalidArgumentError: if there is no such strategy.
       TypeError: if it is neither text nor a function.
     """
+    return assign if placement == RULES else ByFunction(function_of(placement))
+
+
+def function_of(placement: str | Callable[..., Any]) -> PlaceFunction:
+    """The function behind a placement strategy other than "rules". See `strategy_of`."""
     if callable(placement):
-        return ByFunction(placement)
+        return placement
     if not isinstance(placement, str):
         raise TypeError(
             f"placement is the name of a strategy or a function, got {type(placement).__name__}"
         )
-    if placement == RULES:
-        return assign
     if placement in STRATEGIES:
-        return ByFunction(STRATEGIES[placement])
+        return STRATEGIES[placement]
     module, colon, name = placement.partition(":")
     if not colon:
         raise InvalidArgumentError(
@@ -44,7 +48,7 @@ def strategy_of(placement: str | Callable[..., Any]) -> Strategy:
             f"{', '.join(STRATEGIES)}, and functions of your own as 'module:function'"
         )
     try:
-        function = getattr(importlib.import_module(module), name)
+        function: Any = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise InvalidArgumentError(
             f"the placement strategy {placement!r} cannot be imported: {error}"
@@ -53,4 +57,4 @@ def strategy_of(placement: str | Callable[..., Any]) -> Strategy:
         raise InvalidArgumentError(
             f"the placement strategy {placement!r} is not a function, but {function!r:.80}"
         )
-    return ByFunction(function)
+    return cast(PlaceFunction, function)

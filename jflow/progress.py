@@ -16,14 +16,21 @@ else:
 
 
 class Progress(Closing):
-    """Counts the steps of several threads; thread-safe."""
+    """Counts the steps of several threads; thread-safe.
 
-    def __init__(self, total: int, label: str) -> None:
+    Args:
+      total: how many there are.
+      label: what they belong to.
+      unit: what one of them is called.
+    """
+
+    def __init__(self, total: int, label: str, unit: str = "step") -> None:
         self._total = total
         self._label = label
+        self._unit = unit
         self._done = 0
         self._lock = threading.Lock()
-        self._bar: Any = _BAR and _BAR(total=total, desc=label, unit="step")
+        self._bar: Any = _BAR and _BAR(total=total, desc=label, unit=unit)
 
     def advance(self, note: str) -> None:
         """Counts a step, and shows a note beside the progress."""
@@ -33,7 +40,7 @@ class Progress(Closing):
                 self._bar.set_postfix_str(note, refresh=False)
                 self._bar.update()
             elif self._done % max(self._total // 4, 1) == 0:
-                print(f"{self._label}: {self._done} of {self._total} steps, {note}")
+                print(f"{self._label}: {self._done} of {self._total} {self._unit}s, {note}")
 
     def _leave(self, failed: bool) -> None:
         if self._bar is not None:

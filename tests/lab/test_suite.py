@@ -1,0 +1,393 @@
+"""The comparison of strategies, as a whole and by its statistics."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from jflow.errors import InvalidArgumentError
+from jflow.lab.families import random_problem
+from jflow.lab.suite import Measuring, SuiteOptions, adversarial, compare
+from jflow.lab.suite.cases import (
+    CLUSTERS,
+    GROUPS,
+    HALF_BANDWIDTH,
+    NOISES,
+    SLOW_DEVICE,
+    CaseRange,
+    SuiteCase,
+    simulated_cases,
+    surprised,
+)
+from jflow.lab.suite.contenders import contenders_of
+from jflow.lab.suite.measured import MeasuredResult, accuracy_of, losses_to_single
+from jflow.lab.suite.results import load
+from jflow.lab.suite.scoring import CaseResult, Score, problem_digest, result_of, skipped
+from jflow.lab.suite.summary import (
+    best_fixed,
+    feasibility_of,
+    figures_of,
+    quantile,
+    to_best,
+    verdict_of,
+)
+from jflow.schedule import scheduled, simulate
+from jflow.schedule.strategies import STRATEGIES
+from tests.lab import strategies_of_users
+
+MINE = "tests.lab.strategies_of_users:"
+SHORT = SuiteOptions(("heft", "round_robin"), ("layered", "fork_join"), (2,), quick=True)
+
+
+def result(group: str = "contention", *, workload: str = "layered", **makespans) -> CaseResult:
+    """A result with the makespans of strategies; None for one that gave nothing."""
+    scores = {
+        name: Score(
+            makespan, 0.1, refused="" if makespan else "no room", is_infeasible=not makespan
+        )
+        for name, makespan in makespans.items()
+    }
+    return CaseResult(
+        *(group, workload, 2, {"ccr": 1.0, "memory": 1.1}, "", 10, 1.0, None, True, scores)
+    )
+
+
+def timed(strategy: str, times: list[float], predicted: float = 1.0) -> MeasuredResult:
+    return MeasuredResult("mlp", 2, strategy, tuple(times), predicted, predicted)
+
+
+# Runs -------------------------------------------------------------------------------------------
+
+
+def test_a_strategy_of_a_user_is_in_every_table_beside_those_that_ship(tmp_path: Path) -> None:
+    options = replace(SHORT, strategies=[strategies_of_users.alternate, "heft"])
+    comparison = compare(options, tmp_path)
+    page = (tmp_path / "README.md").read_text()
+    for group in ("small", "contention", "memory", "surprises", "clusters"):
+        rows = [line.split(" | ")[0] for line in comparison.table(group).splitlines()]
+        assert {"| alternate", "| heft", "| single"} <= set(rows)
+        assert comparison.table(group) in page
+        assert json.loads((tmp_path / f"{group}.json").read_text())["cases"]
+    assert comparison.table("imported") == ""
+
+
+def test_equal_seeds_give_equal_results_and_others_do_not() -> None:
+    def makespans(seed: int) -> list[float | None]:
+        found = compare(replace(SHORT, workloads=["layered"], seed=seed)).cases
+        return [score.makespan for each in found for score in each.scores.values()]
+
+    assert makespans(1) == makespans(1)
+    assert makespans(1) != makespans(2)
+
+
+def test_what_a_strategy_does_wrong_is_in_the_table_and_the_run_goes_on(tmp_path: Path) -> None:
+    options = replace(SHORT, strategies=[MINE + "raising", MINE + "forgetful", "heft"])
+    comparison = compare(options, tmp_path)
+    page = (tmp_path / "README.md").read_text()
+    n = len(comparison.cases)
+    assert n == sum(each.scores["heft"].makespan is not None for each in comparison.cases)
+    assert f"`{MINE}raising` refused in" in page
+    assert "KeyError: 'no such cost'" in page
+    assert "strategy forgetful gives no device for 0" in page
+
+
+def test_a_resumed_run_runs_only_what_is_missing(tmp_path: Path, monkeypatch) -> None:
+    compare(SHORT, tmp_path)
+    calls = []
+    place = STRATEGIES["heft"]
+    monkeypatch.setattr(
+        strategies_of_users, "alternate", lambda *parts: calls.append(0) or place(*parts)
+    )
+    first = compare(replace(SHORT, strategies=[MINE + "alternate"], resume=True), tmp_path)
+    n = len(first.cases)
+    assert len(calls) == n
+    assert all({"heft", "round_robin"} <= each.scores.keys() for each in first.cases)
+    again = compare(replace(SHORT, strategies=[MINE + "alternate"], resume=True), tmp_path)
+    assert len(calls) > n  # a lambda has no file by which it could be told to be the same
+    assert len(again.cases) == n
+
+
+def test_a_run_that_was_interrupted_goes_on_where_it_was(tmp_path: Path, monkeypatch) -> None:
+    whole = compare(SHORT, tmp_path / "whole")
+    seen = []
+
+    def interrupted(case, *arguments, **options):
+        seen.append(case)
+        if len(seen) == 20:
+            raise KeyboardInterrupt
+        return result_of(case, *arguments, **options)
+
+    monkeypatch.setattr("jflow.lab.suite.comparison.result_of", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        compare(SHORT, tmp_path)
+    kept = {key for group in GROUPS if (f := load(tmp_path / f"{group}.json")) for key in f.cases}
+    assert kept == {case.key for case in seen[:19]}
+    seen.clear()
+    built = []
+    monkeypatch.setattr(
+        SuiteCase, "actual", lambda self, problem: built.append(self) or problem, raising=True
+    )
+    monkeypatch.setattr("jflow.lab.suite.comparison.result_of", result_of)
+    resumed = compare(replace(SHORT, resume=True), tmp_path)
+    assert len(built) == len(whole.cases) - 19
+    assert len(resumed.cases) == len(whole.cases)
+
+
+def test_a_strategy_that_changed_is_run_again(tmp_path: Path, monkeypatch) -> None:
+    module = tmp_path / "changing_strategy.py"
+    text = "def place(graph, devices, costs, constraints):\n    return dict.fromkeys({})\n"
+    module.write_text(text.format("graph.operations, devices[0]"))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    options = replace(SHORT, strategies=["changing_strategy:place"], workloads=["layered"])
+    compare(options, tmp_path)
+    mark = contenders_of(["changing_strategy:place"])[-1].fingerprint
+    module.write_text(text.format("graph.operations, devices[1]"))
+    assert contenders_of(["changing_strategy:place"])[-1].fingerprint != mark
+    found = load(tmp_path / "small.json")
+    assert found is not None
+    assert found.origin.strategies["changing_strategy:place"] == mark
+
+
+def test_results_come_back_from_their_file_as_they_were(tmp_path: Path) -> None:
+    comparison = compare(replace(SHORT, strategies=[MINE + "raising"]), tmp_path)
+    found = load(tmp_path / "small.json")
+    assert found is not None
+    expected = [each for each in comparison.cases if each.group == "small"]
+    for one, other in zip(found.cases.values(), expected, strict=True):
+        assert one.scores.keys() == other.scores.keys()
+        for name, score in one.scores.items():
+            assert score.refused == other.scores[name].refused
+            assert score.makespan == pytest.approx(other.scores[name].makespan, rel=1e-6)
+        assert one.optimum == pytest.approx(other.optimum, rel=1e-6)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"format": 1}', '{"format": 99}', "{}"])
+def test_a_broken_file_of_results_is_refused_by_name(tmp_path: Path, text: str) -> None:
+    (tmp_path / "small.json").write_text(text)
+    with pytest.raises(InvalidArgumentError, match=r"small\.json is not a file of results.*delete"):
+        compare(replace(SHORT, resume=True), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"strategies": ["hefty"]}, "there is no placement strategy 'hefty'"),
+        ({"strategies": ["rules"]}, "the placement rules are no strategy"),
+        ({"strategies": ["no_such_module:place"]}, "cannot be imported"),
+        ({"strategies": [strategies_of_users.alternate, MINE + "x"]}, "has no attribute 'x'"),
+        ({"strategies": ["heft", lambda *_: None, lambda *_: 0]}, "two strategies .* '<lambda>'"),
+        ({"workloads": ["layerd"]}, "there is no workload 'layerd'; there are all, layered"),
+        ({"workloads": ["imported"]}, "imported graphs need the folder"),
+        ({"workloads": []}, "expected workloads"),
+        ({"devices": [1, 2]}, "2 or more, got 1, 2"),
+        ({"devices": []}, "2 or more, got none"),
+        ({"resume": True}, "to resume a run, say in which folder"),
+    ],
+)
+def test_what_does_not_exist_is_refused_before_anything_runs(options, words) -> None:
+    with pytest.raises(InvalidArgumentError, match=words):
+        compare(replace(SHORT, **options))
+
+
+# Cases ------------------------------------------------------------------------------------------
+
+
+def test_cases_differ_and_their_keys_depend_on_all_that_they_depend_on() -> None:
+    families = ["layered", "fft"]
+    cases = [*simulated_cases(CaseRange(families, (2, 4)))]
+    others = [*simulated_cases(CaseRange(families, (2, 4), seed=1))]
+    keys = {case.key for case in cases}
+    assert len(keys) == len(cases)
+    assert not keys & {case.key for case in others}
+    problems = {}
+    for case in cases:
+        if case.group != CLUSTERS:
+            digest = problem_digest(case.actual(case.build()))
+            assert problems.setdefault(digest, case) is case
+    assert len({case.group for case in cases}) == 5
+
+
+@pytest.mark.parametrize("surprise", [*NOISES, SLOW_DEVICE, HALF_BANDWIDTH])
+def test_a_surprise_changes_times_and_nothing_else(surprise) -> None:
+    problem = random_problem("layered", 20, 3, seed=1)
+    actual = surprised(problem, surprise, 5)
+    schedule = scheduled(problem, STRATEGIES["round_robin"])
+    assert actual.graph.successors == problem.graph.successors
+    assert simulate(actual, schedule).makespan != simulate(problem, schedule).makespan
+    assert problem_digest(surprised(problem, surprise, 5)) == problem_digest(actual)
+
+
+def test_the_search_finds_a_worse_graph_than_it_starts_with() -> None:
+    def badness(steps: int) -> float:
+        problem = adversarial.adversarial_problem(STRATEGIES["heft"], steps=steps, seed=3)
+        own = simulate(problem, scheduled(problem, STRATEGIES["heft"])).makespan
+        rivals = (STRATEGIES[name] for name in adversarial.RIVALS if name != "heft")
+        return own / min(simulate(problem, scheduled(problem, each)).makespan for each in rivals)
+
+    assert badness(80) > badness(0) * 1.2
+
+
+def test_a_strategy_that_fails_is_no_reason_not_to_compare_the_others() -> None:
+    adversarial.adversarial_problem(strategies_of_users.raising, steps=5, seed=0)
+
+
+def test_what_took_long_on_a_small_cluster_is_not_tried_on_a_large_one() -> None:
+    case = SuiteCase(CLUSTERS, "layered", 64, {}, lambda: random_problem("layered", 5, 64))
+    before = result(CLUSTERS, single=1.0, heft=1.0)
+    slow = replace(before, scores={**before.scores, "etf": Score(1.0, 20.0)})
+    found = skipped(case, [slow], patience=60)
+    assert [*found] == ["etf"]
+    assert found["etf"].refused == "not tried: it took 20 s with 2 devices"
+    larger = replace(case, n_devices=1024)
+    skips = skipped(larger, [slow, replace(slow, n_devices=64, scores=found)], patience=1e9)
+    assert [*skips] == ["etf"]
+    made = result_of(case, contenders_of(["heft"]), skipping=found, optima={})
+    assert made.scores["etf"].is_skipped
+    assert made.scores["heft"].makespan is not None
+
+
+def test_a_known_optimum_is_not_proven_again(monkeypatch) -> None:
+    def never(*_, **__):
+        raise AssertionError("proven again")
+
+    case = next(iter(simulated_cases(CaseRange(["layered"], (2,)))))
+    monkeypatch.setattr("jflow.lab.suite.scoring.optimal", never)
+    optima = {problem_digest(case.build()): 0.125}
+    found = result_of(case, contenders_of(["heft"]), skipping={}, optima=optima)
+    assert found.optimum == 0.125
+
+
+# Statistics -------------------------------------------------------------------------------------
+
+
+def test_figures_are_those_of_a_calculation_by_hand() -> None:
+    results = [
+        result(single=2.0, auto=1.0, heft=4.0),
+        result(single=3.0, auto=3.0, heft=None),
+        result(single=1.0, auto=2.0, heft=1.5),
+    ]
+    rows = {row.strategy: row for row in figures_of(results, to_best)}
+    auto, heft = rows["auto"], rows["heft"]
+    assert auto.mean == pytest.approx((1 + 1 + 2) / 3)
+    assert (auto.largest, auto.share_best, auto.share_worse) == (2.0, 2 / 3, 1 / 3)
+    assert auto.speed_up == pytest.approx((2 * 1 * 0.5) ** (1 / 3))
+    assert (heft.n, heft.n_refused, heft.reason) == (2, 1, "no room")
+    assert heft.mean == pytest.approx((4 + 1.5) / 2)
+    assert quantile([*range(1, 101)], 0.95) == 95
+    assert quantile([], 0.5) == math.inf
+
+
+def test_feasibility_is_of_those_cases_for_which_there_is_a_placement() -> None:
+    results = [
+        result("memory", single=None, auto=1.0),
+        result("memory", single=1.0, auto=1.0),
+        replace(result("memory", single=None, auto=None), is_feasible=False),
+    ]
+    shares = {each.strategy: each.shares["1.1"] for each in feasibility_of(results)}
+    assert shares == {"auto": 1.0, "single": 0.5}
+
+
+def test_the_best_fixed_strategy_is_chosen_on_other_families() -> None:
+    results = [
+        result(workload="layered", a=1.0, b=2.0),
+        result(workload="fft", a=3.0, b=1.0),
+    ]
+    assert best_fixed(results) == (2.5, {"layered": "b", "fft": "a"})
+    assert best_fixed(results[:1]) is None
+
+
+def test_auto_has_lost_only_where_one_device_was_faster_with_known_costs() -> None:
+    won, lost = result(single=2.0, auto=1.0), result(single=1.0, auto=1.1)
+    assert not verdict_of([won, replace(lost, surprise=SLOW_DEVICE)], []).has_lost
+    assert verdict_of([won, lost], []).simulated_losses == [lost]
+
+
+# Measurements -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Taken:
+    times: tuple[float, ...]
+    predicted: float
+    staged: float
+    is_correct: bool = True
+
+
+TIMES = {"single": 2.0, "heft": 1.0, "round_robin": 4.0}
+
+
+def fake(workload, n_devices, placements, rounds):
+    """Times that are 10 % above the prediction; "broken" raises, "wrong" computes nonsense."""
+    if any(place.__name__ == "broken" for place in placements):
+        raise RuntimeError("the cluster is gone")
+    return [
+        Taken((TIMES[p.__name__] * 1.1,) * rounds, TIMES[p.__name__], TIMES[p.__name__] * 1.05)
+        for p in placements
+    ]
+
+
+def test_measurements_have_their_predictions_beside_them(tmp_path: Path) -> None:
+    measuring = Measuring(fake, ["mlp"])
+    options = SuiteOptions(("heft", "round_robin"), ("mlp",), (2,), quick=True)
+    comparison = compare(options, tmp_path, measuring=measuring)
+    assert not comparison.cases
+    page = (tmp_path / "README.md").read_text()
+    assert "| mlp | 2 | 3 | 9 % | 5 % | 1.00 | 0 % | 0 % |" in page
+    assert "| heft | 1.1 s ± 0 % (1.0 s) |" in page
+    again = compare(replace(options, resume=True), tmp_path, measuring=Measuring(None, ["mlp"]))
+    assert [vars(each) for each in again.measured] == [
+        {**vars(each), "times": [*each.times]} for each in comparison.measured
+    ]
+
+
+def test_what_fails_on_processes_is_refused_and_the_others_are_measured(tmp_path: Path) -> None:
+    def broken(graph, devices, costs, constraints):
+        return {}
+
+    options = SuiteOptions(("heft", broken), ("mlp",), (2,), quick=True)
+    comparison = compare(options, tmp_path, measuring=Measuring(fake, ["mlp"]))
+    refused = {each.strategy: each.refused for each in comparison.measured}
+    assert refused == {"single": "", "heft": "", "broken": "RuntimeError: the cluster is gone"}
+    assert "`broken` refused on mlp: RuntimeError" in (tmp_path / "README.md").read_text()
+
+
+def test_a_step_that_computes_something_else_does_not_count() -> None:
+    def wrong(workload, n_devices, placements, rounds):
+        return [Taken((1.0,), 1.0, 1.0, p.__name__ != "heft") for p in placements]
+
+    options = SuiteOptions(("heft",), ("mlp",), (2,))
+    found = compare(options, measuring=Measuring(wrong, ["mlp"])).measured
+    assert [each.strategy for each in found if each.refused] == ["heft"]
+
+
+def test_predictions_are_judged_by_error_rank_and_regret() -> None:
+    plans = [
+        timed("a", [1.0] * 7, 1.1),
+        timed("b", [2.0] * 7, 1.0),
+        timed("c", [4.0] * 7, 4.0),
+    ]
+    found = accuracy_of(plans)
+    assert found is not None
+    assert found.error == pytest.approx(0.1)
+    assert found.tau == pytest.approx(1 / 3)  # two pairs in order, one not
+    assert found.regret == pytest.approx(1.0)
+    assert found.noise == 0.0
+
+
+def test_plans_within_the_noise_have_no_rank() -> None:
+    noisy = [1.0, 1.1, 0.9, 1.2, 0.8, 1.0, 1.1]
+    found = accuracy_of([timed("a", noisy, 1.0), timed("b", [1.02] * 7, 0.5)])
+    assert found is not None
+    assert found.tau is None
+
+
+def test_a_loss_is_one_that_the_noise_does_not_explain() -> None:
+    noisy = [1.0, 1.2, 0.8, 1.3, 0.7, 1.0, 1.1]
+    single = timed("single", [1.0] * 7)
+    assert not losses_to_single([single, timed("auto", [t * 1.05 for t in noisy])], "auto")
+    lost = timed("auto", [1.2] * 7)
+    assert losses_to_single([single, lost], "auto") == [lost]
