@@ -7,7 +7,7 @@ TESTS ?= tests
 N ?= 4
 MATRIX ?= python3.11 python3.13
 
-.PHONY: demo setup test test-libraries test-matrix lint check check-long chaos format protos api bench clean help
+.PHONY: bench-placement demo setup test test-libraries test-matrix lint check check-long chaos format protos api bench clean help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -62,6 +62,11 @@ bench: $(VENV)/.dev $(VENV)/.tensorflow $(VENV)/.reverb
 	$(BIN)/python -m bench --tensorflow $(VENV)/tensorflow/bin/python \
 	  --reverb $(VENV)/reverb/bin/python $(if $(ONLY),--only $(ONLY))
 endif
+
+bench-placement: $(VENV)/.dev ## compares placement strategies (QUICK=1: in two minutes; STRATEGIES=heft,mine:place)
+	$(BIN)/python -m jflow bench placement --output bench/placement \
+	  $(if $(STRATEGIES),--strategies $(STRATEGIES)) $(if $(QUICK),--quick) $(if $(RESUME),--resume) \
+	  $(if $(SEED),--seed $(SEED)) $(if $(IMPORTED),--imported $(IMPORTED))
 
 clean: ## removes the environment and what tools left behind
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -52,8 +52,6 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "--resume", action="store_true", help="takes what the folder has already, and runs the rest"
     )
     add("--seed", type=int, default=0, help="of everything random (default: %(default)s)")
-    add("--simulate", action="store_true", help="runs no workload on real processes")
-    add("--optima", type=Path, metavar="FILE", help="optima that are proven already")
     add(
         "--imported",
         type=Path,
@@ -66,12 +64,10 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 def _placement(options: argparse.Namespace) -> int:
     from jflow.lab import suite  # noqa: PLC0415 - a server never builds graphs
 
-    # As `python -m` does, so that a strategy can stand in a file of the current directory.
-    if "" not in sys.path:
-        sys.path.insert(0, "")
-    for folder in (options.imported,):
-        if folder is not None and not folder.is_dir():
-            raise ValueError(f"--imported: the directory {str(folder)!r} does not exist")
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.append(here)  # a strategy can stand in a file of the current directory
+    if options.imported is not None and not options.imported.is_dir():
+        raise ValueError(f"--imported: the directory {str(options.imported)!r} does not exist")
     if options.output.exists() and not options.output.is_dir():
         raise ValueError(f"--output: {str(options.output)!r} is not a directory")
     comparison = suite.compare(
@@ -83,11 +79,9 @@ def _placement(options: argparse.Namespace) -> int:
             resume=options.resume,
             seed=options.seed,
             imported=options.imported,
-            optima=suite.load_optima(options.optima) if options.optima else {},
             progress=True,
         ),
         options.output,
-        measuring=None if options.simulate else suite.available(),
     )
     print(f"{options.output / 'README.md'}: {comparison.summary}")
     return int(comparison.verdict.has_lost)

@@ -13,8 +13,3 @@ def forgetful(graph, devices, costs, constraints):
 
 def raising(graph, devices, costs, constraints):
     raise KeyError("no such cost")
-
-
-def slowest_single(graph, devices, costs, constraints):
-    """All on the last device; called `auto` by tests that need one that loses."""
-    return dict.fromkeys(graph.operations, devices[-1])

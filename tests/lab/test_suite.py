@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from jflow.errors import InvalidArgumentError
+from jflow.errors import InvalidArgumentError, ResourceExhaustedError
 from jflow.lab.families import random_problem
 from jflow.lab.suite import Measuring, SuiteOptions, adversarial, compare
 from jflow.lab.suite.cases import (
@@ -36,19 +36,18 @@ from jflow.lab.suite.summary import (
     verdict_of,
 )
 from jflow.schedule import scheduled, simulate
+from jflow.schedule.exact import Optimum, optimal
 from jflow.schedule.strategies import STRATEGIES
 from tests.lab import strategies_of_users
 
 MINE = "tests.lab.strategies_of_users:"
-SHORT = SuiteOptions(("heft", "round_robin"), ("layered", "fork_join"), (2,), quick=True)
+SHORT = SuiteOptions(("heft", "round_robin"), ("layered",), (2,), quick=True)
 
 
 def result(group: str = "contention", *, workload: str = "layered", **makespans) -> CaseResult:
     """A result with the makespans of strategies; None for one that gave nothing."""
     scores = {
-        name: Score(
-            makespan, 0.1, refused="" if makespan else "no room", is_infeasible=not makespan
-        )
+        name: Score(makespan, 0.1, 0.0, "" if makespan else "no room", makespan is None)
         for name, makespan in makespans.items()
     }
     return CaseResult(
@@ -58,6 +57,18 @@ def result(group: str = "contention", *, workload: str = "layered", **makespans)
 
 def timed(strategy: str, times: list[float], predicted: float = 1.0) -> MeasuredResult:
     return MeasuredResult("mlp", 2, strategy, tuple(times), predicted, predicted)
+
+
+@pytest.fixture(autouse=True)
+def _no_proofs(monkeypatch) -> None:
+    """The solver takes seconds, and has tests of its own."""
+
+    def unproven(problem, *, upper, seconds):
+        if upper is None:
+            raise ResourceExhaustedError("no placement was found in time")
+        return Optimum(upper, simulate(problem, upper).makespan, 0.0)
+
+    monkeypatch.setattr("jflow.lab.suite.scoring.optimal", unproven)
 
 
 # Runs -------------------------------------------------------------------------------------------
@@ -77,7 +88,7 @@ def test_a_strategy_of_a_user_is_in_every_table_beside_those_that_ship(tmp_path:
 
 def test_equal_seeds_give_equal_results_and_others_do_not() -> None:
     def makespans(seed: int) -> list[float | None]:
-        found = compare(replace(SHORT, workloads=["layered"], seed=seed)).cases
+        found = compare(replace(SHORT, seed=seed)).cases
         return [score.makespan for each in found for score in each.scores.values()]
 
     assert makespans(1) == makespans(1)
@@ -88,8 +99,8 @@ def test_what_a_strategy_does_wrong_is_in_the_table_and_the_run_goes_on(tmp_path
     options = replace(SHORT, strategies=[MINE + "raising", MINE + "forgetful", "heft"])
     comparison = compare(options, tmp_path)
     page = (tmp_path / "README.md").read_text()
-    n = len(comparison.cases)
-    assert n == sum(each.scores["heft"].makespan is not None for each in comparison.cases)
+    heft = [each.scores["heft"] for each in comparison.cases]
+    assert all(score.makespan is not None or score.is_infeasible for score in heft)
     assert f"`{MINE}raising` refused in" in page
     assert "KeyError: 'no such cost'" in page
     assert "strategy forgetful gives no device for 0" in page
@@ -107,7 +118,7 @@ def test_a_resumed_run_runs_only_what_is_missing(tmp_path: Path, monkeypatch) ->
     assert len(calls) == n
     assert all({"heft", "round_robin"} <= each.scores.keys() for each in first.cases)
     again = compare(replace(SHORT, strategies=[MINE + "alternate"], resume=True), tmp_path)
-    assert len(calls) > n  # a lambda has no file by which it could be told to be the same
+    assert len(calls) == n
     assert len(again.cases) == n
 
 
@@ -117,7 +128,7 @@ def test_a_run_that_was_interrupted_goes_on_where_it_was(tmp_path: Path, monkeyp
 
     def interrupted(case, *arguments, **options):
         seen.append(case)
-        if len(seen) == 20:
+        if len(seen) == 7:
             raise KeyboardInterrupt
         return result_of(case, *arguments, **options)
 
@@ -125,7 +136,7 @@ def test_a_run_that_was_interrupted_goes_on_where_it_was(tmp_path: Path, monkeyp
     with pytest.raises(KeyboardInterrupt):
         compare(SHORT, tmp_path)
     kept = {key for group in GROUPS if (f := load(tmp_path / f"{group}.json")) for key in f.cases}
-    assert kept == {case.key for case in seen[:19]}
+    assert kept == {case.key for case in seen[:6]}
     seen.clear()
     built = []
     monkeypatch.setattr(
@@ -133,7 +144,7 @@ def test_a_run_that_was_interrupted_goes_on_where_it_was(tmp_path: Path, monkeyp
     )
     monkeypatch.setattr("jflow.lab.suite.comparison.result_of", result_of)
     resumed = compare(replace(SHORT, resume=True), tmp_path)
-    assert len(built) == len(whole.cases) - 19
+    assert len(built) == len(whole.cases) - 6
     assert len(resumed.cases) == len(whole.cases)
 
 
@@ -142,7 +153,7 @@ def test_a_strategy_that_changed_is_run_again(tmp_path: Path, monkeypatch) -> No
     text = "def place(graph, devices, costs, constraints):\n    return dict.fromkeys({})\n"
     module.write_text(text.format("graph.operations, devices[0]"))
     monkeypatch.syspath_prepend(str(tmp_path))
-    options = replace(SHORT, strategies=["changing_strategy:place"], workloads=["layered"])
+    options = replace(SHORT, strategies=["changing_strategy:place"])
     compare(options, tmp_path)
     mark = contenders_of(["changing_strategy:place"])[-1].fingerprint
     module.write_text(text.format("graph.operations, devices[1]"))
@@ -161,8 +172,9 @@ def test_results_come_back_from_their_file_as_they_were(tmp_path: Path) -> None:
         assert one.scores.keys() == other.scores.keys()
         for name, score in one.scores.items():
             assert score.refused == other.scores[name].refused
-            assert score.makespan == pytest.approx(other.scores[name].makespan, rel=1e-6)
-        assert one.optimum == pytest.approx(other.optimum, rel=1e-6)
+            if score.makespan is not None:
+                assert score.makespan == pytest.approx(other.scores[name].makespan, rel=1e-6)
+        assert one.best == pytest.approx(other.best, rel=1e-6)
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"format": 1}', '{"format": 99}', "{}"])
@@ -259,6 +271,15 @@ def test_a_known_optimum_is_not_proven_again(monkeypatch) -> None:
     optima = {problem_digest(case.build()): 0.125}
     found = result_of(case, contenders_of(["heft"]), skipping={}, optima=optima)
     assert found.optimum == 0.125
+
+
+def test_the_optimum_of_a_small_case_is_proven_where_it_is_not_known(monkeypatch) -> None:
+    monkeypatch.setattr("jflow.lab.suite.scoring.optimal", optimal)
+    case = next(iter(simulated_cases(CaseRange(["gaussian_elimination"], (2,), quick=True))))
+    found = result_of(case, contenders_of(["heft", "etf"]), skipping={}, optima={})
+    assert found.optimum is not None
+    assert found.bound <= found.optimum * (1 + 1e-6)
+    assert found.optimum <= min(score.makespan for score in found.scores.values()) * (1 + 1e-4)
 
 
 # Statistics -------------------------------------------------------------------------------------

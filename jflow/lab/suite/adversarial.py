@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from jflow.lab.families import FAMILIES, random_problem
-from jflow.lab.suite.cases import ADVERSARIAL, SuiteCase
+from jflow.lab.suite.cases import ADVERSARIAL, Scalar, SuiteCase
 from jflow.lab.suite.contenders import Contender
 from jflow.schedule import (
     Constraints,
@@ -80,7 +80,7 @@ def adversarial_cases(
     """One case against each strategy; it is searched for when its problem is built."""
     for contender in contenders:
         steps = max((QUICK_STEPS if quick else STEPS) // SLOW.get(contender.name, 1), 2)
-        parameters = {
+        parameters: dict[str, Scalar] = {
             "against": contender.name,
             "steps": steps,
             "seed": seed,

@@ -89,9 +89,9 @@ def _case(
     scope: CaseRange, group: str, family: str, n: int, n_devices: int, **options: Scalar
 ) -> SuiteCase:
     surprise = str(options.pop("surprise", ""))
-    options = {"ccr": 1.0, "seed": scope.seed} | options
-    build = partial(random_problem, family, n, n_devices, **options)  # type: ignore[arg-type]
-    return SuiteCase(group, family, n_devices, {"n": n} | options, build, surprise)
+    parameters: dict[str, Scalar] = {"ccr": 1.0, "seed": scope.seed, **options}
+    build = partial(random_problem, family, n, n_devices, **parameters)  # type: ignore[arg-type]
+    return SuiteCase(group, family, n_devices, {"n": n, **parameters}, build, surprise)
 
 
 def _small(scope: CaseRange) -> Iterator[SuiteCase]:
@@ -99,8 +99,8 @@ def _small(scope: CaseRange) -> Iterator[SuiteCase]:
     few = [n for n in scope.devices if n <= 4] or [min(scope.devices)]
     for family, ccr, n_devices in product(scope.families, CCRS, few[:1] if scope.quick else few):
         for n, heterogeneity in ((10, 1.0),) if scope.quick else ((10, 1.0), (12, 4.0)):
-            options = {"ccr": ccr, "heterogeneity": heterogeneity, "network": UNLIMITED}
-            yield _case(scope, SMALL, family, n, n_devices, **options)
+            options: dict[str, Scalar] = {"ccr": ccr, "heterogeneity": heterogeneity}
+            yield _case(scope, SMALL, family, n, n_devices, network=UNLIMITED, **options)
 
 
 def _contention(scope: CaseRange) -> Iterator[SuiteCase]:

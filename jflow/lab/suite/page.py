@@ -144,14 +144,9 @@ def _section(group: str, cases: Sequence[CaseResult], pictures: Mapping[str, Pat
         feasible=sum(bool(result.is_feasible) for result in found),
     )
     lines = [f"## {_TITLES[group]}", "", about, "", table_of(group, cases)]
-    lines += [_picture(group, pictures), *_fixed(group, found), *_refusals(found)]
-    return "\n".join(line for line in lines if line is not None)
-
-
-def _picture(group: str, pictures: Mapping[str, Path]) -> str | None:
-    if group not in pictures:
-        return None
-    return f"![{_TITLES.get(group, group)}]({pictures[group].name})\n"
+    if group in pictures:
+        lines.append(f"![{_TITLES[group]}]({pictures[group].name})\n")
+    return "\n".join([*lines, *_fixed(group, found), *_refusals(found)])
 
 
 def _fixed(group: str, found: Sequence[CaseResult]) -> Iterable[str]:

@@ -59,7 +59,7 @@ class GroupResults:
 def save(path: Path, results: GroupResults) -> None:
     """Writes a file of results; what was there before stays until the new one is complete."""
     head = json.dumps({"format": FORMAT, **asdict(results.origin)}, ensure_ascii=False)
-    parts = {"cases": results.cases, "measured": results.measured}
+    parts: dict[str, Mapping[str, Any]] = {"cases": results.cases, "measured": results.measured}
     texts = [
         f'"{name}": {{\n' + ",\n".join(f'"{k}": {_packed(v)}' for k, v in each.items()) + "\n}"
         for name, each in parts.items()

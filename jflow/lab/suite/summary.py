@@ -84,7 +84,9 @@ def _figures(
     yardstick: Yardstick,
     by: Callable[[CaseResult], str] | None,
 ) -> StrategyFigures:
-    ratios, gains, grouped = [], [], {}
+    ratios: list[float] = []
+    gains: list[float] = []
+    grouped: dict[str, list[float]] = {}
     scores = [result.scores[name] for result in results if name in result.scores]
     for result in results:
         own, unit = _makespan(result, name), yardstick(result)
