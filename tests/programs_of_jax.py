@@ -13,7 +13,7 @@ size, and what branches on values looks at inputs of the program only, which are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -254,6 +254,19 @@ def build(program: Program) -> tuple[list[Value], list[Value], dict[Value, Any]]
 
 def check(program: Program, open_session: Callable[[tf.Graph], tf.Session]) -> None:
     """Asserts that a session gives the results and the gradients that JAX gives."""
+    check_each(program, lambda graph, _, __: [open_session(graph)])
+
+
+def check_each(
+    program: Program,
+    open_sessions: Callable[[tf.Graph, Any, list[Value]], Iterable[tf.Session]],
+) -> None:
+    """Asserts that each of some sessions gives the results and the gradients that JAX gives.
+
+    Args:
+      program: the program.
+      open_sessions: given the graph, what is fetched and what is fed, opens the sessions.
+    """
     arrays = [jnp.asarray(given.array) for given in program.inputs]
     results = jax.jit(lambda *xs: evaluate(program, ARRAYS, xs))(*arrays)
     slopes = jax.jit(jax.grad(_total(program), argnums=tuple(range(len(arrays)))))(*arrays)
@@ -263,14 +276,15 @@ def check(program: Program, open_session: Callable[[tf.Graph], tf.Session]) -> N
         gradients = tf.gradients(outputs, inputs)
         initializer = tf.global_variables_initializer()
     connected = [gradient for gradient in gradients if gradient is not None]
-    with open_session(graph) as session:
-        session.run(initializer)
-        found, found_slopes = session.run([outputs, connected], feeds)
-    for value, wanted in zip(found, results, strict=True):
-        _assert_close(value, wanted)
-    filled = iter(found_slopes)
-    for gradient, wanted in zip(gradients, slopes, strict=True):
-        _assert_close(np.zeros_like(wanted) if gradient is None else next(filled), wanted)
+    for opened in open_sessions(graph, [outputs, connected], [*feeds]):
+        with opened as session:
+            session.run(initializer)
+            found, found_slopes = session.run([outputs, connected], feeds)
+        for value, wanted in zip(found, results, strict=True):
+            _assert_close(value, wanted)
+        filled = iter(found_slopes)
+        for gradient, wanted in zip(gradients, slopes, strict=True):
+            _assert_close(np.zeros_like(wanted) if gradient is None else next(filled), wanted)
 
 
 def _total(program: Program) -> Callable[..., Value]:

@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -37,6 +38,9 @@ from jflow.resources.kinds import kind_of
 from jflow.xla.compile import CompiledProgram, is_bounded
 
 _LATENCIES: weakref.WeakKeyDictionary[CompiledProgram, LastLatency] = weakref.WeakKeyDictionary()
+
+NO_FUNCTIONS: Mapping[str, HostFunction] = MappingProxyType({})
+"""No host functions in addition to those that every task has."""
 
 
 @dataclass
@@ -177,6 +181,7 @@ def link(
     device: jax.Device,
     executable: Callable[[Program], CompiledProgram],
     constant: Callable[[str], Any],
+    functions: Mapping[str, HostFunction] = NO_FUNCTIONS,
 ) -> LinkedPlan:
     """Links a plan.
 
@@ -185,6 +190,7 @@ def link(
       device: the device to run it on.
       executable: returns the compiled form of a program.
       constant: returns a constant by its digest, on the device unless it is a host tensor.
+      functions: host functions by name that this task has in addition to those of every task.
 
     Raises:
       InvalidArgumentError: if the plan calls an unknown function or passes invalid arguments.
@@ -201,7 +207,7 @@ def link(
                 if _is_constant(instruction):
                     slots[instruction.outputs[0]] = np.asarray(constant(instruction.constants[0]))
                 else:
-                    yield _link_call(instruction, plan, constant)
+                    yield _link_call(instruction, plan, constant, functions)
             case Run(program=None):
                 yield LinkedRun(instruction, None, (), LastLatency(0.0), plan.variables, keys)
             case Run(program=Program() as program):
@@ -243,12 +249,17 @@ def _is_constant(call: Call) -> bool:
 
 
 def _link_call(
-    call: Call, plan: Plan, constant: Callable[[str], Any]
+    call: Call,
+    plan: Plan,
+    constant: Callable[[str], Any],
+    functions: Mapping[str, HostFunction],
 ) -> LinkedCall | LinkedKernel | LinkedCallback:
     if call.function == CALLBACK:
         return link_callback(call)
     constants = tuple(constant(digest) for digest in call.constants)
-    function = None if call.resources else host_function(call.function)
+    function = None
+    if not call.resources:
+        function = functions.get(call.function) or host_function(call.function)
     if function is not None:
         attributes = Keywords(function, call.function).unpack(call.attributes)
         _check_arguments(call, function, (*call.inputs, *constants), attributes)

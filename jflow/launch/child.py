@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -18,12 +19,16 @@ from jflow.errors import OpError
 from jflow.server import Server
 
 
-def main() -> None:
-    """Runs the process."""
+def main(server_type: Callable[..., Server] = Server) -> None:
+    """Runs the process.
+
+    Args:
+      server_type: the class of the server.
+    """
     job, index, address = sys.argv[1], int(sys.argv[2]), [*sys.argv[3:], "127.0.0.1:0"][0]
     signal.signal(signal.SIGTERM, _exit)
     try:
-        server = Server({job: {index: address}}, job, index)
+        server = server_type({job: {index: address}}, job, index)
     except OpError as error:
         _tell({"error": int(error.error_code), "message": error.message})
         return

@@ -7,15 +7,21 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from typing import IO, Any
+from contextlib import contextmanager, suppress
+from types import MappingProxyType
+from typing import IO, Any, ClassVar
 
 from jflow import _forks
 from jflow.closing import Closing
 from jflow.cluster import ClusterSpec, Task
-from jflow.errors import DeadlineExceededError, UnavailableError, from_code
+from jflow.errors import (
+    DeadlineExceededError,
+    UnavailableError,
+    UnimplementedError,
+    from_code,
+)
 
 _STOP_TIMEOUT_S = 10.0
 
@@ -32,12 +38,21 @@ class LocalCluster(Closing):
       timeout: the longest time for all tasks to start, in seconds.
       data_roots: directories below which readers may read files; if None, those of
         JFLOW_DATA_ROOTS.
+      cores: for each task, in the order of `tasks`, the processor core that its process is pinned
+        to, so that tasks do not take each other's time; if None, they may use all. On Linux only.
 
     Raises:
+      ValueError: if there is no task, not one core for each, or a core that cannot be used.
+      UnimplementedError: if cores are given and the system cannot pin processes.
       UnavailableError: if a process exits while it starts.
       DeadlineExceededError: if starting takes longer than the timeout.
       OpError: the error of a task that cannot start, such as a token that is too short.
     """
+
+    _module: ClassVar[str] = "jflow.launch.child"
+    """The program of a task."""
+    _environment: Mapping[str, str] = MappingProxyType({})
+    """Environment variables of the tasks in addition to those of this process."""
 
     def __init__(
         self,
@@ -46,12 +61,21 @@ class LocalCluster(Closing):
         *,
         timeout: float = 60.0,
         data_roots: Sequence[str | os.PathLike[str]] | None = None,
+        cores: Sequence[int] | None = None,
     ) -> None:
         tasks = [Task("ps", i) for i in range(ps)] + [Task("worker", i) for i in range(workers)]
         if not tasks:
             raise ValueError("a cluster needs at least one task")
+        if cores is not None:
+            _check_cores(cores, len(tasks))
+        environment = dict(self._environment)
+        if data_roots is not None:
+            environment["JFLOW_DATA_ROOTS"] = os.pathsep.join(map(os.fspath, data_roots))
         _forks.mark_used()
-        self._children = {task: _Child(task, data_roots) for task in tasks}
+        self._children: dict[Task, _Child] = {}
+        for number, task in enumerate(tasks):
+            with _pinned(None if cores is None else cores[number]):
+                self._children[task] = _Child(task, self._module, environment)
         watchdog = threading.Timer(timeout, self._kill_all)
         watchdog.start()
         try:
@@ -122,21 +146,44 @@ class LocalCluster(Closing):
         return f"<jflow.LocalCluster {self._spec.as_dict()}>"
 
 
+def _check_cores(cores: Sequence[int], n_tasks: int) -> None:
+    if len(cores) != n_tasks:
+        raise ValueError(f"expected a core for each of {n_tasks} tasks, got {cores!r}")
+    if not hasattr(os, "sched_setaffinity"):
+        raise UnimplementedError(f"processes cannot be pinned to cores on {sys.platform}")
+    if missing := {*cores} - os.sched_getaffinity(0):
+        available = sorted(os.sched_getaffinity(0))
+        raise ValueError(f"this process may use the cores {available}, but not {sorted(missing)}")
+
+
+@contextmanager
+def _pinned(core: int | None) -> Iterator[None]:
+    """A block in which this thread, and so the processes that it starts, has one core.
+
+    A process is pinned before its libraries look how many threads they should have.
+    """
+    if core is None:
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {core})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
 class _Child:
     """A server process, which exits at the end of its standard input."""
 
-    def __init__(self, task: Task, data_roots: Sequence[str | os.PathLike[str]] | None) -> None:
+    def __init__(self, task: Task, module: str, environment: Mapping[str, str]) -> None:
         self.task = task
-        environment = os.environ.copy()
-        if data_roots is not None:
-            roots = (os.fspath(path) for path in data_roots)
-            environment["JFLOW_DATA_ROOTS"] = os.pathsep.join(roots)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "jflow.launch.child", task.job, str(task.index)],
+            [sys.executable, "-m", module, task.job, str(task.index)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env=environment,
+            env=os.environ | environment,
             # Ctrl-C in a terminal must reach only the program that started the cluster.
             start_new_session=True,
         )

@@ -8,7 +8,7 @@ import secrets
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Self
+from typing import ClassVar, Self
 
 from jflow import _forks
 from jflow.closing import Closing
@@ -66,6 +66,9 @@ class Server(Closing):
       UnknownError: if the port is in use.
     """
 
+    _worker_type: ClassVar[type[Worker]] = Worker
+    """What runs plans; the placement lab has servers whose workers pretend to compute."""
+
     def __init__(
         self,
         server_or_cluster_def: ClusterSpec | Mapping[str, object],
@@ -116,7 +119,9 @@ class Server(Closing):
             # Not on the loop, which must serve other calls while a name is resolved.
             host = listening_host(split_address(self._address)[0], self._task)
             transport = transport_of(self._protocol)
-            starting = _start(self._task, self._cluster, host, transport, self._roots)
+            starting = _start(
+                self._task, self._cluster, host, transport, self._roots, self._worker_type
+            )
             self._running = SERVERS.run(starting)
             self._cluster = self._running.info().cluster
 
@@ -187,12 +192,13 @@ class _Running:
         transport: Transport,
         threads: ThreadPoolExecutor,
         roots: AllowedDirectories,
+        worker_type: type[Worker],
     ) -> None:
         devices = local_devices(task)
         incarnation = secrets.randbits(63) + 1
         self.threads = threads
         self.peers = Peers(cluster, transport)
-        self.worker = Worker(task, devices, self.peers, threads, roots, take_64_bits)
+        self.worker = worker_type(task, devices, self.peers, threads, roots, take_64_bits)
         self._task = task
         self._incarnation = incarnation
         self._devices = tuple(
@@ -226,7 +232,12 @@ class _Running:
 
 
 async def _start(
-    task: Task, cluster: ClusterSpec, bind: str, transport: Transport, roots: AllowedDirectories
+    task: Task,
+    cluster: ClusterSpec,
+    bind: str,
+    transport: Transport,
+    roots: AllowedDirectories,
+    worker_type: type[Worker],
 ) -> _Running:
     if (action := async_failpoint("server.before_listen")) is not None:
         await action
@@ -234,7 +245,7 @@ async def _start(
     threads = ThreadPoolExecutor(
         _N_THREADS, thread_name_prefix=f"jflow {task}", initializer=take_64_bits
     )
-    running = _Running(task, cluster, transport, threads, roots)
+    running = _Running(task, cluster, transport, threads, roots, worker_type)
     bound = await running.listener.start(bind, port)
     shown = f"[{host}]" if ":" in host else host
     running.set_cluster(cluster.replace(task, f"{shown}:{bound}"))

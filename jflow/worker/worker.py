@@ -16,7 +16,8 @@ import numpy as np
 
 from jflow.cluster import Device, Task
 from jflow.errors import AbortedError, InvalidArgumentError
-from jflow.execution.link import LinkedPlan, link
+from jflow.execution.functions import HostFunction
+from jflow.execution.link import NO_FUNCTIONS, LinkedPlan, link
 from jflow.failpoints import async_failpoint
 from jflow.plan import Plan, Program, feed_indices, fetch_indices
 from jflow.protocol import Array, Artifacts, Client, Registered
@@ -57,7 +58,10 @@ class Worker:
       long_programs: runs programs that may take long.
       containers: the state of the task.
       programs: the cache of compiled programs.
+      functions: host functions that its plans may call in addition to those of every worker.
     """
+
+    functions: Mapping[str, HostFunction] = NO_FUNCTIONS
 
     def __init__(
         self,
@@ -248,6 +252,7 @@ class Worker:
             device,
             lambda program: self._executable(plan.device, program, artifacts),
             lambda digest: self._constants.get(digest, device, _sent(artifacts, digest)),
+            self.functions,
         )
 
     def _executable(

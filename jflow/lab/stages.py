@@ -1,0 +1,61 @@
+"""What the runtime makes of a schedule: stages, which begin when all of their inputs are there.
+
+The simulator of `jflow.schedule` starts an operation as soon as its own inputs are there, and sends
+a tensor as soon as it is made. The runtime cuts a step into stages (`jflow.partition.stages`): the
+operations of a device that have as many crossings between devices before them are one program, it
+begins when all that it receives has arrived, and what it sends leaves when it has ended.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from jflow.schedule import Costs, Dependency, OperationGraph, Problem, Schedule
+
+
+def depths(problem: Problem, schedule: Schedule) -> list[int]:
+    """For each operation the largest number of crossings between devices on a path to it."""
+    graph, devices = problem.graph, schedule.devices
+    found = [0] * len(graph)
+    for i in graph.order:
+        for before in graph.predecessors[i]:
+            found[i] = max(found[i], found[before] + (devices[before] != devices[i]))
+    return found
+
+
+def staged(problem: Problem, schedule: Schedule) -> tuple[Problem, Schedule]:
+    """The problem whose operations are the stages of a schedule, and the schedule of these.
+
+    Its simulated makespan is that of the schedule as the runtime runs it, for graphs without
+    operations that wait for other steps.
+
+    Args:
+      problem: what was scheduled.
+      schedule: a schedule of it.
+    """
+    graph, devices = problem.graph, schedule.devices
+    depth = depths(problem, schedule)
+    keys = sorted({(depth[i], devices[i]) for i in range(len(graph))})
+    number = {key: n for n, key in enumerate(keys)}
+    stage = [number[depth[i], devices[i]] for i in range(len(graph))]
+    seconds = np.zeros((len(keys), len(problem.devices)))
+    for i, device in enumerate(devices):
+        # The schedule is given, so other devices need no times.
+        seconds[stage[i], device] += problem.costs.seconds[i, device]
+    edges = []
+    for edge in graph.edges:
+        first: dict[int, int] = {}
+        for consumer in edge.consumers:
+            if devices[consumer] != devices[edge.producer]:
+                target = devices[consumer]
+                first[target] = min(first.get(target, stage[consumer]), stage[consumer])
+        if first:
+            edges.append(Dependency(stage[edge.producer], tuple(first.values()), edge.n_bytes))
+    costs = problem.costs
+    made = Problem(
+        OperationGraph(tuple(keys), tuple(edges)),
+        problem.devices,
+        Costs(seconds, costs.latency, costs.byte_seconds, costs.network, costs.processors),
+        type(problem.constraints)(),
+    )
+    return made.checked(), Schedule(tuple(device for _, device in keys), tuple(range(len(keys))))

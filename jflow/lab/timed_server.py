@@ -1,0 +1,142 @@
+"""Servers whose operations sleep and whose links are slow: `python -m jflow.lab.timed_server …`.
+
+A task of a `TimedCluster`. Only these servers know the host function `WORK`, which takes time
+without computing, so that more devices can be compared than this machine has cores. Everything else
+is the runtime as it is: plans, stages, the rendezvous, streams between processes.
+
+A link is a token bucket. A task sends one tensor at a time, and receives at the rate of its link,
+so tensors from several tasks queue for its incoming port. A tensor passes through both ports at the
+same time. The control messages between tasks are not slowed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from jflow.cluster import Task
+from jflow.launch.child import main
+from jflow.server import Server
+from jflow.values import Array
+from jflow.worker import Worker
+from jflow.worker.context import TensorTransport
+
+WORK = "timed_work"
+"""The host function that takes time."""
+
+VARIABLE = "JFLOW_LAB_LINKS"
+"""The environment variable that tells a timed server of its links."""
+
+
+@dataclass(frozen=True)
+class TimedLinks:
+    """What transfers between the tasks of a timed cluster take.
+
+    Attributes:
+      latency: seconds, in addition to what the machine takes.
+      bandwidth: bytes a second of each port.
+    """
+
+    latency: float
+    bandwidth: float
+
+    @classmethod
+    def of_environment(cls) -> Self:
+        """The links that `VARIABLE` describes."""
+        latency, bandwidth = map(float, os.environ[VARIABLE].split())
+        return cls(latency, bandwidth)
+
+    def __str__(self) -> str:
+        return f"{self.latency!r} {self.bandwidth!r}"
+
+
+class _Port:
+    """One direction of a task's connection: a token bucket. Call it on the event loop."""
+
+    def __init__(self, bandwidth: float) -> None:
+        self._bandwidth = bandwidth
+        self._free = 0.0
+
+    def take(self, n_bytes: int, began: float) -> float:
+        """Books the port for a tensor; the time of the event loop when it has passed.
+
+        Args:
+          n_bytes: its size.
+          began: when its first byte was there.
+        """
+        self._free = max(began, self._free) + n_bytes / self._bandwidth
+        return self._free
+
+
+class _SlowTransport:
+    """Sends tensors as fast as the outgoing port lets them through."""
+
+    def __init__(self, transport: TensorTransport, links: TimedLinks) -> None:
+        self._transport = transport
+        self._port = _Port(links.bandwidth)
+
+    async def deliver(self, target: Task, step: int, edge: int, tensor: Array | None) -> None:
+        """See `TensorTransport`."""
+        if tensor is not None:
+            now = asyncio.get_running_loop().time()
+            # Finish times grow from call to call, so tensors leave in the order of the calls.
+            await asyncio.sleep(self._port.take(tensor.nbytes, now) - now)
+        await self._transport.deliver(target, step, edge, tensor)
+
+
+class TimedWorker(Worker):
+    """A worker with the host function `WORK`, and ports; arguments as for `Worker`."""
+
+    def __init__(self, task: Task, devices: Any, transport: TensorTransport, *others: Any) -> None:
+        self._links = TimedLinks.of_environment()
+        super().__init__(task, devices, _SlowTransport(transport, self._links), *others)
+        self._incoming = _Port(self._links.bandwidth)
+        self._computing = threading.Lock()
+        self.functions = {WORK: self._work}
+
+    def deliver(self, step: int, edge: int, value: Any) -> None:
+        """Receives a value when the incoming port has let it through."""
+        loop = asyncio.get_running_loop()
+        delay = self._links.latency
+        if value is not None:
+            now = loop.time()
+            # Its first byte came as long ago as it took to send, which is what the sender waited.
+            began = now - value.nbytes / self._links.bandwidth
+            delay += self._incoming.take(value.nbytes, began) - now
+        loop.call_later(max(delay, 0.0), super().deliver, step, edge, value)
+
+    def _work(self, *values: Array, seconds: float, sizes: list[int]) -> list[Array]:
+        """Sleeps; the device does one work at a time.
+
+        Args:
+          values: u8 arrays.
+          seconds: how long.
+          sizes: of the results, in bytes.
+
+        Returns:
+          For each size n a u8[n] that begins with one more than the sum of what the values begin
+          with, modulo 256.
+        """
+        with self._computing:
+            time.sleep(seconds)
+        results = [np.zeros(size, np.uint8) for size in sizes]
+        for result in results:
+            result[0] = (1 + sum(int(value[0]) for value in values)) % 256
+        return results
+
+
+class TimedServer(Server):
+    """A server with a `TimedWorker`; arguments as for `Server`."""
+
+    _worker_type: ClassVar[type[Worker]] = TimedWorker
+
+
+if __name__ == "__main__":
+    main(TimedServer)
+    os._exit(0)

@@ -1,0 +1,63 @@
+"""W1: a multilayer perceptron that replicas train together, with parameter servers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+
+import jflow as tf
+from jflow.lab.workloads.workload import Servers, Workload, apply, data, mean, update
+
+
+@dataclass(frozen=True)
+class MlpScale:
+    """The size of the model: square layers, and a batch of its own for each replica."""
+
+    replicas: int
+    layers: int
+    width: int
+    batch: int
+
+
+def _layer(x: jax.Array, weights: jax.Array, bias: jax.Array) -> jax.Array:
+    return jax.nn.relu(x @ weights + bias)
+
+
+def _error(x: jax.Array, wanted: jax.Array) -> jax.Array:
+    return jnp.mean((x - wanted) ** 2)
+
+
+def _average(*slopes: jax.Array) -> jax.Array:
+    return sum(slopes[1:], slopes[0]) / len(slopes)
+
+
+def _graph(scale: MlpScale, servers: Servers) -> tuple[tf.Tensor, tf.Operation]:
+    n, width = scale.layers, scale.width
+    weights = [servers.weights(i / n, f"weights_{i}", width, width) for i in range(n)]
+    biases = [servers.zeros(i / n, f"bias_{i}", width) for i in range(n)]
+    losses, slopes = [], []
+    for replica in range(scale.replicas):
+        with tf.name_scope(f"replica_{replica}"):
+            x = data(2 * replica, scale.batch, width)
+            wanted = data(2 * replica + 1, scale.batch, width)
+            for layer in zip(weights, biases, strict=True):
+                x = apply(_layer, x, *layer)
+            losses.append(apply(_error, x, wanted))
+            slopes.append(tf.gradients(losses[-1], [*weights, *biases]))
+    averages = [apply(_average, *found) for found in zip(*slopes, strict=True)]
+    return mean(losses), update([*weights, *biases], averages, 0.1)
+
+
+MLP = Workload(
+    "mlp",
+    "W1: replicas of an MLP with shared parameters; what parameter servers receive and send",
+    {
+        "small": MlpScale(replicas=2, layers=1, width=16, batch=8),
+        "cpu": MlpScale(replicas=2, layers=4, width=512, batch=128),
+        "large": MlpScale(replicas=6, layers=4, width=512, batch=128),
+    },
+    _graph,
+)
+"""The workload."""

@@ -1,0 +1,99 @@
+"""W6: a layer of experts, each token going to one of them, with a static capacity.
+
+Fedus, Zoph and Shazeer, "Switch transformers", 2022.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+
+import jflow as tf
+from jflow.lab.workloads.workload import Servers, Workload, apply, data, descend
+
+
+@dataclass(frozen=True)
+class MoeScale:
+    """The size.
+
+    Attributes:
+      experts: how many.
+      width: of a token.
+      hidden: of an expert.
+      tokens: of a step.
+      capacity: tokens that an expert takes at most, as a multiple of its even share; further
+        tokens pass by unchanged.
+    """
+
+    experts: int
+    width: int
+    hidden: int
+    tokens: int
+    capacity: float = 2.0
+
+    @property
+    def slots(self) -> int:
+        """Tokens that an expert takes at most."""
+        return int(self.capacity * self.tokens / self.experts)
+
+
+def _route(
+    x: jax.Array, gate: jax.Array, n_slots: int
+) -> tuple[list[jax.Array], jax.Array, jax.Array]:
+    """The tokens f32[slots, width] of each expert, and the slot and weight of each token."""
+    n_experts = gate.shape[1]
+    chances = jax.nn.softmax(x @ gate)
+    expert = jnp.argmax(chances, axis=1)
+    chosen = jax.nn.one_hot(expert, n_experts, dtype=jnp.int32)
+    position = (jnp.cumsum(chosen, axis=0) * chosen).sum(axis=1) - 1
+    is_taken = position < n_slots
+    weight = jnp.where(is_taken, jnp.take_along_axis(chances, expert[:, None], axis=1)[:, 0], 0.0)
+    # One slot more than there are, for what is not taken.
+    slot = jnp.where(is_taken, expert * n_slots + position, n_experts * n_slots)
+    filled = jnp.zeros((n_experts * n_slots + 1, x.shape[1])).at[slot].set(x)
+    return list(jnp.split(filled[:-1], n_experts)), slot, weight
+
+
+def _expert(x: jax.Array, weights: jax.Array, back: jax.Array) -> jax.Array:
+    return jax.nn.relu(x @ weights) @ back
+
+
+def _combined(x: jax.Array, slot: jax.Array, weight: jax.Array, *outputs: jax.Array) -> jax.Array:
+    """Each token, and its weight times what its expert made of it."""
+    empty = jnp.zeros((1, x.shape[1]))
+    return x + weight[:, None] * jnp.concatenate([*outputs, empty])[slot]
+
+
+def _error(x: jax.Array, wanted: jax.Array) -> jax.Array:
+    return jnp.mean((x - wanted) ** 2)
+
+
+def _graph(scale: MoeScale, servers: Servers) -> tuple[tf.Tensor, tf.Operation]:
+    n, width = scale.experts, scale.width
+    x = data(0, scale.tokens, width)
+    gate = servers.weights(0.0, "gate", width, n)
+    inputs, slot, weight = apply(_route, x, gate, scale.slots)
+    outputs, variables = [], [gate]
+    for i, tokens in enumerate(inputs):
+        with tf.name_scope(f"expert_{i}"):
+            wide = servers.weights(i / n, "wide", width, scale.hidden)
+            back = servers.weights(i / n, "back", scale.hidden, width)
+            outputs.append(apply(_expert, tokens, wide, back))
+        variables += [wide, back]
+    y = apply(_combined, x, slot, weight, *outputs)
+    return descend(apply(_error, y, data(1, scale.tokens, width)), variables, 0.1)
+
+
+MOE = Workload(
+    "moe",
+    "W6: a layer of experts with top-1 routing and static capacity; fan-out, fan-in, skew",
+    {
+        "small": MoeScale(experts=2, width=8, hidden=16, tokens=16),
+        "cpu": MoeScale(experts=8, width=128, hidden=512, tokens=1024),
+        "large": MoeScale(experts=64, width=1024, hidden=4096, tokens=16_384),
+    },
+    _graph,
+)
+"""The workload."""

@@ -1,0 +1,175 @@
+"""`Workload`: a model whose training step is placed, run and measured; and what models share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jflow as tf
+from jflow.errors import InvalidArgumentError
+from jflow.values import Array
+
+S = TypeVar("S")
+
+
+@dataclass(frozen=True)
+class WorkloadStep:
+    """A step of a workload, in a graph of its own.
+
+    Attributes:
+      graph: the graph.
+      initialize: sets all of its variables, always to the same values.
+      train: what is timed: forward, backward and update.
+      loss: f32[], computed with the variables before the update.
+    """
+
+    graph: tf.Graph
+    initialize: tf.Operation
+    train: tf.Operation
+    loss: tf.Tensor
+
+    def losses(self, session: tf.Session, n_steps: int = 3) -> list[float]:
+        """Runs some steps; their losses. The variables have to be initialized."""
+        return [float(session.run([self.loss, self.train])[0]) for _ in range(n_steps)]
+
+
+@dataclass(frozen=True)
+class Workload(Generic[S]):
+    """A model of one kind, in several sizes.
+
+    Attributes:
+      name: how tables and command lines call it.
+      about: what it is, and what it stresses.
+      scales: its sizes by name: "small" for tests, "cpu" for two to eight processes of this
+        machine, "large" for simulated clusters.
+      graph: adds the step to the default graph; takes the size and where variables are kept.
+    """
+
+    name: str
+    about: str
+    scales: Mapping[str, S]
+    graph: Callable[[S, Servers], tuple[tf.Tensor, tf.Operation]]
+
+    def build(self, scale: str | S = "small", servers: Sequence[str] = ()) -> WorkloadStep:
+        """The step of a size, in a new graph. Equal arguments give equal graphs.
+
+        Args:
+          scale: a name in `scales`, or a size.
+          servers: devices that the variables are distributed over, such as "/job:ps/task:0"; if
+            there are none, the placement rules say where they are.
+
+        Raises:
+          InvalidArgumentError: if there is no such scale.
+        """
+        size = scale
+        if isinstance(scale, str):
+            if scale not in self.scales:
+                raise InvalidArgumentError(
+                    f"workload {self.name} has no scale {scale!r}, but {', '.join(self.scales)}"
+                )
+            size = self.scales[scale]
+        graph = tf.Graph()
+        with graph.as_default(), tf.name_scope(self.name):
+            loss, train = self.graph(size, Servers(servers))  # type: ignore[arg-type]
+            initialize = tf.global_variables_initializer()
+        return WorkloadStep(graph, initialize, train, loss)
+
+
+class Servers:
+    """Where a workload keeps its variables, and their initial values.
+
+    Args:
+      devices: the devices to distribute them over; none for where the placement rules say.
+    """
+
+    def __init__(self, devices: Sequence[str]) -> None:
+        self._devices = devices
+        self._n_made = 0
+
+    def at(self, position: float) -> AbstractContextManager[Any]:
+        """A block in which variables are on the device at a position from 0 to below 1.
+
+        Layers of equal positions are together; those of a model that is divided into as many
+        pieces as there are devices are apart.
+        """
+        if not self._devices:
+            return nullcontext()
+        return tf.device(self._devices[int(position * len(self._devices))])
+
+    def weights(self, position: float, name: str, *shape: int) -> tf.Variable:
+        """A variable f32[shape] of random numbers with the variance of 1 / shape[-2]."""
+        self._n_made += 1
+        with self.at(position):
+            n_in = shape[-2] if len(shape) > 1 else shape[-1]
+            value = apply(_normal, self._n_made, shape, n_in**-0.5)
+            return tf.Variable(value, name=name)
+
+    def zeros(self, position: float, name: str, *shape: int) -> tf.Variable:
+        """A variable f32[shape] of zeros."""
+        with self.at(position):
+            return tf.Variable(apply(_zeros, shape), name=name)
+
+
+def apply(fun: Callable[..., Any], *args: Any) -> Any:
+    """Adds a call of a JAX function to the default graph, as one operation."""
+    return tf.get_default_graph().apply(fun, args)
+
+
+def data(seed: int, *shape: int) -> tf.Tensor:
+    """A constant f32[shape] of normal random numbers."""
+    values = np.random.default_rng(seed).normal(size=shape)
+    return tf.constant(values.astype(np.float32), name="data")
+
+
+def labels(seed: int, n_classes: int, *shape: int) -> tf.Tensor:
+    """A constant i32[shape] of random classes."""
+    values: Array = np.random.default_rng(seed).integers(0, n_classes, shape).astype(np.int32)
+    return tf.constant(values, name="labels")
+
+
+def descend(
+    loss: tf.Tensor, variables: Sequence[tf.Variable], rate: float
+) -> tuple[tf.Tensor, tf.Operation]:
+    """The loss, and a step of gradient descent."""
+    slopes = tf.gradients(loss, list(variables))
+    return loss, update(variables, slopes, rate)
+
+
+def update(
+    variables: Sequence[tf.Variable], slopes: Sequence[tf.Tensor], rate: float, *others: Any
+) -> tf.Operation:
+    """An operation that subtracts slopes, and does `others`."""
+    done = [
+        variable.assign_sub(rate * slope) for variable, slope in zip(variables, slopes, strict=True)
+    ]
+    return tf.group(*done, *others, name="train")
+
+
+def mean(values: Sequence[tf.Tensor]) -> tf.Tensor:
+    """The mean of scalars."""
+    found: tf.Tensor = apply(_mean, *values)
+    return found
+
+
+def cross_entropy(logits: jax.Array, classes: jax.Array) -> jax.Array:
+    """The mean cross entropy of logits f32[n, classes] and classes i32[n]."""
+    chances = jax.nn.log_softmax(logits)
+    return -jnp.mean(jnp.take_along_axis(chances, classes[:, None], axis=1))
+
+
+def _mean(*values: jax.Array) -> jax.Array:
+    return sum(values[1:], values[0]) / len(values)
+
+
+def _normal(seed: int, shape: tuple[int, ...], deviation: float) -> jax.Array:
+    return deviation * jax.random.normal(jax.random.key(seed), shape)
+
+
+def _zeros(shape: tuple[int, ...]) -> jax.Array:
+    return jnp.zeros(shape)

@@ -1,0 +1,97 @@
+"""Measurements on real processes: what is measured is the placement that was asked for."""
+
+from __future__ import annotations
+
+import math
+import os
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+import jflow as tf
+from jflow.lab.families import random_problem
+from jflow.lab.measure import (
+    Measurement,
+    MeasuringCluster,
+    RecordedStrategy,
+    cores_for,
+    in_turns,
+    measure,
+)
+from jflow.lab.workloads import WORKLOADS
+from jflow.schedule import scheduled
+from jflow.schedule.strategies import STRATEGIES
+
+
+def test_turns_alternate_and_each_counts() -> None:
+    order: list[str] = []
+    times = in_turns([lambda: order.append("a"), lambda: order.append("b")], rounds=3)
+    assert [len(found) for found in times] == [3, 3]
+    turns = "".join(order[6:])  # after three uncounted calls each
+    assert sum(a != b for a, b in pairwise(turns)) == 5
+
+
+def test_a_recorded_strategy_answers_as_the_strategy_does() -> None:
+    problem = random_problem("layered", 20, 3)
+    recorded = RecordedStrategy("heft")
+    answer = recorded.strategy(*problem)
+    assert answer == scheduled(problem, STRATEGIES["heft"])
+    assert recorded.answered()[1] == answer
+    assert (recorded.name, recorded.n_devices) == ("heft", len({*answer.devices}))
+    assert recorded.seconds > 0
+
+
+def test_the_rules_have_no_alternatives_to_check() -> None:
+    with pytest.raises(ValueError, match="'rules' has chosen among no alternatives"):
+        RecordedStrategy("rules").answered()
+
+
+def test_noise_is_relative_to_the_median() -> None:
+    found = Measurement("single", (1.0, 2.0, 3.0), 1.0, 1.0, 0.0, 1, 0.0)
+    assert (found.minimum, found.median, found.noise) == (1.0, 2.0, 0.5)
+    assert found.is_correct
+    assert not Measurement("single", (1.0,), 1.0, 1.0, 1e-3, 1, 0.0).is_correct
+
+
+def test_processes_share_cores_in_turns_where_there_are_too_few() -> None:
+    available = sorted(os.sched_getaffinity(0))
+    assert cores_for(len(available) + 1) == [*available, available[0]]
+
+
+def test_a_core_that_is_not_there_is_refused_before_a_process_starts() -> None:
+    with pytest.raises(ValueError, match="not \\[100000\\]"):
+        tf.LocalCluster(ps=0, workers=1, cores=[100_000])
+    with pytest.raises(ValueError, match="a core for each of 2 tasks"):
+        tf.LocalCluster(ps=0, workers=2, cores=[0])
+
+
+def test_placements_are_measured_beside_each_other_on_pinned_processes(leaves_nothing) -> None:
+    cores = cores_for(2)
+    with MeasuringCluster(2) as cluster:
+        assert [os.sched_getaffinity(cluster.pid(i)) for i in (0, 1)] == [{core} for core in cores]
+        found = cluster.measure(WORKLOADS["mlp"], "small", ["single", "round_robin"], rounds=2)
+    assert [*found] == ["single", "round_robin"]
+    assert all(each.is_correct and len(each.times) == 2 for each in found.values())
+    assert found["round_robin"].n_devices_used == 2
+    assert all(each.predicted > 0 and each.staged > 0 for each in found.values())
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_every_workload_is_correct_on_processes(name) -> None:
+    for placement in ("rules", "heft_c"):
+        found = measure(WORKLOADS[name], "small", placement, n_devices=2, rounds=1)
+        assert found.is_correct, found
+
+
+@pytest.mark.long
+def test_alternatives_that_explain_predicts_run_where_they_are_pinned() -> None:
+    with MeasuringCluster(2) as cluster:
+        found = cluster.check_alternatives(WORKLOADS["moe"], "cpu", "heft_c", seed=1)
+    assert len({each.operation for each in found}) == 3
+    assert len(found) == 6, "two devices for each operation"
+    assert sum(each.is_chosen for each in found) == 3
+    chosen = {each.predicted for each in found if each.is_chosen}
+    assert len(chosen) == 1, "all of them are the strategy's own schedule"
+    assert all(math.isfinite(np.median(each.times)) for each in found)

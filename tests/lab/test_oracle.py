@@ -1,0 +1,92 @@
+"""JAX is the reference: every placement of every strategy computes what `jax.jit` computes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import jflow as tf
+from jflow.lab.measure import RecordedStrategy
+from jflow.schedule import Costs, PlaceFunction, Problem, Schedule, scheduled
+from jflow.schedule.strategies import STRATEGIES
+from tests.programs_of_jax import Program, check_each, programs
+
+DEVICES = ["/device:CPU:0", "/device:CPU:1", "/device:CPU:2"]
+
+
+def with_cheap_transfers(problem: Problem, seed: int) -> Problem:
+    """The problem with devices and links for which strategies divide small programs.
+
+    By their real costs all would leave a small program on one device.
+    """
+    n_operations, n_devices = len(problem.graph), len(problem.devices)
+    seconds = np.random.default_rng(seed).uniform(1, 10, (n_operations, n_devices))
+    off = 1.0 - np.eye(n_devices)
+    return problem._replace(costs=Costs(seconds, 0.1 * off, 1e-6 * off))
+
+
+def schedules(problem: Problem, names: list[str], seed: int) -> dict[Schedule, list[str]]:
+    """The different schedules of strategies, by real and by other costs; and whose each is."""
+    found: dict[Schedule, list[str]] = {}
+    for kind, each in (("", problem), ("cheap ", with_cheap_transfers(problem, seed))):
+        for name in names:
+            found.setdefault(scheduled(each, STRATEGIES[name]), []).append(kind + name)
+    return found
+
+
+def always(problem: Problem, schedule: Schedule) -> PlaceFunction:
+    """A strategy that gives one schedule for a step, and one device for other steps."""
+
+    def place(graph, *others):
+        if graph.operations == problem.graph.operations:
+            return schedule
+        return STRATEGIES["single"](graph, *others)
+
+    return place
+
+
+def check_strategies(program: Program, names: list[str], seed: int) -> int:
+    """Asserts that all their placements compute the same as JAX; how many placements differ."""
+    n_checked = 0
+
+    def open_sessions(graph: tf.Graph, fetches, fed) -> Iterator[tf.Session]:
+        nonlocal n_checked
+        asked = RecordedStrategy("single")
+        with open_with(graph, asked.strategy) as session:
+            session.placement(fetches, fed)
+        problem, _ = asked.answered()
+        for schedule in schedules(problem, names, seed):
+            n_checked += 1
+            yield open_with(graph, always(problem, schedule))
+
+    check_each(program, open_sessions)
+    return n_checked
+
+
+def open_with(graph: tf.Graph, placement) -> tf.Session:
+    return tf.Session(graph=graph, config=tf.ConfigProto(placement=placement))
+
+
+@settings(max_examples=3)
+@given(programs(DEVICES, max_calls=5), st.sampled_from([*STRATEGIES]), st.integers(0, 1000))
+def test_a_program_gives_what_jax_gives_where_a_strategy_divides_it(program, name, seed) -> None:
+    check_strategies(program, [name], seed)
+
+
+@pytest.mark.long
+@settings(max_examples=200)
+@given(programs(DEVICES), st.integers(0, 1000))
+def test_a_program_gives_what_jax_gives_under_every_placement_of_every_strategy(
+    program, seed
+) -> None:
+    # With no request on most operations, so that strategies choose.
+    calls = tuple(
+        replace(call, device=call.device if i % 3 == 0 else None)
+        for i, call in enumerate(program.calls)
+    )
+    assert check_strategies(replace(program, calls=calls), [*STRATEGIES], seed) >= 1
