@@ -1,8 +1,9 @@
-"""`jflow demo`: a cluster, asynchronous training, shared state, a picture and a reset."""
+"""`jflow demo`: a cluster, placement, asynchronous training, shared state, a picture, a reset."""
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -11,10 +12,13 @@ import jflow as tf
 from jflow.demo.digits import Split, load_digits
 from jflow.demo.model import BATCH, CONTAINER, Model, accuracy, build, train_with_jax
 from jflow.inspect import save_picture
+from jflow.placement import time_text
 from jflow.progress import Progress
 
 N_WORKERS = 2
 STEPS_PER_WORKER = 400
+STRATEGIES = ("auto", "single", "round_robin", "rules")
+CONFIG = tf.ConfigProto(placement=STRATEGIES[0])
 
 
 def run_demo(picture: Path) -> None:
@@ -29,23 +33,42 @@ def run_demo(picture: Path) -> None:
     with tf.LocalCluster(ps=1, workers=N_WORKERS) as cluster:
         for task in cluster.tasks:
             print(f"   {task} at {cluster.cluster_spec.task_address(task.job, task.index)}")
-        print("2. Both workers train one model on handwritten digits, each at its own pace.")
+        print("2. What a training step should take, by the strategy that places it:")
+        _compare(cluster)
+        print("3. Both workers train one model on handwritten digits, each at its own pace.")
         trained = _train(cluster, training, test)
         plain = train_with_jax(training, test, N_WORKERS * STEPS_PER_WORKER)
         print(f"   accuracy on {len(test.images)} images it has not seen: {trained:.1%}")
         print(f"   the same model by plain JAX in one process:   {plain:.1%}")
-        print("3. A new session on the other worker sees the trained variables:")
+        print("4. A new session on the other worker sees the trained variables:")
         print(f"   accuracy there, without any training: {_look(cluster, test, picture):.1%}")
         print(f"   a picture of the placed graph is in {picture}")
-        print(f"4. Resetting the container {CONTAINER!r} frees them:")
+        print(f"5. Resetting the container {CONTAINER!r} frees them:")
         _reset(cluster)
     print(f"Done in {time.perf_counter() - started:.0f} s; no process is left.")
 
 
+def _compare(cluster: tf.LocalCluster) -> None:
+    """Prints the predicted time of a training step under each strategy, and where it would run."""
+    with tf.Graph().as_default():
+        model = build(1)
+        for placement in STRATEGIES:
+            config = tf.ConfigProto(placement=placement)
+            with tf.Session(cluster.target("worker", 0), config=config) as session:
+                explanation = session.explain(*model.step)
+            n_ops = Counter(str(device.task) for device in explanation.placement.values())
+            places = ", ".join(f"{n} operations on {task}" for task, n in sorted(n_ops.items()))
+            time_taken = time_text(explanation.predicted_seconds)
+            print(f"   {placement:11} {time_taken:>8}   {places}")
+            if placement == STRATEGIES[0]:
+                bound = time_text(explanation.lower_bound)
+        print(f"   lower bound {bound:>8}   no placement takes less, by the same costs")
+
+
 def _train(cluster: tf.LocalCluster, training: Split, test: Split) -> float:
     with tf.Graph().as_default():
-        model = build("/job:worker/task:0", len(test.images))
-        with tf.Session(cluster.target("worker", 0)) as session:
+        model = build(len(test.images))
+        with tf.Session(cluster.target("worker", 0), config=CONFIG) as session:
             session.run(model.initialize)
             with (
                 Progress(N_WORKERS * STEPS_PER_WORKER, "   training") as progress,
@@ -61,8 +84,8 @@ def _train_worker(
 ) -> None:
     """Trains like a separate program would: builds the graph, opens a session and runs steps."""
     with tf.Graph().as_default():
-        model = build(f"/job:worker/task:{worker}", len(test.images))
-        with tf.Session(cluster.target("worker", worker)) as session:
+        model = build(len(test.images))
+        with tf.Session(cluster.target("worker", worker), config=CONFIG) as session:
             for images, labels in training.batches(BATCH, STEPS_PER_WORKER, seed=worker):
                 fed = {model.images: images, model.labels: labels}
                 loss, _ = session.run([model.loss, model.train], fed)
@@ -71,10 +94,9 @@ def _train_worker(
 
 def _look(cluster: tf.LocalCluster, test: Split, picture: Path) -> float:
     with tf.Graph().as_default():
-        model = build("/job:worker/task:1", len(test.images))
-        with tf.Session(cluster.target("worker", 1)) as session:
-            step = session.placement([model.loss, model.train], [model.images, model.labels])
-            save_picture(step, picture)
+        model = build(len(test.images))
+        with tf.Session(cluster.target("worker", 1), config=CONFIG) as session:
+            save_picture(session.explain(*model.step), picture)
             return _accuracy(session, model, test)
 
 
@@ -85,7 +107,7 @@ def _accuracy(session: tf.Session, model: Model, test: Split) -> float:
 def _reset(cluster: tf.LocalCluster) -> None:
     tf.Session.reset(cluster.target("worker", 0), [CONTAINER])
     with tf.Graph().as_default():
-        model = build("/job:worker/task:0", 1)
+        model = build(1)
         with tf.Session(cluster.target("worker", 0)) as session:
             try:
                 session.run(model.variables[0])

@@ -43,28 +43,32 @@ class Model:
     predictions: tf.Tensor
     variables: list[tf.Variable]
 
+    @property
+    def step(self) -> tuple[list[Any], list[tf.Tensor]]:
+        """What a training step fetches, and what it is fed."""
+        return [self.loss, self.train], [self.images, self.labels]
 
-def build(device: str, n_test: int) -> Model:
+
+def build(n_test: int) -> Model:
     """Builds the training step in the default graph.
 
-    The variables are not pinned to a device, so they are placed on the parameter server; the
-    computation is placed on `device`.
+    Nothing asks for a device: variables are placed on the parameter server, so that all sessions
+    find them, and the strategy of the session places the computation.
     """
     with tf.container(CONTAINER):
         variables = {name: tf.Variable(v, name=name) for name, v in initial_values().items()}
-    with tf.device(device):
-        images = tf.placeholder(tf.float32, (BATCH, N_PIXELS), name="images")
-        labels = tf.placeholder(tf.float32, (BATCH, N_CLASSES), name="labels")
-        loss = -tf.numpy.mean(
-            tf.numpy.sum(labels * tf.nn.log_softmax(_logits(images, variables)), axis=1)
-        )
-        gradients = tf.gradients(loss, list(variables.values()))
-        updates = [
-            variable.assign_sub(RATE * gradient)
-            for variable, gradient in zip(variables.values(), gradients, strict=True)
-        ]
-        test_images = tf.placeholder(tf.float32, (n_test, N_PIXELS), name="test_images")
-        predictions = tf.numpy.argmax(_logits(test_images, variables), axis=1)
+    images = tf.placeholder(tf.float32, (BATCH, N_PIXELS), name="images")
+    labels = tf.placeholder(tf.float32, (BATCH, N_CLASSES), name="labels")
+    loss = -tf.numpy.mean(
+        tf.numpy.sum(labels * tf.nn.log_softmax(_logits(images, variables)), axis=1)
+    )
+    gradients = tf.gradients(loss, list(variables.values()))
+    updates = [
+        variable.assign_sub(RATE * gradient)
+        for variable, gradient in zip(variables.values(), gradients, strict=True)
+    ]
+    test_images = tf.placeholder(tf.float32, (n_test, N_PIXELS), name="test_images")
+    predictions = tf.numpy.argmax(_logits(test_images, variables), axis=1)
     return Model(
         images,
         labels,

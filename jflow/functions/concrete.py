@@ -20,6 +20,7 @@ from jflow.graph.primitives import placeholder_p
 from jflow.graph.request import empty_request_scope
 from jflow.partition import prune
 from jflow.pipeline import StepRequest
+from jflow.placement import Explanation, Strategy
 from jflow.runtime.backend import Executable
 from jflow.runtime.steps import add_origin
 from jflow.values import is_key, physical_form
@@ -29,13 +30,20 @@ from jflow.xla import internals
 class Runner(Protocol):
     """The interface of connections that functions use."""
 
-    def register(self, graph: Graph, request: StepRequest, deadline: Deadline) -> Executable:
-        """Compiles and registers a step of a graph."""
+    def register(
+        self, graph: Graph, request: StepRequest, deadline: Deadline, strategy: Strategy | None
+    ) -> Executable:
+        """Compiles and registers a step of a graph; None is the connection's own strategy."""
 
     def place(
-        self, graph: Graph, request: StepRequest, deadline: Deadline
+        self, graph: Graph, request: StepRequest, deadline: Deadline, strategy: Strategy | None
     ) -> dict[Operation, Device]:
         """Returns a device for each operation of a step."""
+
+    def explain(
+        self, graph: Graph, request: StepRequest, deadline: Deadline, strategy: Strategy | None
+    ) -> Explanation:
+        """Returns the reasons for these devices."""
 
     @property
     def timeout(self) -> float | None:
@@ -55,11 +63,19 @@ class Concrete:
       runner: the connection that runs it.
       jaxpr: its equations, with all accesses to variables at the top level.
       names: names of its arguments.
+      strategy: what places it; None for the connection's.
     """
 
-    def __init__(self, runner: Runner, jaxpr: jex.ClosedJaxpr, names: Sequence[str]) -> None:
+    def __init__(
+        self,
+        runner: Runner,
+        jaxpr: jex.ClosedJaxpr,
+        names: Sequence[str],
+        strategy: Strategy | None = None,
+    ) -> None:
         self.graph = Graph()
         self._runner = runner
+        self._strategy = strategy
         args = [
             self.graph.add(placeholder_p, [], [aval], name=legal(name)).outputs[0]
             for name, aval in zip(names, jaxpr.in_avals, strict=True)
@@ -135,14 +151,20 @@ class Concrete:
             executable = self._executable
             if executable is None:
                 executable = self._executable = self._runner.register(
-                    self.graph, self._request, deadline
+                    self.graph, self._request, deadline, self._strategy
                 )
         deadline.check("compiling the function")
         return executable
 
     def placement(self) -> dict[Operation, Device]:
         """Returns the device of each operation."""
-        return self._runner.place(self.graph, self._request, Deadline(self._timeout))
+        deadline = Deadline(self._timeout)
+        return self._runner.place(self.graph, self._request, deadline, self._strategy)
+
+    def explain(self) -> Explanation:
+        """Returns why each operation is on its device."""
+        deadline = Deadline(self._timeout)
+        return self._runner.explain(self.graph, self._request, deadline, self._strategy)
 
 
 Change = Callable[[Any], Any]

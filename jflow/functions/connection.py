@@ -27,10 +27,10 @@ from jflow.graph.hoisting import hoist_state
 from jflow.graph.primitives import EFFECTS, initialize_p
 from jflow.graph.request import device_request_scope, empty_request_scope
 from jflow.pipeline import StepRequest
-from jflow.placement import Placer
+from jflow.placement import DEFAULT_STRATEGY, Explanation, Placer, Strategy, strategy_of
 from jflow.runtime.backend import DeviceInfo, Executable
 from jflow.runtime.config import ConfigProto
-from jflow.runtime.steps import place_step, placer_of, register_step
+from jflow.runtime.steps import explain_step, place_step, placer_of, register_step
 from jflow.runtime.target import checked_config, checked_target, open_backend
 from jflow.xla import internals
 from jflow.xla.jaxprs import shape_of
@@ -39,7 +39,10 @@ _MAX_ACCESSES = 512
 """The number of compiled variable accesses that a connection keeps."""
 
 
-@_forks.guarded("list_devices", "register", "place", "step", "access", "create", ignored=("close",))
+@_forks.guarded(
+    *("list_devices", "register", "place", "explain", "step", "access", "create"),
+    ignored=("close",),
+)
 class Connection(Closing):
     """Runs functions and owns eager variables, in this process or on a cluster.
 
@@ -51,15 +54,24 @@ class Connection(Closing):
     Args:
       target: "" for this process, or "grpc://host:port" for any server of a cluster.
       config: options.
+      placement: what chooses the devices of functions, in place of `ConfigProto.placement`.
 
     Raises:
       TypeError: if an argument has the wrong type.
       NotFoundError: if the target does not start with "grpc://".
+      InvalidArgumentError: if there is no such placement strategy.
       ValueError: if its address is malformed.
     """
 
-    def __init__(self, target: str = "", config: ConfigProto | None = None) -> None:
+    def __init__(
+        self,
+        target: str = "",
+        config: ConfigProto | None = None,
+        *,
+        placement: str | Callable[..., Any] | None = None,
+    ) -> None:
         self._config = checked_config(config)
+        self._strategy = strategy_of(self._config.placement if placement is None else placement)
         self._target = checked_target(target)
         self._backend = open_backend(self._target, self._config)
         self._registering = threading.Lock()
@@ -133,6 +145,7 @@ class Connection(Closing):
                 "access",
                 "calls_of",
                 "create",
+                "explain",
                 "keeps_weak_types",
                 "peek",
                 "place",
@@ -145,21 +158,42 @@ class Connection(Closing):
 
     # For functions and variables --------------------------------------------------------------
 
-    def register(self, graph: Graph, request: StepRequest, deadline: Deadline) -> Executable:
-        """Makes a step of a graph ready to run."""
+    def register(
+        self,
+        graph: Graph,
+        request: StepRequest,
+        deadline: Deadline,
+        strategy: Strategy | None = None,
+    ) -> Executable:
+        """Makes a step of a graph ready to run; the connection's strategy places it by default."""
         with deadline.holding(self._registering, "waiting for other functions to be registered"):
-            return register_step(graph, request, self._backend, self._placer(), deadline)
+            placer = self._placer(strategy)
+            return register_step(graph, request, self._backend, placer, deadline)
 
     def place(
-        self, graph: Graph, request: StepRequest, deadline: Deadline
+        self,
+        graph: Graph,
+        request: StepRequest,
+        deadline: Deadline,
+        strategy: Strategy | None = None,
     ) -> dict[Operation, Device]:
         """A device for each operation of a step."""
-        return place_step(graph, request, self._backend, self._placer(), deadline)
+        return place_step(graph, request, self._backend, self._placer(strategy), deadline)
 
-    def _placer(self) -> Placer:
+    def explain(
+        self,
+        graph: Graph,
+        request: StepRequest,
+        deadline: Deadline,
+        strategy: Strategy | None = None,
+    ) -> Explanation:
+        """Why each operation of a step goes where it goes."""
+        return explain_step(graph, request, self._backend, self._placer(strategy), deadline)
+
+    def _placer(self, strategy: Strategy | None) -> Placer:
         # A new one each time: each function has a graph of its own, and placements of other graphs
         # must not be kept.
-        return placer_of(self._config)
+        return placer_of(self._config, self._strategy if strategy is None else strategy)
 
     def step(
         self,
@@ -178,7 +212,7 @@ class Connection(Closing):
             raise RuntimeError(f"{self!r} is closed; call jflow.connect again")
         checks_nans = internals.debug_nans.value
         request = StepRequest((target,), tuple(fetches), tuple(fed), checks_nans)
-        return self.register(graph, request, deadline)
+        return self.register(graph, request, deadline, DEFAULT_STRATEGY)
 
     def calls_of(self, function: Any) -> dict[Any, Any]:
         """The compiled calls of a function on this connection; freed when either of them is."""
@@ -255,7 +289,13 @@ class Connection(Closing):
 
     def _concrete(self, fun: Callable[..., Any], avals: Sequence[Any]) -> Concrete:
         shapes = [shape_of(aval) for aval in avals]
-        return Concrete(self, hoist_state(tracing.make_jaxpr(fun, shapes)), ["value"] * len(shapes))
+        # What is accessed stays where it is, so there is nothing for a strategy to choose.
+        return Concrete(
+            self,
+            hoist_state(tracing.make_jaxpr(fun, shapes)),
+            ["value"] * len(shapes),
+            DEFAULT_STRATEGY,
+        )
 
 
 def _identity(body: jex.ClosedJaxpr | None) -> Any:
@@ -267,7 +307,12 @@ _DEFAULT = Fallback(Connection)
 """The connection to this process that functions use outside of any other."""
 
 
-def connect(target: str = "", config: ConfigProto | None = None) -> Connection:
+def connect(
+    target: str = "",
+    config: ConfigProto | None = None,
+    *,
+    placement: str | Callable[..., Any] | None = None,
+) -> Connection:
     """Connects to a cluster; functions run and variables live there from then on.
 
     In a notebook, call it once: the connection is current in all threads until the next call. In a
@@ -277,6 +322,7 @@ def connect(target: str = "", config: ConfigProto | None = None) -> Connection:
     Args:
       target: "" for this process, or "grpc://host:port" for any server of a cluster.
       config: options.
+      placement: what chooses the devices of functions, in place of `ConfigProto.placement`.
 
     Returns:
       The connection. The server is contacted at first use.
@@ -284,9 +330,10 @@ def connect(target: str = "", config: ConfigProto | None = None) -> Connection:
     Raises:
       TypeError: if an argument has the wrong type.
       NotFoundError: if the target does not start with "grpc://".
+      InvalidArgumentError: if there is no such placement strategy.
       ValueError: if its address is malformed.
     """
-    connection = Connection(target, config)
+    connection = Connection(target, config, placement=placement)
     owners.own_everywhere(connection)
     return connection
 

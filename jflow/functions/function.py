@@ -26,6 +26,7 @@ from jflow.graph.hoisting import hoist_state
 from jflow.graph.primitives import state_of
 from jflow.graph.tracing import Static
 from jflow.ops import Variable, group
+from jflow.placement import Explanation, strategy_of
 from jflow.tracebacks import boundary, hide_frames
 from jflow.values import is_key, refuse_host
 from jflow.xla import internals
@@ -69,6 +70,7 @@ class Function(Generic[P, R_co]):
         fun: Callable[P, R_co],
         static_argnums: int | Iterable[int] = (),
         static_argnames: str | Iterable[str] = (),
+        placement: str | Callable[..., Any] | None = None,
     ) -> None:
         if not callable(fun):
             raise TypeError(f"jflow.function requires a callable, got {fun!r:.80}")
@@ -77,6 +79,7 @@ class Function(Generic[P, R_co]):
         self._static_nums = _tuple(static_argnums, int)
         self._static_names = frozenset(_tuple(static_argnames, str))
         self._has_static = bool(self._static_nums or self._static_names)
+        self._strategy = None if placement is None else strategy_of(placement)
         self._last: tuple[Connection | None, dict[Any, _Call]] = _NEVER
         self._last_call: tuple[Any, Any, Any] = (None, None, None)
         self._first = threading.RLock()
@@ -127,13 +130,30 @@ class Function(Generic[P, R_co]):
         Raises:
           TypeError: if the call would add the function to a graph; use `Session.placement` then.
         """
+        return self._alone(args, kwargs, "placement").placement()
+
+    @boundary
+    def explain(self, *args: P.args, **kwargs: P.kwargs) -> Explanation:
+        """Returns why each operation of a call with these arguments is where it is.
+
+        Printed, it is a table with the predicted time of the call and a lower bound; `reasons` and
+        `to_json()` have the same as data, and `jflow.inspect` draws it.
+
+        Raises:
+          TypeError: if the call would add the function to a graph; use `Session.explain` then.
+          Exception: as a call before it runs.
+        """
+        return self._alone(args, kwargs, "explain").explain()
+
+    def _alone(self, args: Any, kwargs: Any, method: str) -> Concrete:
+        """The call, which runs on a connection and not in a graph."""
         deadline = Deadline(current().timeout)
         call = self._made(*self._signature(args, kwargs), deadline)
         if not isinstance(call, _Call):
             raise TypeError(
-                f"{self!r} would become part of a graph with these arguments; use Session.placement"
+                f"{self!r} would become part of a graph with these arguments; use Session.{method}"
             )
-        return call.run.placement()
+        return call.run
 
     def forget(self, connection: Connection) -> None:
         """Drops everything that belongs to a closed connection."""
@@ -216,7 +236,7 @@ class Function(Generic[P, R_co]):
             for path, leaf in zip(_paths(key[0], leaves), leaves, strict=True)
             if not isinstance(leaf, _STATIC)
         ]
-        concrete = Concrete(connection, traced.jaxpr, names)
+        concrete = Concrete(connection, traced.jaxpr, names, self._strategy)
         call = _Call(concrete, traced.out_tree, has_static=len(names) < len(leaves))
         connection.calls_of(self)[key] = call
         return call
@@ -316,6 +336,7 @@ def function(
     *,
     static_argnums: int | Iterable[int] = (),
     static_argnames: str | Iterable[str] = (),
+    placement: str | Callable[..., Any] | None = None,
 ) -> Function[P, R]: ...
 
 
@@ -325,6 +346,7 @@ def function(
     *,
     static_argnums: int | Iterable[int] = (),
     static_argnames: str | Iterable[str] = (),
+    placement: str | Callable[..., Any] | None = None,
 ) -> Callable[[Callable[P, R]], Function[P, R]]: ...
 
 
@@ -333,6 +355,7 @@ def function(
     *,
     static_argnums: int | Iterable[int] = (),
     static_argnames: str | Iterable[str] = (),
+    placement: str | Callable[..., Any] | None = None,
 ) -> Any:
     """Compiles a JAX function for the devices of the current connection.
 
@@ -349,18 +372,25 @@ def function(
         by `jax.debug.print`.
       static_argnums, static_argnames: positions and names of arguments that are compile-time
         constants; their values must be hashable.
+      placement: what chooses the devices of its operations, as in `ConfigProto.placement`; None for
+        the connection's. Where the function becomes part of another one or of a graph, that one's
+        holds.
 
     Returns:
       A function with the signature and types of `fun`; if `fun` is None, a decorator.
 
     Raises:
-      TypeError: if `fun` is not callable.
+      TypeError: if `fun` is not callable, or `placement` neither a name nor a function.
+      InvalidArgumentError: if there is no such placement strategy.
     """
     if fun is None:
         return functools.partial(
-            function, static_argnums=static_argnums, static_argnames=static_argnames
+            function,
+            static_argnums=static_argnums,
+            static_argnames=static_argnames,
+            placement=placement,
         )
-    return Function(fun, static_argnums, static_argnames)
+    return Function(fun, static_argnums, static_argnames, placement)
 
 
 def _tuple(values: Any, single: type) -> tuple[Any, ...]:

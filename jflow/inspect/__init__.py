@@ -6,6 +6,7 @@ from jflow.inspect.model import BoxKind as BoxKind
 from jflow.inspect.model import Diagram as Diagram
 from jflow.inspect.model import Flow as Flow
 from jflow.inspect.model import OpInfo as OpInfo
+from jflow.inspect.model import Prediction as Prediction
 from jflow.inspect.model import StateInfo as StateInfo
 from jflow.inspect.model import TensorInfo as TensorInfo
 from jflow.inspect.picture import diagram as diagram

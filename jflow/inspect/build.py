@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from jflow.cluster import Device
 from jflow.graph import Operation, ResourceRef, Tensor, VariableRef
@@ -14,10 +14,12 @@ from jflow.inspect.model import (
     Diagram,
     Flow,
     OpInfo,
+    Prediction,
     StateInfo,
     TensorInfo,
     arrows_between,
 )
+from jflow.placement import Explanation
 from jflow.values import TensorSpec, declared
 
 
@@ -30,6 +32,23 @@ def build_diagram(placement: Mapping[Operation, Device]) -> Diagram:
     for op in ops:
         builder.connect(op)
     return builder.diagram()
+
+
+def with_reasons(diagram: Diagram, explanation: Explanation) -> Diagram:
+    """The diagram with the reasons of all operations that it shows alone, and the prediction."""
+    boxes = tuple(_reasoned(box, explanation) for box in diagram.boxes)
+    prediction = Prediction(
+        explanation.strategy, explanation.predicted_seconds, explanation.lower_bound
+    )
+    return Diagram(boxes, diagram.arrows, prediction)
+
+
+def _reasoned(box: Box, explanation: Explanation) -> Box:
+    if box.members:
+        return box
+    return replace(
+        box, ops=tuple(replace(op, reason=explanation.reason(op.name)) for op in box.ops)
+    )
 
 
 def _in_graph_order(ops: Collection[Operation]) -> list[Operation]:

@@ -14,10 +14,12 @@ from jflow.inspect.model import (
     Diagram,
     Flow,
     OpInfo,
+    Prediction,
     TensorInfo,
     spec_bytes,
     total_bytes,
 )
+from jflow.placement import time_text
 
 _NAME_LIMIT = 24
 _DETAIL_LIMIT = 32
@@ -53,6 +55,14 @@ def box_title(box: Box) -> str:
     return "\n".join((*_box_facts(box), *([f"made at {box.made_at}"] if box.made_at else [])))
 
 
+def prediction_text(prediction: Prediction) -> str:
+    """What a step is predicted to take, and the least that any placement takes."""
+    return (
+        f"placed by {prediction.strategy}: predicted step time {time_text(prediction.seconds)}, "
+        f"lower bound {time_text(prediction.lower_bound)}"
+    )
+
+
 def arrow_label(arrow: Arrow) -> str:
     """The size of what an arrow sends to another device, "" if it sends nothing."""
     return byte_text(total_bytes(arrow.sent)) if arrow.sent else ""
@@ -80,6 +90,19 @@ def _box_facts(box: Box) -> Iterator[str]:
         yield f"type: {box.ops[0].type}"
         yield f"outputs: {_outputs(box.ops[0]) or 'none'}"
     yield f"device: {box.device}"
+    yield from _reason_facts(box)
+
+
+def _reason_facts(box: Box) -> Iterator[str]:
+    reason = next((op.reason for op in box.ops if op.reason), None)
+    if reason is None:
+        return
+    yield f"why: {reason.why}"
+    if box.kind is not BoxKind.STATE:
+        yield f"predicted to take {time_text(reason.seconds)}"
+    other = reason.best_alternative
+    if other is not None:
+        yield f"best alternative: {other[0]}, where the step takes {time_text(other[1])}"
 
 
 def _state_facts(box: Box) -> Iterator[str]:

@@ -5,9 +5,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
-from jflow.inspect.captions import arrow_label, box_detail, box_label, box_title
+from jflow.inspect.captions import (
+    arrow_label,
+    box_detail,
+    box_label,
+    box_title,
+    prediction_text,
+)
 from jflow.inspect.labels import printable
 from jflow.inspect.model import Arrow, Box, BoxKind, Diagram, Flow, OpInfo, StateInfo, TensorInfo
 from jflow.values import TensorSpec
@@ -48,6 +55,7 @@ def json_text(diagram: Diagram) -> str:
         "devices": [str(device) for device in diagram.devices],
         "boxes": [_box(box) for box in diagram.boxes],
         "arrows": [_arrow(arrow) for arrow in diagram.arrows],
+        "prediction": asdict(diagram.prediction) if diagram.prediction else None,
     }
     return json.dumps(content, indent=1) + "\n"
 
@@ -77,7 +85,20 @@ def _box(box: Box) -> dict[str, Any]:
 
 def _op(op: OpInfo) -> dict[str, Any]:
     outputs = [_value(value) for value in op.outputs]
-    return {"name": op.name, "type": op.type, "outputs": outputs, "uses": list(op.uses)}
+    reason = None
+    if op.reason is not None:
+        reason = {
+            "why": op.reason.why,
+            "seconds": op.reason.seconds,
+            "alternatives": dict(op.reason.alternatives),
+        }
+    return {
+        "name": op.name,
+        "type": op.type,
+        "outputs": outputs,
+        "uses": list(op.uses),
+        "reason": reason,
+    }
 
 
 def _state(state: StateInfo) -> dict[str, Any]:
@@ -107,6 +128,8 @@ def _arrow(arrow: Arrow) -> dict[str, Any]:
 def _dot_lines(diagram: Diagram) -> Iterator[str]:
     yield "digraph {"
     yield '  node [fontname="Helvetica"];'
+    if diagram.prediction is not None:
+        yield f"  label={_dot_string(prediction_text(diagram.prediction))};"
     for number, device in enumerate(diagram.devices):
         yield f"  subgraph cluster_{number} {{"
         yield f"    label={_dot_string(str(device))};"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from jflow.cluster import Device
+from jflow.placement import Reason
 from jflow.values import TensorSpec
 
 
@@ -50,12 +51,14 @@ class OpInfo:
       type: the name of its JAX primitive or function.
       outputs: the tensors that it computes.
       uses: names of the variables and resources that it reads or changes.
+      reason: why it is where it is, if the diagram is of an explanation and shows it alone.
     """
 
     name: str
     type: str
     outputs: tuple[TensorInfo, ...]
     uses: tuple[str, ...]
+    reason: Reason | None = None
 
 
 @dataclass(frozen=True)
@@ -126,6 +129,21 @@ class Arrow:
 
 
 @dataclass(frozen=True)
+class Prediction:
+    """What a placed step is predicted to take.
+
+    Attributes:
+      strategy: the name of what placed it.
+      seconds: the predicted time of the step.
+      lower_bound: seconds that every placement takes at least.
+    """
+
+    strategy: str
+    seconds: float
+    lower_bound: float
+
+
+@dataclass(frozen=True)
 class Diagram:
     """Boxes and arrows of a placed graph.
 
@@ -133,10 +151,12 @@ class Diagram:
       boxes: state and fed values, then operations in an order in which the graph can run, as far
         as folds have one.
       arrows: at most one of each kind of flow from one box to another.
+      prediction: of the step, if the diagram is of an explanation.
     """
 
     boxes: tuple[Box, ...]
     arrows: tuple[Arrow, ...]
+    prediction: Prediction | None = None
 
     @property
     def devices(self) -> tuple[Device, ...]:

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 
 from jflow.cluster import Device, Task
 from jflow.errors import UnimplementedError
 from jflow.graph import Operation
+from jflow.graph.primitives import constant_p
 from jflow.placement.place import GroupAssignment
 from jflow.placement.scheduled import ScheduledAssignment
-from jflow.placement.strategy import Assignment
-from jflow.schedule import Problem, Schedule, lower_bound, scheduled, simulate
+from jflow.placement.strategy import Assignment, Placement
+from jflow.schedule import Problem, Schedule, lower_bound, simulate
+from jflow.schedule.problem import capacity_of, resident_of
 from jflow.schedule.schedule import by_rank, name_of
 
+RULES = "rules"
+"""The name of the strategy that obeys requests and puts all else on the master's first device."""
+
 _SHOWN = 200
-"""Rows that the text shows at most."""
+"""Rows that the text and the table show at most."""
+
+_CANDIDATES_SHOWN = 6
 
 
 @dataclass(frozen=True)
@@ -28,6 +35,7 @@ class Reason:
       operation: its name.
       device: where it is.
       why: the rule that decided, or the strategy that chose.
+      seconds: what the operation itself takes there, as predicted.
       alternatives: the other devices that it may go to, with all that is colocated with it, and the
         predicted time of the step in seconds if it were there.
     """
@@ -35,7 +43,13 @@ class Reason:
     operation: str
     device: str
     why: str
-    alternatives: Mapping[str, float]
+    seconds: float
+    alternatives: Mapping[str, float] = field(hash=False)
+
+    @property
+    def best_alternative(self) -> tuple[str, float] | None:
+        """The other device with the least predicted time of the step, and that time in seconds."""
+        return min(self.alternatives.items(), key=lambda each: each[1], default=None)
 
 
 class Explanation:
@@ -48,44 +62,72 @@ class Explanation:
       problem: what was to be placed.
       schedule: how it was placed.
       strategy: the name of what chose.
+      candidates: if the strategy chose among several, the predicted time of each in seconds.
 
     Attributes:
-      strategy: likewise.
+      problem, schedule, strategy, candidates: likewise. `jflow.lab` takes a problem, for other
+        strategies, and writes it for other tools.
     """
 
     def __init__(
-        self, assignment: ScheduledAssignment, problem: Problem, schedule: Schedule, strategy: str
+        self,
+        assignment: ScheduledAssignment,
+        problem: Problem,
+        schedule: Schedule,
+        strategy: str,
+        candidates: Mapping[str, float] | None = None,
     ) -> None:
         self._assignment = assignment
-        self._problem = problem
-        self._schedule = schedule
+        self.problem = problem
+        self.schedule = schedule
         self.strategy = strategy
+        self.candidates = dict(candidates or {})
+        self._alternatives: dict[int, dict[str, float]] = {}
 
     @cached_property
     def predicted_seconds(self) -> float:
         """The predicted time of the step."""
-        return simulate(self._problem, self._schedule).makespan
+        return simulate(self.problem, self.schedule).makespan
 
     @cached_property
     def lower_bound(self) -> float:
         """Seconds that every placement takes at least, with these costs."""
-        return lower_bound(self._problem)
+        return lower_bound(self.problem)
+
+    @cached_property
+    def placement(self) -> Placement:
+        """A device for each operation, in the order in which they run."""
+        return {self._ops[i]: self._device(i) for i in self.schedule.order}
 
     @cached_property
     def reasons(self) -> tuple[Reason, ...]:
-        """Why each operation is where it is, in the order in which they run."""
-        moved: dict[int, dict[str, float]] = {}
-        return tuple(self._reason(number, moved) for number in self._schedule.order)
+        """Why each operation is where it is, in the order in which they run.
 
-    def _reason(self, number: int, moved: dict[int, dict[str, float]]) -> Reason:
-        op, problem = self._ops[number], self._problem
-        group = problem.constraints.classes[number]
-        if group not in moved:
-            moved[group] = self._alternatives(group)
-        device = problem.devices[self._schedule.devices[number]]
-        return Reason(op.name, str(device), self._why(op, moved[group]), moved[group])
+        Each alternative of each colocated group is simulated; use `reason` for single operations of
+        a large graph.
+        """
+        return tuple(map(self._reason, self.schedule.order))
 
-    def _why(self, op: Operation, alternatives: Mapping[str, float]) -> str:
+    def reason(self, operation: Operation | str) -> Reason:
+        """Why an operation, or the one of a name, is where it is.
+
+        Raises:
+          KeyError: if the step does not need such an operation.
+        """
+        name = operation if isinstance(operation, str) else operation.name
+        if name not in self._numbers:
+            raise KeyError(f"the step needs no operation {name!r}")
+        return self._reason(self._numbers[name])
+
+    def _reason(self, number: int) -> Reason:
+        op = self._ops[number]
+        alternatives = self._moved(self.problem.constraints.classes[number])
+        device = self.schedule.devices[number]
+        seconds = float(self.problem.costs.seconds[number, device])
+        why = self._why(op, self._device(number), alternatives)
+        return Reason(op.name, str(self._device(number)), why, seconds, alternatives)
+
+    def _why(self, op: Operation, device: Device, alternatives: Mapping[str, float]) -> str:
         rules = self._assignment.rules
         owner = rules.owners[op]
         group = rules.colocated[owner]
@@ -100,61 +142,155 @@ class Explanation:
         if not alternatives:
             return f"there is no other device{together}"
         limits = "" if spec.is_empty else f" among the devices of {str(spec)!r}"
-        return f"chosen by {self.strategy}{limits}{together}"
+        return f"chosen by {self.strategy}{self._rule(op, device)}{limits}{together}"
 
-    def _alternatives(self, group: int) -> dict[str, float]:
-        problem, devices = self._problem, self._schedule.devices
-        members = [i for i, number in enumerate(problem.constraints.classes) if number == group]
-        here = devices[members[0]]
+    def _rule(self, op: Operation, device: Device) -> str:
+        """Which of the rules of `place.py` decided, if nothing requests a device."""
+        if self.strategy != RULES:
+            return ""
+        users = {self._device(self._numbers[use.name]) for use in self._users.get(op, ())}
+        if op.eqn.primitive is constant_p and users == {device}:
+            return ": a constant goes to its consumers"
+        return ": the first device of its task"
+
+    def _moved(self, group: int) -> dict[str, float]:
+        """The predicted time of the step with a colocated group on each other device."""
+        if group not in self._alternatives:
+            self._alternatives[group] = self._simulated(group)
+        return self._alternatives[group]
+
+    def _simulated(self, group: int) -> dict[str, float]:
+        problem, devices = self.problem, self.schedule.devices
+        members = self._members[group]
         allowed = problem.constraints.allowed.get(group, range(len(problem.devices)))
+        resident, room = resident_of(problem), self._room
+        needed = sum(resident[i] for i in members)
         found = {}
         for device in allowed:
-            if device != here:
+            if device != devices[members[0]] and needed <= room[device]:
                 moved = [*devices]
                 for i in members:
                     moved[i] = device
-                candidate = Schedule(tuple(moved), self._schedule.order)
+                candidate = Schedule(tuple(moved), self.schedule.order)
                 found[str(problem.devices[device])] = simulate(problem, candidate).makespan
         return found
+
+    def _device(self, number: int) -> Device:
+        device = self.problem.devices[self.schedule.devices[number]]
+        assert isinstance(device, Device)
+        return device
 
     @cached_property
     def _ops(self) -> Sequence[Operation]:
         return [*self._assignment.rules.owners]
 
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        return {op.name: i for i, op in enumerate(self._ops)}
+
+    @cached_property
+    def _members(self) -> dict[int, list[int]]:
+        """The operations of each class."""
+        found: dict[int, list[int]] = {}
+        for i, number in enumerate(self.problem.constraints.classes):
+            found.setdefault(number, []).append(i)
+        return found
+
+    @cached_property
+    def _room(self) -> list[float]:
+        """The bytes that each device could keep beside what is there."""
+        room = [*capacity_of(self.problem)]
+        for device, n_bytes in zip(self.schedule.devices, resident_of(self.problem), strict=True):
+            room[device] -= n_bytes
+        return room
+
+    @cached_property
+    def _users(self) -> dict[Operation, list[Operation]]:
+        """The operations that use a result of each."""
+        found: dict[Operation, list[Operation]] = {}
+        for op in self._ops:
+            for tensor in op.inputs:
+                found.setdefault(tensor.op, []).append(op)
+        return found
+
+    # Forms ------------------------------------------------------------------------------------
+
+    @property
+    def summary(self) -> str:
+        """One line: what placed the step, its predicted time, and the lower bound."""
+        return (
+            f"placed by {self.strategy}: predicted step time {time_text(self.predicted_seconds)}, "
+            f"lower bound {time_text(self.lower_bound)}"
+        )
+
     def text(self) -> str:
-        """A table: operation, device, reason, and the best alternative."""
-        lines = [
-            f"placed by {self.strategy}: predicted step time {_time(self.predicted_seconds)}, "
-            f"lower bound {_time(self.lower_bound)}"
-        ]
-        for reason in self.reasons[:_SHOWN]:
+        """A line for each operation: device, reason, and the best alternative."""
+        lines = [self.summary]
+        if self.candidates:
+            lines.append(self._candidate_text())
+        for reason in self._first_reasons():
             line = f"{reason.operation}  {reason.device}  {reason.why}"
-            if reason.alternatives:
-                other = min(reason.alternatives, key=reason.alternatives.__getitem__)
-                line += f"; on {other} the step takes {_time(reason.alternatives[other])}"
+            other = reason.best_alternative
+            if other is not None:
+                line += f"; on {other[0]} the step takes {time_text(other[1])}"
             lines.append(line)
-        if len(self.reasons) > _SHOWN:
-            lines.append(f"… and {len(self.reasons) - _SHOWN} more")
-        return "\n".join(lines)
+        return "\n".join([*lines, *self._rest()])
 
     __str__ = text
 
-    def __repr__(self) -> str:
-        return (
-            f"<jflow.Explanation of {len(self._ops)} operations, by {self.strategy}, "
-            f"predicted {_time(self.predicted_seconds)}>"
-        )
+    def to_markdown(self) -> str:
+        """A table in Markdown: operation, device, reason, the best alternative and its cost."""
+        lines = [self.summary, ""]
+        if self.candidates:
+            lines += [self._candidate_text(), ""]
+        lines += [
+            "| operation | takes | device | why | best alternative | step there |",
+            "|---|---|---|---|---|---|",
+        ]
+        for reason in self._first_reasons():
+            other = reason.best_alternative
+            there = ("", "") if other is None else (other[0], time_text(other[1]))
+            cells = (reason.operation, time_text(reason.seconds), reason.device, reason.why, *there)
+            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+        return "\n".join([*lines, *(["", *self._rest()] if self._rest() else [])])
+
+    _repr_markdown_ = to_markdown
 
     def to_json(self) -> str:
-        """All of it: strategy, predicted_seconds, lower_bound, and the reasons in their order."""
+        """All of it as a JSON object.
+
+        Its keys are ``strategy``, ``predicted_seconds``, ``lower_bound``, ``candidates`` (seconds
+        by strategy), and ``operations``, in the order in which they run: objects with the
+        attributes of `Reason`.
+        """
         return json.dumps(
             {
                 "strategy": self.strategy,
                 "predicted_seconds": self.predicted_seconds,
                 "lower_bound": self.lower_bound,
+                "candidates": self.candidates,
                 "operations": [asdict(reason) for reason in self.reasons],
             }
         )
+
+    def __repr__(self) -> str:
+        return (
+            f"<jflow.Explanation of {len(self._ops)} operations, by {self.strategy}, "
+            f"predicted {time_text(self.predicted_seconds)}>"
+        )
+
+    def _candidate_text(self) -> str:
+        best = sorted(self.candidates.items(), key=lambda each: each[1])
+        shown = [f"{name} {time_text(seconds)}" for name, seconds in best[:_CANDIDATES_SHOWN]]
+        more = len(best) - len(shown)
+        return "candidates: " + ", ".join(shown) + (f", and {more} more" if more > 0 else "")
+
+    def _first_reasons(self) -> list[Reason]:
+        return [*map(self._reason, self.schedule.order[:_SHOWN])]
+
+    def _rest(self) -> list[str]:
+        more = len(self._ops) - _SHOWN
+        return [f"… and {more} more"] if more > 0 else []
 
 
 def explain(assignment: Assignment, devices: Mapping[Task, Sequence[Device]]) -> Explanation:
@@ -171,15 +307,16 @@ def explain(assignment: Assignment, devices: Mapping[Task, Sequence[Device]]) ->
     match assignment:
         case ScheduledAssignment():
             problem = assignment.problem(devices)
-            schedule = scheduled(problem, assignment.function)
-            return Explanation(assignment, problem, schedule, name_of(assignment.function))
+            answer = assignment.answer(problem)
+            name = name_of(assignment.function)
+            return Explanation(assignment, problem, answer.schedule, name, answer.candidates)
         case GroupAssignment():
             alone = ScheduledAssignment(_unused, assignment, tuple(assignment.tasks))
             placement = assignment.place(devices)
             problem = alone.problem(devices)
             number = {device: i for i, device in enumerate(problem.devices)}
             schedule = by_rank(problem, [number[placement[op]] for op in assignment.owners])
-            return Explanation(alone, problem, schedule, "rules")
+            return Explanation(alone, problem, schedule, RULES)
     raise UnimplementedError(
         f"a placement of {type(assignment).__name__} cannot be explained; strategies that are "
         "functions of graph, devices, costs and constraints can"
@@ -190,7 +327,8 @@ def _unused(*_: object) -> Schedule:
     raise AssertionError("the rules have placed it")
 
 
-def _time(seconds: float) -> str:
+def time_text(seconds: float) -> str:
+    """A time with about three digits and its unit, such as "1.25 ms"."""
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
         if seconds >= size:
             return f"{seconds / size:.3g} {unit}"

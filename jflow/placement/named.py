@@ -7,14 +7,12 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from jflow.errors import InvalidArgumentError
+from jflow.placement.explain import RULES
 from jflow.placement.place import assign
 from jflow.placement.scheduled import ByFunction
 from jflow.placement.strategy import Strategy
 from jflow.schedule import PlaceFunction
 from jflow.schedule.strategies import STRATEGIES
-
-RULES = "rules"
-"""The strategy that obeys requests and puts all else on the master's first device."""
 
 
 def strategy_of(placement: str | Callable[..., Any]) -> Strategy:

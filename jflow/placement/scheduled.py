@@ -9,10 +9,12 @@ strategies share what they name. The strategy chooses for the rest.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
+from weakref import WeakKeyDictionary
 
 from jflow.cluster import Device, Task
-from jflow.graph import Operation, Tensor
+from jflow.graph import Graph, Operation, Tensor
 from jflow.placement.costs import bytes_of, estimated
 from jflow.placement.group import Group
 from jflow.placement.place import GroupAssignment, assign
@@ -23,8 +25,24 @@ from jflow.schedule import (
     OperationGraph,
     PlaceFunction,
     Problem,
+    Schedule,
     scheduled,
 )
+from jflow.schedule.schedule import by_rank
+from jflow.schedule.strategies import STRATEGIES, choose
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a strategy gave for a problem.
+
+    Attributes:
+      schedule: a device for each operation, and an order.
+      candidates: if it chose among several, the predicted time of each in seconds.
+    """
+
+    schedule: Schedule
+    candidates: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -34,15 +52,20 @@ class ByFunction:
     Attributes:
       function: see `jflow.schedule.PlaceFunction`; the operations of its graph are those of the
         step, its devices those of the cluster.
+      answers: what it gave, by graph, so that a step is explained as it runs.
     """
 
     function: PlaceFunction
+    answers: WeakKeyDictionary[Graph, dict[Any, Answer]] = field(
+        default_factory=WeakKeyDictionary, compare=False
+    )
 
     def __call__(
         self, ops: Sequence[Operation], inventory: Inventory, *, soft: bool, handles: Handles
     ) -> ScheduledAssignment:
         rules = assign(ops, inventory, soft=soft, handles=handles)
-        return ScheduledAssignment(self.function, rules, inventory.tasks)
+        answers = self.answers.setdefault(ops[0].graph, {}) if ops else {}
+        return ScheduledAssignment(self.function, rules, inventory.tasks, answers)
 
 
 @dataclass(frozen=True)
@@ -53,11 +76,13 @@ class ScheduledAssignment:
       function: chooses the devices.
       rules: what the placement rules say.
       every_task: the tasks of the cluster.
+      answers: what the function gave for problems of this graph.
     """
 
     function: PlaceFunction
     rules: GroupAssignment
     every_task: tuple[Task, ...]
+    answers: dict[Any, Answer] = field(default_factory=dict, compare=False)
 
     @property
     def tasks(self) -> Collection[Task]:
@@ -70,10 +95,35 @@ class ScheduledAssignment:
         Raises:
           InvalidArgumentError: as the rules; also if the function's answer breaks them.
         """
-        problem = self.problem(devices)
-        schedule = scheduled(problem, self.function)
+        schedule = self.answer(self.problem(devices)).schedule
         ops, every = [*self.rules.owners], self.devices(devices)
         return {ops[i]: every[schedule.devices[i]] for i in schedule.order}
+
+    def answer(self, problem: Problem) -> Answer:
+        """What the function gives for a problem of these operations; it is called once for each.
+
+        Raises:
+          InvalidArgumentError: if the answer breaks the rules.
+          Exception: as the function does.
+        """
+        constraints = problem.constraints
+        names = tuple(op.name for op in self.rules.owners)
+        allowed = tuple(sorted(constraints.allowed.items()))
+        key = (names, tuple(problem.devices), constraints.classes, allowed)
+        if key not in self.answers:
+            self.answers[key] = self._answer(problem)
+        return self.answers[key]
+
+    def _answer(self, problem: Problem) -> Answer:
+        allowed, classes = problem.constraints.allowed, problem.constraints.classes
+        if all(len(allowed.get(number, problem.devices)) == 1 for number in {*classes}):
+            # As for reads and updates of state, for which a search would take longer than the step.
+            only = [allowed.get(number, (0,))[0] for number in classes]
+            return Answer(by_rank(problem, only))
+        if self.function is STRATEGIES["auto"]:
+            chosen = choose(problem)
+            return Answer(chosen.schedule, chosen.predicted)
+        return Answer(scheduled(problem, self.function))
 
     def devices(self, devices: Mapping[Task, Sequence[Device]]) -> list[Device]:
         """The devices of the tasks that the operations may go to."""
@@ -95,7 +145,10 @@ class ScheduledAssignment:
                 allowed[group_number] = tuple(number[device] for device in found)
         constraints = Constraints(tuple(classes), allowed)
         graph = OperationGraph(tuple(ops), tuple(_dependencies(ops)))
-        return Problem(graph, every, estimated(ops, every), constraints).checked()
+        costs = estimated(ops, every)
+        for values in (costs.seconds, costs.latency, costs.byte_seconds):
+            values.setflags(write=False)  # a strategy that changed them would falsify predictions
+        return Problem(graph, tuple(every), costs, constraints).checked()
 
     def _tasks(self, group: Group) -> Sequence[Task]:
         """The tasks that a group may go to."""

@@ -12,6 +12,7 @@ from jflow.placement import (
     Inventory,
     Placement,
     Placer,
+    Strategy,
     explain,
     strategy_of,
 )
@@ -19,14 +20,18 @@ from jflow.runtime.backend import Backend, Executable
 from jflow.runtime.config import ConfigProto
 
 
-def placer_of(config: ConfigProto) -> Placer:
-    """What places the steps of a session.
+def placer_of(config: ConfigProto, strategy: Strategy | None = None) -> Placer:
+    """What places the steps of a session or connection.
+
+    Args:
+      config: its options.
+      strategy: in place of the one that the options name.
 
     Raises:
       InvalidArgumentError, TypeError: if there is no strategy as the options name.
     """
-    strategy = strategy_of(config.placement)
-    return Placer(config.allow_soft_placement, config.log_device_placement, strategy)
+    chosen = strategy_of(config.placement) if strategy is None else strategy
+    return Placer(config.allow_soft_placement, config.log_device_placement, chosen)
 
 
 def place_step(

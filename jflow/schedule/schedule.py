@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
+from operator import index
 from typing import Any, Concatenate, ParamSpec, Protocol, cast
 
 from jflow.errors import InvalidArgumentError
@@ -83,14 +85,25 @@ def scheduled(problem: Problem, place: PlaceFunction) -> Schedule:
     Raises:
       InvalidArgumentError: if the answer has an unknown operation or device, forgets an operation,
         runs one before its inputs, or breaks a constraint. The message names the strategy.
-      Exception: as the strategy does.
+      Exception: as the strategy does, with a note that names it.
     """
-    answer = place(*problem)
     name = name_of(place)
+    answer = _answer(problem, place, name)
     if not isinstance(answer, Schedule):
         answer = _from_mapping(problem, answer, name)
     check(problem, answer, name)
     return answer
+
+
+def _answer(problem: Problem, place: PlaceFunction, name: str) -> Any:
+    graph, devices, costs, constraints = problem
+    # Copies of what a strategy could change, because its answer is checked against the originals.
+    given = replace(constraints, allowed=dict(constraints.allowed))
+    try:
+        return place(graph, [*devices], costs, given)
+    except Exception as error:
+        error.add_note(f"raised by the placement strategy {name!r}")
+        raise
 
 
 def name_of(place: PlaceFunction) -> str:
@@ -102,20 +115,42 @@ def _from_mapping(problem: Problem, answer: Any, name: str) -> Schedule:
     if not isinstance(answer, Mapping):
         raise InvalidArgumentError(
             f"strategy {name} gives a device for each operation as a mapping, or a Schedule; "
-            f"got {type(answer).__name__}"
+            f"got {type(answer).__name__}{_repair(answer)}"
         )
     numbers = {device: number for number, device in enumerate(problem.devices)}
     devices = []
     for operation in problem.graph.operations:
         if operation not in answer:
             raise InvalidArgumentError(f"strategy {name} gives no device for {operation}")
-        if answer[operation] not in numbers:
+        number = _number(numbers, answer[operation])
+        if number is None:
             raise InvalidArgumentError(
                 f"strategy {name} places {operation} on {answer[operation]!r}, which is not one of "
                 f"the devices {[*map(str, problem.devices)]}"
             )
-        devices.append(numbers[answer[operation]])
+        devices.append(number)
+    if len(answer) > len(devices):
+        known = {*problem.graph.operations}
+        foreign = next(each for each in answer if each not in known)
+        raise InvalidArgumentError(
+            f"strategy {name} places {foreign!r}, which is not an operation of this graph"
+        )
     return by_rank(problem, devices)
+
+
+def _number(numbers: Mapping[Hashable, int], device: Any) -> int | None:
+    try:
+        return numbers.get(device)
+    except TypeError:  # it is not hashable, so it is not a device
+        return None
+
+
+def _repair(answer: Any) -> str:
+    """What to do about an answer of the wrong type."""
+    if inspect.iscoroutine(answer):
+        answer.close()
+        return "; a strategy is called without an event loop, so it cannot be an async function"
+    return "; it has no return statement that is reached" if answer is None else ""
 
 
 def by_rank(problem: Problem, devices: Sequence[int]) -> Schedule:
@@ -149,17 +184,29 @@ def upward_ranks(problem: Problem) -> list[float]:
 
 def check(problem: Problem, schedule: Schedule, name: str) -> None:
     """Raises InvalidArgumentError if a strategy's schedule is not one of this problem."""
-    n = len(problem.graph)
-    if len(schedule.devices) != n or sorted(schedule.order) != [*range(n)]:
+    n, n_devices = len(problem.graph), len(problem.devices)
+    is_order = all(_is_index(position, n) for position in schedule.order)
+    if len(schedule.devices) != n or not is_order or sorted(schedule.order) != [*range(n)]:
         raise InvalidArgumentError(
             f"strategy {name} must give each of {n} operations one device and one position, got "
-            f"{len(schedule.devices)} devices and {len(set(schedule.order))} positions"
+            f"{len(schedule.devices)} devices and {len({*map(str, schedule.order)})} positions"
         )
-    if any(not 0 <= device < len(problem.devices) for device in schedule.devices):
-        raise InvalidArgumentError(f"strategy {name} places an operation on an unknown device")
+    for operation, device in enumerate(schedule.devices):
+        if not _is_index(device, n_devices):
+            raise InvalidArgumentError(
+                f"strategy {name} places {_label(problem, operation)} on the unknown device "
+                f"{device!r}; the devices of a Schedule are numbers from 0 to {n_devices - 1}"
+            )
     _check_order(problem, schedule, name)
     _check_classes(problem, schedule, name)
     _check_memory(problem, schedule, name)
+
+
+def _is_index(value: Any, n: int) -> bool:
+    try:
+        return 0 <= index(value) < n
+    except TypeError:
+        return False
 
 
 def _label(problem: Problem, operation: int) -> Hashable:

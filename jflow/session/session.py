@@ -34,7 +34,7 @@ class _Known(NamedTuple):
     fetches: Fetches
 
 
-@_forks.guarded("run", "list_devices", "placement", "reset")
+@_forks.guarded("run", "list_devices", "placement", "explain", "reset")
 class Session(Closing):
     """Runs a graph in this process or on a cluster.
 
@@ -211,7 +211,7 @@ class Session(Closing):
         """Why each operation that a step needs would run where it would.
 
         Printed, it is a table with the predicted time of the step and a lower bound; `reasons` and
-        `to_json()` have the same as data.
+        `to_json()` have the same as data, and `jflow.inspect` draws it.
 
         Args:
           fetches: as for `run`.

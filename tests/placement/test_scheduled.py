@@ -79,13 +79,43 @@ def test_an_explanation_says_what_decided_and_what_else_it_would_take(placement)
     assert by_name["pinned"].why == "asks for '/device:CPU:2'"
     assert not by_name["pinned"].alternatives
     name = placement if isinstance(placement, str) else "everywhere"
-    assert by_name["total"].why == f"chosen by {name}"
+    rule = ": the first device of its task" if name == "rules" else ""
+    assert by_name["total"].why == f"chosen by {name}{rule}"
     assert len(by_name["total"].alternatives) == 2
     assert explanation.lower_bound <= explanation.predicted_seconds
     assert str(explanation).startswith(f"placed by {name}: predicted step time ")
     record = json.loads(explanation.to_json())
     assert [one["operation"] for one in record["operations"]] == [*by_name]
     assert record["predicted_seconds"] == explanation.predicted_seconds
+
+
+def test_a_step_is_explained_as_it_runs_though_the_strategy_draws_lots() -> None:
+    rng, calls = np.random.default_rng(1), []
+
+    def drawn(graph, devices, costs, constraints):
+        calls.append(len(graph))
+        return {op: devices[rng.integers(len(devices))] for op in graph.operations}
+
+    with tf.Graph().as_default() as graph, session(graph, drawn) as sess:
+        y = [tf.numpy.sin(tf.constant(float(i))) for i in range(4)]
+        sess.run(y)
+        places = sess.placement(y)
+        assert {**sess.explain(y).placement} == places
+        assert len(calls) == 1
+        sess.run(y[0])
+        assert len(calls) == 2, "another step is another problem"
+
+
+def test_what_has_no_choice_is_placed_without_the_strategy() -> None:
+    def never(graph, devices, costs, constraints):
+        raise AssertionError("there is nothing to choose")
+
+    with tf.Graph().as_default() as graph, session(graph, never) as sess:
+        with tf.device("/device:CPU:1"):
+            v = tf.Variable(1.0)
+            more = v.assign_add(1.0)
+        sess.run(v.initializer)
+        assert sess.run(more) == 2.0
 
 
 def test_requests_and_colocation_hold_whatever_the_strategy_says() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
+from jflow.inspect.captions import prediction_text
 from jflow.inspect.drawing.arrow import add_line, style_of
 from jflow.inspect.drawing.colour import FAINT, PAPER, device_colour, mixed
 from jflow.inspect.drawing.layout import Rect, Stop
@@ -54,7 +55,12 @@ def legend(diagram: Diagram, width: float) -> tuple[Legend, float]:
     """The legend of a diagram in lines of about `width` pixels, and its height."""
     placed: Legend = []
     y = 0.0
-    for section in (_devices(diagram), [*_shapes(diagram), *_lines(diagram)]):
+    sections = (
+        _devices(diagram),
+        [*_shapes(diagram), *_lines(diagram)],
+        [*_prediction(diagram)],
+    )
+    for section in sections:
         x = 0.0
         for entry in section:
             if x and x + entry.width > width:
@@ -112,6 +118,20 @@ def _lines(diagram: Diagram) -> Iterator[Entry]:
     for kind, label in labels.items():
         if kind in used:
             yield Entry("arrow", label, partial(_line, kind))
+
+
+def _prediction(diagram: Diagram) -> Iterator[Entry]:
+    found = diagram.prediction
+    if found is not None:
+        share = found.lower_bound / found.seconds if found.seconds else 1.0
+        yield Entry("prediction", prediction_text(found), partial(_bar, share))
+
+
+def _bar(share: float, parent: Element, bounds: Rect) -> None:
+    """A bar for the predicted time, of which the lower bound is filled."""
+    top, height = bounds.y + 3, bounds.bottom - bounds.y - 6
+    rect(parent, Rect(bounds.x, top, bounds.width * min(share, 1.0), height), fill=FAINT)
+    rect(parent, Rect(bounds.x, top, bounds.width, height), fill="none", stroke=FAINT)
 
 
 def _line(style: str, parent: Element, bounds: Rect) -> None:
