@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_right
+from collections.abc import Sequence
+
+import numpy as np
 
 from jflow.schedule.problem import (
     Problem,
@@ -41,7 +44,8 @@ class PartialSchedule:
         self._byte_seconds = problem.costs.byte_seconds.tolist()
         self._processors = problem.costs.processor_of
         self._free = [0.0] * problem.costs.n_processors
-        self._busy: list[list[tuple[float, float]]] = [[] for _ in self._free]
+        self._starts: list[list[float]] = [[] for _ in self._free]  # of what is placed, with inserts
+        self._ends: list[list[float]] = [[] for _ in self._free]
         self._arrivals: dict[tuple[int, int], float] = {}  # of an edge at a device
         self._outgoing, self._incoming = [0.0] * n_devices, [0.0] * n_devices
         self._classes = classes_of(problem)
@@ -51,6 +55,8 @@ class PartialSchedule:
         for number, n_bytes in zip(self._classes, resident_of(problem), strict=True):
             self._needed[number] = self._needed.get(number, 0.0) + n_bytes
         self._all = tuple(range(n_devices))
+        self._pending = [0.0] * len(self._free)  # work of classes that are placed in part
+        self._class_seconds = _class_seconds(self._classes, problem)
 
     def options(self, operation: int) -> tuple[int, ...]:
         """The devices that an operation may go to now.
@@ -77,10 +83,14 @@ class PartialSchedule:
         if not self._inserts:
             return max(ready, self._free[self._processors[device]])
         seconds, at = self._seconds[operation][device], ready
-        for start, finish in self._busy[self._processors[device]]:
-            if at + seconds <= start:
+        processor = self._processors[device]
+        if at >= self._free[processor]:
+            return at
+        starts, ends = self._starts[processor], self._ends[processor]
+        for i in range(bisect_right(ends, at), len(ends)):
+            if at + seconds <= starts[i]:
                 break
-            at = max(at, finish)
+            at = ends[i]
         return at
 
     def earliest_finish(self, operation: int, device: int) -> float:
@@ -88,8 +98,28 @@ class PartialSchedule:
         return self.earliest_start(operation, device) + self._seconds[operation][device]
 
     def fastest(self, operation: int) -> int:
-        """The device on which an operation is done first, the first of several."""
-        return min(self.options(operation), key=lambda each: self.earliest_finish(operation, each))
+        """The device on which an operation is done first, the first of several.
+
+        The first operation of a colocation class decides for all of it, so what counts for it is
+        when all of the class could be done, after what is still to come of other classes there.
+        """
+        options = self.options(operation)
+        if len(options) == 1:
+            return options[0]
+        seconds = self._class_seconds.get(self._classes[operation])
+        if seconds is None:
+            return min(options, key=lambda each: self.earliest_finish(operation, each))
+        processors, pending = self._processors, self._pending
+        return min(
+            options,
+            key=lambda each: (
+                self.earliest_start(operation, each) + pending[processors[each]] + seconds[each]
+            ),
+        )
+
+    def is_free_at(self, device: int) -> float:
+        """When a device has run all that is placed on it."""
+        return self._free[self._processors[device]]
 
     def place(self, operation: int, device: int) -> None:
         """Places an operation at its earliest start."""
@@ -101,11 +131,17 @@ class PartialSchedule:
         processor = self._processors[device]
         self._free[processor] = max(self._free[processor], finish)
         if self._inserts:
-            insort(self._busy[processor], (start, finish))
+            at = bisect_right(self._ends[processor], start)
+            self._starts[processor].insert(at, start)
+            self._ends[processor].insert(at, finish)
         number = self._classes[operation]
         if number not in self._class_device:
             self._class_device[number] = device
             self._room[device] -= self._needed[number]
+            if number in self._class_seconds:
+                self._pending[processor] += self._class_seconds[number][device]
+        if number in self._class_seconds:
+            self._pending[processor] -= self._seconds[operation][device]
 
     def schedule(self) -> Schedule:
         """The schedule; each device runs its operations in the order of their starts."""
@@ -152,3 +188,17 @@ class PartialSchedule:
         if len(inputs) < 2:
             return inputs
         return sorted(inputs, key=lambda number: self.finish[edges[number].producer])
+
+
+def _class_seconds(classes: Sequence[int], problem: Problem) -> dict[int, list[float]]:
+    """The work of each class of more than one operation, on each device."""
+    if not problem.constraints.classes:
+        return {}
+    numbers, rows, counts = np.unique(classes, return_inverse=True, return_counts=True)
+    totals = np.zeros((len(numbers), len(problem.devices)))
+    np.add.at(totals, rows, problem.costs.seconds)
+    return {
+        int(number): total
+        for number, count, total in zip(numbers, counts, totals.tolist(), strict=True)
+        if count > 1
+    }

@@ -102,32 +102,66 @@ def etf(problem: Problem, *, books_ports: bool = False) -> Schedule:
     """
     partial = PartialSchedule(problem, books_ports=books_ports)
     ranks = upward_ranks(problem)
+    queues = [_ReadyQueue(partial, device, ranks) for device in range(len(problem.devices))]
     missing = [len(found) for found in problem.graph.predecessors]
-    # Starts only become later, so an entry whose start still holds when it comes up is the least.
-    entries: list[tuple[float, float, int, int]] = []
-
-    def enter(operation: int, devices: tuple[int, ...]) -> None:
-        for device in devices:
-            start = partial.earliest_start(operation, device)
-            heapq.heappush(entries, (start, -ranks[operation], operation, device))
-
-    for operation, count in enumerate(missing):
-        if not count:
-            enter(operation, partial.options(operation))
-    while entries:
-        start, rank, operation, device = heapq.heappop(entries)
-        if partial.devices[operation] >= 0 or device not in partial.options(operation):
-            continue
-        now = partial.earliest_start(operation, device)
-        if now > start:
-            heapq.heappush(entries, (now, rank, operation, device))
-            continue
+    ready = [operation for operation, count in enumerate(missing) if not count]
+    while True:
+        for operation in ready:
+            for device in partial.options(operation):
+                queues[device].enter(operation)
+        found = [entry for queue in queues if (entry := queue.first()) is not None]
+        if not found:
+            return partial.schedule()
+        _, _, operation, device = min(found)
         partial.place(operation, device)
+        ready = []
         for successor in problem.graph.successors[operation]:
             missing[successor] -= 1
             if not missing[successor]:
-                enter(successor, partial.options(successor))
-    return partial.schedule()
+                ready.append(successor)
+
+
+class _ReadyQueue:
+    """The operations whose inputs are placed, by when and how urgently a device could run them.
+
+    `_waiting` has those whose inputs come after the device is free, by the time of arrival;
+    `_present` the others, by rank. Both times only become later, so an entry that is not first as
+    it was entered is not first now: only the first of each heap is looked at again.
+    """
+
+    def __init__(self, partial: PartialSchedule, device: int, ranks: list[float]) -> None:
+        self._partial, self._device, self._ranks = partial, device, ranks
+        self._waiting: list[tuple[float, float, int]] = []
+        self._present: list[tuple[float, int]] = []
+
+    def enter(self, operation: int) -> None:
+        ready = self._partial.earliest_start(operation, self._device)
+        heapq.heappush(self._waiting, (ready, -self._ranks[operation], operation))
+
+    def first(self) -> tuple[float, float, int, int] | None:
+        """What could start first: start, rank with a minus, operation and device."""
+        free = self._partial.is_free_at(self._device)
+        while True:
+            while self._waiting and self._waiting[0][0] <= free:
+                _, rank, operation = heapq.heappop(self._waiting)
+                heapq.heappush(self._present, (rank, operation))
+            if not (self._present or self._waiting):
+                return None
+            if self._present:
+                start, (rank, operation) = free, self._present[0]
+            else:
+                start, rank, operation = self._waiting[0]
+            is_open = self._may_go(operation)
+            now = self._partial.earliest_start(operation, self._device) if is_open else 0.0
+            if is_open and now <= start:
+                return start, rank, operation, self._device
+            heapq.heappop(self._present if self._present else self._waiting)
+            if is_open:
+                heapq.heappush(self._waiting, (now, rank, operation))
+
+    def _may_go(self, operation: int) -> bool:
+        is_placed = self._partial.devices[operation] >= 0
+        return not is_placed and self._device in self._partial.options(operation)
 
 
 @strategy
