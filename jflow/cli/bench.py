@@ -52,6 +52,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "--resume", action="store_true", help="takes what the folder has already, and runs the rest"
     )
     add("--seed", type=int, default=0, help="of everything random (default: %(default)s)")
+    add("--simulate", action="store_true", help="runs nothing on real processes")
     add(
         "--imported",
         type=Path,
@@ -70,19 +71,19 @@ def _placement(options: argparse.Namespace) -> int:
         raise ValueError(f"--imported: the directory {str(options.imported)!r} does not exist")
     if options.output.exists() and not options.output.is_dir():
         raise ValueError(f"--output: {str(options.output)!r} is not a directory")
-    comparison = suite.compare(
-        suite.SuiteOptions(
-            strategies=_names(options.strategies, "--strategies"),
-            workloads=_names(options.workloads, "--workloads"),
-            devices=_numbers(options.devices),
-            quick=options.quick,
-            resume=options.resume,
-            seed=options.seed,
-            imported=options.imported,
-            progress=True,
-        ),
-        options.output,
+    what = suite.SuiteOptions(
+        strategies=_names(options.strategies, "--strategies"),
+        workloads=_names(options.workloads, "--workloads"),
+        devices=_numbers(options.devices),
+        quick=options.quick,
+        resume=options.resume,
+        seed=options.seed,
+        imported=options.imported,
+        progress=True,
     )
+    with suite.ProcessMeasurer() as measurer:
+        measuring = None if options.simulate else suite.Measuring(measurer)
+        comparison = suite.compare(what, options.output, measuring=measuring)
     print(f"{options.output / 'README.md'}: {comparison.summary}")
     return int(comparison.verdict.has_lost)
 

@@ -352,14 +352,14 @@ def fake(workload, n_devices, placements, rounds):
 
 
 def test_measurements_have_their_predictions_beside_them(tmp_path: Path) -> None:
-    measuring = Measuring(fake, ["mlp"])
+    measuring = Measuring(fake)
     options = SuiteOptions(("heft", "round_robin"), ("mlp",), (2,), quick=True)
     comparison = compare(options, tmp_path, measuring=measuring)
-    assert not comparison.cases
+    assert {each.group for each in comparison.cases} == {"models"}
     page = (tmp_path / "README.md").read_text()
     assert "| mlp | 2 | 3 | 9 % | 5 % | 1.00 | 0 % | 0 % |" in page
     assert "| heft | 1.1 s ± 0 % (1.0 s) |" in page
-    again = compare(replace(options, resume=True), tmp_path, measuring=Measuring(None, ["mlp"]))
+    again = compare(replace(options, resume=True), tmp_path, measuring=Measuring(None))
     assert [vars(each) for each in again.measured] == [
         {**vars(each), "times": [*each.times]} for each in comparison.measured
     ]
@@ -370,7 +370,7 @@ def test_what_fails_on_processes_is_refused_and_the_others_are_measured(tmp_path
         return {}
 
     options = SuiteOptions(("heft", broken), ("mlp",), (2,), quick=True)
-    comparison = compare(options, tmp_path, measuring=Measuring(fake, ["mlp"]))
+    comparison = compare(options, tmp_path, measuring=Measuring(fake))
     refused = {each.strategy: each.refused for each in comparison.measured}
     assert refused == {"single": "", "heft": "", "broken": "RuntimeError: the cluster is gone"}
     assert "`broken` refused on mlp: RuntimeError" in (tmp_path / "README.md").read_text()
@@ -381,7 +381,7 @@ def test_a_step_that_computes_something_else_does_not_count() -> None:
         return [Taken((1.0,), 1.0, 1.0, p.__name__ != "heft") for p in placements]
 
     options = SuiteOptions(("heft",), ("mlp",), (2,))
-    found = compare(options, measuring=Measuring(wrong, ["mlp"])).measured
+    found = compare(options, measuring=Measuring(wrong)).measured
     assert [each.strategy for each in found if each.refused] == ["heft"]
 
 

@@ -32,7 +32,7 @@ from jflow.schedule.strategies import STRATEGIES
 RIVALS = ("single", "heft", "heft_c", "etf_c", "peft", "min_cut_runs")
 """Fast strategies whose best result an instance compares with."""
 
-STEPS, QUICK_STEPS = 600, 60
+STEPS, QUICK_STEPS = 400, 30
 SLOW = {"auto": 20}
 """How many times fewer steps are taken against a strategy that takes long."""
 

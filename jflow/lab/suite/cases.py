@@ -19,8 +19,8 @@ Scalar = str | int | float
 
 SMALL, CONTENTION, MEMORY = "small", "contention", "memory"
 SURPRISES, CLUSTERS = "surprises", "clusters"
-ADVERSARIAL, IMPORTED = "adversarial", "imported"
-GROUPS = (SMALL, CONTENTION, MEMORY, SURPRISES, CLUSTERS, ADVERSARIAL, IMPORTED)
+MODELS, ADVERSARIAL, IMPORTED = "models", "adversarial", "imported"
+GROUPS = (SMALL, CONTENTION, MEMORY, SURPRISES, CLUSTERS, MODELS, ADVERSARIAL, IMPORTED)
 """Names of the groups, in the order in which they run."""
 
 CLUSTER_SIZES = (8, 64, 1024)

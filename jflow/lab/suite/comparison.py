@@ -18,6 +18,7 @@ from jflow.lab.suite.cases import (
     CLUSTERS,
     GROUPS,
     IMPORTED,
+    MODELS,
     CaseRange,
     SuiteCase,
     simulated_cases,
@@ -34,7 +35,9 @@ from jflow.lab.suite.scoring import (
     result_of,
     skipped,
 )
+from jflow.lab.suite.sources import imported_cases, model_cases
 from jflow.lab.suite.summary import Verdict, summary_line, verdict_of
+from jflow.lab.workloads import WORKLOADS
 from jflow.progress import Progress
 
 PAGE = "README.md"
@@ -52,8 +55,8 @@ class SuiteOptions:
 
     Attributes:
       strategies: names, "all", "module:function" or functions.
-      workloads: names of graph families, "adversarial", "imported", names of measured workloads, or
-        "all" for everything that there is.
+      workloads: names of graph families and of models, "adversarial", "imported", or "all" for
+        everything that there is.
       devices: numbers of devices.
       quick: whether to run for two minutes, not twenty.
       resume: whether to take what earlier results in the same folder have.
@@ -80,11 +83,11 @@ class Measuring:
 
     Attributes:
       measure: runs one under several placements.
-      workloads: the names of those that there are.
+      workloads: the names of those that are run.
     """
 
     measure: Measurer
-    workloads: Sequence[str]
+    workloads: Sequence[str] = tuple(WORKLOADS)
 
 
 @dataclass(frozen=True)
@@ -142,7 +145,7 @@ class _Run:
     ) -> None:
         self.options, self.output, self.measuring = options, output, measuring
         self.contenders = contenders_of(options.strategies)
-        self.workloads = _workloads(options, measuring)
+        self.workloads = _workloads(options)
         self.devices = _devices(options.devices)
         self.origin = Origin(
             *(datetime.now(UTC).date().isoformat(), machine(), options.seed, options.quick),
@@ -175,8 +178,12 @@ class _Run:
         if families:
             scope = CaseRange(families, self.devices, options.quick, options.seed)
             yield from simulated_cases(scope)
+        if models := [name for name in WORKLOADS if name in self.workloads]:
+            yield from model_cases(models, options.quick)
         if ADVERSARIAL in self.workloads:
             yield from adversarial_cases(self.contenders, options.seed, options.quick)
+        if IMPORTED in self.workloads and options.imported is not None:
+            yield from imported_cases(options.imported)
 
     def _simulate(self, group: str, cases: Sequence[SuiteCase]) -> list[CaseResult]:
         earlier, quick = self.earlier[group].cases, self.options.quick
@@ -187,7 +194,7 @@ class _Run:
                 result = result_of(
                     *(case, self.contenders),
                     known=earlier.get(case.key),
-                    skipping=skipped(case, found, patience) if group == CLUSTERS else {},
+                    skipping=skipped(case, found, patience) if group in (CLUSTERS, MODELS) else {},
                     optima=self.options.optima,
                     proof_seconds=QUICK_PROOF_SECONDS if quick else PROOF_SECONDS,
                 )
@@ -203,7 +210,7 @@ class _Run:
         rounds = _QUICK_ROUNDS if self.options.quick else _ROUNDS
         few = [n for n in self.devices if n <= n_cores()] or [min(self.devices)]
         names = [name for name in self.measuring.workloads if name in self.workloads]
-        plans = [(name, n_devices) for name in names for n_devices in few]
+        plans = [(name, n_devices) for n_devices in few for name in names]
         earlier, found = self.earlier[MEASURED].measured, []
         with self._progress(len(plans), MEASURED) as bar, self._file(MEASURED) as file:
             for plan in plans:
@@ -234,9 +241,9 @@ class _Run:
         return Progress(total, label, "case") if self.options.progress else nullcontext()
 
 
-def _workloads(options: SuiteOptions, measuring: Measuring | None) -> list[str]:
+def _workloads(options: SuiteOptions) -> list[str]:
     """The workloads that are asked for, "all" spelled out."""
-    known = [*FAMILIES, ADVERSARIAL, *(measuring.workloads if measuring else ())]
+    known = [*FAMILIES, *WORKLOADS, ADVERSARIAL]
     if options.imported is not None:
         known.append(IMPORTED)
     found: list[str] = []

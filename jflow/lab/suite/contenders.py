@@ -11,7 +11,8 @@ from typing import Any
 
 import jflow.schedule
 from jflow.errors import InvalidArgumentError
-from jflow.placement.named import RULES, function_of
+from jflow.placement.explain import RULES
+from jflow.placement.named import function_of
 from jflow.schedule import PlaceFunction
 from jflow.schedule.schedule import name_of
 from jflow.schedule.strategies import STRATEGIES

@@ -15,6 +15,7 @@ from jflow.lab.suite.cases import (
     GROUPS,
     IMPORTED,
     MEMORY,
+    MODELS,
     SMALL,
     SURPRISES,
 )
@@ -54,6 +55,7 @@ _TITLES = {
     MEMORY: "Memory limits",
     SURPRISES: "Costs that are not as expected",
     CLUSTERS: "Simulated clusters",
+    MODELS: "Models",
     ADVERSARIAL: "The worst graphs that a search finds",
     IMPORTED: "Imported graphs",
 }
@@ -75,6 +77,10 @@ faster.""",
     CLUSTERS: """\
 One port, CCR 1. Mean ratio to the best schedule known, and the longest that placing took. {n}
 cases.""",
+    MODELS: """\
+Training steps by estimated costs, with their variables spread over the devices of a simulated
+cluster, where they stay; *single* is one device for all that may move. {n} cases: ratio to the best
+schedule known, and the longest that placing took.""",
     ADVERSARIAL: """\
 12 operations, 3 devices, one port. A search (simulated annealing, after PISA) looks for the graph
 on which one strategy does worst beside the best of a few others. Each row is the graph found
@@ -254,6 +260,21 @@ def _clusters(found: Sequence[CaseResult]) -> str:
     return table(["strategy", *(text for n in sizes for text in (f"{n} devices", "placing"))], body)
 
 
+def _models(found: Sequence[CaseResult]) -> str:
+    plans = [*dict.fromkeys((result.workload, result.n_devices) for result in found)]
+    n_operations = {(r.workload, r.n_devices): r.n_operations for r in found}
+    rows = figures_of(found, to_best, by=lambda result: f"{result.workload} {result.n_devices}")
+    body = [
+        [
+            *(_name(row.strategy), *(_ratio(row.by.get(f"{w} {n}", math.nan)) for w, n in plans)),
+            *(_ratio(row.mean), duration(row.longest_placing)),
+        ]
+        for row in rows
+    ]
+    heads = [f"{w} ({n_operations[w, n]} operations), {n}" for w, n in plans]
+    return table(["strategy", *heads, "mean", "placing"], body)
+
+
 def _adversarial(found: Sequence[CaseResult]) -> str:
     body = []
     for result in sorted(found, key=lambda each: -_own_ratio(each)):
@@ -293,6 +314,7 @@ _TABLES: dict[str, Callable[[Sequence[CaseResult]], str]] = {
     MEMORY: _memory,
     SURPRISES: _surprises,
     CLUSTERS: _clusters,
+    MODELS: _models,
     ADVERSARIAL: _adversarial,
     IMPORTED: _imported,
 }

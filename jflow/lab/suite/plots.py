@@ -150,6 +150,7 @@ def _label_ends(axes: Any, ends: Sequence[tuple[float, int, str]]) -> None:
             va="center",
             fontsize=8,
             color=_OWN if name == AUTO else "black",
+            arrowprops={"arrowstyle": "-", "color": _OTHER, "linewidth": 0.5},
         )
 
 

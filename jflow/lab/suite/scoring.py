@@ -25,7 +25,7 @@ class Score:
 
     Attributes:
       makespan: seconds that its schedule takes in the simulator; None if it gave none.
-      placing: seconds that it took to give it.
+      placing: seconds of this process that it took to give it.
       n_bytes: what its schedule sends between devices.
       refused: why there is no schedule: the strategy's own error, or what is wrong with its answer.
       is_infeasible: whether it found no placement that holds the constraints, and said so.
@@ -86,7 +86,7 @@ def result_of(
     skipping: Mapping[str, Score],
     optima: Optima,
     proof_seconds: float = PROOF_SECONDS,
-    clock: Callable[[], float] = time.perf_counter,
+    clock: Callable[[], float] = time.process_time,
 ) -> CaseResult:
     """What all strategies do in a case.
 
@@ -97,7 +97,7 @@ def result_of(
       skipping: scores of strategies that are not to be run.
       optima: what is proven already.
       proof_seconds: how long to try to prove the optimum of a small case.
-      clock: tells the time in seconds.
+      clock: tells the time of this process in seconds.
     """
     scores = dict(skipping) | dict(known.scores if known else {})
     contenders = [each for each in contenders if each.name not in scores]
