@@ -7,13 +7,6 @@ from typing import Any
 
 from jflow.closing import Closing
 
-try:
-    from tqdm.auto import tqdm as _tqdm
-except ImportError:
-    _BAR: Any = None
-else:
-    _BAR = _tqdm
-
 
 class Progress(Closing):
     """Counts the steps of several threads; thread-safe.
@@ -30,7 +23,7 @@ class Progress(Closing):
         self._unit = unit
         self._done = 0
         self._lock = threading.Lock()
-        self._bar: Any = _BAR and _BAR(total=total, desc=label, unit=unit)
+        self._bar = _bar(total, label, unit)
 
     def advance(self, note: str) -> None:
         """Counts a step, and shows a note beside the progress."""
@@ -45,3 +38,12 @@ class Progress(Closing):
     def _leave(self, failed: bool) -> None:
         if self._bar is not None:
             self._bar.close()
+
+
+def _bar(total: int, label: str, unit: str) -> Any:
+    """A bar of tqdm, which warns when it is imported in a notebook; None without tqdm."""
+    try:
+        from tqdm.auto import tqdm  # noqa: PLC0415
+    except ImportError:
+        return None
+    return tqdm(total=total, desc=label, unit=unit)
