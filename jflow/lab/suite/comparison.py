@@ -39,6 +39,7 @@ from jflow.lab.suite.sources import imported_cases, model_cases
 from jflow.lab.suite.summary import Verdict, summary_line, verdict_of
 from jflow.lab.workloads import WORKLOADS
 from jflow.progress import Progress
+from jflow.schedule.strategies import STRATEGIES
 
 PAGE = "README.md"
 MEASURED = "measured"
@@ -47,6 +48,11 @@ _PATIENCE, _QUICK_PATIENCE = 60.0, 10.0
 """Seconds of placing that a strategy may be expected to take on a larger cluster."""
 
 _ROUNDS, _QUICK_ROUNDS = 9, 7
+
+_QUICK_MODELS = 2
+"""How many models a short run measures; of the strategies that ship, it measures these."""
+
+_QUICK_STRATEGIES = ("single", "round_robin", "heft", "etf_c", "auto")
 
 
 @dataclass(frozen=True)
@@ -210,15 +216,19 @@ class _Run:
         rounds = _QUICK_ROUNDS if self.options.quick else _ROUNDS
         few = [n for n in self.devices if n <= n_cores()] or [min(self.devices)]
         names = [name for name in self.measuring.workloads if name in self.workloads]
+        contenders = self.contenders
+        if self.options.quick:
+            names, left_out = names[:_QUICK_MODELS], {*STRATEGIES} - {*_QUICK_STRATEGIES}
+            contenders = [each for each in contenders if each.name not in left_out]
         plans = [(name, n_devices) for n_devices in few for name in names]
         earlier, found = self.earlier[MEASURED].measured, []
         with self._progress(len(plans), MEASURED) as bar, self._file(MEASURED) as file:
             for plan in plans:
-                keys = {c.name: measurement_key(*plan, c.name, rounds) for c in self.contenders}
+                keys = {c.name: measurement_key(*plan, c.name, rounds) for c in contenders}
                 results = [earlier[key] for key in keys.values() if key in earlier]
                 # Times of one plan are compared with each other, so they are taken in one go.
                 if len(results) < len(keys):
-                    results = measured(self.measuring.measure, *plan, self.contenders, rounds)
+                    results = measured(self.measuring.measure, *plan, contenders, rounds)
                 for result in results:
                     file.add_measured(keys[result.strategy], result)
                 found += results
