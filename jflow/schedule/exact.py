@@ -48,13 +48,21 @@ class Optimum:
         return self.makespan <= self.bound * (1 + 1e-4) + TOLERANCE
 
 
-def optimal(problem: Problem, *, upper: Schedule | None = None, seconds: float = 60.0) -> Optimum:
+def optimal(
+    problem: Problem,
+    *,
+    upper: Schedule | None = None,
+    seconds: float = 60.0,
+    nodes: int | None = None,
+) -> Optimum:
     """The optimal schedule without contention.
 
     Args:
       problem: at most about 20 operations; the network of its costs does not count.
       upper: a schedule that is known, which makes the search shorter.
       seconds: after which the best schedule so far is taken.
+      nodes: of the search tree, after which likewise; unlike seconds it ends every run at the same
+        schedule and bound.
 
     Raises:
       ResourceExhaustedError: if no placement holds the constraints, or none was found in time.
@@ -62,10 +70,10 @@ def optimal(problem: Problem, *, upper: Schedule | None = None, seconds: float =
     problem = problem._replace(costs=replace(problem.costs, network=UNLIMITED))
     program = _Program(problem)
     limit = simulate(problem, upper).makespan if upper else program.horizon
-    answer = program.solve(limit * (1 + 1e-9), seconds)
+    answer = program.solve(limit * (1 + 1e-9), seconds, nodes)
     if answer.status == _SOLVE_ERROR:
         # HiGHS checks its own optimum and finds it infeasible by a few 1e-6, now and then.
-        answer = program.solve(limit * 1.01, seconds, presolve=False)
+        answer = program.solve(limit * 1.01, seconds, nodes, presolve=False)
     if answer.x is None:
         if upper is not None and answer.status != _INFEASIBLE:
             return Optimum(upper, limit, float(answer.mip_dual_bound or 0.0))
@@ -96,7 +104,7 @@ class _Program:
         self._rows: list[tuple[dict[int, float], float]] = []  # sum of coefficients >= value
 
     def solve(
-        self, limit: float, seconds: float, *, presolve: bool = True
+        self, limit: float, seconds: float, nodes: int | None, *, presolve: bool = True
     ) -> scipy.optimize.OptimizeResult:
         n_variables = self.end + 1
         for add in (self._devices, self._precedence, self._ordering, self._memory):
@@ -121,12 +129,15 @@ class _Program:
         integral[self.first_start : self.first_pair] = 0
         objective = np.zeros(n_variables)
         objective[self.end], integral[self.end] = 1, 0
+        options = {"time_limit": seconds, "mip_rel_gap": 1e-6, "presolve": presolve}
+        if nodes is not None:
+            options["node_limit"] = nodes
         return scipy.optimize.milp(
             objective,
             integrality=integral,
             bounds=scipy.optimize.Bounds(np.zeros(n_variables), upper),
             constraints=scipy.optimize.LinearConstraint(matrix, np.array(least), np.inf),
-            options={"time_limit": seconds, "mip_rel_gap": 1e-6, "presolve": presolve},
+            options=options,
         )
 
     def schedule(self, x: np.ndarray) -> Schedule:

@@ -44,7 +44,9 @@ class PartialSchedule:
         self._byte_seconds = problem.costs.byte_seconds.tolist()
         self._processors = problem.costs.processor_of
         self._free = [0.0] * problem.costs.n_processors
-        self._starts: list[list[float]] = [[] for _ in self._free]  # of what is placed, with inserts
+        self._starts: list[list[float]] = [
+            [] for _ in self._free
+        ]  # of what is placed, with inserts
         self._ends: list[list[float]] = [[] for _ in self._free]
         self._arrivals: dict[tuple[int, int], float] = {}  # of an edge at a device
         self._outgoing, self._incoming = [0.0] * n_devices, [0.0] * n_devices

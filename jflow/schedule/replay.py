@@ -104,7 +104,10 @@ def makespan(problem: Problem, schedule: Schedule) -> float:
     """Seconds that a valid schedule takes, as `simulate(problem, schedule).makespan`."""
     arrays = len(problem.graph) >= _COMPILED_OPERATIONS and can_compile()
     flat = compact(problem, arrays=arrays)
-    run, saved = new_run(flat, arrays=arrays), new_saved(flat, arrays=arrays, least_interval=1 << 60)
+    run, saved = (
+        new_run(flat, arrays=arrays),
+        new_saved(flat, arrays=arrays, least_interval=1 << 60),
+    )
     plan = new_plan(flat, schedule, arrays=arrays)
     begin(flat, plan, run)
     go_on: Callable[..., Any] = compiled(replay, HELPERS) if arrays else replay
@@ -263,7 +266,10 @@ def replay(flat: Compact, plan: Plan, run: Run, saved: Saved, done: int, limit: 
                 target = devices[user]
                 if target != source:
                     if sent_to[target] != edge:
-                        sent_to[target], sending = edge, n_bytes[edge] * byte_seconds[source][target]
+                        sent_to[target], sending = (
+                            edge,
+                            n_bytes[edge] * byte_seconds[source][target],
+                        )
                         arrived[target] = time
                         if flat.is_one_port:
                             arrived[target] = max(time, outgoing[source], incoming[target])

@@ -8,12 +8,22 @@ took 3.2 to 3.6 times as long as the best of the operations.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from jflow.schedule.compact import tails
-from jflow.schedule.problem import Constraints, Problem, capacity_of, classes_of, resident_of
+from jflow.schedule.graph import OperationGraph
+from jflow.schedule.problem import (
+    Constraints,
+    Costs,
+    Problem,
+    capacity_of,
+    classes_of,
+    resident_of,
+)
+from jflow.schedule.schedule import PlaceFunction, Schedule, name_of
 
 Array = np.ndarray[Any, Any]
 
@@ -39,6 +49,21 @@ def with_groups(problem: Problem, n_groups: int) -> Problem:
     while groups.count > n_groups and groups.pair_up(n_groups):
         pass
     return problem._replace(constraints=groups.constraints())
+
+
+def grouped(place: PlaceFunction, n_groups: int) -> Callable[..., Schedule]:
+    """A strategy that is given the problem with at most about `n_groups` colocation classes."""
+
+    def wrapped(
+        graph: OperationGraph, devices: Any, costs: Costs, constraints: Constraints
+    ) -> Schedule:
+        problem = Problem(graph, devices, costs, constraints)
+        answer = place(*with_groups(problem, n_groups))
+        assert isinstance(answer, Schedule)
+        return answer
+
+    wrapped.__name__ = wrapped.__qualname__ = f"{name_of(place)}+{n_groups} groups"
+    return wrapped
 
 
 class _Groups:
@@ -98,9 +123,7 @@ class _Groups:
         strongest[low[order]] = order
         other = np.full(self.count, -1)
         other[high[order]] = order
-        best = np.where(
-            _rank(order, strongest) >= _rank(order, other), strongest, other
-        )
+        best = np.where(_rank(order, strongest) >= _rank(order, other), strongest, other)
         chosen = np.flatnonzero((best[low] == best[high]) & (best[low] == np.arange(len(pairs))))
         chosen = chosen[: max(self.count - n_groups, 0)]
         target = np.arange(self.count)

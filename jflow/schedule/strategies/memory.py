@@ -85,7 +85,10 @@ class _Classes:
         for operation, number in enumerate(classes_of(problem)):
             self.numbers.setdefault(number, operation)
             self.wanted[number] = wanted[operation]
-            n_bytes, seconds = resident_of(problem)[operation], problem.costs.mean_seconds[operation]
+            n_bytes, seconds = (
+                resident_of(problem)[operation],
+                problem.costs.mean_seconds[operation],
+            )
             self.needed[number] = self.needed.get(number, 0.0) + n_bytes
             self.work[number] = self.work.get(number, 0.0) + seconds
         every = tuple(range(len(problem.devices)))
@@ -156,4 +159,6 @@ class _Classes:
             )
         if answer.x is None:
             return None
-        return {number: device for (number, device), x in zip(pairs, answer.x, strict=True) if x > 0.5}
+        return {
+            number: device for (number, device), x in zip(pairs, answer.x, strict=True) if x > 0.5
+        }

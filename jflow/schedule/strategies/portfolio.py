@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from jflow.errors import OpError, ResourceExhaustedError
 from jflow.schedule.bounds import lower_bound
-from jflow.schedule.problem import Problem
+from jflow.schedule.compiled import can_compile
+from jflow.schedule.exact import Optimum, optimal
+from jflow.schedule.exhaustive import exhaustive_optimum
+from jflow.schedule.problem import Problem, capacity_of
+from jflow.schedule.replay import makespan
 from jflow.schedule.schedule import PlaceFunction, Schedule, name_of, scheduled, strategy
-from jflow.schedule.simulate import simulate
 from jflow.schedule.strategies.contiguous import m_topo, min_cut_runs
 from jflow.schedule.strategies.coplacing import coplaced
+from jflow.schedule.strategies.grouping import grouped
 from jflow.schedule.strategies.list_scheduling import (
     cpop,
     earliest_finish,
@@ -22,8 +27,11 @@ from jflow.schedule.strategies.list_scheduling import (
     heft_c,
     peft,
 )
+from jflow.schedule.strategies.memory import fitted
+from jflow.schedule.strategies.metis import can_cut, metis
+from jflow.schedule.strategies.sct import m_sct
 from jflow.schedule.strategies.search import improved
-from jflow.schedule.strategies.simple import greedy_load, greedy_lpt, round_robin, single
+from jflow.schedule.strategies.simple import greedy_load, greedy_lpt, random, round_robin, single
 
 MARGIN = 0.1
 """`auto` leaves a single device for a predicted gain of more than this share of its time.
@@ -34,14 +42,25 @@ Costs are estimates: with errors of 20 %, a placement that should gain less is a
 _STARTS = 3
 """How many of the best candidates the search begins with."""
 
-_MOST_MOVES = 18_000
-_MOVED_OPERATIONS = 150_000
-"""A simulated operation takes about 3 µs, so this many take half a second."""
+_MOST_MOVES = 20_000
+_MOVED_OPERATIONS = 300_000
+"""Moves times operations; a moved operation takes about 1.5 µs, or 0.1 µs where it is compiled."""
 
-_CANDIDATES: tuple[PlaceFunction, ...] = (
-    *(earliest_finish, heft, heft_c, cpop, peft, etf, etf_c),
-    *(greedy_load, greedy_lpt, round_robin, m_topo, min_cut_runs),
-)
+_COMPILED_SPEED = 12
+
+_EVALUATIONS = 250_000
+"""Operations times devices that candidates may look at together; each takes 4 to 8 µs."""
+
+_MOST_GROUPS = 2_000
+
+_EXACT_OPERATIONS = 12
+"""Graphs of at most as many operations are also searched exhaustively, and solved by HiGHS."""
+
+_EXHAUSTIVE_NODES, _SOLVER_NODES = 30_000, 200
+"""Each takes about 0.3 s."""
+
+_LISTS: tuple[PlaceFunction, ...] = (etf_c, heft_c, earliest_finish, heft, etf, cpop)
+_BASELINES: tuple[PlaceFunction, ...] = (m_topo, greedy_lpt, greedy_load, round_robin, random)
 
 
 @dataclass(frozen=True)
@@ -62,62 +81,192 @@ class PortfolioResult:
     bound: float
     reasons: Mapping[str, str]
 
+    @property
+    def is_optimal(self) -> bool:
+        """Whether the bound proves that no schedule takes less."""
+        return self.predicted[self.strategy] <= self.bound * (1 + 1e-6)
+
 
 @strategy
-def auto(problem: Problem) -> Schedule:
-    """The schedule of the portfolio with the least predicted time, improved by search."""
-    return choose(problem).schedule
+def auto(problem: Problem, *, margin: float = MARGIN) -> Schedule:
+    """The schedule of the portfolio with the least predicted time, improved by search.
+
+    Args:
+      problem: what to schedule.
+      margin: the gain over a single device for which it is left, as a share of its time.
+    """
+    return choose(problem, margin=margin).schedule
 
 
 def choose(
     problem: Problem,
-    candidates: Sequence[PlaceFunction] = _CANDIDATES,
+    candidates: Sequence[PlaceFunction] | None = None,
     *,
     moves: int | None = None,
     margin: float = MARGIN,
+    exact: bool = True,
 ) -> PortfolioResult:
     """The schedule with the least predicted makespan.
 
     Args:
       problem: what to schedule.
-      candidates: strategies, each of which is tried as it is and with coplacing; a single device is
-        always a candidate.
+      candidates: strategies, each of which is tried as it is and with coplacing; by default those
+        that ship, as many as the size of the problem lets. A single device is always a candidate.
       moves: how many changes of the best candidates to try afterwards; fewer for larger graphs by
-        default, so that the search takes about half a second. The candidates of 300 operations take
-        0.2 s, those of 4,000 on 8 devices 18 s.
+        default, so that the search takes about half a second.
       margin: the gain over a single device for which it is left, as a share of its time.
+      exact: whether graphs of at most 12 operations are also solved by exact methods, as far as half
+        a second lets them, which proves a bound.
 
     Raises:
       ResourceExhaustedError: if no strategy finds a schedule under the memory limits.
     """
-    found: dict[str, tuple[float, Schedule]] = {}
-    reasons: dict[str, str] = {}
-    tried: list[PlaceFunction] = [single, *candidates, *map(coplaced, candidates)]
-    for place in tried:
+    portfolio = _Portfolio(problem)
+    if candidates is None:
+        tried = _candidates(problem)
+    else:
+        tried = iter((*candidates, *map(coplaced, candidates)))
+    for place in (single, *tried):
+        portfolio.add(place)
+    if not portfolio.found:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in portfolio.reasons.items())
+        raise ResourceExhaustedError(f"no strategy found a placement: {reasons}")
+    if len(problem.devices) > 1:
+        portfolio.search(_moves(problem) if moves is None else moves)
+        if exact and len(problem.graph) <= _EXACT_OPERATIONS:
+            portfolio.solve()
+    return portfolio.result(margin)
+
+
+class _Portfolio:
+    """The candidates of a problem and their predicted times."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.bound = lower_bound(problem)
+        self.found: dict[str, tuple[float, Schedule]] = {}
+        self.reasons: dict[str, str] = {}
+        self._may_fit = True
+
+    @property
+    def best(self) -> str:
+        """The name of the candidate with the least predicted time."""
+        return min(self.found, key=lambda name: self.found[name][0])
+
+    @property
+    def _is_optimal(self) -> bool:
+        return self.found[self.best][0] <= self.bound * (1 + 1e-9)
+
+    def add(self, place: PlaceFunction) -> None:
+        """Adds the schedule of a strategy; what breaks memory limits is made to hold them."""
         name = name_of(place)
         try:
-            schedule = scheduled(problem, place)
+            schedule = scheduled(self.problem, place)
+        except ResourceExhaustedError as error:
+            self.reasons[name] = error.message
+            self._add_fitted(place)
         except OpError as error:
-            reasons[name] = error.message
-            continue
-        found[name] = (simulate(problem, schedule).makespan, schedule)
-    if not found:
-        raise ResourceExhaustedError(
-            "no strategy found a placement: " + "; ".join(f"{n}: {r}" for n, r in reasons.items())
+            self.reasons[name] = error.message
+        else:
+            self._add(name, schedule)
+
+    def _add_fitted(self, place: PlaceFunction) -> None:
+        if not self._may_fit or not any(map(math.isfinite, capacity_of(self.problem))):
+            return
+        changed = fitted(place)
+        try:
+            self._add(name_of(changed), scheduled(self.problem, changed))
+        except OpError as error:
+            self.reasons[name_of(changed)] = error.message
+            self._may_fit = bool(self.found)
+
+    def search(self, moves: int) -> None:
+        """Improves the best candidates, and the result of that once more."""
+        if moves < 1:
+            return
+        starts = sorted(self.found, key=lambda name: self.found[name][0])[:_STARTS]
+        for seed, name in enumerate([*starts, ""]):
+            if self._is_optimal:
+                return
+            start = name or self.best
+            schedule = self.found[start][1]
+            share = moves // (_STARTS + 1)
+            schedule = improved(self.problem, schedule, moves=share, seed=seed)
+            time = makespan(self.problem, schedule)
+            if time < self.found[self.best][0]:
+                label = start if start.endswith("+search") else f"{start}+search"
+                self.found[label] = (time, schedule)
+
+    def solve(self) -> None:
+        """Adds what exact methods find in a limited search, and their bounds."""
+        methods: tuple[tuple[str, Callable[..., Optimum]], ...] = (
+            ("exhaustive", partial(exhaustive_optimum, nodes=_EXHAUSTIVE_NODES)),
+            ("exact", partial(optimal, seconds=math.inf, nodes=_SOLVER_NODES)),
         )
-    best = min(found, key=lambda name: found[name][0])
-    if moves is None:
-        moves = min(_MOST_MOVES, _MOVED_OPERATIONS // max(len(problem.graph), 1))
-    if len(problem.devices) > 1:
-        starts = sorted(found, key=lambda name: found[name][0])[:_STARTS]
-        for seed, name in enumerate(starts):
-            searched = improved(problem, found[name][1], moves=moves // _STARTS, seed=seed)
-            makespan = simulate(problem, searched).makespan
-            if makespan < found[best][0]:
-                best = f"{name}+search"
-                found[best] = (makespan, searched)
-    alone = found.get("single", (math.inf,))[0]
-    if found[best][0] > alone * (1 - margin):
-        best = "single"
-    predicted = {name: makespan for name, (makespan, _) in found.items()}
-    return PortfolioResult(found[best][1], best, predicted, lower_bound(problem), reasons)
+        for name, method in methods:
+            if self._is_optimal:
+                return
+            try:
+                best = method(self.problem, upper=self.found[self.best][1])
+            except OpError as error:
+                self.reasons[name] = error.message
+                continue
+            self.bound = max(self.bound, best.bound)
+            time = makespan(self.problem, best.schedule)
+            if time < self.found[self.best][0]:
+                self.found[name] = (time, best.schedule)
+
+    def result(self, margin: float) -> PortfolioResult:
+        """The best candidate, or a single device if the gain is below the margin."""
+        best = self.best
+        alone = self.found.get("single", (math.inf,))[0]
+        if self.found[best][0] > alone * (1 - margin):
+            best = "single"
+        predicted = {name: time for name, (time, _) in self.found.items()}
+        bound = min(self.bound, *predicted.values())
+        return PortfolioResult(self.found[best][1], best, predicted, bound, self.reasons)
+
+    def _add(self, name: str, schedule: Schedule) -> None:
+        self.found[name] = (makespan(self.problem, schedule), schedule)
+
+
+def _moves(problem: Problem) -> int:
+    """As many as take about half a second."""
+    speed = _COMPILED_SPEED if can_compile() else 1
+    n_operations = max(len(problem.graph), 1)
+    return min(_MOST_MOVES * speed, _MOVED_OPERATIONS * speed // n_operations)
+
+
+def _candidates(problem: Problem) -> Iterator[PlaceFunction]:
+    """Strategies in the order of their worth, as many as can be tried in about a second."""
+    n, p = len(problem.graph), len(problem.devices)
+    left = _EVALUATIONS
+    for n_groups in (_MOST_GROUPS,) if n > 2 * _MOST_GROUPS else (4 * p, 16 * p):
+        for place in (heft_c, etf_c) if 2 * n_groups <= n else ():
+            cost = n + min(n_groups, n) * p
+            if left > 0:
+                left -= cost
+                yield grouped(place, n_groups)
+    for place in _lists(problem):
+        for each in (place, coplaced(place)):
+            if left >= n * p:
+                left -= n * p
+                yield each
+    for place in _BASELINES:
+        yield place
+        if n * p <= _EVALUATIONS / 4:
+            yield coplaced(place)
+
+
+def _lists(problem: Problem) -> Iterator[PlaceFunction]:
+    """Those that take longer than others are left out where that is long."""
+    n, p = len(problem.graph), len(problem.devices)
+    yield from _LISTS
+    if n * p * p <= _EVALUATIONS:
+        yield peft
+    if n <= 300:
+        yield m_sct
+    if n <= 2000:
+        yield min_cut_runs
+    if can_cut():
+        yield metis
