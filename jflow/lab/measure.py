@@ -12,7 +12,7 @@ import os
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from statistics import median
@@ -20,7 +20,7 @@ from typing import Any, Self
 
 import jflow as tf
 from jflow.closing import Closing
-from jflow.lab.stages import staged
+from jflow.lab.fused import FusedProcess
 from jflow.lab.workloads import Workload, WorkloadStep
 from jflow.launch import LocalCluster
 from jflow.placement import strategy_of
@@ -35,12 +35,19 @@ from jflow.schedule import (
 )
 from jflow.schedule.problem import classes_of
 from jflow.schedule.schedule import name_of
+from jflow.schedule.stages import simulate_stages
 
 ROUNDS = 7
 """How many times each placement is timed by default."""
 
 TOLERANCE = 1e-5
 """The relative difference to the loss of a single device that rounding explains."""
+
+SINGLE = "single"
+"""The strategy that uses one device. Its variables are there, too."""
+
+FUSED = "fused"
+"""The name of the step as one program, without a runtime."""
 
 _ROUND_S = 0.05
 """A round of one placement runs as many steps as take about this long."""
@@ -203,6 +210,7 @@ class MeasuringCluster(Closing):
         *,
         rounds: int = ROUNDS,
         is_spread: bool = True,
+        with_fused: bool = False,
     ) -> dict[str, Measurement]:
         """Times a step of a workload under several placements, in turns.
 
@@ -212,28 +220,42 @@ class MeasuringCluster(Closing):
           placements: names of strategies, or functions.
           rounds: how many times each of them runs.
           is_spread: whether the variables are distributed over the devices, as the workload
-            divides them; if not, they are where the placement rules put them.
+            divides them, except for the strategy "single"; if not, they are where the placement
+            rules put them.
+          with_fused: whether one program of `jax.jit` takes turns with them, in a process that is
+            pinned to a core; its name is `FUSED`. The scale must be the name of one.
 
         Returns:
           A measurement for each placement, by its name.
         """
-        step = workload.build(scale, self.devices if is_spread else ())
-        wanted = single_device_losses(workload.build(scale))
+        alone = workload.build(scale)
+        spread = workload.build(scale, self.devices) if is_spread else alone
+        wanted = single_device_losses(alone)
         asked = [RecordedStrategy(placement) for placement in placements]
-        with self._sessions(step, [each.strategy for each in asked]) as (initial, sessions):
+        steps = [alone if each.name == SINGLE else spread for each in asked]
+        with self._sessions(steps, [each.strategy for each in asked]) as sessions:
             errors = []
-            for session in sessions:
-                initial.run(step.initialize)
+            for step, session in zip(steps, sessions, strict=True):
+                self.initialize(step)
                 errors.append(_difference(step.losses(session), wanted))
-            times = in_turns([partial(session.run, step.train) for session in sessions], rounds)
-            for each, session in zip(asked, sessions, strict=True):
+            runs = [
+                partial(session.run, step.train)
+                for step, session in zip(steps, sessions, strict=True)
+            ]
+            fused = FusedProcess(workload.name, scale, cores_for(1)[0]) if with_fused else None
+            with fused or nullcontext():
+                times = in_turns([*runs, *([fused.run] if fused else [])], rounds)
+            for each, step, session in zip(asked, steps, sessions, strict=True):
                 each.complete(step, session)
-        return {
+        found = {
             each.name: Measurement(
                 each.name, taken, *each.predicted, error, each.n_devices, each.seconds
             )
-            for each, taken, error in zip(asked, times, errors, strict=True)
+            for each, taken, error in zip(asked, times, errors, strict=False)
         }
+        if with_fused:
+            found[FUSED] = Measurement(FUSED, times[-1], math.nan, math.nan, 0.0, 1, math.nan)
+        return found
 
     def check_alternatives(
         self,
@@ -264,8 +286,8 @@ class MeasuringCluster(Closing):
         problem, schedule = asked.answered()
         moves = _moves(problem, schedule, n_operations, seed)
         every = [_always(move.schedule) for move in moves]
-        with self._sessions(step, every) as (initial, sessions):
-            initial.run(step.initialize)
+        with self._sessions([step] * len(moves), every) as sessions:
+            self.initialize(step)
             times = in_turns([partial(session.run, step.train) for session in sessions], rounds)
         return [
             CheckedAlternative(
@@ -278,19 +300,22 @@ class MeasuringCluster(Closing):
             for move, taken in zip(moves, times, strict=True)
         ]
 
+    def initialize(self, step: WorkloadStep) -> None:
+        """Sets the variables of a step to their initial values."""
+        with self.session(step, RULES) as session:
+            session.run(step.initialize)
+
     @contextmanager
     def _sessions(
-        self, step: WorkloadStep, placements: Sequence[str | PlaceFunction]
-    ) -> Iterator[tuple[tf.Session, list[tf.Session]]]:
-        """A session that places by the rules, and one for each placement.
-
-        At the end all variables and queues are freed.
-        """
+        self, steps: Sequence[WorkloadStep], placements: Sequence[str | PlaceFunction]
+    ) -> Iterator[list[tf.Session]]:
+        """A session for each step and placement; at the end all variables and queues are freed."""
         with ExitStack() as stack:
             stack.callback(tf.Session.reset, self._cluster.target("worker", 0))
-            enter = stack.enter_context
-            initial = enter(self.session(step, RULES))
-            yield initial, [enter(self.session(step, each)) for each in placements]
+            yield [
+                stack.enter_context(self.session(step, each))
+                for step, each in zip(steps, placements, strict=True)
+            ]
 
     def _leave(self, failed: bool) -> None:
         self._cluster.stop()
@@ -323,7 +348,7 @@ def cores_for(n_devices: int) -> list[int]:
 
 def single_device_losses(step: WorkloadStep, n_steps: int = 3) -> list[float]:
     """The losses of the first steps on one device of this process."""
-    config = tf.ConfigProto(placement="single")
+    config = tf.ConfigProto(placement=SINGLE)
     with tf.Session(graph=step.graph, config=config) as session:
         session.run(step.initialize)
         return step.losses(session, n_steps)
@@ -366,7 +391,7 @@ def _difference(found: Sequence[float], wanted: Sequence[float]) -> float:
 def _predicted(problem: Problem, schedule: Schedule) -> tuple[float, float]:
     return (
         simulate(problem, schedule).makespan,
-        simulate(*staged(problem, schedule)).makespan,
+        simulate_stages(problem, schedule).makespan,
     )
 
 

@@ -19,7 +19,6 @@ import numpy as np
 import jflow as tf
 from jflow.errors import InternalError, InvalidArgumentError
 from jflow.graph.calls import call
-from jflow.lab.stages import staged
 from jflow.lab.timed_server import VARIABLE, WORK, TimedLinks
 from jflow.launch import LocalCluster
 from jflow.schedule import (
@@ -30,6 +29,7 @@ from jflow.schedule import (
     Schedule,
     simulate,
 )
+from jflow.schedule.stages import simulate_stages
 
 LINKS = TimedLinks(latency=0.0, bandwidth=1e5)
 """So slow that the bytes of a tensor are few, and that what the machine adds hardly counts."""
@@ -44,7 +44,7 @@ class TimedRun:
 
     Attributes:
       simulated: the makespan of the simulator, in seconds.
-      staged: the same for the stages that the runtime makes of the schedule; see `staged`.
+      staged: the same for the stages that the runtime makes of the schedule; see `simulate_stages`.
       times: of the steps that were run, in seconds.
     """
 
@@ -132,7 +132,7 @@ def run_timed(
         raise InvalidArgumentError(
             f"the problem has {len(targets)} devices, the cluster {len(cluster.tasks)} tasks"
         )
-    graph, results = _timed_graph(problem, schedule, targets)
+    graph, results = timed_graph(problem, schedule, targets)
     times = []
     with tf.Session(cluster.target("worker", 0), graph=graph) as session:
         for _ in range(n_steps + 1):
@@ -142,16 +142,27 @@ def run_timed(
     _check(problem, [int(value[0]) for value in found])
     return TimedRun(
         simulate(problem, schedule).makespan,
-        simulate(*staged(problem, schedule)).makespan,
+        simulate_stages(problem, schedule).makespan,
         tuple(times[1:]),
     )
 
 
-def _timed_graph(
+def timed_graph(
     problem: Problem, schedule: Schedule, targets: Sequence[str]
 ) -> tuple[tf.Graph, list[tf.Tensor]]:
-    """The graph of a problem, and a tensor of each operation whose results nothing uses."""
-    graph, tensors, last = tf.Graph(), {}, []
+    """The graph that takes the time of a problem.
+
+    Args:
+      problem: as `timed_problem` gives it.
+      schedule: of this problem.
+      targets: the name of each device.
+
+    Returns:
+      The graph, and u8[1] of each operation whose results nothing uses, in their order.
+    """
+    graph = tf.Graph()
+    tensors: dict[int, tf.Tensor] = {}
+    last: list[tuple[int, tf.Tensor]] = []
     outputs, edges = problem.graph.outputs, problem.graph.edges
     with graph.as_default():
         for i in schedule.order:

@@ -7,21 +7,17 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from types import MappingProxyType
 from typing import IO, Any, ClassVar
 
 from jflow import _forks
 from jflow.closing import Closing
 from jflow.cluster import ClusterSpec, Task
-from jflow.errors import (
-    DeadlineExceededError,
-    UnavailableError,
-    UnimplementedError,
-    from_code,
-)
+from jflow.errors import DeadlineExceededError, UnavailableError, from_code
+from jflow.launch.pinning import check_cores, pinned
 
 _STOP_TIMEOUT_S = 10.0
 
@@ -66,15 +62,18 @@ class LocalCluster(Closing):
         tasks = [Task("ps", i) for i in range(ps)] + [Task("worker", i) for i in range(workers)]
         if not tasks:
             raise ValueError("a cluster needs at least one task")
+        if cores is not None and len(cores) != len(tasks):
+            raise ValueError(f"expected a core for each of {len(tasks)} tasks, got {cores!r}")
         if cores is not None:
-            _check_cores(cores, len(tasks))
+            check_cores(cores)
         environment = dict(self._environment)
         if data_roots is not None:
-            environment["JFLOW_DATA_ROOTS"] = os.pathsep.join(map(os.fspath, data_roots))
+            roots = [os.fspath(path) for path in data_roots]
+            environment["JFLOW_DATA_ROOTS"] = os.pathsep.join(roots)
         _forks.mark_used()
         self._children: dict[Task, _Child] = {}
         for number, task in enumerate(tasks):
-            with _pinned(None if cores is None else cores[number]):
+            with pinned(None if cores is None else cores[number]):
                 self._children[task] = _Child(task, self._module, environment)
         watchdog = threading.Timer(timeout, self._kill_all)
         watchdog.start()
@@ -144,33 +143,6 @@ class LocalCluster(Closing):
 
     def __repr__(self) -> str:
         return f"<jflow.LocalCluster {self._spec.as_dict()}>"
-
-
-def _check_cores(cores: Sequence[int], n_tasks: int) -> None:
-    if len(cores) != n_tasks:
-        raise ValueError(f"expected a core for each of {n_tasks} tasks, got {cores!r}")
-    if not hasattr(os, "sched_setaffinity"):
-        raise UnimplementedError(f"processes cannot be pinned to cores on {sys.platform}")
-    if missing := {*cores} - os.sched_getaffinity(0):
-        available = sorted(os.sched_getaffinity(0))
-        raise ValueError(f"this process may use the cores {available}, but not {sorted(missing)}")
-
-
-@contextmanager
-def _pinned(core: int | None) -> Iterator[None]:
-    """A block in which this thread, and so the processes that it starts, has one core.
-
-    A process is pinned before its libraries look how many threads they should have.
-    """
-    if core is None:
-        yield
-        return
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {core})
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
 
 
 class _Child:

@@ -13,10 +13,9 @@ import jflow as tf
 from jflow import errors
 from jflow.graph.calls import call
 from jflow.lab.families import random_problem
-from jflow.lab.stages import depths, staged
 from jflow.lab.timed import LINKS, TimedCluster, run_timed, timed_problem
 from jflow.lab.timed_server import VARIABLE, WORK, TimedServer
-from jflow.schedule import Constraints, Costs, Problem, Schedule, graph_of, scheduled, simulate
+from jflow.schedule import Constraints, Costs, Problem, Schedule, graph_of, scheduled
 from jflow.schedule.strategies import STRATEGIES
 from tests.clusters import in_process
 
@@ -94,34 +93,6 @@ def test_links_that_differ_are_refused() -> None:
     costs = Costs(problem.costs.seconds, latency, problem.costs.byte_seconds)
     with pytest.raises(errors.InvalidArgumentError, match="equal links"):
         timed_problem(problem._replace(costs=costs), 0.01)
-
-
-def test_a_stage_begins_when_all_of_its_inputs_are_there() -> None:
-    # On device b operation 2 needs nothing of a, but operation 3 does: without stages 2 runs first.
-    problem = diamond(seconds=1.0, n_bytes=0.0)
-    apart = Schedule((0, 0, 1, 0), (0, 1, 2, 3))
-    assert depths(problem, apart) == [0, 0, 1, 2]
-    # Operations 0 and 1 are one program, and 2 gets the result of 0 only when 1 is done too.
-    assert simulate(problem, apart).makespan == 3.0
-    assert simulate(*staged(problem, apart)).makespan == 4.0
-
-
-@pytest.mark.parametrize("family", ["layered", "wavefront", "cholesky"])
-@pytest.mark.parametrize("name", ["etf_c", "heft", "round_robin"])
-def test_stages_hold_all_work_and_are_never_predicted_to_be_faster_than_their_work(
-    family, name
-) -> None:
-    problem = random_problem(family, 30, 3, ccr=1.0)
-    schedule = scheduled(problem, STRATEGIES[name])
-    of_stages, in_stages = staged(problem, schedule)
-    for device in range(3):
-        wanted = sum(
-            problem.costs.seconds[i, device]
-            for i in range(len(problem.graph))
-            if schedule.devices[i] == device
-        )
-        assert of_stages.costs.seconds[:, device].sum() == pytest.approx(wanted)
-        assert simulate(of_stages, in_stages).makespan >= wanted - 1e-9
 
 
 @pytest.mark.long

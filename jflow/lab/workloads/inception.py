@@ -37,14 +37,15 @@ class InceptionScale:
 def _convolved(x: jax.Array, kernel: jax.Array) -> jax.Array:
     """A convolution of images f32[batch, height, width, channels], and the positive part."""
     numbers = ("NHWC", "HWIO", "NHWC")
-    return jax.nn.relu(
-        jax.lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=numbers)
-    )
+    x = jax.lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=numbers)
+    return jax.nn.relu(x)
 
 
 def _pooled(x: jax.Array) -> jax.Array:
     """The mean of each three by three pixels."""
-    total = jax.lax.reduce_window(x, 0.0, jax.lax.add, (1, 3, 3, 1), (1, 1, 1, 1), "SAME")
+    total: jax.Array = jax.lax.reduce_window(
+        x, 0.0, jax.lax.add, (1, 3, 3, 1), (1, 1, 1, 1), "SAME"
+    )
     return total / 9.0
 
 
@@ -88,7 +89,7 @@ def _block(x: tf.Tensor, kernels: _Kernels, channels: int, blocks: tuple[int, in
     ]
     joined: tf.Tensor = apply(_joined, *branches)
     number, n_blocks = blocks
-    return apply(_halved, joined) if number == n_blocks // 2 else joined  # type: ignore[no-any-return]
+    return apply(_halved, joined) if number == n_blocks // 2 else joined
 
 
 def _graph(scale: InceptionScale, servers: Servers) -> tuple[tf.Tensor, tf.Operation]:

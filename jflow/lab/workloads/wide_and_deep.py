@@ -75,7 +75,7 @@ def _graph(scale: WideAndDeepScale, servers: Servers) -> tuple[tf.Tensor, tf.Ope
             rows.append(apply(_rows, tables[i], ids[i]))
     x = apply(_joined, data(0, scale.batch, scale.dense), *rows)
     sizes = [scale.dense + n_tables * scale.width, *scale.hidden]
-    dense = []
+    dense: list[tf.Variable] = []
     for i, (n_in, n_out) in enumerate(pairwise(sizes)):
         layer = servers.weights(0, f"weights_{i}", n_in, n_out), servers.zeros(0, f"b_{i}", n_out)
         dense += layer

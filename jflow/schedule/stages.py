@@ -1,6 +1,6 @@
 """What the runtime makes of a schedule: stages, which begin when all of their inputs are there.
 
-The simulator of `jflow.schedule` starts an operation as soon as its own inputs are there, and sends
+The simulator (`simulate.py`) starts an operation as soon as its own inputs are there, and sends
 a tensor as soon as it is made. The runtime cuts a step into stages (`jflow.partition.stages`): the
 operations of a device that have as many crossings between devices before them are one program, it
 begins when all that it receives has arrived, and what it sends leaves when it has ended.
@@ -10,7 +10,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from jflow.schedule import Costs, Dependency, OperationGraph, Problem, Schedule
+from jflow.schedule.graph import Dependency, OperationGraph
+from jflow.schedule.problem import Constraints, Costs, Problem
+from jflow.schedule.schedule import Schedule
+from jflow.schedule.simulate import Timeline, simulate
+
+
+def simulate_stages(problem: Problem, schedule: Schedule) -> Timeline:
+    """What happens when the runtime runs a valid schedule; see `staged` and `simulate`."""
+    return simulate(*staged(problem, schedule))
 
 
 def depths(problem: Problem, schedule: Schedule) -> list[int]:
@@ -56,6 +64,6 @@ def staged(problem: Problem, schedule: Schedule) -> tuple[Problem, Schedule]:
         OperationGraph(tuple(keys), tuple(edges)),
         problem.devices,
         Costs(seconds, costs.latency, costs.byte_seconds, costs.network, costs.processors),
-        type(problem.constraints)(),
+        Constraints(),
     )
     return made.checked(), Schedule(tuple(device for _, device in keys), tuple(range(len(keys))))

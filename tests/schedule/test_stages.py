@@ -1,0 +1,85 @@
+"""Stages of schedules: the work is the same, and it waits as the runtime makes it wait."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from jflow.lab.families import random_problem
+from jflow.lab.problems import simulated_devices
+from jflow.lab.timed import timed_graph, timed_problem
+from jflow.pipeline import StepRequest, compile_step
+from jflow.placement import Inventory
+from jflow.plan import Call
+from jflow.schedule import Constraints, Costs, Problem, Schedule, graph_of, scheduled, simulate
+from jflow.schedule.stages import depths, staged
+from jflow.schedule.strategies import STRATEGIES
+
+
+def diamond(seconds: float) -> Problem:
+    """Two equal operations between a first and a last one, for two devices."""
+    edges = [(0, 1, 0.0), (0, 2, 0.0), (1, 3, 0.0), (2, 3, 0.0)]
+    nothing = np.zeros((2, 2))
+    costs = Costs(np.full((4, 2), seconds), nothing, nothing)
+    return Problem(graph_of(range(4), edges), ["a", "b"], costs, Constraints()).checked()
+
+
+def test_a_stage_begins_when_all_of_its_inputs_are_there() -> None:
+    problem = diamond(seconds=1.0)
+    apart = Schedule((0, 0, 1, 0), (0, 1, 2, 3))
+    assert depths(problem, apart) == [0, 0, 1, 2]
+    # Operations 0 and 1 are one program, and 2 gets the result of 0 only when 1 is done too.
+    assert simulate(problem, apart).makespan == 3.0
+    assert simulate(*staged(problem, apart)).makespan == 4.0
+
+
+@pytest.mark.parametrize("family", ["layered", "wavefront", "cholesky"])
+@pytest.mark.parametrize("name", ["etf_c", "heft", "round_robin"])
+def test_stages_hold_all_work_and_are_never_predicted_to_be_faster_than_their_work(
+    family, name
+) -> None:
+    problem = random_problem(family, 30, 3, ccr=1.0)
+    schedule = scheduled(problem, STRATEGIES[name])
+    of_stages, in_stages = staged(problem, schedule)
+    for device in range(3):
+        wanted = sum(
+            problem.costs.seconds[i, device]
+            for i in range(len(problem.graph))
+            if schedule.devices[i] == device
+        )
+        assert of_stages.costs.seconds[:, device].sum() == pytest.approx(wanted)
+        assert simulate(of_stages, in_stages).makespan >= wanted - 1e-9
+
+
+@pytest.mark.parametrize("family", ["layered", "fork_join", "wavefront"])
+def test_the_stages_are_those_of_the_plans_that_the_pipeline_makes(family) -> None:
+    problem = timed_problem(random_problem(family, 25, 3, seed=2), seconds=1.0)
+    schedule = scheduled(problem, STRATEGIES["etf_c"])
+    devices = simulated_devices(3)
+    graph, fetched = timed_graph(problem, schedule, [*map(str, devices)])
+    inventory = Inventory(
+        devices[0].task,
+        tuple(device.task for device in devices),
+        {device.task: [device] for device in devices},
+        dict.fromkeys(devices, "cpu"),
+    )
+    compiled = compile_step(graph, StepRequest((), tuple(fetched), ()), inventory)
+    found = {
+        (plan.device, frozenset(one.op for one in stage if isinstance(one, Call)))
+        for plan in compiled.plans
+        for stage in plan.stages
+    }
+    of_stages, _ = staged(problem, schedule)
+    depth = depths(problem, schedule)
+    wanted = {
+        (
+            devices[device],
+            frozenset(
+                f"operation_{i}"
+                for i in range(len(problem.graph))
+                if (depth[i], schedule.devices[i]) == (level, device)
+            ),
+        )
+        for level, device in of_stages.graph.operations
+    }
+    assert {each for each in found if each[1]} == wanted
