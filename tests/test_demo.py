@@ -27,8 +27,19 @@ def test_the_demo_trains_as_well_as_plain_jax_and_leaves_nothing_behind(tmp_path
     assert abs(trained - plain) <= 1.0
     assert seen == trained
     assert "800/800" in done.stderr
+    predicted = {
+        name: float(time) * {"s": 1, "ms": 1e-3, "µs": 1e-6}[unit]
+        for name, time, unit in re.findall(
+            r"^   (\w+|lower bound) +([\d.]+) (m?s|µs)  ", done.stdout, re.M
+        )
+    }
+    assert {*predicted} == {"auto", "single", "round_robin", "rules", "lower bound"}
+    assert predicted["lower bound"] <= predicted["auto"] <= predicted["single"]
+    assert predicted["auto"] <= 1.12 * min(predicted["round_robin"], predicted["rules"])
     assert "'hidden_w' (container 'digits') on /job:ps/task:0" in done.stdout
-    assert ET.parse(tmp_path / "jflow-demo.svg").getroot().tag.endswith("svg")
+    picture = ET.parse(tmp_path / "jflow-demo.svg").getroot()
+    assert picture.tag.endswith("svg")
+    assert "placed by auto: predicted step time" in "".join(picture.itertext())
     assert not [p for p in psutil.process_iter(["environ"]) if _has_path(p, tmp_path)]
 
 

@@ -94,11 +94,14 @@ def _box_facts(box: Box) -> Iterator[str]:
 
 
 def _reason_facts(box: Box) -> Iterator[str]:
-    reason = next((op.reason for op in box.ops if op.reason), None)
+    # Of state, the reason of the operation that stands for it; reads go where the state is.
+    is_state = box.kind is BoxKind.STATE
+    ops = (op for op in box.ops if op.name == box.name or not is_state)
+    reason = next((op.reason for op in ops), None)
     if reason is None:
         return
     yield f"why: {reason.why}"
-    if box.kind is not BoxKind.STATE:
+    if not is_state:
         yield f"predicted to take {time_text(reason.seconds)}"
     other = reason.best_alternative
     if other is not None:

@@ -92,33 +92,20 @@ def problem_of_json(
         raise reader.error("", f"has {accelerators} accelerators and {cpus} CPUs to place nodes on")
     nodes = reader.nodes()
     devices = reader.devices(accelerators, cpus)
-    capacity: tuple[float, ...] = ()
-    if limits_memory:
-        limit = reader.number(document, "maxSizePerFPGA", "")
-        capacity = (limit,) * accelerators + (math.inf,) * cpus
+    limit = reader.number(document, "maxSizePerFPGA", "") if limits_memory else math.inf
     seconds = [
         [node.on_accelerator] * accelerators + [node.on_cpu] * cpus for node in nodes.values()
     ]
-    classes = _classes([*nodes.values()])
-    constraints = Constraints(
-        classes,
-        _allowed(reader, [*nodes.values()], classes, accelerators, len(devices)),
-        tuple(node.n_bytes for node in nodes.values()),
-        capacity,
-    )
-    names = Counter(node.name for node in nodes.values())
-    labels = [
-        node.name if node.name and names[node.name] == 1 else f"node {node.id}"
-        for node in nodes.values()
-    ]
-    edges = reader.edges(nodes, seconds_per_unit * NOMINAL_BANDWIDTH)
     costs = Costs(
         np.array(seconds, float).reshape(len(nodes), len(devices)) * seconds_per_unit,
         np.zeros((len(devices), len(devices))),
         _hops(accelerators, cpus) / NOMINAL_BANDWIDTH,
         network,
     )
-    return Problem(OperationGraph(tuple(labels), edges), devices, costs, constraints).checked()
+    edges = reader.edges(nodes, seconds_per_unit * NOMINAL_BANDWIDTH)
+    graph = OperationGraph(_labels([*nodes.values()]), edges)
+    constraints = _constraints(reader, [*nodes.values()], accelerators, cpus, limit)
+    return Problem(graph, devices, costs, constraints).checked()
 
 
 @dataclass(frozen=True)
@@ -249,6 +236,26 @@ def _is_int(value: Any) -> bool:
 
 def _are_counts(values: Any) -> bool:
     return isinstance(values, list) and all(_is_int(value) and value >= 0 for value in values)
+
+
+def _labels(nodes: Sequence[_Node]) -> tuple[str, ...]:
+    names = Counter(node.name for node in nodes)
+    return tuple(
+        node.name if node.name and names[node.name] == 1 else f"node {node.id}" for node in nodes
+    )
+
+
+def _constraints(
+    reader: _Reader, nodes: Sequence[_Node], accelerators: int, cpus: int, limit: float
+) -> Constraints:
+    """Colocation, devices, and the memory of accelerators, which is `limit` bytes each."""
+    classes = _classes(nodes)
+    return Constraints(
+        classes,
+        _allowed(reader, nodes, classes, accelerators, accelerators + cpus),
+        tuple(node.n_bytes for node in nodes),
+        () if math.isinf(limit) else (limit,) * accelerators + (math.inf,) * cpus,
+    )
 
 
 def _classes(nodes: Sequence[_Node]) -> tuple[int, ...]:

@@ -115,7 +115,9 @@ def test_json_has_the_documented_form() -> None:
         "kind": "operation",
         "name": "y",
         "device": str(WORKER),
-        "operations": [{"name": "y", "type": "neg", "outputs": outputs, "uses": []}],
+        "operations": [
+            {"name": "y", "type": "neg", "outputs": outputs, "uses": [], "reason": None}
+        ],
     }
     names = [box["name"] for box in content["boxes"]]
     assert {
@@ -126,7 +128,7 @@ def test_json_has_the_documented_form() -> None:
         "values": [value],
         "sent": [],
     } in content["arrows"]
-    assert list(content) == ["format", "version", "devices", "boxes", "arrows"]
+    assert list(content) == ["format", "version", "devices", "boxes", "arrows", "prediction"]
     assert (content["format"], content["version"]) == ("jflow.diagram", 1)
     assert content["devices"] == [str(PS), str(WORKER)]
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import jflow as tf
 from jflow import errors
+from jflow.schedule import Schedule
 from jflow.schedule.strategies import STRATEGIES
 from tests.clusters import in_process
 from tests.programs_of_jax import check, programs
@@ -104,6 +105,35 @@ def test_a_step_is_explained_as_it_runs_though_the_strategy_draws_lots() -> None
         assert len(calls) == 1
         sess.run(y[0])
         assert len(calls) == 2, "another step is another problem"
+
+
+def test_an_alternative_costs_what_the_step_is_predicted_to_take_there() -> None:
+    """Three operations by a fixed seed run where their alternatives are, all else as it was."""
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, (), name="x")
+        y = x
+        for _ in range(6):
+            y = tf.numpy.sin(y) + 1.0
+        with session(graph, "heft") as sess:
+            explanation = sess.explain(y, [x])
+            expected = sess.run(y, {x: 0.5})
+        chosen = np.random.default_rng(0).choice(len(explanation.reasons), 3, replace=False)
+        for reason in (explanation.reasons[i] for i in chosen):
+            for place, seconds in reason.alternatives.items():
+
+                def moved(given, devices, costs, constraints, reason=reason, place=place):
+                    names = [operation.name for operation in given.operations]
+                    moving = constraints.classes[names.index(reason.operation)]
+                    (there,) = (i for i, device in enumerate(devices) if str(device) == place)
+                    numbers = zip(constraints.classes, explanation.schedule.devices, strict=True)
+                    new = (there if number == moving else old for number, old in numbers)
+                    return Schedule(tuple(new), explanation.schedule.order)
+
+                with session(graph, moved) as sess:
+                    there = sess.explain(y, [x])
+                    assert there.predicted_seconds == seconds
+                    assert there.reason(reason.operation).device == place
+                    assert sess.run(y, {x: 0.5}) == expected
 
 
 def test_what_has_no_choice_is_placed_without_the_strategy() -> None:

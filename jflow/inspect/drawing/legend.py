@@ -123,14 +123,14 @@ def _lines(diagram: Diagram) -> Iterator[Entry]:
 def _prediction(diagram: Diagram) -> Iterator[Entry]:
     found = diagram.prediction
     if found is not None:
-        share = found.lower_bound / found.seconds if found.seconds else 1.0
-        yield Entry("prediction", prediction_text(found), partial(_bar, share))
+        filled = found.lower_bound / found.seconds if found.seconds else 1.0
+        yield Entry("prediction", prediction_text(found), partial(_bar, filled))
 
 
-def _bar(share: float, parent: Element, bounds: Rect) -> None:
+def _bar(filled: float, parent: Element, bounds: Rect) -> None:
     """A bar for the predicted time, of which the lower bound is filled."""
     top, height = bounds.y + 3, bounds.bottom - bounds.y - 6
-    rect(parent, Rect(bounds.x, top, bounds.width * min(share, 1.0), height), fill=FAINT)
+    rect(parent, Rect(bounds.x, top, bounds.width * min(filled, 1.0), height), fill=FAINT)
     rect(parent, Rect(bounds.x, top, bounds.width, height), fill="none", stroke=FAINT)
 
 
