@@ -65,6 +65,7 @@ endif
 
 bench-placement: $(VENV)/.dev ## compares placement strategies (QUICK=1: in two minutes; STRATEGIES=heft,mine:place)
 	$(BIN)/python -m jflow bench placement --output bench/placement \
+	  --optima bench/placement/optima.json \
 	  $(if $(STRATEGIES),--strategies $(STRATEGIES)) $(if $(QUICK),--quick) $(if $(RESUME),--resume) \
 	  $(if $(SEED),--seed $(SEED)) $(if $(IMPORTED),--imported $(IMPORTED))
 

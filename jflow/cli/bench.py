@@ -52,6 +52,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "--resume", action="store_true", help="takes what the folder has already, and runs the rest"
     )
     add("--seed", type=int, default=0, help="of everything random (default: %(default)s)")
+    add("--optima", type=Path, metavar="FILE", help="optima of small graphs that are known")
     add("--simulate", action="store_true", help="runs nothing on real processes")
     add(
         "--imported",
@@ -69,6 +70,8 @@ def _placement(options: argparse.Namespace) -> int:
         sys.path.append(here)  # a strategy can stand in a file of the current directory
     if options.imported is not None and not options.imported.is_dir():
         raise ValueError(f"--imported: the directory {str(options.imported)!r} does not exist")
+    if options.optima is not None and not options.optima.is_file():
+        raise ValueError(f"--optima: the file {str(options.optima)!r} does not exist")
     if options.output.exists() and not options.output.is_dir():
         raise ValueError(f"--output: {str(options.output)!r} is not a directory")
     what = suite.SuiteOptions(
@@ -79,6 +82,7 @@ def _placement(options: argparse.Namespace) -> int:
         resume=options.resume,
         seed=options.seed,
         imported=options.imported,
+        optima=options.optima,
         progress=True,
     )
     with suite.ProcessMeasurer() as measurer:

@@ -11,6 +11,7 @@ import pytest
 
 from jflow.errors import InvalidArgumentError, ResourceExhaustedError
 from jflow.lab.families import random_problem
+from jflow.lab.optima import KnownOptimum, OptimumCase, digest_of, write_optima
 from jflow.lab.suite import Measuring, SuiteOptions, adversarial, compare
 from jflow.lab.suite.cases import (
     CLUSTERS,
@@ -26,7 +27,7 @@ from jflow.lab.suite.cases import (
 from jflow.lab.suite.contenders import contenders_of
 from jflow.lab.suite.measured import MeasuredResult, accuracy_of, losses_to_single
 from jflow.lab.suite.results import load
-from jflow.lab.suite.scoring import CaseResult, Score, problem_digest, result_of, skipped
+from jflow.lab.suite.scoring import CaseResult, Score, result_of, skipped
 from jflow.lab.suite.summary import (
     best_fixed,
     feasibility_of,
@@ -35,7 +36,7 @@ from jflow.lab.suite.summary import (
     to_best,
     verdict_of,
 )
-from jflow.schedule import scheduled, simulate
+from jflow.schedule import UNLIMITED, scheduled, simulate
 from jflow.schedule.exact import Optimum, optimal
 from jflow.schedule.strategies import STRATEGIES
 from tests.lab import strategies_of_users
@@ -69,6 +70,7 @@ def _no_proofs(monkeypatch) -> None:
         return Optimum(upper, simulate(problem, upper).makespan, 0.0)
 
     monkeypatch.setattr("jflow.lab.suite.scoring.optimal", unproven)
+    monkeypatch.setattr("jflow.lab.suite.scoring._NODES", 10)
 
 
 # Runs -------------------------------------------------------------------------------------------
@@ -218,9 +220,9 @@ def test_cases_differ_and_their_keys_depend_on_all_that_they_depend_on() -> None
     problems = {}
     for case in cases:
         if case.group != CLUSTERS:
-            digest = problem_digest(case.actual(case.build()))
+            digest = digest_of(case.actual(case.build()))
             assert problems.setdefault(digest, case) is case
-    assert len({case.group for case in cases}) == 5
+    assert len({case.group for case in cases}) == 6
 
 
 @pytest.mark.parametrize("surprise", [*NOISES, SLOW_DEVICE, HALF_BANDWIDTH])
@@ -230,7 +232,7 @@ def test_a_surprise_changes_times_and_nothing_else(surprise) -> None:
     schedule = scheduled(problem, STRATEGIES["round_robin"])
     assert actual.graph.successors == problem.graph.successors
     assert simulate(actual, schedule).makespan != simulate(problem, schedule).makespan
-    assert problem_digest(surprised(problem, surprise, 5)) == problem_digest(actual)
+    assert digest_of(surprised(problem, surprise, 5)) == digest_of(actual)
 
 
 def test_the_search_finds_a_worse_graph_than_it_starts_with() -> None:
@@ -268,7 +270,7 @@ def test_a_known_optimum_is_not_proven_again(monkeypatch) -> None:
 
     case = next(iter(simulated_cases(CaseRange(["layered"], (2,)))))
     monkeypatch.setattr("jflow.lab.suite.scoring.optimal", never)
-    optima = {problem_digest(case.build()): 0.125}
+    optima = {digest_of(case.build()): 0.125}
     found = result_of(case, contenders_of(["heft"]), skipping={}, optima=optima)
     assert found.optimum == 0.125
 
@@ -280,6 +282,30 @@ def test_the_optimum_of_a_small_case_is_proven_where_it_is_not_known(monkeypatch
     assert found.optimum is not None
     assert found.bound <= found.optimum * (1 + 1e-6)
     assert found.optimum <= min(score.makespan for score in found.scores.values()) * (1 + 1e-4)
+
+
+def test_small_cases_are_those_whose_optima_are_known(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("jflow.lab.optima.optimal", optimal)
+    one = OptimumCase("layered", 6, 2, 1.0, 1.0, UNLIMITED, 3)
+    problem = one.problem()
+    best = optimal(problem)
+    known = KnownOptimum(one, digest_of(problem), best.makespan, best.bound, "a solver")
+    wrong = replace(known, case=replace(one, seed=4), makespan=1.0, bound=1.0)
+    path = tmp_path / "optima.json"
+    write_optima(path, [known])
+    comparison = compare(replace(SHORT, optima=path), tmp_path / "results")
+    (small,) = [each for each in comparison.cases if each.group == "small"]
+    assert small.optimum == best.makespan
+    assert "the optimum of 1 is proven" in (tmp_path / "results" / "README.md").read_text()
+    assert comparison.proofs is not None
+    assert (comparison.proofs.n, comparison.proofs.disagreements) == (1, [])
+    write_optima(path, [wrong])
+    proofs = compare(replace(SHORT, optima=path)).proofs
+    assert proofs is not None
+    assert "makes another graph" in proofs.disagreements[0]
+    path.write_text("[1]")
+    with pytest.raises(InvalidArgumentError, match=r"optima\.json is not a file of optima"):
+        compare(replace(SHORT, optima=path))
 
 
 # Statistics -------------------------------------------------------------------------------------

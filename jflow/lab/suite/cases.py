@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import product
 
 import numpy as np
 
 from jflow.lab.families import FAMILIES, random_problem
-from jflow.schedule import UNLIMITED, Dependency, OperationGraph, Problem
+from jflow.lab.optima import KnownOptimum
+from jflow.schedule import ONE_PORT, UNLIMITED, Dependency, OperationGraph, Problem
 
 Scalar = str | int | float
 
-SMALL, CONTENTION, MEMORY = "small", "contention", "memory"
+SMALL, SMALL_ONE_PORT = "small", "small-one-port"
+CONTENTION, MEMORY = "contention", "memory"
 SURPRISES, CLUSTERS = "surprises", "clusters"
 MODELS, ADVERSARIAL, IMPORTED = "models", "adversarial", "imported"
-GROUPS = (SMALL, CONTENTION, MEMORY, SURPRISES, CLUSTERS, MODELS, ADVERSARIAL, IMPORTED)
+GROUPS = (
+    *(SMALL, SMALL_ONE_PORT, CONTENTION, MEMORY, SURPRISES, CLUSTERS, MODELS, ADVERSARIAL),
+    IMPORTED,
+)
 """Names of the groups, in the order in which they run."""
 
 CLUSTER_SIZES = (8, 64, 1024)
@@ -28,6 +34,9 @@ CLUSTER_SIZES = (8, 64, 1024)
 
 CCRS = (0.1, 1.0, 5.0, 20.0)
 NOISES = {f"costs x lognormal({sigma})": sigma for sigma in (0.1, 0.2, 0.45, 0.8)}
+_KNOWN, _QUICK_KNOWN = 100, 24
+"""How many graphs with known optima are taken without contention; half as many with one port."""
+
 SLOW_DEVICE, HALF_BANDWIDTH = "one device at half speed", "half the bandwidth"
 
 
@@ -71,17 +80,19 @@ class CaseRange:
       devices: numbers of devices.
       quick: whether to take fewer cases.
       seed: of everything random.
+      optima: what is known of small graphs; those that are proven are taken as small cases.
     """
 
     families: Sequence[str]
     devices: Sequence[int]
     quick: bool = False
     seed: int = 0
+    optima: Sequence[KnownOptimum] = ()
 
 
 def simulated_cases(scope: CaseRange) -> Iterator[SuiteCase]:
     """The cases of graph families, group by group."""
-    for cases in (_small, _contention, _memory, _surprises, _clusters):
+    for cases in (_small, _small_one_port, _contention, _memory, _surprises, _clusters):
         yield from cases(scope)
 
 
@@ -95,12 +106,37 @@ def _case(
 
 
 def _small(scope: CaseRange) -> Iterator[SuiteCase]:
-    """Graphs whose optimum can be proven, without contention."""
+    """Graphs whose optimum is proven or can be, without contention."""
+    if known := [*_known(scope, SMALL, UNLIMITED, _QUICK_KNOWN if scope.quick else _KNOWN)]:
+        yield from known
+        return
     few = [n for n in scope.devices if n <= 4] or [min(scope.devices)]
     for family, ccr, n_devices in product(scope.families, CCRS, few[:1] if scope.quick else few):
         for n, heterogeneity in ((10, 1.0),) if scope.quick else ((10, 1.0), (12, 4.0)):
             options: dict[str, Scalar] = {"ccr": ccr, "heterogeneity": heterogeneity}
             yield _case(scope, SMALL, family, n, n_devices, network=UNLIMITED, **options)
+
+
+def _small_one_port(scope: CaseRange) -> Iterator[SuiteCase]:
+    """Tiny graphs whose optimum under one port is proven or can be."""
+    n = _QUICK_KNOWN // 2 if scope.quick else _KNOWN // 2
+    if known := [*_known(scope, SMALL_ONE_PORT, ONE_PORT, n)]:
+        yield from known
+        return
+    n_devices = min(*scope.devices, 3)
+    for family, ccr in product(scope.families, CCRS[1:2] if scope.quick else CCRS):
+        yield _case(scope, SMALL_ONE_PORT, family, 7, n_devices, ccr=ccr)
+
+
+def _known(scope: CaseRange, group: str, network: str, n: int) -> Iterator[SuiteCase]:
+    """A random choice of the graphs whose optima are known."""
+    fitting = [
+        each.case
+        for each in scope.optima
+        if each.is_proven and each.case.network == network and each.case.family in scope.families
+    ]
+    for case in random.Random(scope.seed).sample(fitting, min(n, len(fitting))):
+        yield SuiteCase(group, case.family, case.n_devices, asdict(case), case.problem)
 
 
 def _contention(scope: CaseRange) -> Iterator[SuiteCase]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from jflow.errors import InvalidArgumentError
 from jflow.lab.families import FAMILIES
+from jflow.lab.optima import KnownOptimum, check_optima, read_optima
 from jflow.lab.suite import page, plots
 from jflow.lab.suite.adversarial import adversarial_cases
 from jflow.lab.suite.cases import (
@@ -26,12 +27,12 @@ from jflow.lab.suite.cases import (
 from jflow.lab.suite.contenders import contenders_of
 from jflow.lab.suite.machine import machine, n_cores
 from jflow.lab.suite.measured import MeasuredResult, Measurer, measured, measurement_key
+from jflow.lab.suite.page import Proofs
 from jflow.lab.suite.results import GroupResults, Origin, ResultFile, load, resumable
 from jflow.lab.suite.scoring import (
     PROOF_SECONDS,
     QUICK_PROOF_SECONDS,
     CaseResult,
-    Optima,
     result_of,
     skipped,
 )
@@ -48,6 +49,9 @@ _PATIENCE, _QUICK_PATIENCE = 60.0, 10.0
 """Seconds of placing that a strategy may be expected to take on a larger cluster."""
 
 _ROUNDS, _QUICK_ROUNDS = 9, 7
+
+_PROOFS, _QUICK_PROOFS = 20, 3
+"""How many of the known optima are proven again."""
 
 _QUICK_MODELS = 2
 """How many models a short run measures; of the strategies that ship, it measures these."""
@@ -68,7 +72,7 @@ class SuiteOptions:
       resume: whether to take what earlier results in the same folder have.
       seed: of everything random.
       imported: a folder of graphs in the JSON format of dnn-partitioning.
-      optima: proven optima by digest.
+      optima: a file of optima that are known; some of its graphs are taken as small cases.
       progress: whether to show progress bars.
     """
 
@@ -79,7 +83,7 @@ class SuiteOptions:
     resume: bool = False
     seed: int = 0
     imported: Path | None = None
-    optima: Optima = field(default_factory=dict)
+    optima: Path | None = None
     progress: bool = False
 
 
@@ -104,11 +108,13 @@ class Comparison:
       origin: where the results come from.
       cases: what was simulated.
       measured: what was measured.
+      proofs: what was found when some of the known optima were proven again.
     """
 
     origin: Origin
     cases: Sequence[CaseResult]
     measured: Sequence[MeasuredResult]
+    proofs: Proofs | None = None
 
     @property
     def summary(self) -> str:
@@ -153,6 +159,8 @@ class _Run:
         self.contenders = contenders_of(options.strategies)
         self.workloads = _workloads(options)
         self.devices = _devices(options.devices)
+        self.known = _known(options.optima)
+        self.optima = {each.digest: each.makespan for each in self.known if each.is_proven}
         self.origin = Origin(
             *(datetime.now(UTC).date().isoformat(), machine(), options.seed, options.quick),
             {each.name: each.fingerprint for each in self.contenders},
@@ -171,10 +179,13 @@ class _Run:
         for case in self._cases():
             by_group.setdefault(case.group, []).append(case)
         found = [result for g, cases in by_group.items() for result in self._simulate(g, cases)]
-        comparison = Comparison(self.origin, found, self._measure())
+        comparison = Comparison(self.origin, found, self._measure(), self._proofs())
         if self.output is not None:
             pictures = plots.draw(comparison.cases, comparison.measured, self.output)
-            text = page.page(comparison.origin, comparison.cases, comparison.measured, pictures)
+            text = page.page(
+                *(comparison.origin, comparison.cases, comparison.measured),
+                *(comparison.proofs, pictures),
+            )
             (self.output / PAGE).write_text(text)
         return comparison
 
@@ -182,7 +193,7 @@ class _Run:
         options = self.options
         families = [name for name in FAMILIES if name in self.workloads]
         if families:
-            scope = CaseRange(families, self.devices, options.quick, options.seed)
+            scope = CaseRange(families, self.devices, options.quick, options.seed, self.known)
             yield from simulated_cases(scope)
         if models := [name for name in WORKLOADS if name in self.workloads]:
             yield from model_cases(models, options.quick)
@@ -201,7 +212,7 @@ class _Run:
                     *(case, self.contenders),
                     known=earlier.get(case.key),
                     skipping=skipped(case, found, patience) if group in (CLUSTERS, MODELS) else {},
-                    optima=self.options.optima,
+                    optima=self.optima,
                     proof_seconds=QUICK_PROOF_SECONDS if quick else PROOF_SECONDS,
                 )
                 found.append(result)
@@ -236,6 +247,13 @@ class _Run:
                     bar.advance(f"{plan[0]}, {plan[1]} devices")
         return found
 
+    def _proofs(self) -> Proofs | None:
+        options = self.options
+        if options.optima is None or not any(name in FAMILIES for name in self.workloads):
+            return None
+        n = min(_QUICK_PROOFS if options.quick else _PROOFS, len(self.optima))
+        return Proofs(n, check_optima(options.optima, n, options.seed, seconds=PROOF_SECONDS))
+
     def _earlier(self, group: str) -> GroupResults:
         found = load(self._path(group)) if self.options.resume and self.output else None
         return resumable(found, self.origin) if found else GroupResults(self.origin)
@@ -249,6 +267,19 @@ class _Run:
 
     def _progress(self, total: int, label: str) -> AbstractContextManager[Progress | None]:
         return Progress(total, label, "case") if self.options.progress else nullcontext()
+
+
+def _known(path: Path | None) -> list[KnownOptimum]:
+    """The optima of a file."""
+    if path is None:
+        return []
+    try:
+        return read_optima(path)
+    except (ValueError, TypeError, KeyError) as error:
+        raise InvalidArgumentError(
+            f"{path} is not a file of optima ({type(error).__name__}: {error}); "
+            "`make placement-optima` writes one"
+        ) from error
 
 
 def _workloads(options: SuiteOptions) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from jflow.lab.suite.cases import (
     MEMORY,
     MODELS,
     SMALL,
+    SMALL_ONE_PORT,
     SURPRISES,
 )
 from jflow.lab.suite.contenders import AUTO, SINGLE
@@ -51,6 +53,7 @@ a wrong one, is *refused*; its ratios are of the other cases.
 
 _TITLES = {
     SMALL: "Small graphs, beside the proven optimum",
+    SMALL_ONE_PORT: "Tiny graphs under one port, beside the proven optimum",
     CONTENTION: "300 operations under contention",
     MEMORY: "Memory limits",
     SURPRISES: "Costs that are not as expected",
@@ -62,7 +65,9 @@ _TITLES = {
 
 _ABOUT = {
     SMALL: """\
-10 to 12 operations, without contention. {n} cases; the optimum of {proven} is proven (HiGHS).""",
+{least} to {most} operations, without contention. {n} cases; the optimum of {proven} is proven.""",
+    SMALL_ONE_PORT: """\
+{least} to {most} operations, with contention. {n} cases; the optimum of {proven} is proven.""",
     CONTENTION: """\
 One port for each device: a device sends one tensor at a time, and receives one. {n} cases, beside
 the best schedule that any strategy found.""",
@@ -103,10 +108,19 @@ than the noise, and how much slower the plan with the best prediction is than th
 Row = Sequence[str]
 
 
+@dataclass(frozen=True)
+class Proofs:
+    """Known optima that were proven again: how many, and what did not agree, a sentence each."""
+
+    n: int
+    disagreements: Sequence[str]
+
+
 def page(
     origin: Origin,
     cases: Sequence[CaseResult],
     measured: Sequence[MeasuredResult],
+    proofs: Proofs | None,
     pictures: Mapping[str, Path],
 ) -> str:
     """The whole page.
@@ -115,6 +129,7 @@ def page(
       origin: where the results come from.
       cases: what was simulated.
       measured: what was measured.
+      proofs: of known optima, once more.
       pictures: the files of plots, by what they show.
     """
     command = "make bench-placement" + (" QUICK=1" if origin.quick else "")
@@ -128,6 +143,9 @@ def page(
         command=command,
     )
     sections = [head, _goals(cases, measured)]
+    if proofs is not None:
+        agree = "all agree" if not proofs.disagreements else "; ".join(proofs.disagreements)
+        sections.append(f"Of the known optima {proofs.n} were proven again: {agree}.\n")
     for group in GROUPS:
         if of_group(cases, group):
             sections.append(_section(group, cases, pictures))
@@ -146,6 +164,8 @@ def _section(group: str, cases: Sequence[CaseResult], pictures: Mapping[str, Pat
     found = of_group(cases, group)
     about = _ABOUT[group].format(
         n=len(found),
+        least=min(result.n_operations for result in found),
+        most=max(result.n_operations for result in found),
         proven=sum(result.optimum is not None for result in found),
         feasible=sum(bool(result.is_feasible) for result in found),
     )
@@ -310,6 +330,7 @@ def _imported(found: Sequence[CaseResult]) -> str:
 
 _TABLES: dict[str, Callable[[Sequence[CaseResult]], str]] = {
     SMALL: _ratios,
+    SMALL_ONE_PORT: _ratios,
     CONTENTION: lambda found: _ratios(found, to_known=True),
     MEMORY: _memory,
     SURPRISES: _surprises,

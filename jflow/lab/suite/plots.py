@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from jflow.lab.suite.cases import CLUSTERS, CONTENTION, SMALL
+from jflow.lab.suite.cases import CLUSTERS, CONTENTION, SMALL, SMALL_ONE_PORT
 from jflow.lab.suite.contenders import AUTO
 from jflow.lab.suite.measured import MeasuredResult
 from jflow.lab.suite.scoring import CaseResult
@@ -36,6 +36,7 @@ def draw(
     found: dict[str, Path] = {}
     for group, yardstick, label in (
         (SMALL, to_optimum, "makespan / proven optimum"),
+        (SMALL_ONE_PORT, to_optimum, "makespan / proven optimum"),
         (CONTENTION, to_best, "makespan / best known"),
     ):
         if results := of_group(cases, group):

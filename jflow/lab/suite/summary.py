@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, median
 
-from jflow.lab.suite.cases import CONTENTION, MEMORY, SMALL, SURPRISES
+from jflow.lab.suite.cases import CONTENTION, MEMORY, SMALL, SMALL_ONE_PORT, SURPRISES
 from jflow.lab.suite.contenders import AUTO, SINGLE
 from jflow.lab.suite.measured import MeasuredResult, losses_to_single
 from jflow.lab.suite.scoring import CaseResult
@@ -224,6 +224,7 @@ def summary_line(results: Sequence[CaseResult], measured: Sequence[MeasuredResul
     ]
     for group, yardstick, words in (
         (SMALL, to_optimum, "of the optimum"),
+        (SMALL_ONE_PORT, to_optimum, "of the optimum with one port"),
         (CONTENTION, to_best, "of the best known under contention"),
     ):
         for each in figures_of(of_group(results, group), yardstick):
