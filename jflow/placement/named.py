@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from jflow.errors import InvalidArgumentError
-from jflow.placement.explain import RULES
+from jflow.placement.explain import RULES as RULES
 from jflow.placement.place import assign
 from jflow.placement.scheduled import ByFunction
 from jflow.placement.strategy import Strategy

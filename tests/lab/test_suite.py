@@ -12,7 +12,7 @@ import pytest
 from jflow.errors import InvalidArgumentError, ResourceExhaustedError
 from jflow.lab.families import random_problem
 from jflow.lab.optima import KnownOptimum, OptimumCase, digest_of, write_optima
-from jflow.lab.suite import Measuring, SuiteOptions, adversarial, compare
+from jflow.lab.suite import Measuring, ProcessMeasurer, SuiteOptions, adversarial, compare
 from jflow.lab.suite.cases import (
     CLUSTERS,
     GROUPS,
@@ -308,6 +308,32 @@ def test_small_cases_are_those_whose_optima_are_known(tmp_path: Path, monkeypatc
         compare(replace(SHORT, optima=path))
 
 
+def test_graphs_of_another_tool_are_cases(tmp_path: Path) -> None:
+    graph = {
+        "maxFPGAs": 2, "maxCPUs": 0, "maxSizePerFPGA": 3.0,
+        "nodes": [
+            {"id": i, "cpuLatency": 9.0, "fpgaLatency": 1.0, "supportedOnFpga": True, "size": 1.0}
+            for i in range(4)
+        ],
+        "edges": [{"sourceId": 0, "destId": i, "cost": 0.1} for i in (1, 2, 3)],
+    }  # fmt: skip
+    (tmp_path / "tiny.json").write_text(json.dumps(graph))
+    options = replace(SHORT, workloads=["imported"], imported=tmp_path)
+    comparison = compare(options)
+    assert {(each.workload, each.n_devices) for each in comparison.cases} == {
+        ("tiny", 4),
+        ("tiny", 8),
+    }
+    # One device takes 4, or 3 if it holds no more than that; three of them 1 + 2 * 0.2 + 1.
+    assert "| single | 1.46 |" in comparison.table("imported")
+    assert (4 / 2.4 + 3 / 2.4) / 2 == pytest.approx(1.458, abs=1e-3)
+    (tmp_path / "other.json").write_text("{}")
+    with pytest.raises(InvalidArgumentError, match=r"other\.json has no list 'nodes'"):
+        compare(options)
+    with pytest.raises(InvalidArgumentError, match="there are no graphs"):
+        compare(replace(options, imported=tmp_path / "nothing"))
+
+
 # Statistics -------------------------------------------------------------------------------------
 
 
@@ -400,6 +426,36 @@ def test_what_fails_on_processes_is_refused_and_the_others_are_measured(tmp_path
     refused = {each.strategy: each.refused for each in comparison.measured}
     assert refused == {"single": "", "heft": "", "broken": "RuntimeError: the cluster is gone"}
     assert "`broken` refused on mlp: RuntimeError" in (tmp_path / "README.md").read_text()
+
+
+def test_more_processes_than_cores_run_in_timed_mode() -> None:
+    seen = []
+
+    def measure(workload, n_devices, placements, rounds):
+        seen.append((workload, n_devices))
+        return fake(workload, n_devices, placements, rounds)
+
+    options = SuiteOptions(("heft",), ("timed",), (2,))
+    found = compare(options, measuring=Measuring(measure)).measured
+    assert ("timed layered", 8) in seen
+    assert {each.n_devices for each in found} == {8}
+
+
+@pytest.mark.long
+def test_a_timed_run_takes_what_its_stages_are_predicted_to() -> None:
+    with ProcessMeasurer() as measure:
+        place = STRATEGIES["heft"]
+        (found,) = measure("timed layered", 4, [place], 3)
+        assert min(found.times) == pytest.approx(found.staged, rel=0.3)
+        assert min(found.times) > 0.9 * found.staged
+
+
+@pytest.mark.long
+def test_a_model_is_run_under_each_placement() -> None:
+    with ProcessMeasurer("small") as measure:
+        found = measure("mlp", 2, [STRATEGIES["single"], STRATEGIES["round_robin"]], 3)
+        assert [each.is_correct for each in found] == [True, True]
+        assert all(len(each.times) == 3 and each.predicted > 0 for each in found)
 
 
 def test_a_step_that_computes_something_else_does_not_count() -> None:

@@ -32,6 +32,9 @@ GROUPS = (
 CLUSTER_SIZES = (8, 64, 1024)
 """How many devices the simulated clusters have."""
 
+TIMED, TIMED_DEVICES, TIMED_FAMILIES = "timed", 8, ("layered", "fork_join", "cholesky")
+"""Random graphs that are run in timed mode, on more processes than there are cores."""
+
 CCRS = (0.1, 1.0, 5.0, 20.0)
 NOISES = {f"costs x lognormal({sigma})": sigma for sigma in (0.1, 0.2, 0.45, 0.8)}
 _KNOWN, _QUICK_KNOWN = 100, 24
@@ -145,6 +148,8 @@ def _contention(scope: CaseRange) -> Iterator[SuiteCase]:
     for family, ccr, n_devices in product(scope.families, CCRS, devices):
         if not scope.quick or ccr in (1.0, 5.0):
             yield _case(scope, CONTENTION, family, 300, n_devices, ccr=ccr)
+        if not scope.quick and n_devices == max(devices):
+            yield _case(scope, CONTENTION, family, 300, n_devices, ccr=ccr, heterogeneity=4.0)
 
 
 def _memory(scope: CaseRange) -> Iterator[SuiteCase]:

@@ -20,6 +20,9 @@ from jflow.lab.suite.cases import (
     GROUPS,
     IMPORTED,
     MODELS,
+    TIMED,
+    TIMED_DEVICES,
+    TIMED_FAMILIES,
     CaseRange,
     SuiteCase,
     simulated_cases,
@@ -65,8 +68,8 @@ class SuiteOptions:
 
     Attributes:
       strategies: names, "all", "module:function" or functions.
-      workloads: names of graph families and of models, "adversarial", "imported", or "all" for
-        everything that there is.
+      workloads: names of graph families and of models, "timed", "adversarial", "imported", or "all"
+        for everything that there is.
       devices: numbers of devices.
       quick: whether to run for two minutes, not twenty.
       resume: whether to take what earlier results in the same folder have.
@@ -232,6 +235,8 @@ class _Run:
             names, left_out = names[:_QUICK_MODELS], {*STRATEGIES} - {*_QUICK_STRATEGIES}
             contenders = [each for each in contenders if each.name not in left_out]
         plans = [(name, n_devices) for n_devices in few for name in names]
+        if TIMED in self.workloads and not self.options.quick:
+            plans += [(f"{TIMED} {family}", TIMED_DEVICES) for family in TIMED_FAMILIES]
         earlier, found = self.earlier[MEASURED].measured, []
         with self._progress(len(plans), MEASURED) as bar, self._file(MEASURED) as file:
             for plan in plans:
@@ -284,7 +289,7 @@ def _known(path: Path | None) -> list[KnownOptimum]:
 
 def _workloads(options: SuiteOptions) -> list[str]:
     """The workloads that are asked for, "all" spelled out."""
-    known = [*FAMILIES, *WORKLOADS, ADVERSARIAL]
+    known = [*FAMILIES, *WORKLOADS, TIMED, ADVERSARIAL]
     if options.imported is not None:
         known.append(IMPORTED)
     found: list[str] = []

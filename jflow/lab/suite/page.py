@@ -96,7 +96,8 @@ Graphs in the JSON format of dnn-partitioning. {n} cases, mean ratio to the best
 
 _MEASURED = """\
 Median time of a step on real processes, one for each device and pinned to a core, with half the
-distance between the quartiles; in parentheses what was predicted.
+distance between the quartiles; in parentheses what was predicted for the operations. In timed mode
+operations sleep for their time, so that processes need no cores.
 """
 
 _PREDICTED = """\
