@@ -360,8 +360,8 @@ def test_feasibility_is_of_those_cases_for_which_there_is_a_placement() -> None:
         result("memory", single=1.0, auto=1.0),
         replace(result("memory", single=None, auto=None), is_feasible=False),
     ]
-    shares = {each.strategy: each.shares["1.1"] for each in feasibility_of(results)}
-    assert shares == {"auto": 1.0, "single": 0.5}
+    fractions = {each.strategy: each.fractions["1.1"] for each in feasibility_of(results)}
+    assert fractions == {"auto": 1.0, "single": 0.5}
 
 
 def test_the_best_fixed_strategy_is_chosen_on_other_families() -> None:

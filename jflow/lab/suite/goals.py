@@ -133,7 +133,7 @@ def _feasible(cases: Sequence[CaseResult]) -> Iterator[Goal]:
     for each in feasibility_of(of_group(cases, MEMORY)):
         if each.strategy == AUTO:
             n = sum(each.n.values())
-            found = sum(share * each.n[limit] for limit, share in each.shares.items())
+            found = sum(part * each.n[limit] for limit, part in each.fractions.items())
             about = "a placement under memory limits wherever there is one"
             yield Goal("G6", about, "all", f"{found:.0f} of {n}", round(found) == n)
 

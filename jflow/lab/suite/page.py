@@ -229,14 +229,14 @@ def _memory(found: Sequence[CaseResult]) -> str:
     rows = feasibility_of(found)
     if not rows:
         return "No strategy found a placement, and the solver proved none.\n"
-    limits = [*rows[0].shares]
+    limits = [*rows[0].fractions]
     figures = {each.strategy: each for each in figures_of(found, to_best)}
     head = ["strategy", *(f"{limit} x (of {rows[0].n[limit]})" for limit in limits), "mean ratio"]
     return table(
         head,
         [
             [
-                *(_name(row.strategy), *(_percent(row.shares[limit]) for limit in limits)),
+                *(_name(row.strategy), *(_percent(row.fractions[limit]) for limit in limits)),
                 _ratio(figures[row.strategy].mean),
             ]
             for row in rows
@@ -425,8 +425,8 @@ def _ratio(value: float, digits: int = 3) -> str:
     return f"{value:.{digits}f}" if math.isfinite(value) else "-"
 
 
-def _percent(share: float) -> str:
-    return f"{share:.0%}".replace("%", " %") if math.isfinite(share) else "-"
+def _percent(fraction: float) -> str:
+    return f"{fraction:.0%}".replace("%", " %") if math.isfinite(fraction) else "-"
 
 
 def _cell(text: str) -> str:

@@ -104,8 +104,8 @@ def _figures(
     return StrategyFigures(
         *(name, len(ratios), len(refused)),
         *(_mean(ratios), quantile(ratios, 0.95), max(ratios, default=math.inf)),
-        share_best=_share(ratio <= 1 + ROUNDING * 100 for ratio in ratios),
-        share_worse=_share(gain < 1 - ROUNDING for gain in gains),
+        share_best=_fraction(ratio <= 1 + ROUNDING * 100 for ratio in ratios),
+        share_worse=_fraction(gain < 1 - ROUNDING for gain in gains),
         speed_up=math.exp(fmean(map(math.log, gains))) if gains else math.nan,
         by={key: fmean(each) for key, each in grouped.items()},
         placing=median(placing) if placing else math.nan,
@@ -120,12 +120,12 @@ class Feasibility:
 
     Attributes:
       strategy: its name.
-      shares: by the memory limit, as a multiple of what operations keep.
+      fractions: by the memory limit, as a multiple of what operations keep.
       n: how many cases there are for each.
     """
 
     strategy: str
-    shares: Mapping[str, float]
+    fractions: Mapping[str, float]
     n: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -139,12 +139,14 @@ def feasibility_of(results: Sequence[CaseResult]) -> list[Feasibility]:
             limit: [r for r in possible if r.parameters["memory"] == limit and name in r.scores]
             for limit in limits
         }
-        shares = {
-            f"{limit:g}": _share(_makespan(r, name) is not None for r in each)
+        fractions = {
+            f"{limit:g}": _fraction(_makespan(r, name) is not None for r in each)
             for limit, each in cases.items()
         }
-        found.append(Feasibility(name, shares, {f"{x:g}": len(each) for x, each in cases.items()}))
-    return sorted(found, key=lambda each: (-sum(each.shares.values()), each.strategy))
+        found.append(
+            Feasibility(name, fractions, {f"{x:g}": len(each) for x, each in cases.items()})
+        )
+    return sorted(found, key=lambda each: (-sum(each.fractions.values()), each.strategy))
 
 
 @dataclass(frozen=True)
@@ -247,13 +249,13 @@ def surprise_losses(results: Sequence[CaseResult], strategy: str, surprise: str)
         is_meant = result.group == SURPRISES and result.surprise == surprise
         if is_meant and own is not None and alone is not None:
             compared.append(own > alone * (1 + ROUNDING))
-    return _share(compared)
+    return _fraction(compared)
 
 
-def quantile(values: Sequence[float], share: float) -> float:
-    """The smallest value that at least a share of the values does not exceed."""
+def quantile(values: Sequence[float], fraction: float) -> float:
+    """The smallest value that at least this fraction of the values does not exceed."""
     ordered = sorted(values)
-    return ordered[max(math.ceil(share * len(ordered)) - 1, 0)] if ordered else math.inf
+    return ordered[max(math.ceil(fraction * len(ordered)) - 1, 0)] if ordered else math.inf
 
 
 def _makespan(result: CaseResult, name: str) -> float | None:
@@ -265,6 +267,6 @@ def _mean(values: Sequence[float]) -> float:
     return fmean(values) if values else math.inf
 
 
-def _share(values: Iterable[bool]) -> float:
+def _fraction(values: Iterable[bool]) -> float:
     counted = list(values)
     return sum(counted) / len(counted) if counted else math.nan
