@@ -1,11 +1,11 @@
 """Simulated annealing of a schedule, in the part of Python that Numba compiles.
 
-A move puts one colocation class on another device that has room for it, or an operation earlier or
-later in the order, as far as its inputs and consumers let it. Half of the moves are of operations
-of the critical path, the chain of operations and transfers that the makespan consists of: no other
-move can shorten it (Balas, 1969). A move is simulated from the last saved state that it cannot have
-changed, and only until it is certain to be refused: the random number that decides is drawn first,
-which makes it a limit.
+A move puts a colocation class, or those of two neighbors in the graph that are on one device, on
+another device that has room, or an operation earlier or later in the order, as far as its inputs
+and consumers let it. Half of the moves are of operations of the critical path, the chain of
+operations and transfers that the makespan consists of: no other move can shorten it (Balas, 1969).
+A move is simulated from the last saved state that it cannot have changed, and only until it is
+certain to be refused: the random number that decides is drawn first, which makes it a limit.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ from jflow.schedule.replay import HELPERS as REPLAY_HELPERS
 from jflow.schedule.replay import MOST_SAVED, Plan, Run, Saved, begin, replay, restore
 
 _ROUNDING = 1 + 1e-12
+
+_PAIRS, _PLACES = 0.25, 0.6
+"""Shares of moves: of two classes, and of one or two."""
 
 
 def anneal(
@@ -54,25 +57,12 @@ def anneal(
     best_order[:] = plan.order
     n_path = _critical_path(flat, plan, now, path)
     for number in range(len(slack)):
-        kind, pick = draws[number][0], draws[number][1]
-        where, side = draws[number][2], draws[number][3]
-        if pick < 0.5:
-            operation = path[int(pick * 2 * n_path)]
-        else:
-            operation = int((pick - 0.5) * 2 * flat.n)
-        old = -1
-        if kind < 0.6:
-            target = _other_device(flat, plan, now, operation, where, side)
-            if not _may_go(flat, plan, room, operation, target):
-                continue
-            old = plan.devices[operation]
-            event = _move_class(flat, plan, now, room, operation, target)
-        else:
-            operation, target = _other_position(flat, plan, operation, where, side)
-            if target < 0 or target == plan.position[operation]:
-                continue
-            old = plan.position[operation]
-            event = _move_in_order(flat, plan, now, operation, target)
+        draw = draws[number]
+        pick = draw[1]
+        operation = path[int(pick * 2 * n_path)] if pick < 0.5 else int((2 * pick - 1) * flat.n)
+        event, operation, old, partner = _move(flat, plan, now, room, operation, draw)
+        if event < 0:
+            continue
         limit = (present + slack[number]) * _ROUNDING
         state = min((event - 1) // saved.interval[0], MOST_SAVED) if event > 0 else 0
         if state > 0:
@@ -81,7 +71,9 @@ def anneal(
             begin(flat, plan, tried)
         found = replay(flat, plan, tried, saved, state * saved.interval[0], limit)
         if found > limit:
-            if kind < 0.6:
+            if draw[0] < _PLACES:
+                if partner >= 0:
+                    _move_class(flat, plan, now, room, partner, old)
                 _move_class(flat, plan, now, room, operation, old)
             else:
                 _move_in_order(flat, plan, now, operation, old)
@@ -97,8 +89,37 @@ def anneal(
     return least
 
 
+def _move(
+    flat: Compact, plan: Plan, run: Run, room: Values, operation: int, draw: Values
+) -> tuple[int, int, int, int]:
+    """Makes the move that four random numbers say.
+
+    Returns:
+      The first event of the run that it can change, or -1 if there is no such move; the operation
+      that moved, where it was (device or position), and one that moved with it, or -1.
+    """
+    kind, where, side = draw[0], draw[2], draw[3]
+    if kind >= _PLACES:
+        operation, target = _other_position(flat, plan, operation, where, side)
+        old = int(plan.position[operation])
+        if target < 0 or target == old:
+            return -1, operation, -1, -1
+        return _move_in_order(flat, plan, run, operation, target), operation, old, -1
+    target = _other_device(flat, plan, run, operation, where, side)
+    if not _may_go(flat, plan, room, operation, target):
+        return -1, operation, -1, -1
+    old = int(plan.devices[operation])
+    partner = _partner(flat, plan, operation, side) if kind < _PAIRS else -1
+    event = _move_class(flat, plan, run, room, operation, target)
+    if partner >= 0 and _may_go(flat, plan, room, partner, target):
+        event = min(event, _move_class(flat, plan, run, room, partner, target))
+    else:
+        partner = -1
+    return event, operation, old, partner
+
+
 def _accept(saved: Saved, first: int, n: int) -> None:
-    """Makes the states that a run has saved, from the given number on, those of the accepted run."""
+    """Makes the states saved by a run, from the given number on, those of the accepted run."""
     for number in range(first, min(MOST_SAVED, n // saved.interval[0])):
         saved.which[number] = 1 - saved.which[number]
 
@@ -130,18 +151,34 @@ def _other_device(
     if side < 0.3 and run.late[operation] >= 0:
         target = plan.devices[run.late[operation]]
     elif side < 0.6:
-        n_before = flat.before[operation + 1] - flat.before[operation]
-        n_after = flat.after[operation + 1] - flat.after[operation]
-        i = int(where * (n_before + n_after))
-        if i < n_before:
-            target = plan.devices[flat.predecessors[flat.before[operation] + i]]
-        elif n_after > 0:
-            target = plan.devices[flat.successors[flat.after[operation] + i - n_before]]
+        neighbor = _neighbor(flat, operation, where)
+        if neighbor >= 0:
+            target = plan.devices[neighbor]
     if target == here:
         target = int(where * (flat.p - 1))
         if target >= here:
             target += 1
     return int(target)
+
+
+def _neighbor(flat: Compact, operation: int, where: float) -> int:
+    """A predecessor or successor; -1 if there is none."""
+    n_before = flat.before[operation + 1] - flat.before[operation]
+    n_after = flat.after[operation + 1] - flat.after[operation]
+    i = int(where * (n_before + n_after))
+    if i < n_before:
+        return int(flat.predecessors[flat.before[operation] + i])
+    if n_after > 0:
+        return int(flat.successors[flat.after[operation] + i - n_before])
+    return -1
+
+
+def _partner(flat: Compact, plan: Plan, operation: int, where: float) -> int:
+    """A neighbor on the same device that is not colocated; -1 if there is none."""
+    neighbor = _neighbor(flat, operation, where)
+    if neighbor < 0 or plan.devices[neighbor] != plan.devices[operation]:
+        return -1
+    return -1 if flat.class_of[neighbor] == flat.class_of[operation] else neighbor
 
 
 def _may_go(flat: Compact, plan: Plan, room: Values, operation: int, target: int) -> bool:
@@ -274,6 +311,7 @@ def _link(flat: Compact, plan: Plan, operation: int) -> None:
 
 HELPERS = (
     *(*REPLAY_HELPERS, replay, _accept, _critical_path, _other_device, _may_go, _other_position),
+    *(_move, _neighbor, _partner),
     *(_window, _move_class, _move_in_order, _first_event, _unlink, _link),
 )
 """What `anneal` calls; see `compiled`."""

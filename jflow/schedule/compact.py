@@ -6,7 +6,7 @@ same values. Both do the same arithmetic in the same order, so their results are
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate, chain
 from typing import Any, NamedTuple
 
@@ -64,8 +64,7 @@ class Compact(NamedTuple):
 def compact(problem: Problem, *, arrays: bool = False) -> Compact:
     """The flat form of a problem: lists, or arrays for what is compiled."""
     graph, costs = problem.graph, problem.costs
-    edges = [graph.edges[number] for number in chain.from_iterable(graph.outputs)]
-    users = [*chain.from_iterable(edge.consumers for edge in edges)]
+    flat = _network(problem)
     numbers: dict[int, int] = {}
     classes = [numbers.setdefault(number, len(numbers)) for number in classes_of(problem)]
     members: list[list[int]] = [[] for _ in numbers]
@@ -73,35 +72,68 @@ def compact(problem: Problem, *, arrays: bool = False) -> Compact:
     for operation, number in enumerate(classes):
         members[number].append(operation)
         needed[number] += resident_of(problem)[operation]
-    every = tuple(range(len(problem.devices)))
-    fields: dict[str, Any] = {
-        "seconds": costs.seconds.tolist(),
+    flat = flat._replace(
+        seconds=costs.seconds.tolist(),
+        before=_starts(graph.predecessors),
+        predecessors=[*chain.from_iterable(graph.predecessors)],
+        after=_starts(graph.successors),
+        successors=[*chain.from_iterable(graph.successors)],
+        tail=tails(graph, costs.seconds.min(axis=1).tolist()),
+        class_of=classes,
+        first_member=_starts(members),
+        members=[*chain.from_iterable(members)],
+        needed=needed,
+        allowed=_allowed(problem, numbers),
+    )
+    return as_arrays(flat) if arrays else flat
+
+
+def compact_run(problem: Problem, devices: Sequence[int]) -> Compact:
+    """The flat form for one run of one placement, without what only a search reads.
+
+    The time of an operation is given for its own device only, and without tails no run ends early.
+    """
+    seconds = problem.costs.seconds[range(len(devices)), devices].tolist()
+    rows = [{device: time} for device, time in zip(devices, seconds, strict=True)]
+    return _network(problem)._replace(seconds=rows, tail=[0.0] * len(devices))
+
+
+def as_arrays(flat: Compact) -> Compact:
+    """The same with arrays in place of lists."""
+    values: dict[str, Any] = flat._asdict()
+    arrays: dict[str, Any] = {
+        name: _array(name, value, flat.p) if isinstance(value, list) else value
+        for name, value in values.items()
+    }
+    return Compact(**arrays)
+
+
+def _network(problem: Problem) -> Compact:
+    """What one run reads, but for the times of operations."""
+    graph, costs = problem.graph, problem.costs
+    edges = [graph.edges[number] for number in chain.from_iterable(graph.outputs)]
+    shape = len(graph), len(problem.devices), costs.n_processors, costs.network == ONE_PORT
+    fields: dict[str, Any] = dict.fromkeys(Compact._fields[4:], ())
+    fields |= {
         "latency": costs.latency.tolist(),
         "byte_seconds": costs.byte_seconds.tolist(),
         "processor": [*costs.processor_of],
         "outputs": _starts(graph.outputs),
         "uses": _starts([edge.consumers for edge in edges]),
-        "users": users,
+        "users": [*chain.from_iterable(edge.consumers for edge in edges)],
         "n_bytes": [float(edge.n_bytes) for edge in edges],
         "missing": [len(inputs) for inputs in graph.inputs],
-        "before": _starts(graph.predecessors),
-        "predecessors": [*chain.from_iterable(graph.predecessors)],
-        "after": _starts(graph.successors),
-        "successors": [*chain.from_iterable(graph.successors)],
-        "tail": tails(graph, costs.seconds.min(axis=1).tolist()),
-        "class_of": classes,
-        "first_member": _starts(members),
-        "members": [*chain.from_iterable(members)],
-        "needed": needed,
-        "allowed": [
-            [int(d in problem.constraints.allowed.get(number, every)) for d in every]
-            for number in numbers
-        ],
     }
-    if arrays:
-        fields = {name: _array(name, values, len(every)) for name, values in fields.items()}
-    is_one_port = costs.network == ONE_PORT
-    return Compact(len(graph), len(every), costs.n_processors, is_one_port, **fields)
+    return Compact(*shape, **fields)
+
+
+def _allowed(problem: Problem, numbers: Iterable[int]) -> list[list[int]]:
+    every = [1] * len(problem.devices)
+    given = problem.constraints.allowed
+    rows = {
+        number: [int(d in devices) for d in range(len(every))] for number, devices in given.items()
+    }
+    return [rows.get(number, every) for number in numbers]
 
 
 def room_of(problem: Problem, devices: Sequence[int]) -> list[float]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jflow.errors import InvalidArgumentError, ResourceExhaustedError
+from jflow.errors import FailedPreconditionError, InvalidArgumentError, ResourceExhaustedError
 from jflow.lab.families import FAMILIES, random_problem
 from jflow.schedule import (
     Constraints,
@@ -16,13 +18,21 @@ from jflow.schedule import (
     OperationGraph,
     Problem,
     Schedule,
+    graph_of,
     scheduled,
     simulate,
 )
+from jflow.schedule.exhaustive import exhaustive_optimum
 from jflow.schedule.schedule import check
-from jflow.schedule.strategies import STRATEGIES, choose, coplaced
+from jflow.schedule.strategies import STRATEGIES, choose, coplaced, fitted, grouped
+from jflow.schedule.strategies.grouping import with_groups
+from jflow.schedule.strategies.memory import fitting
+from jflow.schedule.strategies.metis import can_cut
+from jflow.schedule.strategies.portfolio import MARGIN
+from jflow.schedule.strategies.sct import favorite_children
 
-FAST = [name for name in STRATEGIES if name != "auto"]
+HERE = [name for name in STRATEGIES if name != "metis" or can_cut()]
+FAST = [name for name in HERE if name != "auto"]
 
 
 @st.composite
@@ -58,7 +68,7 @@ def test_every_strategy_holds_the_constraints(problem, name, with_coplacing) -> 
 
 
 @settings(max_examples=20)
-@given(constrained(), st.sampled_from([*STRATEGIES]))
+@given(constrained(), st.sampled_from(HERE))
 def test_equal_problems_give_equal_schedules(problem, name) -> None:
     assert scheduled(problem, STRATEGIES[name]) == scheduled(problem, STRATEGIES[name])
 
@@ -87,6 +97,118 @@ def test_memory_that_no_device_has_is_said_in_bytes() -> None:
         scheduled(problem, STRATEGIES["heft"])
     with pytest.raises(ResourceExhaustedError, match="no strategy found a placement"):
         choose(problem)
+
+
+@settings(max_examples=15)
+@given(
+    st.sampled_from([*FAMILIES]),
+    st.integers(4, 9),
+    st.sampled_from([1.05, 1.1, 1.2, 1.3]),
+    st.integers(0, 1000),
+)
+def test_auto_finds_a_plan_whenever_memory_lets_one_exist(family, n, memory, seed) -> None:
+    problem = random_problem(family, n, 3, memory=memory, seed=seed)
+    try:
+        exhaustive_optimum(problem)
+    except ResourceExhaustedError:
+        with pytest.raises(ResourceExhaustedError):
+            choose(problem, moves=0, exact=False)
+    else:
+        chosen = choose(problem, moves=0, exact=False)
+        check(problem, chosen.schedule, "auto")
+
+
+def test_a_placement_is_fitted_with_the_least_work_moved() -> None:
+    problem = random_problem("layered", 6, 2, seed=1)
+    limits = Constraints(resident=(4.0, 3.0, 3.0, 2.0, 2.0, 2.0), capacity=(8.0, 8.0))
+    packed = problem._replace(constraints=limits)
+    with pytest.raises(ResourceExhaustedError, match="no device has room"):
+        scheduled(packed, STRATEGIES["round_robin"])
+    devices = fitting(packed, (0,) * 6)
+    assert sorted(sum(limits.resident[i] for i in range(6) if devices[i] == d) for d in (0, 1)) == [
+        8.0,
+        8.0,
+    ]
+    assert scheduled(packed, fitted(STRATEGIES["single"])).devices == tuple(devices)
+    assert fitting(problem, (0, 1, 0, 1, 0, 1)) == [0, 1, 0, 1, 0, 1]
+
+
+@pytest.mark.parametrize("family", [*FAMILIES])
+@pytest.mark.parametrize("memory", [None, 4.0])
+def test_groups_are_as_many_as_asked_for_and_hold_the_constraints(family, memory) -> None:
+    problem = random_problem(family, 300, 4, memory=memory, seed=1)
+    n = len(problem.graph)
+    classes = tuple(i // 2 for i in range(n))
+    pinned = {0: (1,), 5: (2, 3)}
+    old = problem.constraints
+    problem = problem._replace(constraints=replace(old, classes=classes, allowed=pinned)).checked()
+    merged = with_groups(problem, 20).checked()
+    groups = merged.constraints.classes
+    assert len(set(groups)) <= 20 or memory is not None
+    assert all(groups[2 * i] == groups[2 * i + 1] for i in range(n // 2))
+    assert merged.constraints.allowed[groups[0]] == (1,)
+    assert groups == with_groups(problem, 20).constraints.classes
+    scheduled(problem, grouped(STRATEGIES["heft_c"], 20))
+
+
+def test_groups_of_a_wide_graph_are_chains() -> None:
+    """Of eight chains that do not depend on each other none is torn and no two are joined."""
+    edges = [(8 * i + j, 8 * (i + 1) + j, 1.0) for i in range(9) for j in range(8)]
+    drawn = random_problem("layered", 80, 4, ccr=5.0, seed=1)
+    problem = drawn._replace(graph=graph_of(range(80), edges))
+    groups = with_groups(problem, 8).constraints.classes
+    assert [len({groups[8 * i + j] for i in range(10)}) for j in range(8)] == [1] * 8
+    assert len(set(groups)) == 8
+
+
+def test_a_favorite_child_is_the_one_that_the_most_is_sent_to() -> None:
+    drawn = random_problem("layered", 3, 2, network="unlimited", seed=1)
+    problem = drawn._replace(graph=graph_of(range(3), [(0, 1, 9.0), (0, 2, 0.1)]))
+    assert favorite_children(problem) == {0: 1}
+
+
+def test_metis_says_what_to_install(monkeypatch) -> None:
+    module = importlib.import_module("jflow.schedule.strategies.metis")
+    monkeypatch.setattr(module, "can_cut", lambda: False)
+    with pytest.raises(FailedPreconditionError, match=r"pip install 'jflow\[metis\]'"):
+        scheduled(random_problem("layered", 6, 2), STRATEGIES["metis"])
+
+
+@pytest.mark.skipif(not can_cut(), reason="pymetis, the extra metis, is not installed")
+def test_metis_cuts_where_little_is_sent() -> None:
+    drawn = random_problem("layered", 4, 2, seed=1)
+    edges = [(0, 1, 9.0), (1, 2, 0.1), (2, 3, 9.0)]
+    schedule = scheduled(drawn._replace(graph=graph_of(range(4), edges)), STRATEGIES["metis"])
+    assert schedule.devices[0] == schedule.devices[1] != schedule.devices[2] == schedule.devices[3]
+
+
+def test_auto_is_within_its_margin_of_every_strategy_on_adversarial_graphs() -> None:
+    """Annealing of the costs of a graph finds none on which another strategy is much better."""
+    rng = np.random.default_rng(0)
+    problem = random_problem("layered", 8, 3, seed=2)
+    worst = 0.0
+    for _ in range(12):
+        costs = problem.costs
+        changed = costs.seconds * rng.lognormal(0, 0.5, costs.seconds.shape)
+        candidate = problem._replace(costs=replace(costs, seconds=changed))
+        ratio = _worst_ratio(candidate)
+        if ratio >= worst:
+            problem, worst = candidate, ratio
+    assert worst <= 1 / (1 - MARGIN) + 1e-9
+
+
+def _worst_ratio(problem: Problem) -> float:
+    """The time of `auto`, without its search, by the least of all strategies that ship."""
+    chosen = choose(problem, moves=0, exact=False)
+    mine = simulate(problem, chosen.schedule).makespan
+    return max(mine / simulate(problem, scheduled(problem, STRATEGIES[n])).makespan for n in FAST)
+
+
+def test_a_large_graph_is_placed_in_groups() -> None:
+    problem = random_problem("layered", 4001, 4, ccr=1.0, seed=1)
+    chosen = choose(problem)
+    assert "heft_c+2000 groups" in chosen.predicted
+    assert chosen.predicted[chosen.strategy] < chosen.predicted["single"]
 
 
 # Strategies of users ----------------------------------------------------------------------------

@@ -155,7 +155,10 @@ class _ReadyQueue:
             now = self._partial.earliest_start(operation, self._device) if is_open else 0.0
             if is_open and now <= start:
                 return start, rank, operation, self._device
-            heapq.heappop(self._present if self._present else self._waiting)
+            if self._present:
+                heapq.heappop(self._present)
+            else:
+                heapq.heappop(self._waiting)
             if is_open:
                 heapq.heappush(self._waiting, (now, rank, operation))
 

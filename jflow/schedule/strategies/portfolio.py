@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 
 from jflow.errors import OpError, ResourceExhaustedError
 from jflow.schedule.bounds import lower_bound
@@ -39,16 +40,23 @@ MARGIN = 0.1
 Costs are estimates: with errors of 20 %, a placement that should gain less is as often slower.
 """
 
-_STARTS = 3
-"""How many of the best candidates the search begins with."""
+_STARTS = (0.05, 0.15, 0.3)
+"""The temperatures of searches from the best candidates, as shares of their times.
+
+Where transfers take long, a small graph's schedules are far from each other; large graphs, of which
+fewer moves can be tried, are searched from the best candidate only.
+"""
+
+_SMALL = 50
 
 _MOST_MOVES = 20_000
 _MOVED_OPERATIONS = 300_000
 """Moves times operations; a moved operation takes about 1.5 µs, or 0.1 µs where it is compiled."""
 
 _COMPILED_SPEED = 12
+_LEAST_MOVES = 200
 
-_EVALUATIONS = 250_000
+_EVALUATIONS = 100_000
 """Operations times devices that candidates may look at together; each takes 4 to 8 µs."""
 
 _MOST_GROUPS = 2_000
@@ -115,8 +123,8 @@ def choose(
       moves: how many changes of the best candidates to try afterwards; fewer for larger graphs by
         default, so that the search takes about half a second.
       margin: the gain over a single device for which it is left, as a share of its time.
-      exact: whether graphs of at most 12 operations are also solved by exact methods, as far as half
-        a second lets them, which proves a bound.
+      exact: whether graphs of at most 12 operations are also solved by exact methods, as far as
+        half a second lets them, which proves a bound.
 
     Raises:
       ResourceExhaustedError: if no strategy finds a schedule under the memory limits.
@@ -126,7 +134,8 @@ def choose(
         tried = _candidates(problem)
     else:
         tried = iter((*candidates, *map(coplaced, candidates)))
-    for place in (single, *tried):
+    every: Iterator[PlaceFunction] = chain((single,), tried)
+    for place in every:
         portfolio.add(place)
     if not portfolio.found:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in portfolio.reasons.items())
@@ -184,14 +193,17 @@ class _Portfolio:
         """Improves the best candidates, and the result of that once more."""
         if moves < 1:
             return
-        starts = sorted(self.found, key=lambda name: self.found[name][0])[:_STARTS]
-        for seed, name in enumerate([*starts, ""]):
+        is_small = len(self.problem.graph) <= _SMALL
+        hots = _STARTS if is_small else ()
+        names = sorted(self.found, key=lambda name: self.found[name][0])
+        runs = [*zip(names, hots, strict=False), ("", _STARTS[0])]
+        for seed, (name, hot) in enumerate(runs):
             if self._is_optimal:
                 return
             start = name or self.best
             schedule = self.found[start][1]
-            share = moves // (_STARTS + 1)
-            schedule = improved(self.problem, schedule, moves=share, seed=seed)
+            share = moves // len(runs)
+            schedule = improved(self.problem, schedule, moves=share, seed=seed, hot=hot)
             time = makespan(self.problem, schedule)
             if time < self.found[self.best][0]:
                 label = start if start.endswith("+search") else f"{start}+search"
@@ -231,22 +243,26 @@ class _Portfolio:
 
 
 def _moves(problem: Problem) -> int:
-    """As many as take about half a second."""
+    """As many as take about half a second; none if those would be too few to find anything."""
     speed = _COMPILED_SPEED if can_compile() else 1
-    n_operations = max(len(problem.graph), 1)
-    return min(_MOST_MOVES * speed, _MOVED_OPERATIONS * speed // n_operations)
+    moves = min(_MOST_MOVES, _MOVED_OPERATIONS // max(len(problem.graph), 1)) * speed
+    return moves if moves >= _LEAST_MOVES else 0
 
 
 def _candidates(problem: Problem) -> Iterator[PlaceFunction]:
     """Strategies in the order of their worth, as many as can be tried in about a second."""
     n, p = len(problem.graph), len(problem.devices)
+    if n > 2 * _MOST_GROUPS:
+        # Earliest task first looks at every device for every operation, grouped or not.
+        few = n * p > 10 * _EVALUATIONS
+        lists: tuple[PlaceFunction, ...] = (heft_c,) if few else (heft_c, earliest_finish)
+        yield from (grouped(place, _MOST_GROUPS) for place in lists)
+        yield from _BASELINES[:1] if few else _BASELINES
+        return
+    for n_groups in (4 * p, 16 * p):
+        if 2 * n_groups <= n:
+            yield from (grouped(place, n_groups) for place in (heft_c, etf_c))
     left = _EVALUATIONS
-    for n_groups in (_MOST_GROUPS,) if n > 2 * _MOST_GROUPS else (4 * p, 16 * p):
-        for place in (heft_c, etf_c) if 2 * n_groups <= n else ():
-            cost = n + min(n_groups, n) * p
-            if left > 0:
-                left -= cost
-                yield grouped(place, n_groups)
     for place in _lists(problem):
         for each in (place, coplaced(place)):
             if left >= n * p:

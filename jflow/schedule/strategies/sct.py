@@ -56,8 +56,8 @@ def favorite_children(problem: Problem) -> dict[int, int]:
     """For each operation the successor that the linear program puts on its device, if one.
 
     The program: minimize the end, such that each operation starts after each input has been made,
-    and sent if the variable of its edge is 1; of the edges of an operation to its successors all but
-    one are 1, and likewise of those from its predecessors.
+    and sent if the variable of its edge is 1; of the edges of an operation to its successors all
+    but one are 1, and likewise of those from its predecessors.
 
     Raises:
       ResourceExhaustedError: if HiGHS does not solve it.

@@ -1,0 +1,130 @@
+"""Strategies compared with earlier measurements of independent implementations.
+
+`TABLE_A` and `TABLE_C` are the rows that a study of these strategies measured on graphs of like
+families; its implementations share no code with `jflow.schedule`. `compare_small` and
+`compare_large` measure the same here.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from jflow.errors import OpError
+from jflow.lab.families import random_problem
+from jflow.lab.optima import KnownOptimum
+from jflow.schedule import ONE_PORT, UNLIMITED, Problem, scheduled, simulate
+from jflow.schedule.strategies import STRATEGIES, choose
+
+TABLE_A: Mapping[str, float] = {
+    "single": 1.498,
+    "random": 1.601,
+    "round_robin": 1.770,
+    "greedy_load": 1.764,
+    "m_topo": 1.466,
+    "metis": 1.417,
+    "earliest_finish": 1.117,
+    "heft": 1.088,
+    "cpop": 1.139,
+    "peft": 1.113,
+    "etf": 1.086,
+    "m_sct": 1.100,
+}
+"""Mean ratio to the proven optimum: 10 to 20 operations, 2 or 4 devices, without contention."""
+
+TABLE_C: Mapping[str, float] = {
+    "single": 3.40,
+    "random": 3.84,
+    "round_robin": 3.48,
+    "greedy_load": 3.20,
+    "m_topo": 2.35,
+    "metis": 1.79,
+    "earliest_finish": 2.03,
+    "heft": 1.87,
+    "peft": 1.85,
+    "etf": 1.66,
+    "m_sct": 2.02,
+    "heft_c": 1.51,
+    "etf_c": 1.35,
+}
+"""Mean ratio to the best known: 300 operations, 8 devices, one port."""
+
+
+@dataclass(frozen=True)
+class ComparedRow:
+    """A strategy in one of the tables.
+
+    Attributes:
+      strategy: its name.
+      ratios: to the optimum or the best known, a graph each.
+      reference: the mean of the earlier measurement; None where there is none.
+    """
+
+    strategy: str
+    ratios: tuple[float, ...]
+    reference: float | None
+
+    @property
+    def mean(self) -> float:
+        """The mean ratio."""
+        return statistics.fmean(self.ratios)
+
+    @property
+    def difference(self) -> float | None:
+        """How far the mean is from the reference, as a share of it."""
+        return None if self.reference is None else self.mean / self.reference - 1
+
+
+def compare_small(optima: Iterable[KnownOptimum], limit: int = 216) -> list[ComparedRow]:
+    """Table A: on proven graphs of 10 to 20 operations on 2 or 4 equal devices."""
+    ratios: dict[str, list[float]] = {}
+    chosen = [known for known in optima if known.is_proven and _is_in_table_a(known)]
+    for known in chosen[:limit]:
+        for name, makespan in _makespans(known.case.problem()):
+            ratios.setdefault(name, []).append(makespan / known.makespan)
+    return _rows(ratios, TABLE_A)
+
+
+def compare_large(
+    families: Sequence[str] = ("layered", "fork_join", "wavefront"),
+    ccrs: Sequence[float] = (0.1, 1.0, 5.0),
+    seeds: Sequence[int] = (0, 1),
+) -> list[ComparedRow]:
+    """Table C: against the best of all, `auto` included, on graphs of 300 operations."""
+    ratios: dict[str, list[float]] = {}
+    for family in families:
+        for ccr in ccrs:
+            for seed in seeds:
+                problem = random_problem(family, 300, 8, ccr=ccr, network=ONE_PORT, seed=seed)
+                found = dict(_makespans(problem))
+                chosen = choose(problem, margin=0.0)
+                found["auto"] = chosen.predicted[chosen.strategy]
+                best = min(found.values())
+                for name, makespan in found.items():
+                    ratios.setdefault(name, []).append(makespan / best)
+    return _rows(ratios, TABLE_C)
+
+
+def _is_in_table_a(known: KnownOptimum) -> bool:
+    case = known.case
+    return (
+        case.network == UNLIMITED
+        and case.heterogeneity == 1.0
+        and case.n >= 10
+        and case.n_devices in (2, 4)
+    )
+
+
+def _makespans(problem: Problem) -> Iterator[tuple[str, float]]:
+    """Each strategy that ships, but `auto` and those that are not installed."""
+    for name, place in STRATEGIES.items():
+        if name != "auto":
+            try:
+                yield name, simulate(problem, scheduled(problem, place)).makespan
+            except OpError:
+                continue
+
+
+def _rows(ratios: Mapping[str, list[float]], table: Mapping[str, float]) -> list[ComparedRow]:
+    return [ComparedRow(name, tuple(found), table.get(name)) for name, found in ratios.items()]
