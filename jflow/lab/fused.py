@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
-from typing import IO, Any
+from collections.abc import Sequence
+from typing import IO
 
 import jax
 import jax.extend.core as jex
+import numpy as np
 
 import jflow as tf
 from jflow.closing import Closing
@@ -22,41 +23,63 @@ from jflow.lab.workloads import WORKLOADS, WorkloadStep
 from jflow.launch.pinning import pinned
 from jflow.pipeline import StepRequest, compile_placed, prune_step
 from jflow.plan import Program, Run
+from jflow.values import Array
 
 _READY = "ready"
 
 
-def fused(step: WorkloadStep) -> Callable[[], None]:
-    """A function that runs the training step as one program, and keeps the variables.
+class FusedStep:
+    """The training step of a workload as one program, with variables of its own.
+
+    Args:
+      step: the step.
 
     Raises:
-      UnimplementedError: if the step is no single program, because it uses queues or is too large.
+      UnimplementedError: if it is no single program, because it uses queues or is too large.
     """
-    request = StepRequest((step.train,), (), ())
-    device = Device(LOCAL_TASK, "CPU", 0)
-    compiled = compile_placed(
-        request, dict.fromkeys(prune_step(step.graph, request), device), platforms=None
-    )
-    runs = [one for plan in compiled.plans for one in plan.instructions]
-    if len(runs) != 1 or not isinstance(runs[0], Run) or not isinstance(runs[0].program, Program):
-        raise UnimplementedError(f"the step has {len(runs)} instructions, and is no one program")
-    (plan,), run, program = compiled.plans, runs[0], runs[0].program
-    with tf.Session(graph=step.graph) as session:
-        session.run(step.initialize)
-        known = {v.op.name: v for v in step.graph.get_collection("variables")}
-        values = session.run([known[spec.key.name] for spec in plan.variables])
-    kept = [jax.device_put(value) for value in values]
-    constants = [jax.device_put(compiled.artifacts[name]) for name in program.constants]
-    lowered = compiled.programs[program.digest]
-    compute = jax.jit(jex.jaxpr_as_fun(lowered.jaxpr), donate_argnums=program.donated)
 
-    def run_step() -> None:
-        results = compute(*(kept[i] for i in run.reads), *constants)
-        for i, value in zip(run.writes, results, strict=False):
-            kept[i] = value
+    def __init__(self, step: WorkloadStep) -> None:
+        request = StepRequest((step.train,), (), ())
+        device = Device(LOCAL_TASK, "CPU", 0)
+        placement = dict.fromkeys(prune_step(step.graph, request), device)
+        compiled = compile_placed(request, placement, platforms=None)
+        instructions = [one for plan in compiled.plans for one in plan.instructions]
+        match instructions:
+            case [Run(program=Program() as program) as run]:
+                self._run = run
+            case _:
+                raise UnimplementedError(
+                    f"the step has {len(instructions)} instructions, and is no single program"
+                )
+        self._names = [spec.key.name for spec in compiled.plans[0].variables]
+        self._values = [jax.device_put(value) for value in _initial(step, self._names)]
+        self._constants = [jax.device_put(compiled.artifacts[name]) for name in program.constants]
+        self._compute = jax.jit(
+            jex.jaxpr_as_fun(compiled.programs[program.digest].jaxpr),
+            donate_argnums=program.donated,
+        )
+
+    @property
+    def variables(self) -> dict[str, Array]:
+        """The values of its variables, by name."""
+        return dict(zip(self._names, map(np.asarray, self._values), strict=True))
+
+    def run(self) -> None:
+        """Runs a step, and waits for its results."""
+        arguments = [self._values[i] for i in self._run.reads]
+        results = self._compute(*arguments, *self._constants)
+        for i, value in zip(self._run.writes, results, strict=False):
+            self._values[i] = value
         jax.block_until_ready(results)
 
-    return run_step
+
+def _initial(step: WorkloadStep, names: Sequence[str]) -> Sequence[Array]:
+    """The initial values of variables."""
+    known = {variable.op.name: variable for variable in step.graph.get_collection("variables")}
+    with tf.Session(graph=step.graph) as session:
+        session.run(step.initialize)
+        values: Sequence[Array] = session.run([known[name] for name in names])
+        return values
 
 
 class FusedProcess(Closing):
@@ -107,11 +130,11 @@ def _pipe(pipe: IO[str] | None) -> IO[str]:
 def main(arguments: list[str]) -> None:
     """Runs the process: a step at first, and one for each line of standard input."""
     name, scale = arguments
-    run: Any = fused(WORKLOADS[name].build(scale))
-    run()
+    step = FusedStep(WORKLOADS[name].build(scale))
+    step.run()
     _answer()
     for _ in sys.stdin:
-        run()
+        step.run()
         _answer()
 
 

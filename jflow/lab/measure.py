@@ -118,7 +118,7 @@ class CheckedAlternative:
 
 
 class RecordedStrategy:
-    """A strategy, what it was asked last, and what it answered.
+    """A strategy, what it was given last, and what it answered.
 
     Args:
       placement: the name of a strategy, or a function.
@@ -231,9 +231,9 @@ class MeasuringCluster(Closing):
         alone = workload.build(scale)
         spread = workload.build(scale, self.devices) if is_spread else alone
         wanted = single_device_losses(alone)
-        asked = [RecordedStrategy(placement) for placement in placements]
-        steps = [alone if each.name == SINGLE else spread for each in asked]
-        with self._sessions(steps, [each.strategy for each in asked]) as sessions:
+        recorded = [RecordedStrategy(placement) for placement in placements]
+        steps = [alone if each.name == SINGLE else spread for each in recorded]
+        with self._sessions(steps, [each.strategy for each in recorded]) as sessions:
             errors = []
             for step, session in zip(steps, sessions, strict=True):
                 self.initialize(step)
@@ -244,14 +244,14 @@ class MeasuringCluster(Closing):
             ]
             fused = FusedProcess(workload.name, scale, cores_for(1)[0]) if with_fused else None
             with fused or nullcontext():
-                times = in_turns([*runs, *([fused.run] if fused else [])], rounds)
-            for each, step, session in zip(asked, steps, sessions, strict=True):
+                times = alternated([*runs, *([fused.run] if fused else [])], rounds)
+            for each, step, session in zip(recorded, steps, sessions, strict=True):
                 each.complete(step, session)
         found = {
             each.name: Measurement(
                 each.name, taken, *each.predicted, error, each.n_devices, each.seconds
             )
-            for each, taken, error in zip(asked, times, errors, strict=False)
+            for each, taken, error in zip(recorded, times, errors, strict=False)
         }
         if with_fused:
             found[FUSED] = Measurement(FUSED, times[-1], math.nan, math.nan, 0.0, 1, math.nan)
@@ -280,15 +280,15 @@ class MeasuringCluster(Closing):
           chosen device of each operation is among them.
         """
         step = workload.build(scale, self.devices)
-        asked = RecordedStrategy(placement)
-        with self.session(step, asked.strategy) as session:
+        recorded = RecordedStrategy(placement)
+        with self.session(step, recorded.strategy) as session:
             session.placement(step.train)
-        problem, schedule = asked.answered()
+        problem, schedule = recorded.answered()
         moves = _moves(problem, schedule, n_operations, seed)
         every = [_always(move.schedule) for move in moves]
         with self._sessions([step] * len(moves), every) as sessions:
             self.initialize(step)
-            times = in_turns([partial(session.run, step.train) for session in sessions], rounds)
+            times = alternated([partial(session.run, step.train) for session in sessions], rounds)
         return [
             CheckedAlternative(
                 getattr(problem.graph.operations[move.operation], "name", ""),
@@ -354,7 +354,7 @@ def single_device_losses(step: WorkloadStep, n_steps: int = 3) -> list[float]:
         return step.losses(session, n_steps)
 
 
-def in_turns(runs: Sequence[Callable[[], object]], rounds: int) -> list[tuple[float, ...]]:
+def alternated(runs: Sequence[Callable[[], object]], rounds: int) -> list[tuple[float, ...]]:
     """Times functions in turns.
 
     Args:

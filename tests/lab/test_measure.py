@@ -10,13 +10,16 @@ import numpy as np
 import pytest
 
 import jflow as tf
+from jflow import errors
 from jflow.lab.families import random_problem
+from jflow.lab.fused import FusedStep
 from jflow.lab.measure import (
+    FUSED,
     Measurement,
     MeasuringCluster,
     RecordedStrategy,
+    alternated,
     cores_for,
-    in_turns,
     measure,
 )
 from jflow.lab.workloads import WORKLOADS
@@ -26,10 +29,10 @@ from jflow.schedule.strategies import STRATEGIES
 
 def test_turns_alternate_and_each_counts() -> None:
     order: list[str] = []
-    times = in_turns([lambda: order.append("a"), lambda: order.append("b")], rounds=3)
+    times = alternated([lambda: order.append("a"), lambda: order.append("b")], rounds=3)
     assert [len(found) for found in times] == [3, 3]
-    turns = "".join(order[6:])  # after three uncounted calls each
-    assert sum(a != b for a, b in pairwise(turns)) == 5
+    called = "".join(order[6:])  # after three uncounted calls each
+    assert sum(a != b for a, b in pairwise(called)) == 5
 
 
 def test_a_recorded_strategy_answers_as_the_strategy_does() -> None:
@@ -75,6 +78,32 @@ def test_placements_are_measured_beside_each_other_on_pinned_processes(leaves_no
     assert all(each.is_correct and len(each.times) == 2 for each in found.values())
     assert found["round_robin"].n_devices_used == 2
     assert all(each.predicted > 0 and each.staged > 0 for each in found.values())
+
+
+def test_the_fused_step_trains_as_a_session_does() -> None:
+    step = WORKLOADS["mlp"].build()
+    fused = FusedStep(step)
+    with tf.Session(graph=step.graph) as session:
+        session.run(step.initialize)
+        for _ in range(2):
+            fused.run()
+            session.run(step.train)
+        for variable in step.graph.get_collection("variables"):
+            found = fused.variables[variable.op.name]
+            np.testing.assert_allclose(found, session.run(variable), rtol=1e-5, atol=1e-6)
+
+
+def test_a_step_that_uses_a_queue_is_no_single_program() -> None:
+    with pytest.raises(errors.UnimplementedError, match="is no single program"):
+        FusedStep(WORKLOADS["actor_learner"].build())
+
+
+@pytest.mark.long
+def test_the_fused_step_takes_turns_with_placements() -> None:
+    with MeasuringCluster(1) as cluster:
+        found = cluster.measure(WORKLOADS["mlp"], "small", ["auto"], rounds=2, with_fused=True)
+    assert [*found] == ["auto", FUSED]
+    assert len(found[FUSED].times) == 2
 
 
 @pytest.mark.long

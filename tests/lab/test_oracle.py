@@ -56,10 +56,10 @@ def check_strategies(program: Program, names: list[str], seed: int) -> int:
 
     def open_sessions(graph: tf.Graph, fetches, fed) -> Iterator[tf.Session]:
         nonlocal n_checked
-        asked = RecordedStrategy("single")
-        with open_with(graph, asked.strategy) as session:
+        recorded = RecordedStrategy("single")
+        with open_with(graph, recorded.strategy) as session:
             session.placement(fetches, fed)
-        problem, _ = asked.answered()
+        problem, _ = recorded.answered()
         for schedule in schedules(problem, names, seed):
             n_checked += 1
             yield open_with(graph, always(problem, schedule))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -107,7 +108,7 @@ class Servers:
         self._n_made += 1
         with self.at(position):
             n_in = shape[-2] if len(shape) > 1 else shape[-1]
-            value = apply(_normal, self._n_made, shape, n_in**-0.5)
+            value = apply(_uniform, self._n_made, shape, n_in**-0.5)
             return tf.Variable(value, name=name)
 
     def zeros(self, position: float, name: str, *shape: int) -> tf.Variable:
@@ -167,8 +168,18 @@ def _mean(*values: jax.Array) -> jax.Array:
     return sum(values[1:], values[0]) / len(values)
 
 
-def _normal(seed: int, shape: tuple[int, ...], deviation: float) -> jax.Array:
-    return deviation * jax.random.normal(jax.random.key(seed), shape)
+def _uniform(seed: int, shape: tuple[int, ...], deviation: float) -> jax.Array:
+    """Random numbers f32[shape] with the mean 0.
+
+    They are a hash of their positions (lowbias32 of Wellons, "Prospecting for hash functions",
+    2018): XLA takes seconds to compile one of JAX's own generators for each variable.
+    """
+    x = jax.lax.iota(jnp.uint32, math.prod(shape)) + jnp.uint32(seed * 0x9E3779B9 % 2**32)
+    for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
+        x = (x ^ (x >> shift)) * jnp.uint32(factor)
+    x ^= x >> 16
+    between = x.astype(jnp.float32) / 2.0**31 - 1.0
+    return (deviation * 3**0.5 * between).reshape(shape)
 
 
 def _zeros(shape: tuple[int, ...]) -> jax.Array:
