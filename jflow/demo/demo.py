@@ -33,9 +33,9 @@ def run_demo(picture: Path) -> None:
     with tf.LocalCluster(ps=1, workers=N_WORKERS) as cluster:
         for task in cluster.tasks:
             print(f"   {task} at {cluster.cluster_spec.task_address(task.job, task.index)}")
-        print("2. What a training step should take, by the strategy that places it:")
+        print("2. A training step, by the strategy that places it: predicted time, operations.")
         _compare(cluster)
-        print("3. Both workers train one model on handwritten digits, each at its own pace.")
+        print("3. A client of each worker trains one model on handwritten digits, at its own pace.")
         trained = _train(cluster, training, test)
         plain = train_with_jax(training, test, N_WORKERS * STEPS_PER_WORKER)
         print(f"   accuracy on {len(test.images)} images it has not seen: {trained:.1%}")
@@ -57,7 +57,7 @@ def _compare(cluster: tf.LocalCluster) -> None:
             with tf.Session(cluster.target("worker", 0), config=config) as session:
                 explanation = session.explain(*model.step)
             n_ops = Counter(str(device.task) for device in explanation.placement.values())
-            places = ", ".join(f"{n} operations on {task}" for task, n in sorted(n_ops.items()))
+            places = ", ".join(f"{n} on {task}" for task, n in sorted(n_ops.items()))
             time_taken = time_text(explanation.predicted_seconds)
             print(f"   {placement:11} {time_taken:>8}   {places}")
             if placement == STRATEGIES[0]:

@@ -232,7 +232,7 @@ class Explanation:
             line = f"{reason.operation}  {reason.device}  {reason.why}"
             other = reason.best_alternative
             if other is not None:
-                line += f"; on {other[0]} the step takes {time_text(other[1])}"
+                line += f"; on {other[0]} the step takes {self._compared(other[1])}"
             lines.append(line)
         return "\n".join([*lines, *self._rest()])
 
@@ -249,7 +249,7 @@ class Explanation:
         ]
         for reason in self._first_reasons():
             other = reason.best_alternative
-            there = ("", "") if other is None else (other[0], time_text(other[1]))
+            there = ("", "") if other is None else (other[0], self._compared(other[1]))
             cells = (reason.operation, time_text(reason.seconds), reason.device, reason.why, *there)
             lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
         return "\n".join([*lines, *(["", *self._rest()] if self._rest() else [])])
@@ -278,6 +278,14 @@ class Explanation:
             f"<jflow.Explanation of {len(self._ops)} operations, by {self.strategy}, "
             f"predicted {time_text(self.predicted_seconds)}>"
         )
+
+    def _compared(self, seconds: float) -> str:
+        """A time of the step, and how much more or less than the predicted one it is."""
+        more = round(seconds - self.predicted_seconds, 12)
+        if not more:
+            return f"{time_text(seconds)}, the same"
+        word = "more" if more > 0 else "less"
+        return f"{time_text(seconds)}, {time_text(abs(more))} {word}"
 
     def _candidate_text(self) -> str:
         best = sorted(self.candidates.items(), key=lambda each: each[1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 
 import jax
@@ -105,6 +106,8 @@ def test_eager_accesses_go_by_the_rules_because_nothing_is_to_choose(cluster) ->
         v = tf.Variable(X, name=connection.unnamed())
         v.assign_add(X)
         np.testing.assert_array_equal(v.numpy(), 2 * X)
+        computed = tf.Variable(lambda: jnp.cos(X) * 2.0, name=connection.unnamed())
+        np.testing.assert_allclose(computed.numpy(), np.cos(X) * 2.0, rtol=1e-6)
         queue = tf.FIFOQueue(2, tf.float32, shared_name=connection.unnamed())
         queue.put(1.0)
         assert queue.get() == 1.0
@@ -133,6 +136,9 @@ def test_an_explanation_of_a_call_has_reasons_and_times(cluster) -> None:
     record = json.loads(explanation.to_json())
     assert record["strategy"] == "last"
     assert len(record["operations"]) == len(explanation.reasons)
+    assert re.search(
+        r"mul .* chosen by last; on .* the step takes .*, .* (more|less)\n", f"{explanation}\n"
+    )
     table = explanation.to_markdown()
     assert table.startswith("placed by last: predicted step time ")
     assert table.count("\n| ") == 1 + len(explanation.reasons)

@@ -6,7 +6,19 @@ import numpy as np
 import pytest
 
 import jflow as tf
+from jflow.testing import run_program
 from tests.clusters import BACKENDS
+
+ANOTHER_CLIENT = """
+import sys
+import jflow as tf
+with tf.Graph().as_default():
+    v = tf.Variable(tf.numpy.zeros(3), name="shared")
+    queue = tf.FIFOQueue(100, tf.float32, [(3,)], shared_name="shared_queue")
+    added = v.assign_add(tf.numpy.cos(tf.numpy.sin(tf.numpy.zeros(3))))
+    with tf.Session(sys.argv[1], config=tf.ConfigProto(placement="round_robin")) as sess:
+        print(*sess.run(added), sess.run(queue.size()))
+"""
 
 PLACEMENTS = ["rules", "auto", "etf_c"]
 
@@ -40,10 +52,14 @@ def test_sessions_and_functions_of_all_strategies_share_a_variable_and_a_queue(c
         config = tf.ConfigProto(placement=placement)
         with cluster.session(which, graph=graph, config=config) as sess:
             sess.run(kept)
-            found = sess.placement([added, kept])
+            found = sess.placement(kept)
             places.add((str(found[added.op]), str(found[kept])))
     assert len(places) == 1, "state does not depend on the strategy or the server"
     n = len(PLACEMENTS)
+    if cluster.name == "processes":
+        seen = run_program(["-c", ANOTHER_CLIENT, cluster.targets[-1]]).stdout
+        assert [*map(float, seen.split())] == [n + 1.0] * 3 + [n]
+        n += 1
     for which, placement in enumerate(PLACEMENTS):
         target = cluster.targets[which % len(cluster.targets)]
         with tf.connect(target, placement=placement):
@@ -57,7 +73,7 @@ def test_sessions_and_functions_of_all_strategies_share_a_variable_and_a_queue(c
 
             np.testing.assert_array_equal(step(np.ones(3, np.float32)), np.full(3, which + 1.0))
             np.testing.assert_array_equal(eager.numpy(), np.full(3, n + which + 1.0))
-            assert values.size() == n - which - 1
+            assert values.size() == len(PLACEMENTS) - which - 1
 
 
 def test_a_strategy_finds_state_where_an_earlier_session_pinned_it(cluster) -> None:
