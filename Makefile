@@ -8,7 +8,7 @@ N ?= 4
 MATRIX ?= python3.11 python3.13
 
 .PHONY: demo setup test test-libraries test-matrix lint check check-long chaos format protos api bench \
-  placement-optima clean help
+  bench-placement placement-optima clean help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -64,6 +64,11 @@ bench: $(VENV)/.dev $(VENV)/.tensorflow $(VENV)/.reverb
 	  --reverb $(VENV)/reverb/bin/python $(if $(ONLY),--only $(ONLY))
 endif
 
+bench-placement: $(VENV)/.dev ## compares placement strategies (QUICK=1: in two minutes; STRATEGIES=heft,mine:place)
+	$(BIN)/python -m jflow bench placement --output bench/placement \
+	  --optima bench/placement/optima.json \
+	  $(if $(STRATEGIES),--strategies $(STRATEGIES)) $(if $(QUICK),--quick) $(if $(RESUME),--resume) \
+	  $(if $(SEED),--seed $(SEED)) $(if $(IMPORTED),--imported $(IMPORTED))
 placement-optima: $(VENV)/.ortools ## proves optima of small graphs for the placement lab; hours, goes on where it ended
 	$(VENV)/ortools/bin/python -m bench.placement.optima
 

@@ -73,3 +73,15 @@ def test_a_queue_between_two_notebooks(tmp_path: Path, monkeypatch: pytest.Monke
     assert trained.startswith("32000 rows in 250 batches")
     assert losses(trained.split("losses:")[1])[-1] < 0.2
     assert int(result.splitlines()[1].split("%")[0]) > 95
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_placement_strategy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (notebook,) = run("a_placement_strategy.ipynb", tmp_path=tmp_path, monkeypatch=monkeypatch)
+    contention, memory, total = outputs(notebook)
+    strategies = {"earliest_start", "round_robin", "heft", "etf_c", "single"}
+    assert {line.split(" | ")[0].strip("| ") for line in contention.splitlines()[2:]} == strategies
+    assert "bytes on device" in memory.splitlines()[-1]
+    assert float(total) == 64**3
+    (cell,) = (cell.source for cell in notebook.cells if cell.source.startswith("def "))
+    assert len(cell.splitlines()) <= 20

@@ -1,4 +1,4 @@
-"""`jflow demo`, `jflow calibrate`, `jflow server` and `jflow --version`."""
+"""`jflow demo`, `jflow calibrate`, `jflow server`, `jflow bench placement` and `jflow --version`."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from pathlib import Path
 from types import FrameType
 
 import jflow
+from jflow.cli import bench
 from jflow.cluster import parse_cluster, read_tf_config
 from jflow.errors import InvalidArgumentError, NotFoundError, OpError, PermissionDeniedError
 from jflow.server import Server
@@ -34,11 +35,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     logging.basicConfig(level=logging.WARNING, format="jflow: %(message)s")
     try:
-        options.run(options)
+        code: int = options.run(options) or 0
     except (OpError, ValueError) as error:
         print(f"jflow: {error}", file=sys.stderr)
         return 2 if isinstance(error, _USAGE_ERRORS) else 1
-    return 0
+    return code
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -93,6 +94,7 @@ def _parser() -> argparse.ArgumentParser:
         help="a directory that readers may read; may be repeated (default: JFLOW_DATA_ROOTS)",
     )
     server.set_defaults(run=_server)
+    bench.add_command(commands)
     return parser
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import jflow as tf
 from jflow.demo.digits import Split, load_digits
 from jflow.demo.model import BATCH, CONTAINER, Model, accuracy, build, train_with_jax
-from jflow.demo.progress import Progress
 from jflow.inspect import save_picture
 from jflow.placement import time_text
+from jflow.progress import Progress
 
 N_WORKERS = 2
 STEPS_PER_WORKER = 400

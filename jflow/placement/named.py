@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from jflow.errors import InvalidArgumentError
 from jflow.placement.calibration import Calibration
-from jflow.placement.explain import RULES
+from jflow.placement.explain import RULES as RULES
 from jflow.placement.place import assign
 from jflow.placement.scheduled import ByFunction
 from jflow.placement.strategy import Strategy
+from jflow.schedule import PlaceFunction
 from jflow.schedule.strategies import OPTIONAL, STRATEGIES
 
 
@@ -29,17 +30,22 @@ def strategy_of(
       InvalidArgumentError: if there is no such strategy.
       TypeError: if it is neither text nor a function.
     """
+    if placement == RULES:
+        return assign
+    return ByFunction(function_of(placement), calibration)
+
+
+def function_of(placement: str | Callable[..., Any]) -> PlaceFunction:
+    """The function behind a placement strategy other than "rules". See `strategy_of`."""
     if callable(placement):
-        return ByFunction(placement, calibration)
+        return placement
     if not isinstance(placement, str):
         raise TypeError(
             f"placement is the name of a strategy or a function, got {type(placement).__name__}"
         )
-    if placement == RULES:
-        return assign
     shipped = STRATEGIES | OPTIONAL
     if placement in shipped:
-        return ByFunction(shipped[placement], calibration)
+        return shipped[placement]
     module, colon, name = placement.partition(":")
     if not colon:
         raise InvalidArgumentError(
@@ -47,7 +53,7 @@ def strategy_of(
             f"{', '.join(shipped)}, and functions of your own as 'module:function'"
         )
     try:
-        function = getattr(importlib.import_module(module), name)
+        function: Any = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise InvalidArgumentError(
             f"the placement strategy {placement!r} cannot be imported: {error}"
@@ -56,4 +62,4 @@ def strategy_of(
         raise InvalidArgumentError(
             f"the placement strategy {placement!r} is not a function, but {function!r:.80}"
         )
-    return ByFunction(function, calibration)
+    return cast(PlaceFunction, function)

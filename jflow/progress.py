@@ -7,23 +7,23 @@ from typing import Any
 
 from jflow.closing import Closing
 
-try:
-    from tqdm.auto import tqdm as _tqdm
-except ImportError:
-    _BAR: Any = None
-else:
-    _BAR = _tqdm
-
 
 class Progress(Closing):
-    """Counts the steps of several threads; thread-safe."""
+    """Counts the steps of several threads; thread-safe.
 
-    def __init__(self, total: int, label: str) -> None:
+    Args:
+      total: how many there are.
+      label: what they belong to.
+      unit: what one of them is called.
+    """
+
+    def __init__(self, total: int, label: str, unit: str = "step") -> None:
         self._total = total
         self._label = label
+        self._unit = unit
         self._done = 0
         self._lock = threading.Lock()
-        self._bar: Any = _BAR and _BAR(total=total, desc=label, unit="step")
+        self._bar = _bar(total, label, unit)
 
     def advance(self, note: str) -> None:
         """Counts a step, and shows a note beside the progress."""
@@ -33,8 +33,17 @@ class Progress(Closing):
                 self._bar.set_postfix_str(note, refresh=False)
                 self._bar.update()
             elif self._done % max(self._total // 4, 1) == 0:
-                print(f"{self._label}: {self._done} of {self._total} steps, {note}")
+                print(f"{self._label}: {self._done} of {self._total} {self._unit}s, {note}")
 
     def _leave(self, failed: bool) -> None:
         if self._bar is not None:
             self._bar.close()
+
+
+def _bar(total: int, label: str, unit: str) -> Any:
+    """A bar of tqdm, which warns when it is imported in a notebook; None without tqdm."""
+    try:
+        from tqdm.auto import tqdm  # noqa: PLC0415
+    except ImportError:
+        return None
+    return tqdm(total=total, desc=label, unit=unit)

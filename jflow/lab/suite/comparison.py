@@ -1,0 +1,314 @@
+"""`compare`: runs the benchmark of placement strategies and writes its results and page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from jflow.errors import InvalidArgumentError
+from jflow.lab.families import FAMILIES
+from jflow.lab.optima import KnownOptimum, check_optima, read_optima
+from jflow.lab.suite import page, plots
+from jflow.lab.suite.adversarial import adversarial_cases
+from jflow.lab.suite.cases import (
+    ADVERSARIAL,
+    CLUSTERS,
+    GROUPS,
+    IMPORTED,
+    MODELS,
+    TIMED,
+    TIMED_DEVICES,
+    TIMED_FAMILIES,
+    CaseRange,
+    SuiteCase,
+    simulated_cases,
+)
+from jflow.lab.suite.contenders import contenders_of
+from jflow.lab.suite.machine import machine, n_cores
+from jflow.lab.suite.measured import MeasuredResult, Measurer, measured, measurement_key
+from jflow.lab.suite.page import Proofs
+from jflow.lab.suite.results import GroupResults, Origin, ResultFile, load, resumable
+from jflow.lab.suite.scoring import (
+    PROOF_SECONDS,
+    QUICK_PROOF_SECONDS,
+    CaseResult,
+    result_of,
+    skipped,
+)
+from jflow.lab.suite.sources import imported_cases, model_cases
+from jflow.lab.suite.summary import Verdict, summary_line, verdict_of
+from jflow.lab.workloads import WORKLOADS
+from jflow.progress import Progress
+from jflow.schedule.strategies import STRATEGIES
+
+PAGE = "README.md"
+MEASURED = "measured"
+
+_PATIENCE, _QUICK_PATIENCE = 60.0, 10.0
+"""Seconds of placing that a strategy may be expected to take on a larger cluster."""
+
+_ROUNDS, _QUICK_ROUNDS = 9, 7
+
+_PROOFS, _QUICK_PROOFS = 20, 3
+"""How many of the known optima are proven again."""
+
+_QUICK_MODELS = 2
+"""How many models a short run measures; of the strategies that ship, it measures these."""
+
+_QUICK_STRATEGIES = ("single", "round_robin", "heft", "etf_c", "auto")
+
+
+@dataclass(frozen=True)
+class SuiteOptions:
+    """What to compare, and on what.
+
+    Attributes:
+      strategies: names, "all", "module:function" or functions.
+      workloads: names of graph families and of models, "timed", "adversarial", "imported", or "all"
+        for everything that there is.
+      devices: numbers of devices.
+      quick: whether to run for two minutes, not twenty.
+      resume: whether to take what earlier results in the same folder have.
+      seed: of everything random.
+      imported: a folder of graphs in the JSON format of dnn-partitioning.
+      optima: a file of optima that are known; some of its graphs are taken as small cases.
+      progress: whether to show progress bars.
+    """
+
+    strategies: Sequence[str | Callable[..., Any]] = ("all",)
+    workloads: Sequence[str] = ("all",)
+    devices: Sequence[int] = (2, 4, 8)
+    quick: bool = False
+    resume: bool = False
+    seed: int = 0
+    imported: Path | None = None
+    optima: Path | None = None
+    progress: bool = False
+
+
+@dataclass(frozen=True)
+class Measuring:
+    """How workloads are run for real.
+
+    Attributes:
+      measure: runs one under several placements.
+      workloads: the names of those that are run.
+    """
+
+    measure: Measurer
+    workloads: Sequence[str] = tuple(WORKLOADS)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The outcome of a run.
+
+    Attributes:
+      origin: where the results come from.
+      cases: what was simulated.
+      measured: what was measured.
+      proofs: what was found when some of the known optima were proven again.
+    """
+
+    origin: Origin
+    cases: Sequence[CaseResult]
+    measured: Sequence[MeasuredResult]
+    proofs: Proofs | None = None
+
+    @property
+    def summary(self) -> str:
+        """The outcome in one line."""
+        return summary_line(self.cases, self.measured)
+
+    @property
+    def verdict(self) -> Verdict:
+        """What the run says of `auto`."""
+        return verdict_of(self.cases, self.measured)
+
+    def table(self, group: str) -> str:
+        """The table of one group in Markdown, such as "small" or "contention"."""
+        return page.table_of(group, self.cases)
+
+
+def compare(
+    options: SuiteOptions, output: Path | None = None, *, measuring: Measuring | None = None
+) -> Comparison:
+    """Compares placement strategies on the same problems, costs and network.
+
+    A strategy that raises, or whose answer breaks a constraint, is refused in its case, with the
+    reason, and the run goes on.
+
+    Args:
+      options: what to compare, and on what.
+      output: the folder for results, page and plots, which is made; None to write nothing.
+      measuring: how to run workloads for real; None to simulate only.
+
+    Raises:
+      InvalidArgumentError: if a strategy, workload or number of devices does not exist, a file of
+        earlier results is broken, or there is nothing to resume.
+    """
+    return _Run(options, output, measuring).run()
+
+
+class _Run:
+    def __init__(
+        self, options: SuiteOptions, output: Path | None, measuring: Measuring | None
+    ) -> None:
+        self.options, self.output, self.measuring = options, output, measuring
+        self.contenders = contenders_of(options.strategies)
+        self.workloads = _workloads(options)
+        self.devices = _devices(options.devices)
+        self.known = _known(options.optima)
+        self.optima = {each.digest: each.makespan for each in self.known if each.is_proven}
+        self.origin = Origin(
+            *(datetime.now(UTC).date().isoformat(), machine(), options.seed, options.quick),
+            {each.name: each.fingerprint for each in self.contenders},
+        )
+        if options.resume and output is None:
+            raise InvalidArgumentError("to resume a run, say in which folder its results are")
+        self.earlier = {group: self._earlier(group) for group in (*GROUPS, MEASURED)}
+        for earlier in self.earlier.values():  # whose strategies this run need not name
+            marks = {**earlier.origin.strategies, **self.origin.strategies}
+            self.origin = replace(self.origin, strategies=marks)
+        if output is not None:
+            output.mkdir(parents=True, exist_ok=True)
+
+    def run(self) -> Comparison:
+        by_group: dict[str, list[SuiteCase]] = {}
+        for case in self._cases():
+            by_group.setdefault(case.group, []).append(case)
+        found = [result for g, cases in by_group.items() for result in self._simulate(g, cases)]
+        comparison = Comparison(self.origin, found, self._measure(), self._proofs())
+        if self.output is not None:
+            pictures = plots.draw(comparison.cases, comparison.measured, self.output)
+            text = page.page(
+                *(comparison.origin, comparison.cases, comparison.measured),
+                *(comparison.proofs, pictures),
+            )
+            (self.output / PAGE).write_text(text)
+        return comparison
+
+    def _cases(self) -> Iterator[SuiteCase]:
+        options = self.options
+        families = [name for name in FAMILIES if name in self.workloads]
+        if families:
+            scope = CaseRange(families, self.devices, options.quick, options.seed, self.known)
+            yield from simulated_cases(scope)
+        if models := [name for name in WORKLOADS if name in self.workloads]:
+            yield from model_cases(models, options.quick)
+        if ADVERSARIAL in self.workloads:
+            yield from adversarial_cases(self.contenders, options.seed, options.quick)
+        if IMPORTED in self.workloads and options.imported is not None:
+            yield from imported_cases(options.imported)
+
+    def _simulate(self, group: str, cases: Sequence[SuiteCase]) -> list[CaseResult]:
+        earlier, quick = self.earlier[group].cases, self.options.quick
+        patience = _QUICK_PATIENCE if quick else _PATIENCE
+        found: list[CaseResult] = []
+        with self._progress(len(cases), group) as bar, self._file(group) as file:
+            for case in cases:
+                result = result_of(
+                    *(case, self.contenders),
+                    known=earlier.get(case.key),
+                    skipping=skipped(case, found, patience) if group in (CLUSTERS, MODELS) else {},
+                    optima=self.optima,
+                    proof_seconds=QUICK_PROOF_SECONDS if quick else PROOF_SECONDS,
+                )
+                found.append(result)
+                file.add_case(case.key, result)
+                if bar is not None:
+                    bar.advance(f"{case.workload}, {case.n_devices} devices")
+        return found
+
+    def _measure(self) -> list[MeasuredResult]:
+        if self.measuring is None:
+            return []
+        rounds = _QUICK_ROUNDS if self.options.quick else _ROUNDS
+        few = [n for n in self.devices if n <= n_cores()] or [min(self.devices)]
+        names = [name for name in self.measuring.workloads if name in self.workloads]
+        contenders = self.contenders
+        if self.options.quick:
+            names, left_out = names[:_QUICK_MODELS], {*STRATEGIES} - {*_QUICK_STRATEGIES}
+            contenders = [each for each in contenders if each.name not in left_out]
+        plans = [(name, n_devices) for n_devices in few for name in names]
+        if TIMED in self.workloads and not self.options.quick:
+            plans += [(f"{TIMED} {family}", TIMED_DEVICES) for family in TIMED_FAMILIES]
+        earlier, found = self.earlier[MEASURED].measured, []
+        with self._progress(len(plans), MEASURED) as bar, self._file(MEASURED) as file:
+            for plan in plans:
+                keys = {c.name: measurement_key(*plan, c.name, rounds) for c in contenders}
+                results = [earlier[key] for key in keys.values() if key in earlier]
+                # Times of one plan are compared with each other, so they are taken in one go.
+                if len(results) < len(keys):
+                    results = measured(self.measuring.measure, *plan, contenders, rounds)
+                for result in results:
+                    file.add_measured(keys[result.strategy], result)
+                found += results
+                if bar is not None:
+                    bar.advance(f"{plan[0]}, {plan[1]} devices")
+        return found
+
+    def _proofs(self) -> Proofs | None:
+        options = self.options
+        if options.optima is None or not any(name in FAMILIES for name in self.workloads):
+            return None
+        n = min(_QUICK_PROOFS if options.quick else _PROOFS, len(self.optima))
+        return Proofs(n, check_optima(options.optima, n, options.seed, seconds=PROOF_SECONDS))
+
+    def _earlier(self, group: str) -> GroupResults:
+        found = load(self._path(group)) if self.options.resume and self.output else None
+        return resumable(found, self.origin) if found else GroupResults(self.origin)
+
+    def _path(self, group: str) -> Path:
+        assert self.output is not None
+        return self.output / f"{group}.json"
+
+    def _file(self, group: str) -> ResultFile:
+        return ResultFile(self._path(group) if self.output else None, self.origin)
+
+    def _progress(self, total: int, label: str) -> AbstractContextManager[Progress | None]:
+        return Progress(total, label, "case") if self.options.progress else nullcontext()
+
+
+def _known(path: Path | None) -> list[KnownOptimum]:
+    """The optima of a file."""
+    if path is None:
+        return []
+    try:
+        return read_optima(path)
+    except (ValueError, TypeError, KeyError) as error:
+        raise InvalidArgumentError(
+            f"{path} is not a file of optima ({type(error).__name__}: {error}); "
+            "`make placement-optima` writes one"
+        ) from error
+
+
+def _workloads(options: SuiteOptions) -> list[str]:
+    """The workloads that are asked for, "all" spelled out."""
+    known = [*FAMILIES, *WORKLOADS, TIMED, ADVERSARIAL]
+    if options.imported is not None:
+        known.append(IMPORTED)
+    found: list[str] = []
+    for name in options.workloads:
+        if name == IMPORTED and options.imported is None:
+            raise InvalidArgumentError("imported graphs need the folder that they are in")
+        if name not in (*known, "all"):
+            raise InvalidArgumentError(
+                f"there is no workload {name!r}; there are all, {', '.join(known)}"
+            )
+        found += known if name == "all" else [name]
+    if not found:
+        raise InvalidArgumentError(f"expected workloads, such as all or {known[0]}, got none")
+    return list(dict.fromkeys(found))
+
+
+def _devices(devices: Sequence[int]) -> list[int]:
+    """The numbers of devices, the smallest first."""
+    if not devices or min(devices) < 2:
+        given = ", ".join(map(str, devices)) or "none"
+        raise InvalidArgumentError(f"expected numbers of devices of 2 or more, got {given}")
+    return sorted(set(devices))

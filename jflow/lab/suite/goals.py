@@ -1,0 +1,147 @@
+"""What `auto` has to reach, and what it did reach in a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from statistics import median
+
+from jflow.lab.suite.cases import ADVERSARIAL, CONTENTION, MEMORY, SMALL, SMALL_ONE_PORT
+from jflow.lab.suite.contenders import AUTO
+from jflow.lab.suite.measured import Accuracy, MeasuredResult, accuracy_of
+from jflow.lab.suite.scoring import CaseResult
+from jflow.lab.suite.summary import (
+    StrategyFigures,
+    Yardstick,
+    feasibility_of,
+    figures_of,
+    of_group,
+    to_best,
+    to_optimum,
+    verdict_of,
+)
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A goal, and whether a run reached it.
+
+    Attributes:
+      name: its number.
+      about: what it is about.
+      wanted: the figures that it asks for.
+      found: the figures of the run.
+      is_reached: whether these are as good.
+    """
+
+    name: str
+    about: str
+    wanted: str
+    found: str
+    is_reached: bool
+
+
+def reached(cases: Sequence[CaseResult], measured: Sequence[MeasuredResult]) -> list[Goal]:
+    """The goals of which a run says something."""
+    return [
+        *_optimal(cases),
+        *_never_slower(cases, measured),
+        *_predicted(measured),
+        *_contention(cases),
+        *_feasible(cases),
+        *_adversarial(cases),
+    ]
+
+
+def accuracies(measured: Sequence[MeasuredResult]) -> list[Accuracy]:
+    """How well the plans of each workload and number of devices were predicted."""
+
+    def plan(result: MeasuredResult) -> tuple[str, int]:
+        return result.workload, result.n_devices
+
+    grouped = groupby(sorted(measured, key=plan), key=plan)
+    found = (accuracy_of([*each]) for _, each in grouped)
+    return [each for each in found if each is not None]
+
+
+def _auto(cases: Sequence[CaseResult], group: str, yardstick: Yardstick) -> StrategyFigures | None:
+    for each in figures_of(of_group(cases, group), yardstick):
+        if each.strategy == AUTO and each.n:
+            return each
+    return None
+
+
+def _optimal(cases: Sequence[CaseResult]) -> Iterator[Goal]:
+    for group, what in ((SMALL, "without contention"), (SMALL_ONE_PORT, "one port")):
+        if figures := _auto(cases, group, to_optimum):
+            yield Goal(
+                *("G1", f"ratio to the proven optimum, {what}", "mean ≤ 1.002, at most 1.05"),
+                f"mean {figures.mean:.4f}, at most {figures.largest:.3f} of {figures.n}",
+                figures.mean <= 1.002 and figures.largest <= 1.05,
+            )
+
+
+def _never_slower(
+    cases: Sequence[CaseResult], measured: Sequence[MeasuredResult]
+) -> Iterator[Goal]:
+    verdict = verdict_of(cases, measured)
+    lost, lost_measured = len(verdict.simulated_losses), len(verdict.measured_losses)
+    if verdict.n_simulated:
+        found = f"{lost} of {verdict.n_simulated}"
+        yield Goal("G2", "slower than one device, simulated", "0", found, not lost)
+    if verdict.n_measured:
+        found = f"{lost_measured} of {verdict.n_measured}"
+        about = "slower than one device by more than noise, measured"
+        yield Goal("G2", about, "0", found, not lost_measured)
+
+
+def _predicted(measured: Sequence[MeasuredResult]) -> Iterator[Goal]:
+    found = accuracies(measured)
+    if not found:
+        return
+    error, noise = median(e.error for e in found), median(e.noise for e in found)
+    taus = [each.tau for each in found if each.tau is not None]
+    regret = median(each.regret for each in found)
+    least = max(0.1, 2 * noise)
+    yield Goal(
+        *("G4", "error of predicted step times", f"median ≤ {least:.0%} (noise {noise:.0%})"),
+        f"{error:.0%}",
+        error <= least,
+    )
+    if taus:
+        tau = median(taus)
+        about = "rank correlation of plans that differ by more than noise"
+        yield Goal("G4", about, "≥ 0.9", f"{tau:.2f}", tau >= 0.9)
+    most = max(0.03, 2 * noise)
+    yield Goal(
+        "G4", "regret of the best prediction", f"≤ {most:.0%}", f"{regret:.1%}", regret <= most
+    )
+
+
+def _contention(cases: Sequence[CaseResult]) -> Iterator[Goal]:
+    if figures := _auto(cases, CONTENTION, to_best):
+        ratios = f"mean {figures.mean:.3f}, at most {figures.largest:.3f}"
+        yield Goal(
+            *("G5", "ratio to the best known, 300 operations under contention", "≤ 1.05, ≤ 1 s"),
+            f"{ratios}; placing {figures.placing:.2f} s",
+            figures.mean <= 1.05 and figures.placing <= 1,
+        )
+
+
+def _feasible(cases: Sequence[CaseResult]) -> Iterator[Goal]:
+    for each in feasibility_of(of_group(cases, MEMORY)):
+        if each.strategy == AUTO:
+            n = sum(each.n.values())
+            found = sum(part * each.n[limit] for limit, part in each.fractions.items())
+            about = "a placement under memory limits wherever there is one"
+            yield Goal("G6", about, "all", f"{found:.0f} of {n}", round(found) == n)
+
+
+def _adversarial(cases: Sequence[CaseResult]) -> Iterator[Goal]:
+    if figures := _auto(cases, ADVERSARIAL, to_best):
+        yield Goal(
+            *("G9", "ratio to any strategy on graphs that a search found", "at most 1.25"),
+            f"at most {figures.largest:.3f} of {figures.n}",
+            figures.largest <= 1.25,
+        )

@@ -1,0 +1,194 @@
+"""Steps that were really run, and how well the simulator had predicted them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from statistics import median
+from typing import Any, Protocol
+
+from jflow.lab.suite.contenders import SINGLE, Contender
+from jflow.lab.suite.scoring import reason_of
+from jflow.schedule import PlaceFunction
+
+
+class StepTimes(Protocol):
+    """What a measurer gives for one placement.
+
+    Attributes:
+      times: seconds of a step in each round.
+      predicted: seconds that the simulator says.
+      staged: the same for the programs that the runtime makes of the operations.
+      is_correct: whether the step computed what it computes on one device.
+    """
+
+    @property
+    def times(self) -> Sequence[float]: ...
+
+    @property
+    def predicted(self) -> float: ...
+
+    @property
+    def staged(self) -> float: ...
+
+    @property
+    def is_correct(self) -> bool: ...
+
+
+class Measurer(Protocol):
+    """Runs the steps of a workload under several placements, in turns."""
+
+    def __call__(
+        self, workload: str, n_devices: int, placements: Sequence[PlaceFunction], rounds: int
+    ) -> Sequence[StepTimes]:
+        """The times under each of the placements."""
+
+
+@dataclass(frozen=True)
+class MeasuredResult:
+    """What a workload took under one strategy.
+
+    Attributes:
+      workload, n_devices, strategy: what was run, and how.
+      times: seconds of a step in each round; none if it failed.
+      predicted: seconds that the simulator says.
+      staged: the same for the programs that the runtime makes of the operations.
+      refused: why there are no times, or why they do not count.
+    """
+
+    workload: str
+    n_devices: int
+    strategy: str
+    times: Sequence[float] = ()
+    predicted: float = 0.0
+    staged: float = 0.0
+    refused: str = ""
+
+    @property
+    def seconds(self) -> float:
+        """The median of the rounds."""
+        return median(self.times)
+
+    @property
+    def noise(self) -> float:
+        """Repeat noise of the median: half the distance between the quartiles, as its share."""
+        ordered = sorted(self.times)
+        n = len(ordered)
+        return (ordered[(3 * n) // 4 - (n % 4 == 0)] - ordered[n // 4]) / 2 / self.seconds
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """How well the plans of one workload were predicted.
+
+    Attributes:
+      workload, n_devices: which plans.
+      n_plans: how many of them were run.
+      error: median of |predicted - measured| / measured.
+      staged_error: the same for the programs that the runtime makes of the operations.
+      tau: Kendall's rank correlation over pairs of plans that differ by more than their noise;
+        None if there is no such pair.
+      regret: measured time of the plan with the best prediction, divided by that of the best plan,
+        less 1.
+      noise: median repeat noise.
+    """
+
+    workload: str
+    n_devices: int
+    n_plans: int
+    error: float
+    staged_error: float
+    tau: float | None
+    regret: float
+    noise: float
+
+
+def measurement_key(workload: str, n_devices: int, strategy: str, rounds: int) -> str:
+    """The digest of all that a measurement depends on but the machine and the code."""
+    facts = json.dumps([workload, n_devices, strategy, rounds])
+    return hashlib.sha256(facts.encode()).hexdigest()[:16]
+
+
+def measured(
+    measure: Measurer, workload: str, n_devices: int, contenders: Sequence[Contender], rounds: int
+) -> list[MeasuredResult]:
+    """Runs a workload under strategies; what fails or computes something else is refused."""
+    placements = [_named(each) for each in contenders]
+    try:
+        found = measure(workload, n_devices, placements, rounds)
+    except Exception as error:
+        # As in simulation: if one of them fails, the others are still to be compared.
+        if len(contenders) > 1:
+            alone = (measured(measure, workload, n_devices, [c], rounds) for c in contenders)
+            return [result for each in alone for result in each]
+        return [_failed(workload, n_devices, contenders[0], error)]
+    results = []
+    for contender, taken in zip(contenders, found, strict=True):
+        wrong = "" if taken.is_correct else "the step does not compute what one device computes"
+        times = tuple(taken.times)
+        facts = (times, taken.predicted, taken.staged, wrong)
+        results.append(MeasuredResult(workload, n_devices, contender.name, *facts))
+    return results
+
+
+def _named(contender: Contender) -> PlaceFunction:
+    """The strategy under the name that it has in tables."""
+
+    def place(*parts: Any) -> Any:
+        return contender.place(*parts)
+
+    place.__name__ = contender.name
+    return place
+
+
+def _failed(
+    workload: str, n_devices: int, contender: Contender, error: Exception
+) -> MeasuredResult:
+    return MeasuredResult(workload, n_devices, contender.name, refused=reason_of(error))
+
+
+def accuracy_of(results: Sequence[MeasuredResult]) -> Accuracy | None:
+    """How well the plans of one workload on one number of devices were predicted."""
+    plans = [each for each in results if not each.refused]
+    if not plans:
+        return None
+    errors = [abs(each.predicted - each.seconds) / each.seconds for each in plans]
+    staged = [abs(each.staged - each.seconds) / each.seconds for each in plans]
+    picked = min(plans, key=lambda each: each.predicted)
+    best = min(each.seconds for each in plans)
+    return Accuracy(
+        *(plans[0].workload, plans[0].n_devices, len(plans)),
+        *(median(errors), median(staged)),
+        *(rank_correlation(plans), picked.seconds / best - 1),
+        median(each.noise for each in plans),
+    )
+
+
+def rank_correlation(plans: Sequence[MeasuredResult]) -> float | None:
+    """Kendall's tau over the pairs whose measured times differ by more than their noise."""
+    agreeing = total = 0
+    for one, other in combinations(plans, 2):
+        difference = one.seconds - other.seconds
+        if abs(difference) <= one.noise * one.seconds + other.noise * other.seconds:
+            continue
+        predicted = one.predicted - other.predicted
+        total += 1
+        agreeing += (predicted * difference > 0) - (predicted * difference < 0)
+    return agreeing / total if total else None
+
+
+def losses_to_single(results: Iterable[MeasuredResult], strategy: str) -> list[MeasuredResult]:
+    """The measurements in which a strategy was slower than a single device by more than noise."""
+    valid = [each for each in results if not each.refused]
+    alone = {(r.workload, r.n_devices): r for r in valid if r.strategy == SINGLE}
+    found = []
+    for each in valid:
+        other = alone.get((each.workload, each.n_devices))
+        if each.strategy == strategy and other is not None:
+            noise = each.noise * each.seconds + other.noise * other.seconds
+            if each.seconds - other.seconds > noise:
+                found.append(each)
+    return found

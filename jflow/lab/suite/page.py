@@ -1,0 +1,441 @@
+"""The page of a comparison, in Markdown."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+from jflow.lab.suite import goals
+from jflow.lab.suite.cases import (
+    ADVERSARIAL,
+    CLUSTERS,
+    CONTENTION,
+    GROUPS,
+    IMPORTED,
+    MEMORY,
+    MODELS,
+    SMALL,
+    SMALL_ONE_PORT,
+    SURPRISES,
+)
+from jflow.lab.suite.contenders import AUTO, SINGLE
+from jflow.lab.suite.measured import Accuracy, MeasuredResult
+from jflow.lab.suite.results import Origin
+from jflow.lab.suite.scoring import CaseResult
+from jflow.lab.suite.summary import (
+    StrategyFigures,
+    best_fixed,
+    feasibility_of,
+    figures_of,
+    of_group,
+    summary_line,
+    surprise_losses,
+    to_best,
+    to_optimum,
+)
+
+_HEAD = """\
+# Placement strategies, compared
+
+{summary}.
+
+On {date}, {machine}; seed {seed}. The same again: `{command}`.
+
+Every strategy gets the same graphs, costs and constraints; what it gives is checked, and run by the
+same simulator. A ratio is a makespan divided by the optimum, or by the best schedule known. *Worse
+than single* is the share of cases in which one device alone is faster. Mean, 95 % and largest are
+of ratios; placing is the median time that the strategy took. A strategy that gives no schedule, or
+a wrong one, is *refused*; its ratios are of the other cases.
+"""
+
+_TITLES = {
+    SMALL: "Small graphs, beside the proven optimum",
+    SMALL_ONE_PORT: "Tiny graphs under one port, beside the proven optimum",
+    CONTENTION: "300 operations under contention",
+    MEMORY: "Memory limits",
+    SURPRISES: "Costs that are not as expected",
+    CLUSTERS: "Simulated clusters",
+    MODELS: "Models",
+    ADVERSARIAL: "The worst graphs that a search finds",
+    IMPORTED: "Imported graphs",
+}
+
+_ABOUT = {
+    SMALL: """\
+{least} to {most} operations, without contention. {n} cases; the optimum of {proven} is proven.""",
+    SMALL_ONE_PORT: """\
+{least} to {most} operations, with contention. {n} cases; the optimum of {proven} is proven.""",
+    CONTENTION: """\
+One port for each device: a device sends one tensor at a time, and receives one. {n} cases, beside
+the best schedule that any strategy found.""",
+    MEMORY: """\
+20 operations; the memory of all devices together is a multiple of what operations keep. The share
+of cases in which a strategy finds a placement, of those for which there is one ({feasible} of
+{n}).""",
+    SURPRISES: """\
+Schedules are made for one problem and simulated on another. 60 operations, {n} cases. Mean ratio to
+the schedule that turned out best; in parentheses the share of cases in which one device alone was
+faster.""",
+    CLUSTERS: """\
+One port, CCR 1. Mean ratio to the best schedule known, and the longest that placing took. {n}
+cases.""",
+    MODELS: """\
+Training steps by estimated costs, with their variables spread over the devices of a simulated
+cluster, where they stay; *single* is one device for all that may move. {n} cases: ratio to the best
+schedule known, and the longest that placing took.""",
+    ADVERSARIAL: """\
+12 operations, 3 devices, one port. A search (simulated annealing, after PISA) looks for the graph
+on which one strategy does worst beside the best of a few others. Each row is the graph found
+against one strategy.""",
+    IMPORTED: """\
+Graphs in the JSON format of dnn-partitioning. {n} cases, mean ratio to the best schedule known.""",
+}
+
+_MEASURED = """\
+Median time of a step on real processes, one for each device and pinned to a core, with half the
+distance between the quartiles; in parentheses what was predicted for the operations. In timed mode
+operations sleep for their time, so that processes need no cores.
+"""
+
+_PREDICTED = """\
+Prediction: the median error of a plan, by operations and by the programs that the runtime makes of
+them, Kendall's rank correlation over plans that differ by more
+than the noise, and how much slower the plan with the best prediction is than the best plan.
+"""
+
+Row = Sequence[str]
+
+
+@dataclass(frozen=True)
+class Proofs:
+    """Known optima that were proven again: how many, and what did not agree, a sentence each."""
+
+    n: int
+    disagreements: Sequence[str]
+
+
+def page(
+    origin: Origin,
+    cases: Sequence[CaseResult],
+    measured: Sequence[MeasuredResult],
+    proofs: Proofs | None,
+    pictures: Mapping[str, Path],
+) -> str:
+    """The whole page.
+
+    Args:
+      origin: where the results come from.
+      cases: what was simulated.
+      measured: what was measured.
+      proofs: of known optima, once more.
+      pictures: the files of plots, by what they show.
+    """
+    command = "make bench-placement" + (" QUICK=1" if origin.quick else "")
+    if origin.seed:
+        command += f" SEED={origin.seed}"
+    head = _HEAD.format(
+        summary=summary_line(cases, measured),
+        date=origin.date,
+        machine=origin.machine,
+        seed=origin.seed,
+        command=command,
+    )
+    sections = [head, _goals(cases, measured)]
+    if proofs is not None:
+        agree = "all agree" if not proofs.disagreements else "; ".join(proofs.disagreements)
+        sections.append(f"Of the known optima {proofs.n} were proven again: {agree}.\n")
+    for group in GROUPS:
+        if of_group(cases, group):
+            sections.append(_section(group, cases, pictures))
+    if measured:
+        sections.append(_measured(measured, pictures))
+    return "\n".join(sections)
+
+
+def table_of(group: str, cases: Sequence[CaseResult]) -> str:
+    """The table of one group; "" if it has no results."""
+    found = of_group(cases, group)
+    return _TABLES[group](found) if found else ""
+
+
+def _section(group: str, cases: Sequence[CaseResult], pictures: Mapping[str, Path]) -> str:
+    found = of_group(cases, group)
+    about = _ABOUT[group].format(
+        n=len(found),
+        least=min(result.n_operations for result in found),
+        most=max(result.n_operations for result in found),
+        proven=sum(result.optimum is not None for result in found),
+        feasible=sum(bool(result.is_feasible) for result in found),
+    )
+    lines = [f"## {_TITLES[group]}", "", about, "", table_of(group, cases)]
+    if group in pictures:
+        lines.append(f"![{_TITLES[group]}]({pictures[group].name})\n")
+    return "\n".join([*lines, *_fixed(group, found), *_refusals(found)])
+
+
+def _fixed(group: str, found: Sequence[CaseResult]) -> Iterable[str]:
+    if group != CONTENTION or (fixed := best_fixed(found)) is None:
+        return
+    mean, chosen = fixed
+    names = sorted(set(chosen.values()))
+    yield (
+        "One strategy chosen for each family by its results on the other families "
+        f"({', '.join(names)}) reaches {mean:.3f} in the mean.\n"
+    )
+
+
+def _refusals(found: Sequence[CaseResult]) -> Iterable[str]:
+    """Why strategies gave no schedule, each reason once."""
+    reasons: dict[tuple[str, str], int] = {}
+    for result in found:
+        for name, score in result.scores.items():
+            if score.refused and not score.is_infeasible:
+                reasons[name, score.refused] = reasons.get((name, score.refused), 0) + 1
+    by_name = groupby(sorted(reasons.items()), key=lambda item: item[0][0])
+    for name, each in by_name:
+        (_, reason), count = next(each)
+        others = sum(1 for _ in each)
+        more = f", and for {others} more reasons" if others else ""
+        yield f"`{name}` refused in {count} cases: {_cell(reason)}{more}\n"
+
+
+# Tables ----------------------------------------------------------------------------------------
+
+
+def _ratios(found: Sequence[CaseResult], to_known: bool = False) -> str:
+    yardstick = to_best if to_known else to_optimum
+    rows = figures_of(found, yardstick, by=_ccr)
+    ccrs = sorted({_ccr(result) for result in found}, key=float)
+    head = ["strategy", "mean", "95 %", "largest", "best" if to_known else "optimal"]
+    head += ["worse than single", f"mean at CCR {' / '.join(ccrs)}", "placing", "refused"]
+    body = []
+    for row in rows:
+        by = " / ".join(_ratio(row.by.get(ccr, math.nan), 2) for ccr in ccrs)
+        body.append([*_common(row), by, duration(row.placing), str(row.n_refused or "")])
+    return table(head, body)
+
+
+def _common(row: StrategyFigures) -> list[str]:
+    return [
+        *(_name(row.strategy), _ratio(row.mean), _ratio(row.p95), _ratio(row.largest)),
+        *(_percent(row.share_best), _percent(row.share_worse)),
+    ]
+
+
+def _memory(found: Sequence[CaseResult]) -> str:
+    rows = feasibility_of(found)
+    if not rows:
+        return "No strategy found a placement, and the solver proved none.\n"
+    limits = [*rows[0].fractions]
+    figures = {each.strategy: each for each in figures_of(found, to_best)}
+    head = ["strategy", *(f"{limit} x (of {rows[0].n[limit]})" for limit in limits), "mean ratio"]
+    return table(
+        head,
+        [
+            [
+                *(_name(row.strategy), *(_percent(row.fractions[limit]) for limit in limits)),
+                _ratio(figures[row.strategy].mean),
+            ]
+            for row in rows
+        ],
+    )
+
+
+def _surprises(found: Sequence[CaseResult]) -> str:
+    kinds = [*dict.fromkeys(result.surprise for result in found)]
+    rows = figures_of(found, to_best, by=lambda result: result.surprise)
+    body = [
+        [
+            _name(row.strategy),
+            *(
+                f"{_ratio(row.by.get(kind, math.nan))} "
+                f"({_percent(surprise_losses(found, row.strategy, kind))})"
+                for kind in kinds
+            ),
+        ]
+        for row in rows
+    ]
+    return table(["strategy", *kinds], body)
+
+
+def _clusters(found: Sequence[CaseResult]) -> str:
+    sizes = sorted({result.n_devices for result in found})
+    by_size = {
+        size: {row.strategy: row for row in figures_of(_of_size(found, size), to_best)}
+        for size in sizes
+    }
+    order = figures_of(found, to_best)
+    body = []
+    for row in order:
+        cells = [_name(row.strategy)]
+        for size in sizes:
+            figures = by_size[size].get(row.strategy)
+            if figures is None or not figures.n:
+                cells += ["-", "-"]
+            else:
+                cells += [_ratio(figures.mean), duration(figures.longest_placing)]
+        body.append(cells)
+    return table(["strategy", *(text for n in sizes for text in (f"{n} devices", "placing"))], body)
+
+
+def _models(found: Sequence[CaseResult]) -> str:
+    plans = [*dict.fromkeys((result.workload, result.n_devices) for result in found)]
+    n_operations = {(r.workload, r.n_devices): r.n_operations for r in found}
+    rows = figures_of(found, to_best, by=lambda result: f"{result.workload} {result.n_devices}")
+    body = [
+        [
+            *(_name(row.strategy), *(_ratio(row.by.get(f"{w} {n}", math.nan)) for w, n in plans)),
+            *(_ratio(row.mean), duration(row.longest_placing)),
+        ]
+        for row in rows
+    ]
+    heads = [f"{w} ({n_operations[w, n]} operations), {n}" for w, n in plans]
+    return table(["strategy", *heads, "mean", "placing"], body)
+
+
+def _adversarial(found: Sequence[CaseResult]) -> str:
+    body = []
+    for result in sorted(found, key=lambda each: -_own_ratio(each)):
+        against = str(result.parameters["against"])
+        best, auto, alone = result.best, result.scores.get(AUTO), result.scores.get(SINGLE)
+        cells = [_name(against), str(result.parameters["steps"]), _ratio(_own_ratio(result))]
+        for score in (alone, auto):
+            made = score.makespan if score else None
+            cells.append(_ratio(made / best) if made and best else "-")
+        body.append(cells)
+    return table(["against", "steps", "its ratio to the best", "single", "auto"], body)
+
+
+def _own_ratio(result: CaseResult) -> float:
+    score = result.scores.get(str(result.parameters["against"]))
+    if score is None or score.makespan is None or not result.best:
+        return math.nan
+    return score.makespan / result.best
+
+
+def _imported(found: Sequence[CaseResult]) -> str:
+    names = [*dict.fromkeys(result.workload for result in found)]
+    rows = figures_of(found, to_best, by=lambda result: result.workload)
+    body = [
+        [
+            *(_name(row.strategy), *(_ratio(row.by.get(n, math.nan), 2) for n in names)),
+            *(_ratio(row.mean), duration(row.placing)),
+        ]
+        for row in rows
+    ]
+    return table(["strategy", *names, "mean", "placing"], body)
+
+
+_TABLES: dict[str, Callable[[Sequence[CaseResult]], str]] = {
+    SMALL: _ratios,
+    SMALL_ONE_PORT: _ratios,
+    CONTENTION: lambda found: _ratios(found, to_known=True),
+    MEMORY: _memory,
+    SURPRISES: _surprises,
+    CLUSTERS: _clusters,
+    MODELS: _models,
+    ADVERSARIAL: _adversarial,
+    IMPORTED: _imported,
+}
+
+
+def _goals(cases: Sequence[CaseResult], measured: Sequence[MeasuredResult]) -> str:
+    found = goals.reached(cases, measured)
+    body = [
+        [goal.name, goal.about, goal.wanted, goal.found, "yes" if goal.is_reached else "**no**"]
+        for goal in found
+    ]
+    return "## Goals of `auto`\n\n" + table(["", "goal", "wanted", "found", "reached"], body)
+
+
+def _measured(measured: Sequence[MeasuredResult], pictures: Mapping[str, Path]) -> str:
+    lines = ["## Measured", "", _MEASURED, _step_times(measured), _PREDICTED]
+    lines.append(_accuracies(measured))
+    if "measured" in pictures:
+        lines.append(f"![Predicted and measured times]({pictures['measured'].name})\n")
+    reasons = dict.fromkeys(
+        f"`{each.strategy}` refused on {each.workload}: {_cell(each.refused)}\n"
+        for each in measured
+        if each.refused
+    )
+    return "\n".join([*lines, *reasons])
+
+
+def _step_times(measured: Sequence[MeasuredResult]) -> str:
+    plans = [*dict.fromkeys((each.workload, each.n_devices) for each in measured)]
+    names = [*dict.fromkeys(each.strategy for each in measured)]
+    found = {(each.workload, each.n_devices, each.strategy): each for each in measured}
+    body = []
+    for name in names:
+        cells = [_name(name)]
+        for plan in plans:
+            result = found.get((*plan, name))
+            if result is None or result.refused:
+                cells.append("refused" if result else "-")
+            else:
+                cells.append(
+                    f"{duration(result.seconds)} ± {_percent(result.noise)} "
+                    f"({duration(result.predicted)})"
+                )
+        body.append(cells)
+    return table(["strategy", *(f"{name}, {n} devices" for name, n in plans)], body)
+
+
+def _accuracies(measured: Sequence[MeasuredResult]) -> str:
+    head = ["workload", "devices", "plans", "error", "by stages"]
+    head += ["rank correlation", "regret", "repeat noise"]
+    return table(head, [_accuracy(each) for each in goals.accuracies(measured)])
+
+
+def _accuracy(found: Accuracy) -> list[str]:
+    tau = "-" if found.tau is None else f"{found.tau:.2f}"
+    return [
+        *(found.workload, str(found.n_devices), str(found.n_plans), _percent(found.error)),
+        *(_percent(found.staged_error), tau),
+        *(_percent(found.regret), _percent(found.noise)),
+    ]
+
+
+# Text ------------------------------------------------------------------------------------------
+
+
+def table(head: Row, body: Sequence[Row]) -> str:
+    """A table in Markdown, its first column to the left and the others to the right."""
+    lines = [head, ["---"] + ["---:"] * (len(head) - 1), *body]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def duration(seconds: float) -> str:
+    """A time with its unit, in the size that is easiest to read."""
+    if math.isnan(seconds):
+        return "-"
+    if seconds < 1e-3:
+        return f"{seconds * 1e6:.0f} µs"
+    return f"{seconds * 1e3:.1f} ms" if seconds < 1 else f"{seconds:.1f} s"
+
+
+def _name(strategy: str) -> str:
+    return f"**{strategy}**" if strategy == AUTO else strategy
+
+
+def _ratio(value: float, digits: int = 3) -> str:
+    return f"{value:.{digits}f}" if math.isfinite(value) else "-"
+
+
+def _percent(fraction: float) -> str:
+    return f"{fraction:.0%}".replace("%", " %") if math.isfinite(fraction) else "-"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def _ccr(result: CaseResult) -> str:
+    return f"{float(result.parameters.get('ccr', math.nan)):g}"
+
+
+def _of_size(found: Sequence[CaseResult], n_devices: int) -> list[CaseResult]:
+    return [result for result in found if result.n_devices == n_devices]

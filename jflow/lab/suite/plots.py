@@ -1,0 +1,184 @@
+"""Plots of a comparison, by matplotlib (the extra `lab`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from jflow.lab.suite.cases import CLUSTERS, CONTENTION, SMALL, SMALL_ONE_PORT
+from jflow.lab.suite.contenders import AUTO
+from jflow.lab.suite.measured import MeasuredResult
+from jflow.lab.suite.scoring import CaseResult
+from jflow.lab.suite.summary import Yardstick, figures_of, of_group, to_best, to_optimum
+
+try:
+    from matplotlib.figure import Figure as _Figure
+except ImportError:
+    _FIGURE: Any = None
+else:
+    _FIGURE = _Figure
+
+_OWN, _OTHER = "#c44e52", "#7a8ba3"
+"""Colours of `auto` and of all other strategies."""
+
+
+def draw(
+    cases: Sequence[CaseResult], measured: Sequence[MeasuredResult], folder: Path
+) -> dict[str, Path]:
+    """Writes the plots of what there are results of.
+
+    Returns:
+      The files by the group that they belong to; none if matplotlib is not installed.
+    """
+    if _FIGURE is None:
+        return {}
+    found: dict[str, Path] = {}
+    for group, yardstick, label in (
+        (SMALL, to_optimum, "makespan / proven optimum"),
+        (SMALL_ONE_PORT, to_optimum, "makespan / proven optimum"),
+        (CONTENTION, to_best, "makespan / best known"),
+    ):
+        if results := of_group(cases, group):
+            found[group] = _save(_ratios(results, yardstick, label), folder / f"{group}.png")
+    if results := of_group(cases, CLUSTERS):
+        found[CLUSTERS] = _save(_placing(results), folder / f"{CLUSTERS}.png")
+    if plans := [each for each in measured if not each.refused]:
+        found["measured"] = _save(_predicted(plans), folder / "measured.png")
+    return found
+
+
+def _save(figure: Any, path: Path) -> Path:
+    figure.savefig(path, dpi=110, metadata={"Software": None})
+    return path
+
+
+def _ratios(results: Sequence[CaseResult], yardstick: Yardstick, label: str) -> Any:
+    """For each strategy the distribution of its ratios, the best mean at the top."""
+    rows = [row for row in figures_of(results, yardstick) if row.n][::-1]
+    ratios = [_ratios_of(results, row.strategy, yardstick) for row in rows]
+    figure = _FIGURE(figsize=(8, 0.32 * len(rows) + 1.2), layout="constrained")
+    axes = figure.subplots()
+    boxes = axes.boxplot(
+        ratios,
+        orientation="horizontal",
+        whis=(0, 95),
+        showmeans=True,
+        patch_artist=True,
+        widths=0.6,
+        flierprops={"marker": ".", "markersize": 4, "markeredgecolor": _OTHER},
+        medianprops={"color": "black"},
+        meanprops={
+            "marker": "D",
+            "markersize": 4,
+            "markerfacecolor": "white",
+            "markeredgecolor": "black",
+        },
+    )
+    for row, box in zip(rows, boxes["boxes"], strict=True):
+        box.set_facecolor(_OWN if row.strategy == AUTO else _OTHER)
+        box.set_alpha(0.75)
+    axes.set_yticks(range(1, len(rows) + 1), [row.strategy for row in rows])
+    _logarithmic(axes, max(max(each) for each in ratios))
+    axes.set_xlabel(f"{label} (box: quartiles; whisker: to 95 %; diamond: mean)")
+    axes.axvline(1.0, color="black", linewidth=0.8)
+    axes.grid(axis="x", alpha=0.3)
+    return figure
+
+
+def _logarithmic(axes: Any, largest: float) -> None:
+    """A logarithmic axis of ratios whose ticks are numbers that one can read."""
+    axes.set_xscale("log")
+    ticks = [each for each in (1, 1.2, 1.5, 2, 3, 5, 10, 20, 50, 100) if each <= largest * 1.2]
+    axes.set_xticks(ticks, [f"{each:g}" for each in ticks])
+    axes.set_xticks([], minor=True)
+
+
+def _ratios_of(results: Sequence[CaseResult], name: str, yardstick: Yardstick) -> list[float]:
+    found = []
+    for result in results:
+        score, unit = result.scores.get(name), yardstick(result)
+        if score is not None and score.makespan is not None and unit:
+            found.append(score.makespan / unit)
+    return found
+
+
+def _placing(results: Sequence[CaseResult]) -> Any:
+    """How long placing takes on clusters of several sizes; each line ends with its strategy."""
+    sizes = sorted({result.n_devices for result in results})
+    figure = _FIGURE(figsize=(8, 4.6), layout="constrained")
+    axes = figure.subplots()
+    ends = []
+    for name in dict.fromkeys(name for result in results for name in result.scores):
+        points = []
+        for size in sizes:
+            taken = [
+                result.scores[name].placing
+                for result in results
+                if result.n_devices == size
+                and name in result.scores
+                and result.scores[name].makespan is not None
+            ]
+            if taken:
+                points.append((size, max(taken)))
+        if points:
+            colour = _OWN if name == AUTO else _OTHER
+            axes.plot(*zip(*points, strict=True), marker="o", markersize=4, color=colour)
+            ends.append((points[-1][1], points[-1][0], name))
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.set_xticks(sizes, [str(size) for size in sizes])
+    axes.set_xlim(sizes[0] / 1.3, sizes[-1] * 2.6)
+    _label_ends(axes, ends)
+    axes.set_xlabel("devices")
+    axes.set_ylabel("longest placing in seconds")
+    axes.grid(alpha=0.3)
+    return figure
+
+
+def _label_ends(axes: Any, ends: Sequence[tuple[float, int, str]]) -> None:
+    """Names beside the last points, moved apart where they would cover each other."""
+    last = 0.0
+    low, high = axes.get_ylim()
+    apart = (high / low) ** 0.045
+    for seconds, size, name in sorted(ends):
+        at = max(seconds, last * apart)
+        last = at
+        axes.annotate(
+            name,
+            xy=(size, seconds),
+            xytext=(size * 1.12, at),
+            va="center",
+            fontsize=8,
+            color=_OWN if name == AUTO else "black",
+            arrowprops={"arrowstyle": "-", "color": _OTHER, "linewidth": 0.5},
+        )
+
+
+def _predicted(plans: Sequence[MeasuredResult]) -> Any:
+    """Predicted and measured step times, a colour for each workload."""
+    figure = _FIGURE(figsize=(6.4, 5.2), layout="constrained")
+    axes = figure.subplots()
+    names = [*dict.fromkeys(each.workload for each in plans)]
+    for number, name in enumerate(names):
+        own = [each for each in plans if each.workload == name]
+        axes.errorbar(
+            [each.predicted * 1e3 for each in own],
+            [each.seconds * 1e3 for each in own],
+            yerr=[each.noise * each.seconds * 1e3 for each in own],
+            fmt="o",
+            markersize=5,
+            color=f"C{number}",
+            label=name,
+        )
+    times = [t * 1e3 for each in plans for t in (each.predicted, each.seconds) if t > 0]
+    ends = [min(times) / 1.3, max(times) * 1.3]
+    axes.plot(ends, ends, color="black", linewidth=0.8)
+    axes.fill_between(ends, [e * 0.9 for e in ends], [e * 1.1 for e in ends], alpha=0.15)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel("predicted in milliseconds (band: ± 10 %)")
+    axes.set_ylabel("measured in milliseconds")
+    axes.legend(fontsize=8)
+    axes.grid(alpha=0.3)
+    return figure

@@ -1,0 +1,90 @@
+"""Runs workloads on real processes for the comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from jflow.closing import Closing
+from jflow.lab.families import random_problem
+from jflow.lab.measure import MeasuringCluster
+from jflow.lab.suite.cases import TIMED
+from jflow.lab.suite.measured import StepTimes
+from jflow.lab.timed import TimedCluster, run_timed, timed_problem
+from jflow.lab.workloads import WORKLOADS
+from jflow.schedule import PlaceFunction, scheduled
+
+_OPERATIONS = 16
+_OPERATION_SECONDS = 0.02
+"""The mean time that an operation sleeps: much longer than a message between two processes."""
+
+_STEPS = 5
+
+
+@dataclass(frozen=True)
+class TimedSteps:
+    """What a schedule took in timed mode, as `StepTimes`."""
+
+    times: Sequence[float]
+    predicted: float
+    staged: float
+    is_correct: bool = True  # what computes something else raises
+
+
+class ProcessMeasurer(Closing):
+    """Runs workloads on processes of this machine, which end with its `with` block.
+
+    Args:
+      scale: the size of the models.
+      seed: of the random graphs of timed mode.
+    """
+
+    def __init__(self, scale: str = "cpu", seed: int = 0) -> None:
+        self._scale = scale
+        self._seed = seed
+        self._clusters = ExitStack()
+        self._cluster: MeasuringCluster | TimedCluster | None = None
+        self._key: tuple[bool, int] | None = None
+
+    def __call__(
+        self, workload: str, n_devices: int, placements: Sequence[PlaceFunction], rounds: int
+    ) -> Sequence[StepTimes]:
+        """See `Measurer`. A workload "timed FAMILY" is a random graph whose operations sleep."""
+        is_timed = workload.startswith(f"{TIMED} ")
+        cluster = self._ready(is_timed, n_devices)
+        try:
+            if isinstance(cluster, TimedCluster):
+                family = workload.removeprefix(f"{TIMED} ")
+                return [self._timed(cluster, family, n_devices, each) for each in placements]
+            given: list[Any] = [*placements]
+            found = cluster.measure(WORKLOADS[workload], self._scale, given, rounds=rounds)
+            return [found[place.__name__] for place in placements]
+        except Exception:
+            self._end()  # what failed may have left it in any state
+            raise
+
+    def _timed(
+        self, cluster: TimedCluster, family: str, n_devices: int, place: PlaceFunction
+    ) -> TimedSteps:
+        drawn = random_problem(family, _OPERATIONS, n_devices, seed=self._seed)
+        problem = timed_problem(drawn, _OPERATION_SECONDS)
+        run = run_timed(cluster, problem, scheduled(problem, place), n_steps=_STEPS)
+        return TimedSteps(run.times, run.simulated, run.staged)
+
+    def _ready(self, is_timed: bool, n_devices: int) -> MeasuringCluster | TimedCluster:
+        """The cluster that is there, if it is of the right kind and size, or another one."""
+        if self._cluster is None or self._key != (is_timed, n_devices):
+            self._end()
+            made = TimedCluster(n_devices) if is_timed else MeasuringCluster(n_devices)
+            self._clusters.enter_context(made)
+            self._cluster, self._key = made, (is_timed, n_devices)
+        return self._cluster
+
+    def _end(self) -> None:
+        self._cluster = None
+        self._clusters.close()
+
+    def _leave(self, failed: bool) -> None:
+        self._end()

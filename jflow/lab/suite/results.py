@@ -1,0 +1,177 @@
+"""Files of results: one for each group, rewritten as it grows, and read again to resume a run."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from jflow.closing import Closing
+from jflow.errors import InvalidArgumentError
+from jflow.lab.suite.measured import MeasuredResult
+from jflow.lab.suite.scoring import CaseResult, Score
+
+FORMAT = 1
+"""Of the files; one that has another is refused."""
+
+_DIGITS = 7
+_WRITE_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where results come from.
+
+    Attributes:
+      date: the day.
+      machine: cores and versions.
+      seed: of the cases.
+      quick: whether it was a short run.
+      strategies: the fingerprints of the strategies by name.
+    """
+
+    date: str
+    machine: str
+    seed: int
+    quick: bool
+    strategies: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class GroupResults:
+    """The results of one group.
+
+    Attributes:
+      origin: where they come from.
+      cases: simulated results, by the key of the case.
+      measured: measured results, by the key of the measurement.
+    """
+
+    origin: Origin
+    cases: Mapping[str, CaseResult] = field(default_factory=dict)
+    measured: Mapping[str, MeasuredResult] = field(default_factory=dict)
+
+
+def save(path: Path, results: GroupResults) -> None:
+    """Writes a file of results; what was there before stays until the new one is complete."""
+    head = json.dumps({"format": FORMAT, **asdict(results.origin)}, ensure_ascii=False)
+    parts: dict[str, Mapping[str, Any]] = {"cases": results.cases, "measured": results.measured}
+    texts = [
+        f'"{name}": {{\n' + ",\n".join(f'"{k}": {_packed(v)}' for k, v in each.items()) + "\n}"
+        for name, each in parts.items()
+    ]
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(head[:-1] + ",\n" + ",\n".join(texts) + "}\n")
+    os.replace(temporary, path)
+
+
+def load(path: Path) -> GroupResults | None:
+    """The results of a file; None where there is none.
+
+    Raises:
+      InvalidArgumentError: if the file is not one of this benchmark.
+    """
+    try:
+        document = json.loads(path.read_text())
+        if document.pop("format") != FORMAT:
+            raise ValueError(f"its format is not {FORMAT}")
+        cases = {key: _case(fields) for key, fields in document.pop("cases").items()}
+        measured = {k: MeasuredResult(**fields) for k, fields in document.pop("measured").items()}
+        return GroupResults(Origin(**document), cases, measured)
+    except FileNotFoundError:
+        return None
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise InvalidArgumentError(
+            f"{path} is not a file of results of this benchmark ({type(error).__name__}: {error}); "
+            "delete it, or run without resuming, which writes it anew"
+        ) from error
+
+
+def resumable(found: GroupResults, origin: Origin) -> GroupResults:
+    """The results that this machine would find again: of strategies that have not changed."""
+    if found.origin.machine != origin.machine:
+        return GroupResults(origin)
+    strategies = found.origin.strategies
+    changed = {n for n, mark in origin.strategies.items() if strategies.get(n) != mark}
+    cases = {}
+    for key, case in found.cases.items():
+        scores = {name: score for name, score in case.scores.items() if name not in changed}
+        cases[key] = replace(case, scores=scores)
+    measured = {key: each for key, each in found.measured.items() if each.strategy not in changed}
+    return GroupResults(found.origin, cases, measured)
+
+
+class ResultFile(Closing):
+    """The file of one group while it grows: it is written now and then, and in the end.
+
+    Args:
+      path: the file; None to keep nothing.
+      origin: where the results come from.
+      clock: tells the time in seconds.
+    """
+
+    def __init__(
+        self,
+        path: Path | None,
+        origin: Origin,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._path = path
+        self._origin = origin
+        self._clock = clock
+        self._written = clock()
+        self._cases: dict[str, CaseResult] = {}
+        self._measured: dict[str, MeasuredResult] = {}
+
+    def add_case(self, key: str, result: CaseResult) -> None:
+        """Adds the result of a case."""
+        self._cases[key] = result
+        self._grown()
+
+    def add_measured(self, key: str, result: MeasuredResult) -> None:
+        """Adds a measurement."""
+        self._measured[key] = result
+        self._grown()
+
+    def _grown(self) -> None:
+        if self._clock() - self._written >= _WRITE_SECONDS:
+            self._write()
+
+    def _write(self) -> None:
+        if self._path is not None and (self._cases or self._measured):
+            save(self._path, GroupResults(self._origin, self._cases, self._measured))
+        self._written = self._clock()
+
+    def _leave(self, failed: bool) -> None:
+        self._write()
+
+
+def _case(fields: dict[str, Any]) -> CaseResult:
+    scores = {name: Score(**each) for name, each in fields.pop("scores").items()}
+    return CaseResult(**fields, scores=scores)
+
+
+def _packed(value: CaseResult | MeasuredResult) -> str:
+    return json.dumps(_shortened(asdict(value)), ensure_ascii=False, separators=(",", ":"))
+
+
+def _shortened(value: Any) -> Any:
+    """Numbers with the digits that mean something, and no fields that are as they are by default.
+
+    What is left out of a score is empty or 0 and comes back as the default of its field.
+    """
+    if isinstance(value, float):
+        return float(f"{value:.{_DIGITS}g}")
+    if isinstance(value, dict):
+        shortened = {key: _shortened(each) for key, each in value.items()}
+        if "placing" in value:
+            optional = ("n_bytes", "refused", "is_infeasible", "is_skipped")
+            return {k: v for k, v in shortened.items() if v or k not in optional}
+        return shortened
+    if isinstance(value, list | tuple):
+        return [_shortened(each) for each in value]
+    return value

@@ -1,0 +1,29 @@
+"""Progress bars, with and without tqdm."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from jflow.progress import Progress
+
+
+def test_without_tqdm_there_is_a_line_per_quarter(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "tqdm.auto", None)
+    with Progress(8, "small", "case") as progress:
+        for number in range(8):
+            progress.advance(f"note {number}")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "small: 2 of 8 cases, note 1"
+    assert len(lines) == 4
+
+
+def test_a_bar_of_tqdm_counts_to_its_end(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("tqdm")
+    with Progress(2, "small", "case") as progress:
+        progress.advance("a")
+        progress.advance("b")
+    assert "2/2" in capsys.readouterr().err
