@@ -102,6 +102,9 @@ from jflow.records import VarLenFeature as VarLenFeature
 from jflow.runtime.config import ConfigProto as ConfigProto
 from jflow.runtime.config import RunOptions as RunOptions
 from jflow.session import Session as Session
+from jflow.training import clip_by_global_norm as clip_by_global_norm
+from jflow.training import clip_by_norm as clip_by_norm
+from jflow.training import global_norm as global_norm
 from jflow.values import string as string
 
 _tracebacks.end_here(globals())
