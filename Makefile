@@ -69,6 +69,7 @@ bench-placement: $(VENV)/.dev ## compares placement strategies (QUICK=1: in two 
 	  --optima bench/placement/optima.json \
 	  $(if $(STRATEGIES),--strategies $(STRATEGIES)) $(if $(QUICK),--quick) $(if $(RESUME),--resume) \
 	  $(if $(SEED),--seed $(SEED)) $(if $(IMPORTED),--imported $(IMPORTED))
+
 placement-optima: $(VENV)/.ortools ## proves optima of small graphs for the placement lab; hours, goes on where it ended
 	$(VENV)/ortools/bin/python -m bench.placement.optima
 

@@ -75,7 +75,6 @@ _RENAMED = {
     **_all_in(
         "optax",
         """
-        clip_by_global_norm=clip_by_global_norm global_norm=global_norm
         sigmoid_cross_entropy_with_logits=sigmoid_binary_cross_entropy
         softmax_cross_entropy_with_logits=softmax_cross_entropy
         softmax_cross_entropy_with_logits_v2=softmax_cross_entropy

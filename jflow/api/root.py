@@ -104,6 +104,9 @@ from jflow.runtime.config import RunOptions as RunOptions
 from jflow.runtime.tracing import RunMetadata as RunMetadata
 from jflow.runtime.tracing import trace_steps as trace_steps
 from jflow.session import Session as Session
+from jflow.training import clip_by_global_norm as clip_by_global_norm
+from jflow.training import clip_by_norm as clip_by_norm
+from jflow.training import global_norm as global_norm
 from jflow.values import string as string
 
 _tracebacks.end_here(globals())

@@ -16,7 +16,15 @@ from dataclasses import dataclass
 
 from jflow.cluster import Device
 from jflow.graph import Operation, Tensor
-from jflow.graph.primitives import HANDLES, calls_client, group_p, is_on_host
+from jflow.graph.primitives import (
+    HANDLES,
+    assign_p,
+    calls_client,
+    group_p,
+    initialize_p,
+    is_on_host,
+    read_p,
+)
 from jflow.partition.builder import Contents, PlanBuilder
 from jflow.partition.nans import may_be_nan
 from jflow.partition.segment import Segment
@@ -27,6 +35,9 @@ from jflow.values import Array
 
 MAX_SEGMENT_OPS = 1_000
 PIECE_OPS = 125
+
+_MOVES = frozenset({read_p, assign_p, initialize_p})
+"""The primitives that only move values between variables and programs."""
 
 
 @dataclass(frozen=True)
@@ -234,7 +245,9 @@ class _Splitter:
 
 
 def _pieces(group: Sequence[Operation], max_segment_ops: int) -> Iterator[tuple[Operation, ...]]:
-    # In the graph's order, so that no piece depends on a later one.
-    size = max_segment_ops if len(group) <= max_segment_ops else min(PIECE_OPS, max_segment_ops)
+    # In the graph's order, so that no piece depends on a later one. Reads and assignments give XLA
+    # nothing to compile; an optimizer of many variables has more of them than of all else.
+    n_compiled = sum(op.eqn.primitive not in _MOVES for op in group)
+    size = len(group) if n_compiled <= max_segment_ops else min(PIECE_OPS, max_segment_ops)
     for start in range(0, len(group), size):
         yield tuple(group[start : start + size])

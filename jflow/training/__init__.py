@@ -1,4 +1,4 @@
-"""Input pipelines of queues and threads, as in TF 1, and synchronous replicated training."""
+"""Training in graphs: optimizers, learning rates, and input pipelines of queues and threads."""
 
 from jflow.training.batches import batch as batch
 from jflow.training.batches import batch_join as batch_join
@@ -8,8 +8,28 @@ from jflow.training.batches import maybe_shuffle_batch as maybe_shuffle_batch
 from jflow.training.batches import maybe_shuffle_batch_join as maybe_shuffle_batch_join
 from jflow.training.batches import shuffle_batch as shuffle_batch
 from jflow.training.batches import shuffle_batch_join as shuffle_batch_join
+from jflow.training.clipping import clip_by_global_norm as clip_by_global_norm
+from jflow.training.clipping import clip_by_norm as clip_by_norm
+from jflow.training.clipping import global_norm as global_norm
 from jflow.training.coordinator import Coordinator as Coordinator
+from jflow.training.decay import cosine_decay as cosine_decay
+from jflow.training.decay import exponential_decay as exponential_decay
+from jflow.training.decay import inverse_time_decay as inverse_time_decay
+from jflow.training.decay import natural_exp_decay as natural_exp_decay
+from jflow.training.decay import piecewise_constant as piecewise_constant
+from jflow.training.decay import polynomial_decay as polynomial_decay
+from jflow.training.global_step import create_global_step as create_global_step
+from jflow.training.global_step import get_global_step as get_global_step
+from jflow.training.global_step import get_or_create_global_step as get_or_create_global_step
+from jflow.training.global_step import global_step as global_step
 from jflow.training.looper import LooperThread as LooperThread
+from jflow.training.optimizer import Optimizer as Optimizer
+from jflow.training.presets import AdadeltaOptimizer as AdadeltaOptimizer
+from jflow.training.presets import AdagradOptimizer as AdagradOptimizer
+from jflow.training.presets import AdamOptimizer as AdamOptimizer
+from jflow.training.presets import GradientDescentOptimizer as GradientDescentOptimizer
+from jflow.training.presets import MomentumOptimizer as MomentumOptimizer
+from jflow.training.presets import RMSPropOptimizer as RMSPropOptimizer
 from jflow.training.producers import input_producer as input_producer
 from jflow.training.producers import limit_epochs as limit_epochs
 from jflow.training.producers import range_input_producer as range_input_producer

@@ -1,14 +1,28 @@
-"""Optax optimizers on graph variables."""
+"""`Optimizer`: any Optax optimizer on the variables of a graph."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, Protocol
 
 import jax
+import jax.extend.core as jex
+import numpy as np
 
-from jflow.graph import Operation, Tensor, colocate_with, control_dependencies, name_scope
-from jflow.ops import Variable, group
+from jflow.graph import (
+    Operation,
+    Tensor,
+    colocate_with,
+    control_dependencies,
+    gradients,
+    name_scope,
+    request,
+)
+from jflow.ops import Variable, group, trainable_variables
+from jflow.training.locality import SHARED, Owner, key_of, parts
+from jflow.xla.jaxprs import shape_of
+
+GradsAndVars = Iterable[tuple[Tensor | None, Variable]]
 
 
 class GradientTransformation(Protocol):
@@ -23,58 +37,308 @@ class GradientTransformation(Protocol):
         """Function from gradients, state and parameters to updates and the next state."""
 
 
-def apply_optimizer(
-    optimizer: GradientTransformation,
-    grads: Sequence[Tensor],
-    variables: Sequence[Variable],
-    name: str,
-) -> Operation:
-    """Returns an operation that updates variables by their gradients.
+LearningRate = float | Tensor | Variable | Callable[[], Any]
 
-    The optimizer's state is kept in variables, colocated with those they belong to. One computation
-    on the device of the first variable makes all updates, because they may depend on all gradients.
+
+class Optimizer:
+    """Updates variables by the gradients of a loss, as an Optax optimizer does.
+
+    The state of the optimizer is kept in variables, each beside the variable that it belongs to.
+    What concerns one variable is computed beside it, in place; only scalars, and what an optimizer
+    computes from all gradients, such as their norm, cross devices.
 
     Args:
-      optimizer: the optimizer.
-      grads: a gradient for each variable; variables are read after all gradients were computed.
-      variables: the variables.
+      transformation: an `optax.GradientTransformation`, such as `optax.adam(1e-3)`.
+      learning_rate: None if the transformation has its own. Otherwise a number, a scalar tensor or
+        variable, or a function without arguments that returns one; what the transformation gives is
+        scaled by minus the learning rate.
       name: scope of the operations.
+
+    Raises:
+      TypeError: if it is not such a transformation.
     """
 
-    def apply(fun: Any, *args: Any) -> Any:
-        with colocate_with(variables[0], ignore_existing=True):
-            return variables[0].graph.apply(fun, args)
+    def __init__(
+        self,
+        transformation: GradientTransformation,
+        learning_rate: LearningRate | None = None,
+        name: str = "Optimizer",
+    ) -> None:
+        if not (hasattr(transformation, "init") and hasattr(transformation, "update")):
+            raise TypeError(
+                "expected an optax.GradientTransformation, such as optax.adam(1e-3), got "
+                f"{transformation!r:.80}"
+            )
+        self._transformation = transformation
+        self._learning_rate = learning_rate
+        self._name = name
+        self._slots: dict[Variable, dict[str, Variable]] = {}
+        self._shared: list[Variable] = []
+        self._iterations: Variable | None = None
 
-    def update(grads: Any, state: Any, params: Any) -> tuple[Any, Any]:
-        updates, state = optimizer.update(grads, state, params)
+    def __repr__(self) -> str:
+        return f"<jflow.train.Optimizer {self._name!r} with {len(self.variables())} variables>"
+
+    # Gradients --------------------------------------------------------------------------------
+
+    def minimize(
+        self,
+        loss: Tensor,
+        global_step: Variable | None = None,
+        var_list: Sequence[Variable] | None = None,
+        name: str | None = None,
+        grad_loss: Tensor | None = None,
+    ) -> Operation:
+        """Returns the operation of a training step: `compute_gradients`, then `apply_gradients`.
+
+        Args:
+          loss, var_list, grad_loss: as for `compute_gradients`.
+          global_step, name: as for `apply_gradients`.
+
+        Raises:
+          ValueError: if the loss depends on none of the variables.
+        """
+        pairs = self.compute_gradients(loss, var_list, grad_loss)
+        if all(grad is None for grad, _ in pairs):
+            names = ", ".join(variable.name for _, variable in pairs) or "there are none"
+            raise ValueError(
+                f"no gradients: {loss!r} depends on none of the variables to train ({names}); "
+                "pass var_list, or build the loss from the variables"
+            )
+        return self.apply_gradients(pairs, global_step, name)
+
+    def compute_gradients(
+        self,
+        loss: Tensor,
+        var_list: Sequence[Variable] | None = None,
+        grad_loss: Tensor | None = None,
+    ) -> list[tuple[Tensor | None, Variable]]:
+        """Returns the gradients of a loss with respect to variables, for `apply_gradients`.
+
+        Args:
+          loss: the tensor to minimize, of floats.
+          var_list: the variables; None for the trainable ones.
+          grad_loss: the derivative of the final value with respect to the loss; ones if None.
+
+        Returns:
+          (gradient, variable) pairs; the gradient is None if the loss does not depend on the
+          variable.
+        """
+        variables = trainable_variables() if var_list is None else list(var_list)
+        return list(zip(gradients(loss, variables, grad_loss), variables, strict=True))
+
+    def apply_gradients(
+        self,
+        grads_and_vars: GradsAndVars,
+        global_step: Variable | None = None,
+        name: str | None = None,
+    ) -> Operation:
+        """Returns an operation that updates variables by their gradients.
+
+        All variables are read after all gradients are computed. The optimizer counts its updates
+        (`iterations`).
+
+        Args:
+          grads_and_vars: (gradient, variable) pairs; variables whose gradient is None are not
+            changed.
+          global_step: an integer scalar variable that is incremented after the update.
+          name: scope of the operations; the optimizer's name if None.
+
+        Raises:
+          ValueError: if there is no gradient, a variable is listed twice, or a gradient has another
+            shape than its variable.
+          TypeError: if a variable is not one of graph code.
+        """
+        pairs = [(grad, variable) for grad, variable in grads_and_vars if grad is not None]
+        _check(pairs)
+        grads = [grad for grad, _ in pairs]
+        variables = [variable for _, variable in pairs]
+        with name_scope(name or self._name), control_dependencies(None):
+            update = self._update(grads, variables)
+        if global_step is None:
+            return update
+        with control_dependencies([update]), colocate_with(global_step, ignore_existing=True):
+            counted: Operation = global_step.assign_add(1).op
+        return counted
+
+    # State ------------------------------------------------------------------------------------
+
+    @property
+    def iterations(self) -> Variable:
+        """How many updates have been made, an int32 scalar variable that is saved with the slots.
+
+        Raises:
+          ValueError: if `apply_gradients` has not been called.
+        """
+        if self._iterations is None:
+            raise ValueError("call apply_gradients first, which creates the count of iterations")
+        return self._iterations
+
+    def get_slot(self, var: Variable, name: str) -> Variable | None:
+        """Returns a variable of the optimizer's state that belongs to another one, or None.
+
+        Args:
+          var: a variable that the optimizer updates.
+          name: its name in the state of the transformation, such as "mu" or "nu" of Adam.
+        """
+        return self._slots.get(var, {}).get(name)
+
+    def get_slot_names(self) -> list[str]:
+        """Returns the names of the slots, in the order of the names."""
+        return sorted({name for slots in self._slots.values() for name in slots})
+
+    def variables(self) -> list[Variable]:
+        """Returns all variables of the optimizer's state, the number of iterations included."""
+        own = [slot for slots in self._slots.values() for slot in slots.values()]
+        counted = [] if self._iterations is None else [self._iterations]
+        return [*self._shared, *own, *counted]
+
+    # Building ---------------------------------------------------------------------------------
+
+    def _update(self, grads: Sequence[Tensor], variables: Sequence[Variable]) -> Operation:
+        initial = _local(
+            self._transformation.init, [[v.initial_value for v in variables]], variables
+        )
+        state = jax.tree_util.tree_map_with_path(
+            lambda path, value: self._slot(path, value, variables), initial
+        )
+        self._count(variables[0])
+        with control_dependencies([group(*grads, name="gradients")]):
+            params = [variable.read_value() for variable in variables]
+            old = jax.tree.map(lambda slot: slot.read_value(), state)
+            rate = self._rate()
+            new = _local(self._next, [list(grads), old, params, rate], variables)
+            written = [*variables, *jax.tree.leaves(state)]
+            values = zip(written, jax.tree.leaves(new), strict=True)
+            return group(
+                *(slot.assign(value) for slot, value in values),
+                self.iterations.assign_add(1),
+                name="update",
+            )
+
+    def _next(self, grads: Any, state: Any, params: Any, rate: Any) -> tuple[Any, Any]:
+        updates, state = self._transformation.update(grads, state, params)
+        if rate is not None:
+            updates = jax.tree.map(lambda u: -rate * u, updates)
         return jax.tree.map(lambda p, u: (p + u).astype(p.dtype), params, updates), state
 
-    with name_scope(name), control_dependencies(None):
-        initial = apply(optimizer.init, [variable.initial_value for variable in variables])
-        state = _state_variables(initial, variables)
-        with control_dependencies(grads):
-            params = [variable.read_value() for variable in variables]
-            old_state = jax.tree.map(lambda slot: slot.read_value(), state)
-        new = apply(update, list(grads), old_state, params)
-        slots = [*variables, *jax.tree.leaves(state)]
-        values = jax.tree.leaves(new)
-        return group(*(slot.assign(x) for slot, x in zip(slots, values, strict=True)))
+    def _rate(self) -> Any:
+        rate = self._learning_rate() if callable(self._learning_rate) else self._learning_rate
+        return rate.read_value() if isinstance(rate, Variable) else rate
+
+    def _slot(
+        self, path: tuple[Any, ...], value: Tensor, variables: Sequence[Variable]
+    ) -> Variable:
+        """Makes the variable of one leaf of the state.
+
+        A leaf that belongs to one variable, by its index and shape, is colocated with and named
+        after it; any other leaf, with the first variable.
+        """
+        owner = _owner(path, value, variables)
+        way = path if owner == SHARED else path[:-1]
+        beside = variables[max(owner, 0)]
+        name = jax.tree_util.keystr(way, simple=True, separator="_") or "state"
+        with name_scope(f"{beside.op.name}/"), colocate_with(beside, ignore_existing=True):
+            slot = Variable(value, trainable=False, name=name)
+        if owner == SHARED:
+            self._shared.append(slot)
+        else:
+            slots = self._slots.setdefault(beside, {})
+            slots[_field(way) if _field(way) not in slots else name] = slot
+        return slot
+
+    def _count(self, beside: Variable) -> None:
+        if self._iterations is None:
+            with colocate_with(beside, ignore_existing=True):
+                self._iterations = Variable(np.int32(0), trainable=False, name="iterations")
 
 
-def _state_variables(initial: Any, variables: Sequence[Variable]) -> Any:
-    """Creates variables for an optimizer's state.
+def as_optimizer(optimizer: Optimizer | GradientTransformation) -> Optimizer:
+    """Returns an optimizer as it is, and one for an Optax transformation."""
+    return optimizer if isinstance(optimizer, Optimizer) else Optimizer(optimizer)
 
-    A leaf that belongs to one variable, by its index and shape, is colocated with and named after
-    it; any other leaf, with the first variable.
+
+def _local(fun: Callable[..., Any], args: Sequence[Any], variables: Sequence[Variable]) -> Any:
+    """Adds a call of `fun` as operations, each beside the variable that it concerns.
+
+    Args:
+      fun: a traceable function.
+      args: pytrees of tensors, and of numbers and None, which do not change; a leaf belongs to the
+        variable of its index if it has its shape.
+      variables: the variables.
+
+    Returns:
+      The result of `fun` with tensors for arrays.
     """
+    graph = variables[0].graph
+    leaves, in_tree = jax.tree_util.tree_flatten_with_path(list(args))
+    tensors = [graph.as_tensor(leaf) for _, leaf in leaves]
+    arguments = [_owner(path, x, variables) for (path, _), x in zip(leaves, tensors, strict=True)]
+    out_trees = []
 
-    def make(path: tuple[Any, ...], value: Tensor) -> Variable:
-        *way, last = path
-        index = getattr(last, "idx", -1)
-        is_own = 0 <= index < len(variables) and value.shape == variables[index].shape
-        owner = variables[index] if is_own else variables[0]
-        name = jax.tree_util.keystr(tuple(way) if is_own else path, simple=True, separator="_")
-        with name_scope(f"{owner.op.name}/"), colocate_with(owner, ignore_existing=True):
-            return Variable(value, trainable=False, name=name or "state")
+    def flat(*values: Any) -> list[Any]:
+        results, out_tree = jax.tree.flatten(fun(*jax.tree.unflatten(in_tree, values)))
+        out_trees.append(out_tree)
+        return results
 
-    return jax.tree_util.tree_map_with_path(make, initial)
+    with request.empty_request_scope():
+        traced = jax.make_jaxpr(flat)(*(shape_of(tensor.aval) for tensor in tensors))
+    (out_tree,) = out_trees
+    shapes = jax.tree.unflatten(out_tree, traced.out_avals)
+    results = [
+        _owner(path, x, variables) for path, x in jax.tree_util.tree_leaves_with_path(shapes)
+    ]
+    known = dict(zip(traced.jaxpr.invars, tensors, strict=True))
+    calls: dict[Hashable, jex.ClosedJaxpr] = {}
+    for part in parts(traced, arguments, results):
+        key = key_of(part.program)
+        if key not in calls:
+            calls[key] = _call_of(part.program)
+        inputs = [known[var].var for var in part.inputs]
+        with colocate_with(variables[max(part.owner, 0)], ignore_existing=True):
+            found = graph.inline(calls[key], inputs, lambda _: "update")
+        known.update(zip(part.outputs, found, strict=True))
+    outputs = [
+        graph.constant(np.asarray(x.val)) if isinstance(x, jex.Literal) else known[x]
+        for x in traced.jaxpr.outvars
+    ]
+    return jax.tree.unflatten(out_tree, outputs)
+
+
+def _call_of(program: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
+    """Returns a call of a program as one equation."""
+    with request.empty_request_scope():
+        call: jex.ClosedJaxpr = jax.make_jaxpr(jax.jit(jex.jaxpr_as_fun(program)))(
+            *map(shape_of, program.in_avals)
+        )
+    return call
+
+
+def _owner(path: tuple[Any, ...], value: Any, variables: Sequence[Variable]) -> Owner:
+    """The variable that a leaf belongs to, by its index and shape."""
+    index = getattr(path[-1], "idx", -1) if path else -1
+    is_own = 0 <= index < len(variables) and value.shape == variables[index].shape
+    return index if is_own else SHARED
+
+
+def _field(path: tuple[Any, ...]) -> str:
+    """The name of the field of a state that a path goes through last."""
+    names = [key.name for key in path if isinstance(key, jax.tree_util.GetAttrKey)]
+    return names[-1] if names else jax.tree_util.keystr(path, simple=True, separator="_")
+
+
+def _check(pairs: Sequence[tuple[Tensor, Variable]]) -> None:
+    if not pairs:
+        raise ValueError("expected the gradient of at least one variable, got none")
+    seen: set[Variable] = set()
+    for grad, variable in pairs:
+        if not isinstance(variable, Variable) or variable.is_eager:
+            raise TypeError(f"expected a variable of graph code to update, got {variable!r}")
+        if variable in seen:
+            raise ValueError(f"{variable.name!r} is listed twice; add up its gradients")
+        seen.add(variable)
+        if grad.shape != variable.shape:
+            raise ValueError(
+                f"the gradient of {variable.name!r} has shape {grad.shape}, expected "
+                f"{variable.shape}"
+            )

@@ -12,7 +12,7 @@ TensorFlow 1.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -24,7 +24,6 @@ from jflow.graph import (
     colocate_with,
     control_dependencies,
     get_default_graph,
-    gradients,
     name_scope,
 )
 from jflow.ops import (
@@ -34,12 +33,14 @@ from jflow.ops import (
     Variable,
     group,
     no_op,
-    trainable_variables,
 )
-from jflow.training.optimizer import GradientTransformation, apply_optimizer
+from jflow.training.optimizer import (
+    GradientTransformation,
+    GradsAndVars,
+    Optimizer,
+    as_optimizer,
+)
 from jflow.training.queue_runner import QueueRunner
-
-GradsAndVars = Iterable[tuple[Tensor | None, Variable]]
 
 
 class _Round(NamedTuple):
@@ -53,7 +54,7 @@ class _Round(NamedTuple):
 
 
 class SyncReplicasOptimizer:
-    """Aggregates the gradients of several workers into one update of an Optax optimizer.
+    """Aggregates the gradients of several workers into one update of an optimizer.
 
     Each worker builds the same graph, and runs the operation that `apply_gradients` returns. One of
     them, the chief, also runs `chief_init_op` and `get_init_tokens_op()` once, and starts the queue
@@ -64,7 +65,7 @@ class SyncReplicasOptimizer:
     are applied, and those of the second round, which have the same label, are dropped.
 
     Args:
-      optimizer: an `optax.GradientTransformation`.
+      optimizer: a `jflow.train.Optimizer` or an `optax.GradientTransformation`.
       replicas_to_aggregate: number of gradients that are averaged for an update.
       total_num_replicas: number of workers; None for `replicas_to_aggregate`. Additional workers
         are backups: an update does not wait for the slowest ones.
@@ -76,7 +77,7 @@ class SyncReplicasOptimizer:
 
     def __init__(
         self,
-        optimizer: GradientTransformation,
+        optimizer: Optimizer | GradientTransformation,
         replicas_to_aggregate: int,
         total_num_replicas: int | None = None,
         name: str = "sync_replicas",
@@ -87,7 +88,7 @@ class SyncReplicasOptimizer:
                 "expected at least one replica to aggregate, and in total, got "
                 f"{replicas_to_aggregate} and {total}"
             )
-        self._optimizer = optimizer
+        self._optimizer = as_optimizer(optimizer)
         self._n_aggregated = replicas_to_aggregate
         self._n_replicas = total
         self._name = name
@@ -110,8 +111,7 @@ class SyncReplicasOptimizer:
           (gradient, variable) pairs; the gradient is None if the loss does not depend on the
           variable.
         """
-        variables = trainable_variables() if var_list is None else list(var_list)
-        return list(zip(gradients(loss, variables), variables, strict=True))
+        return self._optimizer.compute_gradients(loss, var_list)
 
     def apply_gradients(
         self, grads_and_vars: GradsAndVars, global_step: Variable | None = None
@@ -216,7 +216,8 @@ class SyncReplicasOptimizer:
     ) -> QueueRunner:
         """Makes the queue runner that repeatedly updates the variables and enqueues tokens."""
         means = [accumulator.take_grad(self._n_aggregated) for accumulator in accumulators]
-        update = apply_optimizer(self._optimizer, means, variables, "update")
+        pairs = zip(means, variables, strict=True)
+        update = self._optimizer.apply_gradients(pairs, name="update")
         with control_dependencies([update]):
             step = global_step.assign_add(1)
         n_tokens = max(self._n_aggregated, self._n_replicas)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import jflow as tf
 from jflow.cluster import Device, Task
 from jflow.graph import Operation, Tensor
-from jflow.graph.primitives import ACCESSES, group_p, variable_p
+from jflow.graph.primitives import ACCESSES, assign_p, group_p, read_p, variable_p
 from jflow.partition import partition, prune
 from jflow.partition.prune import control_sources
 from jflow.plan import Call, Feed, Fetch, Recv, Run, Send
@@ -192,7 +192,9 @@ def test_what_has_an_effect_or_leaves_is_lowered(case):
 @given(_cases())
 def test_segments_are_cut_at_the_limit_and_stay_on_one_device(case):
     for segment in case.segments:
-        assert 1 <= len(segment.ops) <= case.max_segment_ops
+        compiled = [op for op in segment.ops if op.eqn.primitive not in {read_p, assign_p}]
+        assert segment.ops
+        assert len(compiled) <= case.max_segment_ops
         assert {case.placement[op] for op in segment.ops} == {segment.device}
 
 

@@ -1,0 +1,90 @@
+"""Gradients of limited size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+
+from jflow.graph import Tensor, get_default_graph
+
+
+def global_norm(t_list: Sequence[Any], name: str = "global_norm") -> Tensor:
+    """The root of the sum of squares of all elements of some tensors.
+
+    Each sum of squares may be computed where its tensor is.
+
+    Args:
+      t_list: tensors; None for one that is missing.
+      name: name of the operation.
+
+    Raises:
+      ValueError: if there are no tensors.
+    """
+    squares = [_apply(_square_sum, tensor, name=name) for tensor in t_list if tensor is not None]
+    if not squares:
+        raise ValueError("expected at least one tensor to take the norm of, got none")
+    norm: Tensor = _apply(_root_of_sum, *squares, name=name)
+    return norm
+
+
+def clip_by_global_norm(
+    t_list: Sequence[Any],
+    clip_norm: Any,
+    use_norm: Any = None,
+    name: str = "clip_by_global_norm",
+) -> tuple[list[Any], Any]:
+    """Scales tensors together, so that their global norm is at most a limit.
+
+    Pascanu et al., "On the difficulty of training recurrent neural networks" (2013).
+
+    Args:
+      t_list: tensors; None for one that is missing, which stays None.
+      clip_norm: the limit, a positive scalar.
+      use_norm: their norm, if it is known.
+      name: name of the operations.
+
+    Returns:
+      The scaled tensors, NaN if the norm is not finite, and the norm before.
+    """
+    norm = global_norm(t_list) if use_norm is None else use_norm
+    scaled = [
+        None if t is None else _apply(_limited, t, norm, clip_norm, name=name) for t in t_list
+    ]
+    return scaled, norm
+
+
+def clip_by_norm(t: Any, clip_norm: Any, axes: Any = None, name: str = "clip_by_norm") -> Tensor:
+    """Scales a tensor so that its norm is at most a limit.
+
+    Args:
+      t: T[*shape].
+      clip_norm: the limit, a positive scalar.
+      axes: dimensions over which a norm is taken; None for all.
+      name: name of the operation.
+    """
+
+    def clipped(value: Any, limit: Any) -> Any:
+        norm = jnp.sqrt(jnp.sum(value * value, axis=axes, keepdims=True))
+        return jnp.where(norm > limit, value * (limit / norm), value)
+
+    tensor: Tensor = _apply(clipped, t, clip_norm, name=name)
+    return tensor
+
+
+def _square_sum(value: Any) -> Any:
+    return jnp.sum(jnp.square(jnp.abs(value)))
+
+
+def _root_of_sum(*squares: Any) -> Any:
+    return jnp.sqrt(sum(squares))
+
+
+def _limited(value: Any, norm: Any, limit: Any) -> Any:
+    scale = jnp.where(jnp.isfinite(norm), limit / jnp.maximum(norm, limit), jnp.nan)
+    return (value * scale).astype(value.dtype)
+
+
+def _apply(fun: Any, *args: Any, name: str) -> Any:
+    return get_default_graph().apply(fun, args, name=name)

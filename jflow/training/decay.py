@@ -1,0 +1,184 @@
+"""Learning rates that change with the number of steps, as tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
+
+import jax.numpy as jnp
+
+from jflow.graph import Tensor, get_default_graph
+
+
+def exponential_decay(
+    learning_rate: Any,
+    global_step: Any,
+    decay_steps: Any,
+    decay_rate: Any,
+    staircase: bool = False,
+    name: str = "ExponentialDecay",
+) -> Tensor:
+    """`learning_rate * decay_rate ** (global_step / decay_steps)`.
+
+    Args:
+      learning_rate: the rate at step 0, a number or scalar tensor; so are the others.
+      global_step: the number of steps, an integer tensor or variable.
+      decay_steps: the steps after which the decay is as given.
+      decay_rate: the decay.
+      staircase: whether the fraction of steps is rounded down.
+      name: name of the operation.
+
+    Returns:
+      The rate at this step, f32[].
+    """
+    return _scaled(
+        lambda done, rate: rate**done,
+        *(learning_rate, global_step, decay_steps, decay_rate, staircase, name),
+    )
+
+
+def natural_exp_decay(
+    learning_rate: Any,
+    global_step: Any,
+    decay_steps: Any,
+    decay_rate: Any,
+    staircase: bool = False,
+    name: str = "ExponentialTimeDecay",
+) -> Tensor:
+    """`learning_rate * exp(-decay_rate * global_step / decay_steps)`; see `exponential_decay`."""
+    return _scaled(
+        lambda done, rate: jnp.exp(-rate * done),
+        *(learning_rate, global_step, decay_steps, decay_rate, staircase, name),
+    )
+
+
+def inverse_time_decay(
+    learning_rate: Any,
+    global_step: Any,
+    decay_steps: Any,
+    decay_rate: Any,
+    staircase: bool = False,
+    name: str = "InverseTimeDecay",
+) -> Tensor:
+    """`learning_rate / (1 + decay_rate * global_step / decay_steps)`; see `exponential_decay`."""
+    return _scaled(
+        lambda done, rate: 1 / (1 + rate * done),
+        *(learning_rate, global_step, decay_steps, decay_rate, staircase, name),
+    )
+
+
+def polynomial_decay(
+    learning_rate: Any,
+    global_step: Any,
+    decay_steps: Any,
+    end_learning_rate: Any = 0.0001,
+    power: Any = 1.0,
+    cycle: bool = False,
+    name: str = "PolynomialDecay",
+) -> Tensor:
+    """From a rate to another along a polynomial, in `decay_steps` steps.
+
+    Args:
+      learning_rate, global_step, decay_steps, name: as for `exponential_decay`.
+      end_learning_rate: the last rate.
+      power: of what is left of the steps.
+      cycle: whether the decay begins anew with twice as many steps once they are over, and so on.
+
+    Returns:
+      The rate at this step, f32[].
+    """
+
+    def rate_at(start: Any, step: Any, steps: Any, end: Any, exponent: Any) -> Any:
+        done = _float(step) / steps
+        done = done / jnp.maximum(jnp.ceil(done), 1) if cycle else jnp.minimum(done, 1)
+        return (start - end) * (1 - done) ** exponent + end
+
+    args = (learning_rate, global_step, decay_steps, end_learning_rate, power)
+    return _applied(rate_at, args, name)
+
+
+def cosine_decay(
+    learning_rate: Any,
+    global_step: Any,
+    decay_steps: Any,
+    alpha: Any = 0.0,
+    name: str = "CosineDecay",
+) -> Tensor:
+    """From a rate to `alpha` times it along half a cosine (Loshchilov and Hutter, 2017).
+
+    Args:
+      learning_rate, global_step, decay_steps, name: as for `exponential_decay`.
+      alpha: the share of the rate that is left in the end.
+
+    Returns:
+      The rate at this step, f32[].
+    """
+
+    def rate_at(start: Any, step: Any, steps: Any, least: Any) -> Any:
+        done = jnp.minimum(_float(step) / steps, 1)
+        return start * ((1 - least) * (1 + jnp.cos(jnp.pi * done)) / 2 + least)
+
+    return _applied(rate_at, (learning_rate, global_step, decay_steps, alpha), name)
+
+
+def piecewise_constant(
+    x: Any,
+    boundaries: Sequence[float],
+    values: Sequence[float],
+    name: str = "PiecewiseConstant",
+) -> Tensor:
+    """The value of the interval that `x` is in: `values[i]` from above `boundaries[i - 1]`.
+
+    Args:
+      x: a scalar, such as the number of steps.
+      boundaries: numbers that grow.
+      values: one more than boundaries.
+      name: name of the operation.
+
+    Returns:
+      One of the values, f32[].
+
+    Raises:
+      ValueError: if there is not one more value than boundaries, or boundaries do not grow.
+    """
+    if len(values) != len(boundaries) + 1:
+        raise ValueError(
+            f"expected one value more than boundaries, got {len(values)} values and "
+            f"{len(boundaries)} boundaries"
+        )
+    if any(a >= b for a, b in pairwise(boundaries)):
+        raise ValueError(f"expected boundaries that grow, got {list(boundaries)}")
+
+    def value_at(at: Any) -> Any:
+        number = jnp.searchsorted(jnp.asarray(boundaries, jnp.float32), _float(at), side="left")
+        return jnp.asarray(values, jnp.float32)[number]
+
+    return _applied(value_at, (x,), name)
+
+
+def _scaled(
+    factor: Callable[[Any, Any], Any],
+    learning_rate: Any,
+    global_step: Any,
+    decay_steps: Any,
+    decay_rate: Any,
+    staircase: bool,
+    name: str,
+) -> Tensor:
+    """A rate times a factor of the share of the steps that are done and of the decay rate."""
+
+    def rate_at(start: Any, step: Any, steps: Any, rate: Any) -> Any:
+        done = _float(step) / steps
+        return start * factor(jnp.floor(done) if staircase else done, _float(rate))
+
+    return _applied(rate_at, (learning_rate, global_step, decay_steps, decay_rate), name)
+
+
+def _float(value: Any) -> Any:
+    return jnp.asarray(value).astype(jnp.float32)
+
+
+def _applied(fun: Callable[..., Any], args: Sequence[Any], name: str) -> Tensor:
+    tensor: Tensor = get_default_graph().apply(fun, args, name=name)
+    return tensor

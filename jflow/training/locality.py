@@ -1,0 +1,165 @@
+"""Cuts one computation over many variables into parts that each run beside their variable.
+
+An optimizer computes the updates of all variables at once, although most of it concerns one
+variable at a time. An equation belongs to a variable if that variable is the only one among what it
+is computed from; scalars that all variables share, such as the number of steps, do not count. What
+several variables go into, such as the norm of all gradients, is shared. A *part* is the equations
+of one owner that do not wait for another owner in between, so that every part is one operation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax.extend.core as jex
+
+from jflow.xla import jaxprs
+
+SHARED = -1
+"""The owner of what belongs to no variable, or to several."""
+
+Owner = int
+"""The index of a variable, or `SHARED`."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Equations that run on one device.
+
+    Attributes:
+      owner: the variable beside which they run.
+      program: the equations; its arguments and results are those of `inputs` and `outputs`.
+      inputs, outputs: variables of the whole computation.
+    """
+
+    owner: Owner
+    program: jex.ClosedJaxpr
+    inputs: tuple[jex.Var, ...]
+    outputs: tuple[jex.Var, ...]
+
+
+def parts(
+    computation: jex.ClosedJaxpr, arguments: Sequence[Owner], results: Sequence[Owner]
+) -> list[Part]:
+    """The parts of a computation, each after those whose results it uses.
+
+    Args:
+      computation: the equations.
+      arguments, results: the owners of its arguments and results.
+    """
+    jaxpr = computation.jaxpr
+    place: dict[jex.Var, _Place] = {}
+    for var, owner in zip(jaxpr.invars, arguments, strict=True):
+        place[var] = _Place(0, owner)
+    groups: dict[_Place, list[jex.JaxprEqn]] = {}
+    for eqn, owner in zip(jaxpr.eqns, _owners(jaxpr, arguments, results), strict=True):
+        before = [place[x] for x in _vars(eqn.invars) if x in place]
+        changes = max((one.changes + (one.owner != owner) for one in before), default=0)
+        here = _Place(changes, owner)
+        groups.setdefault(here, []).append(eqn)
+        place.update(dict.fromkeys(eqn.outvars, here))
+    leaving = set(_vars(jaxpr.outvars))
+    for here, eqns in groups.items():
+        leaving.update(x for eqn in eqns for x in _vars(eqn.invars) if place.get(x) != here)
+    consts = dict(zip(jaxpr.constvars, computation.consts, strict=True))
+    return [_part(here.owner, groups[here], consts, leaving) for here in sorted(groups)]
+
+
+class _Place(NamedTuple):
+    """A part: how often the owner changes on the longest way to it, and its owner.
+
+    An equation follows the equations of its own part, and those of parts with fewer changes: with
+    equal owners the number does not fall, with different ones it grows.
+    """
+
+    changes: int
+    owner: Owner
+
+
+def _part(
+    owner: Owner,
+    eqns: Sequence[jex.JaxprEqn],
+    consts: Mapping[jex.Var, object],
+    leaving: Collection[jex.Var],
+) -> Part:
+    made = dict.fromkeys(var for eqn in eqns for var in eqn.outvars)
+    used = dict.fromkeys(x for eqn in eqns for x in _vars(eqn.invars) if x not in made)
+    inputs = tuple(var for var in used if var not in consts)
+    outputs = tuple(var for var in made if var in leaving)
+    own = {var: consts[var] for var in used if var in consts}
+    return Part(owner, jaxprs.close(inputs, outputs, eqns, own), inputs, outputs)
+
+
+def key_of(program: jex.ClosedJaxpr) -> Hashable:
+    """A key that only programs with the same equations have; equal programs may differ in it.
+
+    What cannot be compared, such as an array, is compared by identity, so the program has to live
+    as long as its key.
+    """
+    jaxpr = program.jaxpr
+    numbers: dict[jex.Var, int] = {}
+
+    def atom(x: jaxprs.Atom) -> Hashable:
+        if isinstance(x, jex.Literal):
+            return x.aval, x.val.tobytes() if hasattr(x.val, "tobytes") else x.val
+        return numbers.setdefault(x, len(numbers)), x.aval
+
+    return (
+        *map(atom, (*jaxpr.invars, *jaxpr.constvars)),
+        *(id(value) for value in program.consts),
+        *(
+            (
+                eqn.primitive,
+                *((name, _comparable(value)) for name, value in sorted(eqn.params.items())),
+                *map(atom, (*eqn.invars, *eqn.outvars)),
+            )
+            for eqn in jaxpr.eqns
+        ),
+        *map(atom, jaxpr.outvars),
+    )
+
+
+def _comparable(value: object) -> Hashable:
+    try:
+        hash(value)
+    except TypeError:
+        return id(value)
+    return type(value), value
+
+
+def _owners(jaxpr: jex.Jaxpr, arguments: Sequence[Owner], results: Sequence[Owner]) -> list[Owner]:
+    """The owner of each equation; one without arguments belongs to what uses it."""
+    owner_of: dict[jex.Var, Owner] = dict(zip(jaxpr.invars, arguments, strict=True))
+    owners: list[Owner | None] = []
+    for eqn in jaxpr.eqns:
+        owner = _common(owner_of[x] for x in _vars(eqn.invars) if x in owner_of)
+        owners.append(owner)
+        if owner is not None:
+            owner_of.update(dict.fromkeys(eqn.outvars, owner))
+    users: dict[jex.Var, list[Owner]] = {}
+    for var, owner in zip(jaxpr.outvars, results, strict=True):
+        if not isinstance(var, jex.Literal):
+            users.setdefault(var, []).append(owner)
+    found: list[Owner] = []
+    for eqn, known in zip(reversed(jaxpr.eqns), reversed(owners), strict=True):
+        using = {each for var in eqn.outvars for each in users.get(var, ())}
+        alone = using.pop() if len(using) == 1 else SHARED
+        found.append(alone if known is None else known)
+        for x in _vars(eqn.invars):
+            users.setdefault(x, []).append(found[-1])
+    return found[::-1]
+
+
+def _common(owners: Iterable[Owner]) -> Owner | None:
+    """The owner of what is computed from values of some owners; None if there are none."""
+    found = set(owners)
+    own = found - {SHARED}
+    if len(own) == 1:
+        return own.pop()
+    return SHARED if found else None
+
+
+def _vars(atoms: Iterable[jaxprs.Atom]) -> list[jex.Var]:
+    return [x for x in atoms if not isinstance(x, jex.Literal)]
