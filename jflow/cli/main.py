@@ -1,4 +1,4 @@
-"""`jflow demo`, `jflow calibrate`, `jflow server`, `jflow bench placement` and `jflow --version`."""
+"""The command `jflow`: demo, calibrate, server, bench placement, --version."""
 
 from __future__ import annotations
 

@@ -27,10 +27,16 @@ from jflow.graph.hoisting import hoist_state
 from jflow.graph.primitives import EFFECTS, initialize_p
 from jflow.graph.request import device_request_scope, empty_request_scope
 from jflow.pipeline import StepRequest
-from jflow.placement import DEFAULT_STRATEGY, Explanation, Placer, Strategy, strategy_of
+from jflow.placement import DEFAULT_STRATEGY, Explanation, Placer, Strategy
 from jflow.runtime.backend import DeviceInfo, Executable
 from jflow.runtime.config import ConfigProto
-from jflow.runtime.steps import explain_step, place_step, placer_of, register_step
+from jflow.runtime.steps import (
+    explain_step,
+    named_strategy,
+    place_step,
+    placer_of,
+    register_step,
+)
 from jflow.runtime.target import checked_config, checked_target, open_backend
 from jflow.xla import internals
 from jflow.xla.jaxprs import shape_of
@@ -71,7 +77,8 @@ class Connection(Closing):
         placement: str | Callable[..., Any] | None = None,
     ) -> None:
         self._config = checked_config(config)
-        self._strategy = strategy_of(self._config.placement if placement is None else placement)
+        wanted = self._config.placement if placement is None else placement
+        self._strategy = named_strategy(wanted)
         self._target = checked_target(target)
         self._backend = open_backend(self._target, self._config)
         self._registering = threading.Lock()

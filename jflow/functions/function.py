@@ -26,7 +26,8 @@ from jflow.graph.hoisting import hoist_state
 from jflow.graph.primitives import state_of
 from jflow.graph.tracing import Static
 from jflow.ops import Variable, group
-from jflow.placement import Explanation, strategy_of
+from jflow.placement import Explanation
+from jflow.runtime.steps import named_strategy
 from jflow.tracebacks import boundary, hide_frames
 from jflow.values import is_key, refuse_host
 from jflow.xla import internals
@@ -79,7 +80,7 @@ class Function(Generic[P, R_co]):
         self._static_nums = _tuple(static_argnums, int)
         self._static_names = frozenset(_tuple(static_argnames, str))
         self._has_static = bool(self._static_nums or self._static_names)
-        self._strategy = None if placement is None else strategy_of(placement)
+        self._strategy = None if placement is None else named_strategy(placement)
         self._last: tuple[Connection | None, dict[Any, _Call]] = _NEVER
         self._last_call: tuple[Any, Any, Any] = (None, None, None)
         self._first = threading.RLock()

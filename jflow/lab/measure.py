@@ -23,9 +23,9 @@ from jflow.closing import Closing
 from jflow.lab.fused import FusedProcess
 from jflow.lab.workloads import Workload, WorkloadStep
 from jflow.launch import LocalCluster
-from jflow.placement import strategy_of
 from jflow.placement.named import RULES
 from jflow.placement.scheduled import ByFunction
+from jflow.runtime.steps import named_strategy
 from jflow.schedule import (
     PlaceFunction,
     Problem,
@@ -136,7 +136,7 @@ class RecordedStrategy:
     """
 
     def __init__(self, placement: str | PlaceFunction) -> None:
-        found = strategy_of(placement)
+        found = named_strategy(placement)
         self._place = found.function if isinstance(found, ByFunction) else None
         self.name = RULES if self._place is None else name_of(self._place)
         self.strategy: str | PlaceFunction = RULES if self._place is None else self._record

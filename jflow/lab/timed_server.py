@@ -89,6 +89,10 @@ class _SlowTransport:
             await asyncio.sleep(self._port.take(tensor.nbytes, now) - now)
         await self._transport.deliver(target, step, edge, tensor)
 
+    async def get_outcome(self, source: Task, hold: str, connect_timeout: float) -> bool:
+        """See `TensorTransport`."""
+        return await self._transport.get_outcome(source, hold, connect_timeout)
+
 
 class TimedWorker(Worker):
     """A worker with the host function `WORK`, and ports; arguments as for `Worker`."""

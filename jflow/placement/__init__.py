@@ -1,10 +1,10 @@
 """Placement: a device for each operation, from the requests of the user."""
 
+from jflow.placement.explain import RULES as RULES
 from jflow.placement.explain import Explanation as Explanation
 from jflow.placement.explain import Reason as Reason
 from jflow.placement.explain import explain as explain
 from jflow.placement.explain import time_text as time_text
-from jflow.placement.explain import RULES as RULES
 from jflow.placement.named import strategy_of as strategy_of
 from jflow.placement.place import assign as assign
 from jflow.placement.place import place as place

@@ -15,7 +15,9 @@ from jflow.cluster import Device
 from jflow.graph import Graph, Operation, VariableRef
 from jflow.moves import StateId
 from jflow.moves.states import VARIABLE
-from jflow.placement.costs import UNKNOWN_SIZE, estimated
+from jflow.placement.calibration import Calibration
+from jflow.placement.costs import estimated
+from jflow.placement.equations import UNKNOWN_SIZE
 from jflow.placement.explain import explain
 from jflow.placement.group import Group, groups, owner_op
 from jflow.placement.place import assign
@@ -87,6 +89,7 @@ class Relocator:
       inventory: the tasks, with the devices of all of them.
       owner: the session, for resources that are not shared.
       moves_private: whether these can move.
+      calibration: what costs are estimated with; None for the prior.
     """
 
     def __init__(
@@ -98,6 +101,7 @@ class Relocator:
         owner: str,
         *,
         moves_private: bool,
+        calibration: Calibration | None = None,
     ) -> None:
         total = sum(weight for _, weight in steps)
         # Steps that run once, such as initializers, do not say where state is needed.
@@ -107,6 +111,7 @@ class Relocator:
         self._inventory = inventory
         self._owner = owner
         self._moves_private = moves_private
+        self._calibration = calibration
         self._refs = refs_of(graph)
         used = {op for ops, _ in self._steps for op in ops}
         self._ops = [op for op in graph.get_operations() if op in used]
@@ -176,6 +181,8 @@ class Relocator:
             places_state=True,
             # What the session places by the rules stays where they put it.
             places_operations=isinstance(placer.strategy, ByFunction),
+            calibration=self._calibration,
+            wiring=inventory.wiring,
         ).place(inventory.devices)
 
     def _relocation(self, handles: Sequence[Operation], target: Device) -> Relocation:
@@ -199,12 +206,16 @@ class Relocator:
         seconds = 0.0
         for ops, weight in self._steps:
             assignment = placer.strategy(ops, inventory, soft=placer.soft, handles=handles)
-            seconds += weight * explain(assignment, inventory.devices).predicted_seconds
+            explanation = explain(
+                assignment, inventory.devices, self._calibration, inventory.wiring
+            )
+            seconds += weight * explanation.predicted_seconds
         return seconds
 
     def _cost(self, one: Relocation) -> float:
         """Seconds for the copy, which goes through the master."""
-        costs = estimated([], [one.source, one.target])
+        devices = [one.source, one.target]
+        costs = estimated([], devices, self._calibration, self._inventory.wiring)
         return 2 * costs.transfer(one.n_bytes, 0, 1) + MOVE_S
 
 

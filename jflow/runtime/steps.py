@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from jflow.cluster import Device
 from jflow.deadline import Deadline
@@ -74,11 +75,18 @@ def placer_of(config: ConfigProto, strategy: Strategy | None = None) -> Placer:
     Raises:
       InvalidArgumentError, TypeError: if there is no strategy as the options name.
     """
-    if strategy is None:
-        # The rules need no costs, and sessions that use them read no file.
-        needs_costs = config.placement != RULES
-        strategy = strategy_of(config.placement, current_calibration() if needs_costs else None)
-    return Placer(config.allow_soft_placement, config.log_device_placement, strategy)
+    chosen = named_strategy(config.placement) if strategy is None else strategy
+    return Placer(config.allow_soft_placement, config.log_device_placement, chosen)
+
+
+def named_strategy(placement: str | Callable[..., Any]) -> Strategy:
+    """The strategy that a user asks for, with the costs that were measured on this machine.
+
+    Raises:
+      InvalidArgumentError, TypeError: as `strategy_of`.
+    """
+    # The rules need no costs, so no file is read for them.
+    return strategy_of(placement, None if placement == RULES else current_calibration())
 
 
 def place_step(
@@ -157,6 +165,7 @@ def replace_state(
             backend.inventory(tasks, deadline),
             backend.owner,
             moves_private=backend.moves_private,
+            calibration=current_calibration(),
         )
         plan = relocator.plan(strategy)
         if min_gain is not None and not _is_worth_it(plan, min_gain, n_steps):

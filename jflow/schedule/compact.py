@@ -40,6 +40,8 @@ class Compact(NamedTuple):
     p: int
     n_processors: int
     is_one_port: bool
+    half_duplex: bool
+    port_share: float
     seconds: Values
     latency: Values
     byte_seconds: Values
@@ -112,8 +114,15 @@ def _network(problem: Problem) -> Compact:
     """What one run reads, but for the times of operations."""
     graph, costs = problem.graph, problem.costs
     edges = [graph.edges[number] for number in chain.from_iterable(graph.outputs)]
-    shape = len(graph), len(problem.devices), costs.n_processors, costs.network == ONE_PORT
-    fields: dict[str, Any] = dict.fromkeys(Compact._fields[4:], ())
+    fields: dict[str, Any] = dict.fromkeys(Compact._fields, ())
+    fields |= {
+        "n": len(graph),
+        "p": len(problem.devices),
+        "n_processors": costs.n_processors,
+        "is_one_port": costs.network == ONE_PORT,
+        "half_duplex": costs.half_duplex,
+        "port_share": float(costs.port_share),
+    }
     fields |= {
         "latency": costs.latency.tolist(),
         "byte_seconds": costs.byte_seconds.tolist(),
@@ -124,7 +133,7 @@ def _network(problem: Problem) -> Compact:
         "n_bytes": [float(edge.n_bytes) for edge in edges],
         "missing": [len(inputs) for inputs in graph.inputs],
     }
-    return Compact(*shape, **fields)
+    return Compact(**fields)
 
 
 def _allowed(problem: Problem, numbers: Iterable[int]) -> list[list[int]]:

@@ -215,6 +215,9 @@ def _devices_are_equal(problem: Problem) -> bool:
 def _siblings(problem: Problem) -> list[set[int]]:
     """For each operation those that share an input with it, if the order of sends can matter."""
     found: list[set[int]] = [set() for _ in range(len(problem.graph))]
+    if problem.costs.network == ONE_PORT and problem.costs.half_duplex:
+        # What a device receives delays what it sends, so the order of all operations can matter.
+        return [{*range(len(problem.graph))} for _ in found]
     if problem.costs.network == ONE_PORT:
         for edge in problem.graph.edges:
             for consumer in edge.consumers:

@@ -210,7 +210,8 @@ def replay(  # noqa: C901, PLR0912, PLR0915 - one loop: a call an event takes fo
     devices, position, following = plan.devices, plan.position, plan.following
     start, finish, launched, ended = run.start, run.finish, run.launched, run.ended
     ready, late, missing, free = run.ready, run.late, run.missing, run.free
-    outgoing, incoming, arrived, sent_to = run.outgoing, run.incoming, run.arrived, run.sent_to
+    outgoing, arrived, sent_to = run.outgoing, run.arrived, run.sent_to
+    incoming = run.outgoing if flat.half_duplex else run.incoming
     to_launch, to_end = run.to_launch, run.to_end
     interval, begun = saved.interval[0], done
     for device in range(flat.p):
@@ -267,7 +268,8 @@ def replay(  # noqa: C901, PLR0912, PLR0915 - one loop: a call an event takes fo
                         arrived[target] = time
                         if flat.is_one_port:
                             arrived[target] = max(time, outgoing[source], incoming[target])
-                            outgoing[source] = incoming[target] = arrived[target] + sending
+                            busy = arrived[target] + sending * flat.port_share
+                            outgoing[source] = incoming[target] = busy
                         arrived[target] = arrived[target] + sending + latency[source][target]
                     arrival = arrived[target]
                 if arrival > ready[user] or late[user] < 0:

@@ -15,7 +15,7 @@ from jflow.deadline import FOREVER, Deadline
 from jflow.errors import OpError
 from jflow.graph import Graph, Operation, Tensor, get_default_graph, stack
 from jflow.pipeline import StepRequest
-from jflow.placement import Explanation, strategy_of
+from jflow.placement import Explanation
 from jflow.runtime.backend import Backend, DeviceInfo, Executable
 from jflow.runtime.config import ConfigProto, RunOptions
 from jflow.runtime.moving import MovingExecutable
@@ -23,6 +23,7 @@ from jflow.runtime.steps import (
     Replacement,
     add_origin,
     explain_step,
+    named_strategy,
     place_step,
     placer_of,
     register_step,
@@ -309,7 +310,7 @@ class Session(Closing):
         """
         if min_gain is not None and not min_gain >= 0:
             raise ValueError(f"min_gain must be at least 0, or None, got {min_gain}")
-        chosen = strategy_of(strategy)
+        chosen = named_strategy(strategy)
         deadline = self._deadline()
         steps = {
             request: executable.n_runs

@@ -327,7 +327,7 @@ def _field(path: tuple[Any, ...]) -> str:
     return names[-1] if names else jax.tree_util.keystr(path, simple=True, separator="_")
 
 
-def _check(pairs: Sequence[tuple[Tensor, Variable]]) -> None:
+def _check(pairs: Sequence[tuple[Tensor, Any]]) -> None:
     if not pairs:
         raise ValueError("expected the gradient of at least one variable, got none")
     seen: set[Variable] = set()

@@ -179,7 +179,8 @@ def _uniform(seed: int, shape: tuple[int, ...], deviation: float) -> jax.Array:
         x = (x ^ (x >> shift)) * jnp.uint32(factor)
     x ^= x >> 16
     between = x.astype(jnp.float32) / 2.0**31 - 1.0
-    return (deviation * 3**0.5 * between).reshape(shape)
+    numbers: jax.Array = (deviation * 3**0.5 * between).reshape(shape)
+    return numbers
 
 
 def _zeros(shape: tuple[int, ...]) -> jax.Array:
