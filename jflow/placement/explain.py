@@ -15,9 +15,10 @@ from jflow.placement.calibration import Calibration
 from jflow.placement.place import GroupAssignment
 from jflow.placement.scheduled import ScheduledAssignment
 from jflow.placement.strategy import Assignment, Placement
-from jflow.schedule import Problem, Schedule, lower_bound, simulate
+from jflow.schedule import Problem, Schedule, lower_bound, simulate, trace_of
 from jflow.schedule.problem import capacity_of, resident_of
 from jflow.schedule.schedule import by_rank, name_of
+from jflow.trace import Trace
 
 RULES = "rules"
 """The name of the strategy that obeys requests and puts all else on the master's first device."""
@@ -102,6 +103,12 @@ class Explanation:
 
     def _seconds(self, schedule: Schedule) -> float:
         return simulate(self.problem, schedule).makespan + self.problem.costs.step_seconds
+
+    @cached_property
+    def trace(self) -> Trace:
+        """The step as simulated; `jflow.trace.merged` shows it above a measured one."""
+        timeline = simulate(self.problem, self.schedule)
+        return trace_of(self.problem, timeline, f"simulated, {self.strategy}")
 
     @cached_property
     def placement(self) -> Placement:

@@ -139,6 +139,9 @@ def test_an_explanation_of_a_call_has_reasons_and_times(cluster) -> None:
     assert re.search(
         r"mul .* chosen by last; on .* the step takes .*, .* (more|less)\n", f"{explanation}\n"
     )
+    assert explanation.trace.seconds <= explanation.predicted_seconds
+    spans = {span.name: span.device for span in explanation.trace.spans}
+    assert spans == {reason.operation: reason.device for reason in explanation.reasons}
     table = explanation.to_markdown()
     assert table.startswith("placed by last: predicted step time ")
     assert table.count("\n| ") == 1 + len(explanation.reasons)
