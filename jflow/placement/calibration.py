@@ -180,7 +180,7 @@ class Calibration:
             raise InvalidArgumentError(f"expected format {FORMAT}, got {found!r}")
         del data["format"]
         machine = data.pop("machine", None)
-        shares = {name: _number(data.pop(name, None), name, most=1.0) for name in _SHARES}
+        fractions = {name: _number(data.pop(name, None), name, most=1.0) for name in _SHARES}
         made = _number(data.pop("made", None), "made")
         parts = {name: _mapping(data.pop(name, None), name) for name in _MAPPINGS}
         if data:
@@ -196,7 +196,7 @@ class Calibration:
                 kind: _number(each, f"error of {kind}") for kind, each in parts["errors"].items()
             },
             made=made,
-            **shares,
+            **fractions,
             machine=None if machine is None else _machine(machine),
         )
 

@@ -1,10 +1,10 @@
-"""Cuts one computation over many variables into parts that each run beside their variable.
+"""Cuts one computation over many variables into calls that each run beside their variable.
 
 An optimizer computes the updates of all variables at once, although most of it concerns one
 variable at a time. An equation belongs to a variable if that variable is the only one among what it
 is computed from; scalars that all variables share, such as the number of steps, do not count. What
-several variables go into, such as the norm of all gradients, is shared. A *part* is the equations
-of one owner that do not wait for another owner in between, so that every part is one operation.
+several variables go into, such as the norm of all gradients, is shared. A *local call* is the
+equations of one owner that do not wait for another owner in between; it becomes one operation.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Owner = int
 
 
 @dataclass(frozen=True)
-class Part:
+class LocalCall:
     """Equations that run on one device.
 
     Attributes:
@@ -40,37 +40,37 @@ class Part:
     outputs: tuple[jex.Var, ...]
 
 
-def parts(
+def local_calls(
     computation: jex.ClosedJaxpr, arguments: Sequence[Owner], results: Sequence[Owner]
-) -> list[Part]:
-    """The parts of a computation, each after those whose results it uses.
+) -> list[LocalCall]:
+    """The local calls of a computation, each after those whose results it uses.
 
     Args:
       computation: the equations.
       arguments, results: the owners of its arguments and results.
     """
     jaxpr = computation.jaxpr
-    place: dict[jex.Var, _Place] = {}
+    site: dict[jex.Var, _Site] = {}
     for var, owner in zip(jaxpr.invars, arguments, strict=True):
-        place[var] = _Place(0, owner)
-    groups: dict[_Place, list[jex.JaxprEqn]] = {}
+        site[var] = _Site(0, owner)
+    groups: dict[_Site, list[jex.JaxprEqn]] = {}
     for eqn, owner in zip(jaxpr.eqns, _owners(jaxpr, arguments, results), strict=True):
-        before = [place[x] for x in _vars(eqn.invars) if x in place]
+        before = [site[x] for x in _vars(eqn.invars) if x in site]
         changes = max((one.changes + (one.owner != owner) for one in before), default=0)
-        here = _Place(changes, owner)
+        here = _Site(changes, owner)
         groups.setdefault(here, []).append(eqn)
-        place.update(dict.fromkeys(eqn.outvars, here))
+        site.update(dict.fromkeys(eqn.outvars, here))
     leaving = set(_vars(jaxpr.outvars))
     for here, eqns in groups.items():
-        leaving.update(x for eqn in eqns for x in _vars(eqn.invars) if place.get(x) != here)
+        leaving.update(x for eqn in eqns for x in _vars(eqn.invars) if site.get(x) != here)
     consts = dict(zip(jaxpr.constvars, computation.consts, strict=True))
-    return [_part(here.owner, groups[here], consts, leaving) for here in sorted(groups)]
+    return [_local_call(here.owner, groups[here], consts, leaving) for here in sorted(groups)]
 
 
-class _Place(NamedTuple):
-    """A part: how often the owner changes on the longest way to it, and its owner.
+class _Site(NamedTuple):
+    """A local call: how often the owner changes on the longest way to it, and its owner.
 
-    An equation follows the equations of its own part, and those of parts with fewer changes: with
+    An equation follows those of its own call, and those of calls with fewer changes: with
     equal owners the number does not fall, with different ones it grows.
     """
 
@@ -78,18 +78,18 @@ class _Place(NamedTuple):
     owner: Owner
 
 
-def _part(
+def _local_call(
     owner: Owner,
     eqns: Sequence[jex.JaxprEqn],
     consts: Mapping[jex.Var, object],
     leaving: Collection[jex.Var],
-) -> Part:
+) -> LocalCall:
     made = dict.fromkeys(var for eqn in eqns for var in eqn.outvars)
     used = dict.fromkeys(x for eqn in eqns for x in _vars(eqn.invars) if x not in made)
     inputs = tuple(var for var in used if var not in consts)
     outputs = tuple(var for var in made if var in leaving)
     own = {var: consts[var] for var in used if var in consts}
-    return Part(owner, jaxprs.close(inputs, outputs, eqns, own), inputs, outputs)
+    return LocalCall(owner, jaxprs.close(inputs, outputs, eqns, own), inputs, outputs)
 
 
 def key_of(program: jex.ClosedJaxpr) -> Hashable:

@@ -19,7 +19,7 @@ from jflow.graph import (
     request,
 )
 from jflow.ops import Variable, group, trainable_variables
-from jflow.training.locality import SHARED, Owner, key_of, parts
+from jflow.training.locality import SHARED, Owner, key_of, local_calls
 from jflow.xla.jaxprs import shape_of
 
 GradsAndVars = Iterable[tuple[Tensor | None, Variable]]
@@ -290,14 +290,14 @@ def _local(fun: Callable[..., Any], args: Sequence[Any], variables: Sequence[Var
     ]
     known = dict(zip(traced.jaxpr.invars, tensors, strict=True))
     calls: dict[Hashable, jex.ClosedJaxpr] = {}
-    for part in parts(traced, arguments, results):
-        key = key_of(part.program)
+    for one in local_calls(traced, arguments, results):
+        key = key_of(one.program)
         if key not in calls:
-            calls[key] = _call_of(part.program)
-        inputs = [known[var].var for var in part.inputs]
-        with colocate_with(variables[max(part.owner, 0)], ignore_existing=True):
+            calls[key] = _call_of(one.program)
+        inputs = [known[var].var for var in one.inputs]
+        with colocate_with(variables[max(one.owner, 0)], ignore_existing=True):
             found = graph.inline(calls[key], inputs, lambda _: "update")
-        known.update(zip(part.outputs, found, strict=True))
+        known.update(zip(one.outputs, found, strict=True))
     outputs = [
         graph.constant(np.asarray(x.val)) if isinstance(x, jex.Literal) else known[x]
         for x in traced.jaxpr.outvars

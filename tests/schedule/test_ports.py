@@ -28,9 +28,9 @@ def starts(problem: Problem, devices: tuple[int, ...]) -> tuple[float, ...]:
     return simulated
 
 
-@pytest.mark.parametrize(("share", "last"), [(1.0, 9.0), (0.5, 7.0), (0.0, 5.0)])
-def test_a_transfer_waits_for_the_share_of_the_one_before(share: float, last: float) -> None:
-    fork = problem([(0, 1, 4.0), (0, 2, 4.0)], 3, port_share=share)
+@pytest.mark.parametrize(("port_share", "last"), [(1.0, 9.0), (0.5, 7.0), (0.0, 5.0)])
+def test_a_transfer_waits_for_the_share_of_the_one_before(port_share: float, last: float) -> None:
+    fork = problem([(0, 1, 4.0), (0, 2, 4.0)], 3, port_share=port_share)
     assert starts(fork, (0, 1, 2)) == (0.0, 5.0, last)
 
 

@@ -43,8 +43,8 @@ def problems(draw) -> Problem:
         costs = replace(costs, seconds=np.round(costs.seconds), latency=costs.latency + 0.5)
     if draw(st.booleans()):
         costs = replace(costs, processors=tuple(i // 2 for i in range(p)))
-    share, is_half = draw(st.sampled_from([0.0, 0.4, 1.0])), draw(st.booleans())
-    costs = replace(costs, port_share=share, half_duplex=is_half)
+    part, is_half = draw(st.sampled_from([0.0, 0.4, 1.0])), draw(st.booleans())
+    costs = replace(costs, port_share=part, half_duplex=is_half)
     classes = tuple(i // 2 for i in range(len(graph))) if draw(st.booleans()) else ()
     return problem._replace(graph=graph, costs=costs, constraints=Constraints(classes))
 

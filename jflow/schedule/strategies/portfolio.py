@@ -202,8 +202,8 @@ class _Portfolio:
                 return
             start = name or self.best
             schedule = self.found[start][1]
-            share = moves // len(runs)
-            schedule = improved(self.problem, schedule, moves=share, seed=seed, hot=hot)
+            n_moves = moves // len(runs)
+            schedule = improved(self.problem, schedule, moves=n_moves, seed=seed, hot=hot)
             time = makespan(self.problem, schedule)
             if time < self.found[self.best][0]:
                 label = start if start.endswith("+search") else f"{start}+search"
