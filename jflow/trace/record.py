@@ -179,7 +179,8 @@ class PlanRecorder:
         """
         finish = self.now()
         number = self._numbers.get(id(instruction), -1)
-        row = (self._device, number, KINDS.index(kind), start, dispatched or finish, finish)
+        told = finish if dispatched is None else dispatched
+        row = (self._device, number, KINDS.index(kind), start, told, finish)
         self._recorder.spans.append(row)
 
     def sent(self, edge: int) -> None:

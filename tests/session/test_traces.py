@@ -153,6 +153,7 @@ def test_a_traced_step_that_waits_too_long_ends_like_another_one(backend: Backen
         with pytest.raises(tf.errors.DeadlineExceededError) as error:
             session.run(element, options=tf.RunOptions(timeout_in_ms=100))
         assert traced_error.value.message == error.value.message
+        assert traced_error.value.op == error.value.op
         assert not metadata.trace.spans
         session.run(queue.enqueue(1.0))
         assert traced(session, element)[0] == 1.0

@@ -55,6 +55,7 @@ def test_a_transfer_is_an_arrow_from_its_sender_to_its_receiver() -> None:
     (received,) = slices_of(events, "receive")
     assert (start["pid"], start["ts"]) == (sent["pid"], 3000.0)
     assert end["pid"] == received["pid"] != sent["pid"]
+    assert end["ts"] == 3499.999, "the last moment inside of the slice, which ends at 3500"
     assert sent["args"]["bytes"] == 4096
 
 
