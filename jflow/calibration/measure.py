@@ -5,8 +5,9 @@ Every number comes from times of steps that a session runs, so it includes what 
 * **Rates**: programs of known counts (`probes.py`) on one device of each type, fitted together with
   what a step takes.
 * **Calls and dispatch**: chains of host functions, without and with programs between them.
-* **Links**: chains that cross between two tasks, for the latency; arrays of growing size that cross
-  once, for the bandwidth. One pair of tasks for each class of links.
+* **Links**: chains that cross between two tasks, for the latency and for what a second task adds to
+  a step; arrays of growing size that cross once, for the bandwidth. One pair of tasks for each
+  class of links.
 * **Ports**: the time of two transfers out of one task, into one task, and one each way, over that
   of one.
 * **Overlap**: a transfer and a computation that needs nothing of it, apart and together.
@@ -47,6 +48,7 @@ class _Result:
     rates: dict[str, Rates] = field(default_factory=dict)
     links: dict[str, Link] = field(default_factory=dict)
     step_seconds: dict[str, float] = field(default_factory=dict)
+    task_seconds: dict[str, float] = field(default_factory=dict)
     errors: dict[str, float] = field(default_factory=dict)
     port_share: float = PRIOR.port_share
     duplex_share: float = PRIOR.duplex_share
@@ -95,6 +97,7 @@ def calibrate(
         rates=result.rates,
         links=result.links,
         step_seconds=result.step_seconds,
+        task_seconds=result.task_seconds,
         port_share=result.port_share,
         duplex_share=result.duplex_share,
         overlap=result.overlap,
@@ -198,6 +201,10 @@ def _measure_link(
     growth = fit_line(sizes, times[len(hops) :])
     rates = result.rates.get(target.type, PRIOR.rates_of(target.type))
     latency = max(hop.slope - rates.dispatch - rates.kernel, 1e-7)
+    if source.task != target.task:
+        transport = site.wiring.transport
+        step = result.step_seconds.get(transport, PRIOR.step_of(transport)) + rates.dispatch
+        result.task_seconds.setdefault(transport, max(hop.start - step, 0.0))
     result.links[name] = Link(latency, 1 / max(growth.slope, 1e-15))
     result.errors[f"link {name}, sizes on one line"] = growth.error
     result.errors[f"link {name}, repeated"] = float(np.median([each.noise for each in found]))

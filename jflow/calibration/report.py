@@ -32,7 +32,8 @@ def report(calibration: Calibration, *, now: Callable[[], float] = time.time) ->
     for kind, link in calibration.links.items():
         lines.append(f"link {kind}: {_micro(link.latency)} and {link.bandwidth / 1e9:.3g} GB/s")
     for kind, seconds in calibration.step_seconds.items():
-        lines.append(f"step over {kind}: {_micro(seconds)}")
+        task = calibration.task_seconds.get(kind, 0.0)
+        lines.append(f"step over {kind}: {_micro(seconds)}, and {_micro(task)} a further task")
     lines.append(
         f"ports: a transfer occupies them for {calibration.port_share:.0%} of its time, and its "
         f"sender's for receiving for {calibration.duplex_share:.0%}; "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from jflow.cluster.device import Task
@@ -18,10 +18,16 @@ class Wiring:
     Attributes:
       transport: the name of what carries messages between tasks, such as "grpc".
       hosts: the host in the address of each task; tasks that are missing share one.
+      master: the task that runs the steps; None if that is not known.
     """
 
     transport: str = "grpc"
     hosts: Mapping[Task, str] = field(default_factory=dict)
+    master: Task | None = None
+
+    def n_further(self, tasks: Collection[Task]) -> int:
+        """How many of the tasks that take part in a step the master has to reach."""
+        return len({*tasks} - {self.master}) - (self.master is None)
 
     def link_class(self, source: Task, target: Task) -> str:
         """The class of the link between two tasks.

@@ -110,7 +110,9 @@ def region_problem(
         processors=processors_of(devices),
         port_share=calibration.port_share,
         half_duplex=calibration.half_duplex,
-        step_seconds=calibration.step_of(wiring.transport),
+        step_seconds=calibration.step_of(
+            wiring.transport, wiring.n_further({device.task for device in devices})
+        ),
     )
     graph = OperationGraph(regions, tuple(_edges(found)))
     places = tuple(number_of[region.device] for region in regions)

@@ -118,6 +118,7 @@ class Calibration:
       links: by the class of the link, see `jflow.cluster.Wiring`.
       step_seconds: what every step takes, whatever it computes; by the transport between client and
         master, "process" for sessions without a cluster.
+      task_seconds: what each further task that takes part adds to that, likewise.
       port_share: the part of a transfer's time for which it occupies the ports of its tasks; 1 if
         they send and receive one tensor after another, 0 if transfers do not slow each other.
       duplex_share: the part of a transfer's time for which the task that sends it cannot receive
@@ -131,6 +132,7 @@ class Calibration:
     rates: Mapping[str, Rates]
     links: Mapping[str, Link]
     step_seconds: Mapping[str, float]
+    task_seconds: Mapping[str, float] = field(default_factory=dict)
     port_share: float = 1.0
     duplex_share: float = 0.0
     overlap: float = 1.0
@@ -155,10 +157,19 @@ class Calibration:
         where = link_class.rpartition("/")[2]
         return PRIOR.links[where if where in PRIOR.links else "network"]
 
-    def step_of(self, transport: str) -> float:
-        """What every step takes; as in the prior if it was not measured."""
-        prior = PRIOR.step_seconds
-        return self.step_seconds.get(transport, prior.get(transport, prior["grpc"]))
+    def step_of(self, transport: str, n_further: int = 0) -> float:
+        """What every step takes that needs so many tasks beyond the master's.
+
+        As in the prior if it was not measured.
+        """
+        step, task = (
+            known.get(transport, prior.get(transport, prior["grpc"]))
+            for known, prior in (
+                (self.step_seconds, PRIOR.step_seconds),
+                (self.task_seconds, PRIOR.task_seconds),
+            )
+        )
+        return step + task * n_further
 
     def to_json(self) -> str:
         """As text that `from_json` reads."""
@@ -188,20 +199,16 @@ class Calibration:
         return Calibration(
             rates={kind: _record(Rates, each, kind) for kind, each in parts["rates"].items()},
             links={kind: _record(Link, each, kind) for kind, each in parts["links"].items()},
-            step_seconds={
-                kind: _number(each, f"step_seconds of {kind}")
-                for kind, each in parts["step_seconds"].items()
-            },
-            errors={
-                kind: _number(each, f"error of {kind}") for kind, each in parts["errors"].items()
-            },
+            step_seconds=_numbers(parts["step_seconds"], "step_seconds"),
+            task_seconds=_numbers(parts["task_seconds"], "task_seconds"),
+            errors=_numbers(parts["errors"], "error"),
             made=made,
             **fractions,
             machine=None if machine is None else _machine(machine),
         )
 
 
-_MAPPINGS = ("rates", "links", "step_seconds", "errors")
+_MAPPINGS = ("rates", "links", "step_seconds", "task_seconds", "errors")
 _SHARES = ("port_share", "duplex_share", "overlap")
 _NAMES = tuple(each.name for each in fields(Calibration))
 _DURATIONS = frozenset({"kernel", "reduction", "iteration", "call", "dispatch", "latency"})
@@ -242,6 +249,7 @@ PRIOR = Calibration(
         "network": Link(latency=7e-4, bandwidth=1e9),
     },
     step_seconds={SAME_PROCESS: 3e-5, "grpc": 4e-4},
+    task_seconds={SAME_PROCESS: 0.0, "grpc": 3e-4},
 )
 """Of one core of a small server (Xeon, jaxlib 0.10.2), and in orders of magnitude of a GPU, which
 stands for all accelerators."""
@@ -273,6 +281,10 @@ def _number(data: Any, name: str, *, is_rate: bool = False, most: float = math.i
         return float(data)
     limits = "above 0" if is_rate else "from 0" + (f" to {most:g}" if most < math.inf else "")
     raise InvalidArgumentError(f"expected a finite number {limits} as {name}, got {data!r:.80}")
+
+
+def _numbers(data: dict[str, Any], name: str) -> dict[str, float]:
+    return {kind: _number(each, f"{name} of {kind}") for kind, each in data.items()}
 
 
 def _machine(data: Any) -> Machine:

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from jflow import _forks
-from jflow.cluster import ClusterSpec, Device, Task, Wiring, join_address, split_address
+from jflow.cluster import Device, Task, Wiring, join_address, split_address
 from jflow.deadline import Deadline
 from jflow.errors import AbortedError, CancelledError, InternalError, UnimplementedError
 from jflow.failpoints import failpoint
@@ -21,7 +21,7 @@ from jflow.graph import VariableRef
 from jflow.moves import StateId
 from jflow.pipeline import CompiledStep
 from jflow.placement import Inventory
-from jflow.protocol import DeviceRecord, MasterClient
+from jflow.protocol import DeviceRecord, MasterClient, ServerInfo
 from jflow.runtime.backend import DeviceInfo, Executable
 from jflow.runtime.config import ConfigProto
 from jflow.trace.record import TaskRecord
@@ -65,13 +65,14 @@ class RemoteBackend:
             devices[record.device.task].append(record.device)
         platforms = {record.device: record.platform for record in found}
         every = tuple(info.cluster.tasks())
-        return Inventory(info.task, every, devices, platforms, self._wiring(info.cluster, every))
+        return Inventory(info.task, every, devices, platforms, self._wiring(info))
 
-    def _wiring(self, cluster: ClusterSpec, tasks: Sequence[Task]) -> Wiring:
+    def _wiring(self, info: ServerInfo) -> Wiring:
         """How tasks reach each other: those with one host in their addresses are near."""
-        addresses = {task: cluster.task_address(task.job, task.index) for task in tasks}
-        transport = self._target.partition("://")[0]
-        return Wiring(transport, {task: split_address(at)[0] for task, at in addresses.items()})
+        cluster = info.cluster
+        addresses = {task: cluster.task_address(task.job, task.index) for task in cluster.tasks()}
+        hosts = {task: split_address(address)[0] for task, address in addresses.items()}
+        return Wiring(self._target.partition("://")[0], hosts, info.task)
 
     def register(self, compiled: CompiledStep) -> Executable:
         return _RemoteExecutable(compiled, self)

@@ -29,6 +29,7 @@ def test_it_measures_a_cluster_and_writes_what_sessions_read(
     assert 0 <= found.port_share <= 1
     assert 0 <= found.overlap <= 1
     assert found.step_seconds["grpc"] > 0
+    assert found.task_seconds["grpc"] >= 0
     output = capsys.readouterr()
     assert output.out.startswith("measured today on ")
     assert f"written to {path}" in output.out

@@ -17,7 +17,9 @@ from jflow.schedule import simulate
 WORKER, PS = (Device(Task(job, 0), "CPU", 0) for job in ("worker", "ps"))
 CPU = PRIOR.rates["CPU"]
 LINK = Link(latency=1e-3, bandwidth=1e6)
-CALIBRATION = replace(PRIOR, links={"grpc/host": LINK}, step_seconds={"grpc": 0.5})
+CALIBRATION = replace(
+    PRIOR, links={"grpc/host": LINK}, step_seconds={"grpc": 0.5}, task_seconds={"grpc": 0.25}
+)
 
 
 def compiled(graph: tf.Graph, *fetched, platforms=None):
@@ -51,7 +53,7 @@ def test_a_step_is_its_programs_and_what_is_sent_between_them() -> None:
         (WORKER, True),
         (PS, True),
     ]
-    assert problem.costs.step_seconds == 0.5
+    assert problem.costs.step_seconds == 0.5 + 0.25  # two tasks
 
 
 def test_the_predicted_time_is_that_of_dispatches_programs_and_transfers() -> None:

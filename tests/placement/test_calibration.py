@@ -46,6 +46,7 @@ def changed(**changes: object) -> str:
         (changed(port_share=1.5), "from 0 to 1 as port_share, got 1.5"),
         (changed(made=float("nan")), "as made, got nan"),
         (changed(step_seconds={"grpc": "1"}), "as step_seconds of grpc, got '1'"),
+        (changed(task_seconds={"grpc": -1}), "as task_seconds of grpc, got -1"),
         (changed(machine={"host": "a"}), "expected host, processor,"),
     ],
 )
@@ -68,10 +69,13 @@ def test_a_task_that_cannot_do_both_for_most_of_the_time_is_half_duplex() -> Non
 
 
 def test_what_was_not_measured_is_as_in_the_prior() -> None:
-    none = replace(PRIOR, rates={}, links={}, step_seconds={})
+    none = replace(PRIOR, rates={}, links={}, step_seconds={}, task_seconds={})
     assert none.rates_of("CPU") == PRIOR.rates["CPU"]
     assert none.rates_of("TPU") == PRIOR.rates["GPU"]
     assert none.link_of("process") == PRIOR.links["process"]
     assert none.link_of("grpc/host") == PRIOR.links["host"]
     assert none.link_of("ring/network") == PRIOR.links["network"]
+    assert none.step_of("grpc", 2) == pytest.approx(
+        PRIOR.step_seconds["grpc"] + 2 * PRIOR.task_seconds["grpc"]
+    )
     assert none.step_of("grpc") == none.step_of("ring") == PRIOR.step_seconds["grpc"]
