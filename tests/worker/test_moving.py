@@ -26,7 +26,7 @@ SPEC = VariableSpec(VariableKey("", "v"), "float32", ())
 READ = Plan(HERE, 1, (SPEC,), ((Run(None, reads=(), before=((0, 0),)),),))
 
 
-class Asked:
+class Answering:
     """A transport that answers how a move has ended."""
 
     def __init__(self, outcome: Any) -> None:
@@ -43,11 +43,13 @@ class Asked:
         return bool(self.outcome)
 
 
-def on_worker(use: Callable[[Worker], Coroutine[Any, Any, None]], outcome: Any = False) -> Asked:
+def on_worker(
+    use: Callable[[Worker], Coroutine[Any, Any, None]], outcome: Any = False
+) -> Answering:
     """Runs a coroutine function on the worker of OWN; returns its transport."""
 
-    async def run() -> Asked:
-        transport = Asked(outcome)
+    async def run() -> Answering:
+        transport = Answering(outcome)
         with ThreadPoolExecutor() as threads:
             await use(Worker(OWN, local_devices(OWN), transport, threads))
         return transport
