@@ -296,7 +296,8 @@ class Worker:
             if not gate.directory.enter(use):
                 await gate.enter(use)
         except MovedError as error:
-            if registered.is_restartable:
+            # What may be run again has its one effect on a queue. If that is here, it is not done.
+            if registered.is_restartable and any(one.plan.resources for one in registered.plans):
                 raise
             raise AbortedError(
                 f"the state moved while the step was started, which may have done a part of its "

@@ -145,3 +145,22 @@ def test_what_cannot_be_put_is_refused() -> None:
         await worker.end_hold("h", End.KEPT)
 
     on_worker(use)
+
+
+def test_plans_that_come_in_spite_of_a_hold_wait_and_are_refused_after_the_move() -> None:
+    async def use(worker: Worker) -> None:
+        handle = (await worker.register([READ], {})).handle
+        await worker.hold_state("h", [V_HERE], str(THERE), 100.0)
+        await worker.save_state("h")
+        running = asyncio.ensure_future(worker.run(1, handle, []))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not running.done()
+        await worker.end_hold("h", End.MOVED)
+        with pytest.raises(AbortedError, match="may have done a part of its work") as caught:
+            await running
+        assert not isinstance(caught.value, MovedError), "it must not be run again"
+        with pytest.raises(MovedError):
+            await worker.register([READ], {})
+
+    on_worker(use)
