@@ -14,7 +14,15 @@ import math
 
 from jflow.schedule.compact import Compact, Values
 from jflow.schedule.replay import HELPERS as REPLAY_HELPERS
-from jflow.schedule.replay import MOST_SAVED, Plan, Run, Saved, begin, replay, restore
+from jflow.schedule.replay import (
+    MOST_SAVED,
+    Chains,
+    RunState,
+    SavedRun,
+    begin,
+    replay,
+    restore,
+)
 
 _ROUNDING = 1 + 1e-12
 
@@ -24,9 +32,9 @@ _PAIRS, _PLACES = 0.25, 0.6
 
 def anneal(
     flat: Compact,
-    plan: Plan,
-    runs: tuple[Run, Run],
-    saved: Saved,
+    plan: Chains,
+    runs: tuple[RunState, RunState],
+    saved: SavedRun,
     room: Values,
     best: tuple[Values, Values, Values],
     draws: Values,
@@ -71,12 +79,7 @@ def anneal(
             begin(flat, plan, tried)
         found = replay(flat, plan, tried, saved, state * saved.interval[0], limit)
         if found > limit:
-            if draw[0] < _PLACES:
-                if partner >= 0:
-                    _move_class(flat, plan, now, room, partner, old)
-                _move_class(flat, plan, now, room, operation, old)
-            else:
-                _move_in_order(flat, plan, now, operation, old)
+            _move_back(flat, plan, now, room, (operation, old, partner), draw[0])
             continue
         now, tried = tried, now
         _accept(saved, state, flat.n)
@@ -90,7 +93,12 @@ def anneal(
 
 
 def _move(
-    flat: Compact, plan: Plan, run: Run, room: Values, operation: int, draw: Values
+    flat: Compact,
+    plan: Chains,
+    run: RunState,
+    room: Values,
+    operation: int,
+    draw: Values,
 ) -> tuple[int, int, int, int]:
     """Makes the move that four random numbers say.
 
@@ -118,13 +126,31 @@ def _move(
     return event, operation, old, partner
 
 
-def _accept(saved: Saved, first: int, n: int) -> None:
+def _move_back(
+    flat: Compact,
+    plan: Chains,
+    run: RunState,
+    room: Values,
+    moved: tuple[int, int, int],
+    kind: float,
+) -> None:
+    """Reverts a move."""
+    operation, old, partner = moved
+    if kind >= _PLACES:
+        _move_in_order(flat, plan, run, operation, old)
+        return
+    if partner >= 0:
+        _move_class(flat, plan, run, room, partner, old)
+    _move_class(flat, plan, run, room, operation, old)
+
+
+def _accept(saved: SavedRun, first: int, n: int) -> None:
     """Makes the states saved by a run, from the given number on, those of the accepted run."""
     for number in range(first, min(MOST_SAVED, n // saved.interval[0])):
         saved.which[number] = 1 - saved.which[number]
 
 
-def _critical_path(flat: Compact, plan: Plan, run: Run, path: Values) -> int:
+def _critical_path(flat: Compact, plan: Chains, run: RunState, path: Values) -> int:
     """Writes the critical path to `path`, from its end. Returns its length."""
     operation = 0
     for i in range(flat.n):
@@ -143,7 +169,7 @@ def _critical_path(flat: Compact, plan: Plan, run: Run, path: Values) -> int:
 
 
 def _other_device(
-    flat: Compact, plan: Plan, run: Run, operation: int, where: float, side: float
+    flat: Compact, plan: Chains, run: RunState, operation: int, where: float, side: float
 ) -> int:
     """A device: of the input that comes last, of some neighbour in the graph, or any other."""
     here = plan.devices[operation]
@@ -173,7 +199,7 @@ def _neighbor(flat: Compact, operation: int, where: float) -> int:
     return -1
 
 
-def _partner(flat: Compact, plan: Plan, operation: int, where: float) -> int:
+def _partner(flat: Compact, plan: Chains, operation: int, where: float) -> int:
     """A neighbor on the same device that is not colocated; -1 if there is none."""
     neighbor = _neighbor(flat, operation, where)
     if neighbor < 0 or plan.devices[neighbor] != plan.devices[operation]:
@@ -181,7 +207,7 @@ def _partner(flat: Compact, plan: Plan, operation: int, where: float) -> int:
     return -1 if flat.class_of[neighbor] == flat.class_of[operation] else neighbor
 
 
-def _may_go(flat: Compact, plan: Plan, room: Values, operation: int, target: int) -> bool:
+def _may_go(flat: Compact, plan: Chains, room: Values, operation: int, target: int) -> bool:
     number = flat.class_of[operation]
     return bool(
         target < flat.p
@@ -192,7 +218,7 @@ def _may_go(flat: Compact, plan: Plan, room: Values, operation: int, target: int
 
 
 def _other_position(
-    flat: Compact, plan: Plan, operation: int, where: float, side: float
+    flat: Compact, plan: Chains, operation: int, where: float, side: float
 ) -> tuple[int, int]:
     """An operation and a position for it between its inputs and its consumers.
 
@@ -213,7 +239,7 @@ def _other_position(
     return operation, int(low + int(where * (high - low + 1)))
 
 
-def _window(flat: Compact, plan: Plan, operation: int) -> tuple[int, int]:
+def _window(flat: Compact, plan: Chains, operation: int) -> tuple[int, int]:
     """The first and the last position that an operation can have while the others stay."""
     low, high = 0, flat.n - 1
     for i in range(flat.before[operation], flat.before[operation + 1]):
@@ -224,7 +250,7 @@ def _window(flat: Compact, plan: Plan, operation: int) -> tuple[int, int]:
 
 
 def _move_class(
-    flat: Compact, plan: Plan, run: Run, room: Values, operation: int, target: int
+    flat: Compact, plan: Chains, run: RunState, room: Values, operation: int, target: int
 ) -> int:
     """Moves a class to a device. Returns the first event of the run that this can change."""
     number = flat.class_of[operation]
@@ -249,7 +275,7 @@ def _move_class(
     return event
 
 
-def _move_in_order(flat: Compact, plan: Plan, run: Run, operation: int, to: int) -> int:
+def _move_in_order(flat: Compact, plan: Chains, run: RunState, operation: int, to: int) -> int:
     """Moves an operation in the order. Returns the first event of the run that this can change."""
     event = _first_event(flat, plan, run, operation, True)
     _unlink(flat, plan, operation)
@@ -266,7 +292,9 @@ def _move_in_order(flat: Compact, plan: Plan, run: Run, operation: int, to: int)
     return min(event, _first_event(flat, plan, run, operation, False))
 
 
-def _first_event(flat: Compact, plan: Plan, run: Run, operation: int, with_inputs: bool) -> int:
+def _first_event(
+    flat: Compact, plan: Chains, run: RunState, operation: int, with_inputs: bool
+) -> int:
     """The first event that what is known of an operation depends on.
 
     It comes to the head of its processor's list when the one before it starts; its inputs are sent
@@ -281,7 +309,7 @@ def _first_event(flat: Compact, plan: Plan, run: Run, operation: int, with_input
     return event
 
 
-def _unlink(flat: Compact, plan: Plan, operation: int) -> None:
+def _unlink(flat: Compact, plan: Chains, operation: int) -> None:
     before, after = plan.previous[operation], plan.following[operation]
     if before >= 0:
         plan.following[before] = after
@@ -291,7 +319,7 @@ def _unlink(flat: Compact, plan: Plan, operation: int) -> None:
         plan.previous[after] = before
 
 
-def _link(flat: Compact, plan: Plan, operation: int) -> None:
+def _link(flat: Compact, plan: Chains, operation: int) -> None:
     """Puts an operation into the list of its processor, after the last one that is before it."""
     processor = flat.processor[plan.devices[operation]]
     at = plan.position[operation] - 1
@@ -311,7 +339,7 @@ def _link(flat: Compact, plan: Plan, operation: int) -> None:
 
 HELPERS = (
     *(*REPLAY_HELPERS, replay, _accept, _critical_path, _other_device, _may_go, _other_position),
-    *(_move, _neighbor, _partner),
+    *(_move, _move_back, _neighbor, _partner),
     *(_window, _move_class, _move_in_order, _first_event, _unlink, _link),
 )
 """What `anneal` calls; see `compiled`."""

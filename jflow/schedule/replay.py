@@ -8,7 +8,7 @@ ends as soon as it is certain to take longer than a limit.
 Its functions are in the part of Python that Numba compiles, so they have no classes but named
 tuples of flat values. The operations of a processor are a linked list in the planned order. They
 finish in that order, so the next event is one of the processors' first operations that have started
-and not finished.
+and not finished. Loops read fields once, into locals: otherwise they take twice as long.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MOST_SAVED = 8
 """States that are saved during a run, at equal numbers of events."""
 
 
-class Plan(NamedTuple):
+class Chains(NamedTuple):
     """A schedule as linked lists; -1 ends them.
 
     Attributes:
@@ -45,7 +45,7 @@ class Plan(NamedTuple):
     first: Values
 
 
-class Run(NamedTuple):
+class RunState(NamedTuple):
     """The state of a run, and in the end its result.
 
     Attributes:
@@ -76,7 +76,7 @@ class Run(NamedTuple):
     sent_to: Values
 
 
-class Saved(NamedTuple):
+class SavedRun(NamedTuple):
     """States of the accepted run and of the one that is tried: [2, MOST_SAVED, …].
 
     Attributes:
@@ -106,7 +106,7 @@ def makespan(problem: Problem, schedule: Schedule) -> float:
     return float(replay(flat, plan, run, saved, 0, math.inf))
 
 
-def new_plan(flat: Compact, schedule: Schedule, *, arrays: bool) -> Plan:
+def new_plan(flat: Compact, schedule: Schedule, *, arrays: bool) -> Chains:
     """A schedule as linked lists."""
     position = [0] * flat.n
     following, previous = [-1] * flat.n, [-1] * flat.n
@@ -121,24 +121,24 @@ def new_plan(flat: Compact, schedule: Schedule, *, arrays: bool) -> Plan:
             following[before], previous[operation] = operation, before
         last[processor] = operation
     lists = ([*schedule.devices], [*schedule.order], position, following, previous, first)
-    return Plan(*(np.array(values, np.int64) if arrays else values for values in lists))
+    return Chains(*(np.array(values, np.int64) if arrays else values for values in lists))
 
 
-def new_run(flat: Compact, *, arrays: bool) -> Run:
+def new_run(flat: Compact, *, arrays: bool) -> RunState:
     """Room for a run."""
     n, p, k = flat.n, flat.p, flat.n_processors
     sizes = (n, n, n, n, n, n, n, k, p, p, k, k, p, p)
     integers = {2, 3, 5, 6, 10, 11, 13}
-    return Run(*(_zeros((size,), i in integers, arrays) for i, size in enumerate(sizes)))
+    return RunState(*(_zeros((size,), i in integers, arrays) for i, size in enumerate(sizes)))
 
 
-def new_saved(flat: Compact, *, arrays: bool, least_interval: int = 16) -> Saved:
+def new_saved(flat: Compact, *, arrays: bool, least_interval: int = 16) -> SavedRun:
     """Room for saved states."""
     n, p, k = flat.n, flat.p, flat.n_processors
     interval = max(least_interval, -(-n // (MOST_SAVED + 1)))
     sizes, integers = (n, n, n, k, p, p, k, k), {1, 2, 6, 7}
     kept = MOST_SAVED if interval <= n else 0
-    return Saved(
+    return SavedRun(
         _zeros((MOST_SAVED,), True, arrays),
         np.array([interval]) if arrays else [interval],
         *(_zeros((2, kept, size), i in integers, arrays) for i, size in enumerate(sizes)),
@@ -150,7 +150,7 @@ def _zeros(shape: Sequence[int], is_integral: bool, arrays: bool) -> Any:
     return zeros if arrays else zeros.tolist()
 
 
-def begin(flat: Compact, plan: Plan, run: Run) -> None:
+def begin(flat: Compact, plan: Chains, run: RunState) -> None:
     """The state before the first event."""
     run.missing[:] = flat.missing
     run.to_launch[:] = plan.first
@@ -165,7 +165,7 @@ def begin(flat: Compact, plan: Plan, run: Run) -> None:
         run.incoming[device] = 0.0
 
 
-def restore(run: Run, accepted: Run, saved: Saved, number: int) -> None:
+def restore(run: RunState, accepted: RunState, saved: SavedRun, number: int) -> None:
     """The state of the accepted run as it was saved as the given number."""
     run.start[:] = accepted.start
     run.finish[:] = accepted.finish
@@ -182,7 +182,7 @@ def restore(run: Run, accepted: Run, saved: Saved, number: int) -> None:
     run.to_end[:] = saved.to_end[which][number]
 
 
-def _save(run: Run, saved: Saved, number: int) -> None:
+def _save(run: RunState, saved: SavedRun, number: int) -> None:
     which = 1 - saved.which[number]
     saved.ready[which][number][:] = run.ready
     saved.late[which][number][:] = run.late
@@ -194,38 +194,29 @@ def _save(run: Run, saved: Saved, number: int) -> None:
     saved.to_end[which][number][:] = run.to_end
 
 
-def replay(  # noqa: C901, PLR0912, PLR0915 - one loop: a call an event takes four times as long
-    flat: Compact, plan: Plan, run: Run, saved: Saved, done: int, limit: float
+def replay(  # noqa: C901, PLR0912 - one loop: a call an event takes four times as long
+    flat: Compact,
+    plan: Chains,
+    run: RunState,
+    saved: SavedRun,
+    done: int,
+    limit: float,
 ) -> float:
     """Runs from the state in `run`, after `done` events, to the end.
-
-    Fields are read once, into locals: a loop over fields takes twice as long, compiled or not.
 
     Returns:
       The makespan; infinity as soon as it is certain to be more than `limit`.
     """
     seconds, tail, processors = flat.seconds, flat.tail, flat.processor
-    latency, byte_seconds, n_bytes = flat.latency, flat.byte_seconds, flat.n_bytes
     outputs, uses, users = flat.outputs, flat.uses, flat.users
     devices, position, following = plan.devices, plan.position, plan.following
     start, finish, launched, ended = run.start, run.finish, run.launched, run.ended
     ready, late, missing, free = run.ready, run.late, run.missing, run.free
-    outgoing, arrived, sent_to = run.outgoing, run.arrived, run.sent_to
-    incoming = run.outgoing if flat.half_duplex else run.incoming
-    to_launch, to_end = run.to_launch, run.to_end
+    to_launch, to_end, arrived, sent_to = run.to_launch, run.to_end, run.arrived, run.sent_to
     interval, begun = saved.interval[0], done
-    for device in range(flat.p):
-        sent_to[device] = -1
-    ends = [(0.0, 0, 0)]  # of each processor that runs something: time, position, processor
-    ends.pop()
-    may_launch = [0]  # processors whose next operation has all its inputs
-    may_launch.pop()
-    for processor in range(flat.n_processors):
-        operation = to_end[processor]
-        if operation >= 0:
-            heapq.heappush(ends, (finish[operation], position[operation], processor))
-        elif done == 0:
-            may_launch.append(processor)
+    ends = _ends(flat, plan, run)
+    # Processors whose next operation has all its inputs.
+    may_launch = list(range(flat.n_processors if done == 0 else 0))
     while True:
         while may_launch:
             processor = may_launch.pop()
@@ -246,13 +237,8 @@ def replay(  # noqa: C901, PLR0912, PLR0915 - one loop: a call an event takes fo
         if not ends:
             return _largest(free)
         time, _, processor = heapq.heappop(ends)
-        operation, done = to_end[processor], done + 1
+        operation, done = _end(plan, run, ends, processor), done + 1
         ended[operation], source = done, devices[operation]
-        to_end[processor] = -1
-        after = following[operation]
-        if after >= 0 and after != to_launch[processor]:
-            to_end[processor] = after
-            heapq.heappush(ends, (finish[after], position[after], processor))
         for edge in range(outputs[operation], outputs[operation + 1]):
             if uses[edge + 1] - uses[edge] > 1:
                 _sort(users, position, uses[edge], uses[edge + 1])
@@ -261,22 +247,48 @@ def replay(  # noqa: C901, PLR0912, PLR0915 - one loop: a call an event takes fo
                 target = devices[user]
                 if target != source:
                     if sent_to[target] != edge:
-                        sent_to[target], sending = (
-                            edge,
-                            n_bytes[edge] * byte_seconds[source][target],
-                        )
-                        arrived[target] = time
-                        if flat.is_one_port:
-                            arrived[target] = max(time, outgoing[source], incoming[target])
-                            busy = arrived[target] + sending * flat.port_share
-                            outgoing[source] = incoming[target] = busy
-                        arrived[target] = arrived[target] + sending + latency[source][target]
+                        _send(flat, run, edge, source, target, time)
                     arrival = arrived[target]
                 if arrival > ready[user] or late[user] < 0:
                     ready[user], late[user] = max(arrival, ready[user]), operation
                 missing[user] -= 1
                 if missing[user] == 0 and to_launch[processors[target]] == user:
                     may_launch.append(processors[target])
+
+
+def _ends(flat: Compact, plan: Chains, run: RunState) -> Any:
+    """Time, position and processor of the next event of each processor that runs something."""
+    ends = [(0.0, 0, 0)]
+    ends.pop()
+    for processor in range(flat.n_processors):
+        operation = run.to_end[processor]
+        if operation >= 0:
+            heapq.heappush(ends, (run.finish[operation], plan.position[operation], processor))
+    for device in range(flat.p):
+        run.sent_to[device] = -1
+    return ends
+
+
+def _end(plan: Chains, run: RunState, ends: Any, processor: int) -> int:
+    """The operation that ends next on a processor; the one after it takes its place."""
+    operation = run.to_end[processor]
+    after = plan.following[operation]
+    run.to_end[processor] = -1
+    if after >= 0 and after != run.to_launch[processor]:
+        run.to_end[processor] = after
+        heapq.heappush(ends, (run.finish[after], plan.position[after], processor))
+    return int(operation)
+
+
+def _send(flat: Compact, run: RunState, edge: int, source: int, target: int, time: float) -> None:
+    sending = flat.n_bytes[edge] * flat.byte_seconds[source][target]
+    start = time
+    if flat.is_one_port:
+        incoming = run.outgoing if flat.half_duplex else run.incoming
+        start = max(time, run.outgoing[source], incoming[target])
+        run.outgoing[source] = incoming[target] = start + sending * flat.port_share
+    run.arrived[target] = start + sending + flat.latency[source][target]
+    run.sent_to[target] = edge
 
 
 def _largest(values: Values) -> float:
@@ -297,5 +309,5 @@ def _sort(users: Values, position: Values, first: int, end: int) -> None:
         users[j] = user
 
 
-HELPERS = (_largest, _sort, _save, begin, restore)
+HELPERS = (_end, _ends, _send, _largest, _sort, _save, begin, restore)
 """What `replay` calls, or what calls it does; see `compiled`."""

@@ -25,7 +25,7 @@ from jflow.schedule.problem import (
 )
 from jflow.schedule.schedule import PlaceFunction, Schedule, name_of
 
-Array = np.ndarray[Any, Any]
+_Array = np.ndarray[Any, Any]
 
 _ROUNDS = 40
 _LARGEST = 4.0
@@ -158,7 +158,7 @@ class _Groups:
         }
         return Constraints(tuple(self.of.tolist()), allowed, old.resident, old.capacity)
 
-    def _renumber(self, target: Array) -> None:
+    def _renumber(self, target: _Array) -> None:
         """Joins each group with its target, and numbers groups in the order of their first use."""
         joined = target[self.of]
         count = len(target)
@@ -177,7 +177,7 @@ class _Groups:
         np.maximum.at(self._last, self.of, self._level)
 
 
-def _rank(order: Array, edge: Array) -> Array:
+def _rank(order: _Array, edge: _Array) -> _Array:
     """Positions of edges in an order of all edges; -1 for no edge."""
     position = np.empty(len(order) + 1, np.int64)
     position[order] = np.arange(len(order))

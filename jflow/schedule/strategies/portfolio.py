@@ -43,14 +43,16 @@ Costs are estimates: with errors of 20 %, a placement that should gain less is a
 _STARTS = (0.05, 0.15, 0.1)
 """The temperatures of searches from the best candidates, as shares of their times.
 
-Where transfers take long, a small graph's schedules are far from each other; large graphs, of which
-fewer moves can be tried, are searched from the best candidate only.
+Where transfers take long, a small graph's good schedules are far from each other. Large graphs, of
+which fewer moves can be tried, are searched from the best candidate only, at a temperature of the
+time of one operation or so: hotter searches leave it and do not come back.
 """
 
 _SMALL = 50
+_OPERATION_HEAT = 0.6
 
 _MOST_MOVES = 20_000
-_MOVED_OPERATIONS = 300_000
+_MOVED_OPERATIONS = 450_000
 """Moves times operations; a moved operation takes about 1.5 µs, or 0.1 µs where it is compiled."""
 
 _COMPILED_SPEED = 12
@@ -193,17 +195,20 @@ class _Portfolio:
         """Improves the best candidates, and the result of that once more."""
         if moves < 1:
             return
-        is_small = len(self.problem.graph) <= _SMALL
+        n = len(self.problem.graph)
+        is_small = n <= _SMALL
         hots = _STARTS if is_small else ()
+        last = _STARTS[0] if is_small else _OPERATION_HEAT / n
         names = sorted(self.found, key=lambda name: self.found[name][0])
-        runs = [*zip(names, hots, strict=False), ("", _STARTS[0])]
+        runs = [*zip(names, hots, strict=False), ("", last)]
         for seed, (name, hot) in enumerate(runs):
             if self._is_optimal:
                 return
             start = name or self.best
             schedule = self.found[start][1]
-            n_moves = moves // len(runs)
-            schedule = improved(self.problem, schedule, moves=n_moves, seed=seed, hot=hot)
+            schedule = improved(
+                self.problem, schedule, moves=moves // len(runs), seed=seed, hot=hot
+            )
             time = makespan(self.problem, schedule)
             if time < self.found[self.best][0]:
                 label = start if start.endswith("+search") else f"{start}+search"

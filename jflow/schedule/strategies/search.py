@@ -18,6 +18,9 @@ from jflow.schedule.simulate import simulate
 _HOT, _COLD = 0.05, 0.001
 """Temperatures at the begin and the end, as shares of the first makespan."""
 
+_LEAST_FALL = 4.0
+"""By what the temperature is divided during a search at least."""
+
 _COMPILED_MOVES = 1_000_000
 """Moves times operations from which on compiled code is worth its import."""
 
@@ -44,7 +47,8 @@ def improved(
     scale = simulate(problem, schedule).makespan
     rng = np.random.default_rng(seed)
     draws = rng.random((moves, 4))
-    heat = scale * hot * (_COLD / hot) ** (np.arange(moves) / moves)
+    cold = min(_COLD, hot / _LEAST_FALL)
+    heat = scale * hot * (cold / hot) ** (np.arange(moves) / moves)
     slack = -heat * np.log(1.0 - rng.random(moves))
     room = np.array(room_of(problem, schedule.devices))
     best = np.zeros((3, n), np.int64)
