@@ -176,7 +176,8 @@ class _Run:
         self.earlier = {group: self._earlier(group) for group in (*GROUPS, MEASURED)}
         for earlier in self.earlier.values():  # whose strategies this run need not name
             marks = {**earlier.origin.strategies, **self.origin.strategies}
-            self.origin = replace(self.origin, strategies=marks)
+            most = max(self.origin.load, earlier.origin.load)
+            self.origin = replace(self.origin, strategies=marks, load=most)
         if output is not None:
             output.mkdir(parents=True, exist_ok=True)
 
