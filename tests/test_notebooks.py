@@ -80,8 +80,9 @@ def test_a_placement_strategy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     (notebook,) = run("a_placement_strategy.ipynb", tmp_path=tmp_path, monkeypatch=monkeypatch)
     contention, memory, total = outputs(notebook)
     strategies = {"earliest_start", "round_robin", "heft", "etf_c", "single"}
-    assert {line.split(" | ")[0].strip("| ") for line in contention.splitlines()[2:]} == strategies
-    assert "bytes on device" in memory.splitlines()[-1]
+    rows = contention.strip().splitlines()[2:]
+    assert {line.split(" | ")[0].strip("| ") for line in rows} == strategies
+    assert "bytes on device" in memory.strip().splitlines()[-1]
     assert float(total) == 64**3
     (cell,) = (cell.source for cell in notebook.cells if cell.source.startswith("def "))
     assert len(cell.splitlines()) <= 20

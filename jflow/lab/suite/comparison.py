@@ -28,10 +28,10 @@ from jflow.lab.suite.cases import (
     simulated_cases,
 )
 from jflow.lab.suite.contenders import contenders_of
-from jflow.lab.suite.machine import machine, n_cores
+from jflow.lab.suite.machine import load, machine, n_cores
 from jflow.lab.suite.measured import MeasuredResult, Measurer, measured, measurement_key
 from jflow.lab.suite.page import Proofs
-from jflow.lab.suite.results import GroupResults, Origin, ResultFile, load, resumable
+from jflow.lab.suite.results import GroupResults, Origin, ResultFile, read, resumable
 from jflow.lab.suite.scoring import (
     PROOF_SECONDS,
     QUICK_PROOF_SECONDS,
@@ -46,9 +46,12 @@ from jflow.progress import Progress
 from jflow.schedule.strategies import STRATEGIES
 
 PAGE = "README.md"
+NOTES = "NOTES.md"
+"""What people write about the results; it ends the page, if it is there."""
+
 MEASURED = "measured"
 
-_PATIENCE, _QUICK_PATIENCE = 60.0, 10.0
+_PATIENCE, _QUICK_PATIENCE = 120.0, 30.0
 """Seconds of placing that a strategy may be expected to take on a larger cluster."""
 
 _ROUNDS, _QUICK_ROUNDS = 9, 7
@@ -166,14 +169,15 @@ class _Run:
         self.optima = {each.digest: each.makespan for each in self.known if each.is_proven}
         self.origin = Origin(
             *(datetime.now(UTC).date().isoformat(), machine(), options.seed, options.quick),
-            {each.name: each.fingerprint for each in self.contenders},
+            *({each.name: each.fingerprint for each in self.contenders}, load()),
         )
         if options.resume and output is None:
             raise InvalidArgumentError("to resume a run, say in which folder its results are")
         self.earlier = {group: self._earlier(group) for group in (*GROUPS, MEASURED)}
         for earlier in self.earlier.values():  # whose strategies this run need not name
             marks = {**earlier.origin.strategies, **self.origin.strategies}
-            self.origin = replace(self.origin, strategies=marks)
+            most = max(self.origin.load, earlier.origin.load)
+            self.origin = replace(self.origin, strategies=marks, load=most)
         if output is not None:
             output.mkdir(parents=True, exist_ok=True)
 
@@ -189,6 +193,9 @@ class _Run:
                 *(comparison.origin, comparison.cases, comparison.measured),
                 *(comparison.proofs, pictures),
             )
+            notes = self.output / NOTES
+            if notes.is_file():
+                text += "\n" + notes.read_text()
             (self.output / PAGE).write_text(text)
         return comparison
 
@@ -260,7 +267,7 @@ class _Run:
         return Proofs(n, check_optima(options.optima, n, options.seed, seconds=PROOF_SECONDS))
 
     def _earlier(self, group: str) -> GroupResults:
-        found = load(self._path(group)) if self.options.resume and self.output else None
+        found = read(self._path(group)) if self.options.resume and self.output else None
         return resumable(found, self.origin) if found else GroupResults(self.origin)
 
     def _path(self, group: str) -> Path:

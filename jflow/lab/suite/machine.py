@@ -23,6 +23,11 @@ def n_cores() -> int:
     return os.cpu_count() or 1
 
 
+def load() -> float:
+    """How many processes ran or waited for a core in the last minute, on average."""
+    return os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+
+
 def _processor() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()

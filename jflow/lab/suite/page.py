@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 
 from jflow.lab.suite import goals
@@ -42,7 +42,7 @@ _HEAD = """\
 
 {summary}.
 
-On {date}, {machine}; seed {seed}. The same again: `{command}`.
+On {date}, {machine}, load {load:.1f}; seed {seed}. The same again: `{command}`.
 
 Every strategy gets the same graphs, costs and constraints; what it gives is checked, and run by the
 same simulator. A ratio is a makespan divided by the optimum, or by the best schedule known. *Worse
@@ -106,6 +106,9 @@ them, Kendall's rank correlation over plans that differ by more
 than the noise, and how much slower the plan with the best prediction is than the best plan.
 """
 
+_REASONS = 3
+"""Reasons of refusals that the page has in full."""
+
 Row = Sequence[str]
 
 
@@ -140,6 +143,7 @@ def page(
         summary=summary_line(cases, measured),
         date=origin.date,
         machine=origin.machine,
+        load=origin.load,
         seed=origin.seed,
         command=command,
     )
@@ -152,6 +156,8 @@ def page(
             sections.append(_section(group, cases, pictures))
     if measured:
         sections.append(_measured(measured, pictures))
+    if refusals := [*_refusals(cases, measured)]:
+        sections += ["## Refused\n", *refusals]
     return "\n".join(sections)
 
 
@@ -173,7 +179,7 @@ def _section(group: str, cases: Sequence[CaseResult], pictures: Mapping[str, Pat
     lines = [f"## {_TITLES[group]}", "", about, "", table_of(group, cases)]
     if group in pictures:
         lines.append(f"![{_TITLES[group]}]({pictures[group].name})\n")
-    return "\n".join([*lines, *_fixed(group, found), *_refusals(found)])
+    return "\n".join([*lines, *_fixed(group, found)])
 
 
 def _fixed(group: str, found: Sequence[CaseResult]) -> Iterable[str]:
@@ -187,19 +193,21 @@ def _fixed(group: str, found: Sequence[CaseResult]) -> Iterable[str]:
     )
 
 
-def _refusals(found: Sequence[CaseResult]) -> Iterable[str]:
-    """Why strategies gave no schedule, each reason once."""
-    reasons: dict[tuple[str, str], int] = {}
-    for result in found:
+def _refusals(cases: Sequence[CaseResult], measured: Sequence[MeasuredResult]) -> Iterator[str]:
+    """How often each strategy gave no schedule, and why, its first reasons in full."""
+    reasons: dict[str, Counter[str]] = defaultdict(Counter)
+    for result in cases:
         for name, score in result.scores.items():
             if score.refused and not score.is_infeasible:
-                reasons[name, score.refused] = reasons.get((name, score.refused), 0) + 1
-    by_name = groupby(sorted(reasons.items()), key=lambda item: item[0][0])
-    for name, each in by_name:
-        (_, reason), count = next(each)
-        others = sum(1 for _ in each)
-        more = f", and for {others} more reasons" if others else ""
-        yield f"`{name}` refused in {count} cases: {_cell(reason)}{more}\n"
+                reasons[name][score.refused] += 1
+    for each in measured:
+        if each.refused:
+            reasons[each.strategy][f"{each.refused} ({each.workload})"] += 1
+    for name, counts in reasons.items():
+        shown = [f"{_cell(reason)} ({n} times)" for reason, n in counts.most_common(_REASONS)]
+        more = len(counts) - len(shown)
+        others = f"; and {more} more reasons" if more else ""
+        yield f"`{name}`, in {counts.total()} cases: {'; '.join(shown)}{others}\n"
 
 
 # Tables ----------------------------------------------------------------------------------------
@@ -356,12 +364,7 @@ def _measured(measured: Sequence[MeasuredResult], pictures: Mapping[str, Path]) 
     lines.append(_accuracies(measured))
     if "measured" in pictures:
         lines.append(f"![Predicted and measured times]({pictures['measured'].name})\n")
-    reasons = dict.fromkeys(
-        f"`{each.strategy}` refused on {each.workload}: {_cell(each.refused)}\n"
-        for each in measured
-        if each.refused
-    )
-    return "\n".join([*lines, *reasons])
+    return "\n".join(lines)
 
 
 def _step_times(measured: Sequence[MeasuredResult]) -> str:

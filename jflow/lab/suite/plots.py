@@ -175,8 +175,11 @@ def _predicted(plans: Sequence[MeasuredResult]) -> Any:
     ends = [min(times) / 1.3, max(times) * 1.3]
     axes.plot(ends, ends, color="black", linewidth=0.8)
     axes.fill_between(ends, [e * 0.9 for e in ends], [e * 1.1 for e in ends], alpha=0.15)
-    axes.set_xscale("log")
-    axes.set_yscale("log")
+    ticks = [t for t in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000) if ends[0] < t < ends[1]]
+    for axis, scale in ((axes.xaxis, axes.set_xscale), (axes.yaxis, axes.set_yscale)):
+        scale("log")
+        axis.set_ticks(ticks, [str(tick) for tick in ticks])
+        axis.set_ticks([], minor=True)
     axes.set_xlabel("predicted in milliseconds (band: ± 10 %)")
     axes.set_ylabel("measured in milliseconds")
     axes.legend(fontsize=8)

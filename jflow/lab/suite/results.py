@@ -32,6 +32,7 @@ class Origin:
       seed: of the cases.
       quick: whether it was a short run.
       strategies: the fingerprints of the strategies by name.
+      load: processes that waited for a core when the run began, as the mean of a minute.
     """
 
     date: str
@@ -39,6 +40,7 @@ class Origin:
     seed: int
     quick: bool
     strategies: Mapping[str, str]
+    load: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ def save(path: Path, results: GroupResults) -> None:
     os.replace(temporary, path)
 
 
-def load(path: Path) -> GroupResults | None:
+def read(path: Path) -> GroupResults | None:
     """The results of a file; None where there is none.
 
     Raises:
@@ -99,7 +101,11 @@ def resumable(found: GroupResults, origin: Origin) -> GroupResults:
     changed = {n for n, mark in origin.strategies.items() if strategies.get(n) != mark}
     cases = {}
     for key, case in found.cases.items():
-        scores = {name: score for name, score in case.scores.items() if name not in changed}
+        scores = {
+            name: score
+            for name, score in case.scores.items()
+            if name not in changed and not score.is_skipped
+        }
         cases[key] = replace(case, scores=scores)
     measured = {key: each for key, each in found.measured.items() if each.strategy not in changed}
     return GroupResults(found.origin, cases, measured)
