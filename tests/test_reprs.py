@@ -206,7 +206,7 @@ def test_a_connection_offers_public_names_only(local: tf.Connection) -> None:
 
 
 def test_other_objects_offer_no_internals(local: tf.Connection) -> None:
-    assert offered(tf.function(lambda x: x)) == {"placement"}
+    assert offered(tf.function(lambda x: x)) == {"explain", "placement"}
     session = {
         "as_default",
         "close",

@@ -20,8 +20,8 @@ from jflow.xla import jaxprs
 SHARED = -1
 """The owner of what belongs to no variable, or to several."""
 
-Owner = int
-"""The index of a variable, or `SHARED`."""
+OwnerIndex = int
+"""The index of the variable that a value belongs to, or `SHARED`."""
 
 
 @dataclass(frozen=True)
@@ -34,14 +34,14 @@ class LocalCall:
       inputs, outputs: variables of the whole computation.
     """
 
-    owner: Owner
+    owner: OwnerIndex
     program: jex.ClosedJaxpr
     inputs: tuple[jex.Var, ...]
     outputs: tuple[jex.Var, ...]
 
 
 def local_calls(
-    computation: jex.ClosedJaxpr, arguments: Sequence[Owner], results: Sequence[Owner]
+    computation: jex.ClosedJaxpr, arguments: Sequence[OwnerIndex], results: Sequence[OwnerIndex]
 ) -> list[LocalCall]:
     """The local calls of a computation, each after those whose results it uses.
 
@@ -75,11 +75,11 @@ class _Site(NamedTuple):
     """
 
     changes: int
-    owner: Owner
+    owner: OwnerIndex
 
 
 def _local_call(
-    owner: Owner,
+    owner: OwnerIndex,
     eqns: Sequence[jex.JaxprEqn],
     consts: Mapping[jex.Var, object],
     leaving: Collection[jex.Var],
@@ -129,20 +129,22 @@ def _comparable(value: object) -> Hashable:
     return type(value), value
 
 
-def _owners(jaxpr: jex.Jaxpr, arguments: Sequence[Owner], results: Sequence[Owner]) -> list[Owner]:
+def _owners(
+    jaxpr: jex.Jaxpr, arguments: Sequence[OwnerIndex], results: Sequence[OwnerIndex]
+) -> list[OwnerIndex]:
     """The owner of each equation; one without arguments belongs to what uses it."""
-    owner_of: dict[jex.Var, Owner] = dict(zip(jaxpr.invars, arguments, strict=True))
-    owners: list[Owner | None] = []
+    owner_of: dict[jex.Var, OwnerIndex] = dict(zip(jaxpr.invars, arguments, strict=True))
+    owners: list[OwnerIndex | None] = []
     for eqn in jaxpr.eqns:
         owner = _common(owner_of[x] for x in _vars(eqn.invars) if x in owner_of)
         owners.append(owner)
         if owner is not None:
             owner_of.update(dict.fromkeys(eqn.outvars, owner))
-    users: dict[jex.Var, list[Owner]] = {}
+    users: dict[jex.Var, list[OwnerIndex]] = {}
     for var, owner in zip(jaxpr.outvars, results, strict=True):
         if not isinstance(var, jex.Literal):
             users.setdefault(var, []).append(owner)
-    found: list[Owner] = []
+    found: list[OwnerIndex] = []
     for eqn, known in zip(reversed(jaxpr.eqns), reversed(owners), strict=True):
         using = {each for var in eqn.outvars for each in users.get(var, ())}
         alone = using.pop() if len(using) == 1 else SHARED
@@ -152,7 +154,7 @@ def _owners(jaxpr: jex.Jaxpr, arguments: Sequence[Owner], results: Sequence[Owne
     return found[::-1]
 
 
-def _common(owners: Iterable[Owner]) -> Owner | None:
+def _common(owners: Iterable[OwnerIndex]) -> OwnerIndex | None:
     """The owner of what is computed from values of some owners; None if there are none."""
     found = set(owners)
     own = found - {SHARED}

@@ -19,7 +19,7 @@ from jflow.graph import (
     request,
 )
 from jflow.ops import Variable, group, trainable_variables
-from jflow.training.locality import SHARED, Owner, key_of, local_calls
+from jflow.training.locality import SHARED, OwnerIndex, key_of, local_calls
 from jflow.xla.jaxprs import shape_of
 
 GradsAndVars = Iterable[tuple[Tensor | None, Variable]]
@@ -314,7 +314,7 @@ def _call_of(program: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
     return call
 
 
-def _owner(path: tuple[Any, ...], value: Any, variables: Sequence[Variable]) -> Owner:
+def _owner(path: tuple[Any, ...], value: Any, variables: Sequence[Variable]) -> OwnerIndex:
     """The variable that a leaf belongs to, by its index and shape."""
     index = getattr(path[-1], "idx", -1) if path else -1
     is_own = 0 <= index < len(variables) and value.shape == variables[index].shape

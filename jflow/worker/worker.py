@@ -206,7 +206,6 @@ class Worker:
                 f"expected {len(registered.feeds)} fed values, got {len(feeds)}"
             )
         fed = dict(zip(registered.feeds, feeds, strict=True))
-        use, parks = registered.use, registered.use.states if registered.is_restartable else ()
         recorder = None if records is None else Recorder(str(task), now)
         if recorder is not None:
             self._context.recorders[step] = recorder
@@ -215,15 +214,7 @@ class Worker:
         try:
             await self._enter(registered)
             has_entered = True
-            if (action := async_failpoint("worker.before_run")) is not None:
-                await action
-            # A single plan runs in this coroutine, without another pass of the event loop.
-            calls = [
-                run_plan(plan, step, fed, self._context, client, parks) for plan in registered.plans
-            ]
-            results = [await calls[0]] if len(calls) == 1 else await all_of(calls)
-            if (action := async_failpoint("worker.after_run")) is not None:
-                await action
+            fetched = await self._run_plans(registered, step, fed, client)
         except asyncio.CancelledError as error:
             if reason := self._context.blocked.get(step):
                 # The error of the deadline that cancelled the step shows it.
@@ -231,14 +222,33 @@ class Worker:
             raise
         finally:
             if has_entered:
-                self.moves.plans.leave(use)
+                self.moves.plans.leave(registered.use)
             self._context.rendezvous.end(step)
             self._context.blocked.pop(step, None)
             self._context.recorders.pop(step, None)
         if records is not None and recorder is not None:
             records.append(recorder.record())
-        fetched = {index: value for result in results for index, value in result.items()}
         return [fetched[index] for index in registered.fetches]
+
+    async def _run_plans(
+        self,
+        registered: _Registered,
+        step: int,
+        fed: Mapping[int, Array],
+        client: Client | None,
+    ) -> dict[int, Array]:
+        """Runs plans whose state nothing moves; returns their fetched values by index."""
+        if (action := async_failpoint("worker.before_run")) is not None:
+            await action
+        parks = registered.use.states if registered.is_restartable else ()
+        # A single plan runs in this coroutine, without another pass of the event loop.
+        calls = [
+            run_plan(plan, step, fed, self._context, client, parks) for plan in registered.plans
+        ]
+        results = [await calls[0]] if len(calls) == 1 else await all_of(calls)
+        if (action := async_failpoint("worker.after_run")) is not None:
+            await action
+        return {index: value for result in results for index, value in result.items()}
 
     def _find(self, handle: int) -> _Registered:
         registered = self._registered.get(handle)
