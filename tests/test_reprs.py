@@ -215,6 +215,7 @@ def test_other_objects_offer_no_internals(local: tf.Connection) -> None:
         "list_devices",
         "make_callable",
         "placement",
+        "replace",
     }
     with tf.Session() as it:
         assert offered(it) == session | {"reset", "run", "target"}
