@@ -18,6 +18,7 @@ from jflow.placement.strategy import Assignment, Placement
 from jflow.schedule import Problem, Schedule, lower_bound, simulate, trace_of
 from jflow.schedule.problem import capacity_of, resident_of
 from jflow.schedule.schedule import by_rank, name_of
+from jflow.schedule.stages import staged_seconds
 from jflow.trace import Trace
 
 RULES = "rules"
@@ -102,11 +103,15 @@ class Explanation:
         return max(lower_bound(self.problem), self._bound) + self.problem.costs.step_seconds
 
     def _seconds(self, schedule: Schedule) -> float:
-        return simulate(self.problem, schedule).makespan + self.problem.costs.step_seconds
+        return staged_seconds(self.problem, schedule) + self.problem.costs.step_seconds
 
     @cached_property
     def trace(self) -> Trace:
-        """The step as simulated; `jflow.trace.merged` shows it above a measured one."""
+        """The step, simulated operation by operation; see `jflow.trace.merged`.
+
+        The runtime runs the operations of a device between two crossings as one program, so its
+        trace has fewer and longer spans, and `predicted_seconds` may be later than the end of this.
+        """
         timeline = simulate(self.problem, self.schedule)
         return trace_of(self.problem, timeline, f"simulated, {self.strategy}")
 

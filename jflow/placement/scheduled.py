@@ -30,6 +30,7 @@ from jflow.schedule import (
     scheduled,
 )
 from jflow.schedule.schedule import by_rank
+from jflow.schedule.stages import staged_seconds
 from jflow.schedule.strategies import STRATEGIES, choose
 
 
@@ -141,7 +142,7 @@ class ScheduledAssignment:
             only = [allowed.get(number, (0,))[0] for number in classes]
             return Answer(by_rank(problem, only))
         if self.function is STRATEGIES["auto"]:
-            chosen = choose(problem)
+            chosen = choose(problem, judge=staged_seconds)
             return Answer(chosen.schedule, chosen.predicted, chosen.bound)
         return Answer(scheduled(problem, self.function))
 

@@ -8,10 +8,12 @@ begins when all that it receives has arrived, and what it sends leaves when it h
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from jflow.schedule.graph import Dependency, OperationGraph
-from jflow.schedule.problem import Constraints, Costs, Problem
+from jflow.schedule.problem import Constraints, Problem
 from jflow.schedule.schedule import Schedule
 from jflow.schedule.simulate import Timeline, simulate
 
@@ -19,6 +21,11 @@ from jflow.schedule.simulate import Timeline, simulate
 def simulate_stages(problem: Problem, schedule: Schedule) -> Timeline:
     """What happens when the runtime runs a valid schedule; see `staged` and `simulate`."""
     return simulate(*staged(problem, schedule))
+
+
+def staged_seconds(problem: Problem, schedule: Schedule) -> float:
+    """Seconds that the runtime takes for a valid schedule."""
+    return simulate_stages(problem, schedule).makespan
 
 
 def depths(problem: Problem, schedule: Schedule) -> list[int]:
@@ -59,11 +66,10 @@ def staged(problem: Problem, schedule: Schedule) -> tuple[Problem, Schedule]:
                 first[target] = min(first.get(target, stage[consumer]), stage[consumer])
         if first:
             edges.append(Dependency(stage[edge.producer], tuple(first.values()), edge.n_bytes))
-    costs = problem.costs
     made = Problem(
         OperationGraph(tuple(keys), tuple(edges)),
         problem.devices,
-        Costs(seconds, costs.latency, costs.byte_seconds, costs.network, costs.processors),
+        replace(problem.costs, seconds=seconds),
         Constraints(),
     )
     return made.checked(), Schedule(tuple(device for _, device in keys), tuple(range(len(keys))))

@@ -73,6 +73,10 @@ _LISTS: tuple[PlaceFunction, ...] = (etf_c, heft_c, earliest_finish, heft, etf, 
 _BASELINES: tuple[PlaceFunction, ...] = (m_topo, greedy_lpt, greedy_load, round_robin, random)
 
 
+Judge = Callable[[Problem, Schedule], float]
+"""Predicts the seconds that a schedule takes."""
+
+
 @dataclass(frozen=True)
 class PortfolioResult:
     """What `auto` chose and why.
@@ -115,6 +119,7 @@ def choose(
     moves: int | None = None,
     margin: float = MARGIN,
     exact: bool = True,
+    judge: Judge = makespan,
 ) -> PortfolioResult:
     """The schedule with the least predicted makespan.
 
@@ -127,6 +132,8 @@ def choose(
       margin: the gain over a single device for which it is left, as a share of its time.
       exact: whether graphs of at most 12 operations are also solved by exact methods, as far as
         half a second lets them, which proves a bound.
+      judge: the predicted time of a schedule by which candidates are chosen in the end, such as
+        `jflow.schedule.stages.staged_seconds`. The search goes by the makespan.
 
     Raises:
       ResourceExhaustedError: if no strategy finds a schedule under the memory limits.
@@ -146,6 +153,8 @@ def choose(
         portfolio.search(_moves(problem) if moves is None else moves)
         if exact and len(problem.graph) <= _EXACT_OPERATIONS:
             portfolio.solve()
+    if judge is not makespan:
+        portfolio.judge(judge)
     return portfolio.result(margin)
 
 
@@ -232,6 +241,13 @@ class _Portfolio:
             time = makespan(self.problem, best.schedule)
             if time < self.found[self.best][0]:
                 self.found[name] = (time, best.schedule)
+
+    def judge(self, judge: Judge) -> None:
+        """Predicts the times of all candidates anew."""
+        self.found = {
+            name: (judge(self.problem, schedule), schedule)
+            for name, (_, schedule) in self.found.items()
+        }
 
     def result(self, margin: float) -> PortfolioResult:
         """The best candidate, or a single device if the gain is below the margin."""
