@@ -28,9 +28,11 @@ def needs(ops: Sequence[Operation], fed: Iterable[Tensor]) -> Mapping[Operation,
     needed: dict[Operation, Sequence[Tensor]] = {}
     for op in ops:
         needed[op] = op.inputs
-        named = _symbols((*_dims(op.outputs), op.eqn.params.get("dim", 0)))
+        # An input may have a size such as `n + m`, from which a program cannot tell n and m.
+        given = _dims(op.inputs) if size_sources else ()
+        named = _symbols((*_dims(op.outputs), op.eqn.params.get("dim", 0), *given))
         if named:
-            seen = _symbols(_dims(op.inputs))
+            seen = {str(dim) for dim in given if is_symbol(dim)}
             # The order must not depend on the names of symbols, which are numbered by process.
             sources = (size_sources[x] for x in named if x not in seen and x in size_sources)
             needed[op] = tuple(dict.fromkeys((*op.inputs, *sources)))

@@ -15,7 +15,7 @@ from jax import lax
 import jflow as tf
 from tests.clusters import Backend
 
-CONFIG = tf.ConfigProto(operation_timeout_in_ms=5_000)
+CONFIG = tf.ConfigProto(operation_timeout_in_ms=100_000)
 
 
 @pytest.fixture

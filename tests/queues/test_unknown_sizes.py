@@ -67,6 +67,21 @@ def test_what_is_dequeued_up_to_goes_through_programs_on_several_devices(backend
             sess.run(total)
 
 
+def test_sums_and_products_of_sizes_cross_devices(backend: Backend) -> None:
+    first, second = tf.placeholder(tf.float32, (None, 2)), tf.placeholder(tf.float32, (None, 2))
+    with tf.device(backend.devices[0]):
+        both = tf.numpy.concatenate([first, second])
+        flat = tf.numpy.reshape(both, (-1,))
+    with tf.device(backend.devices[1]):
+        total, doubled = tf.numpy.sum(both), flat * 2
+    with session(backend) as sess:
+        for n, m in ((3, 4), (1, 6), (3, 4)):
+            feeds = {first: np.ones((n, 2)), second: np.full((m, 2), 2.0)}
+            found, rows = sess.run([total, doubled], feeds)
+            assert found == 2 * n + 4 * m
+            assert rows.tolist() == [2.0] * 2 * n + [4.0] * 2 * m
+
+
 def test_gradients_of_batches_of_any_size(backend: Backend) -> None:
     def loss(np_: Any, w: Any, x: Any) -> Any:
         return np_.mean(np_.sum(np_.tanh(np_.dot(x, w)) ** 2, axis=1))
