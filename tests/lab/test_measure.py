@@ -80,6 +80,7 @@ def test_placements_are_measured_beside_each_other_on_pinned_processes(leaves_no
     assert all(each.predicted > 0 and each.staged > 0 for each in found.values())
 
 
+@pytest.mark.long
 def test_the_fused_step_trains_as_a_session_does() -> None:
     step = WORKLOADS["mlp"].build()
     fused = FusedStep(step)

@@ -72,7 +72,7 @@ def open_with(graph: tf.Graph, placement) -> tf.Session:
     return tf.Session(graph=graph, config=tf.ConfigProto(placement=placement))
 
 
-@settings(max_examples=3)
+@settings(max_examples=2)
 @given(programs(DEVICES, max_calls=5), st.sampled_from([*STRATEGIES]), st.integers(0, 1000))
 def test_a_program_gives_what_jax_gives_where_a_strategy_divides_it(program, name, seed) -> None:
     check_strategies(program, [name], seed)
@@ -80,7 +80,7 @@ def test_a_program_gives_what_jax_gives_where_a_strategy_divides_it(program, nam
 
 @pytest.mark.long
 @settings(max_examples=200)
-@given(programs(DEVICES), st.integers(0, 1000))
+@given(programs(DEVICES, max_calls=4), st.integers(0, 1000))
 def test_a_program_gives_what_jax_gives_under_every_placement_of_every_strategy(
     program, seed
 ) -> None:

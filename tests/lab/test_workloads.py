@@ -40,7 +40,11 @@ LARGE = pytest.mark.long
 
 
 @pytest.mark.parametrize(
-    "name", ["mlp", *(pytest.param(name, marks=LARGE) for name in WORKLOADS if name != "mlp")]
+    "name",
+    [
+        pytest.param(name, marks=() if name == "actor_learner" else LARGE, id=name)
+        for name in WORKLOADS
+    ],
 )
 def test_a_scattered_workload_trains_as_on_one_device(name) -> None:
     wanted = single_device_losses(WORKLOADS[name].build("small"))

@@ -178,8 +178,8 @@ def _uniform(seed: int, shape: tuple[int, ...], deviation: float) -> jax.Array:
     for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
         x = (x ^ (x >> shift)) * jnp.uint32(factor)
     x ^= x >> 16
-    between = x.astype(jnp.float32) / 2.0**31 - 1.0
-    return (deviation * 3**0.5 * between).reshape(shape)
+    between: jax.Array = x.astype(jnp.float32) / 2.0**31 - 1.0
+    return jnp.reshape(deviation * 3**0.5 * between, shape)
 
 
 def _zeros(shape: tuple[int, ...]) -> jax.Array:
