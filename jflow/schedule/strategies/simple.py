@@ -86,9 +86,10 @@ def by_class(problem: Problem, choice: DeviceChoice, numbers: list[int] | None =
     classes = classes_of(problem)
     first: dict[int, int] = {}
     needed: dict[int, float] = {}
+    resident = resident_of(problem)
     for operation, number in enumerate(classes):
         first.setdefault(number, operation)
-        needed[number] = needed.get(number, 0.0) + resident_of(problem)[operation]
+        needed[number] = needed.get(number, 0.0) + resident[operation]
     room, chosen = list(capacity_of(problem)), {}
     every = tuple(range(len(room)))
     for number in numbers or first:
