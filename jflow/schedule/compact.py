@@ -71,9 +71,10 @@ def compact(problem: Problem, *, arrays: bool = False) -> Compact:
     classes = [numbers.setdefault(number, len(numbers)) for number in classes_of(problem)]
     members: list[list[int]] = [[] for _ in numbers]
     needed = [0.0] * len(numbers)
+    resident = resident_of(problem)
     for operation, number in enumerate(classes):
         members[number].append(operation)
-        needed[number] += resident_of(problem)[operation]
+        needed[number] += resident[operation]
     flat = flat._replace(
         seconds=costs.seconds.tolist(),
         before=_starts(graph.predecessors),

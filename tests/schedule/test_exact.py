@@ -109,7 +109,7 @@ def test_a_limited_search_proves_nothing_and_is_the_same_each_time() -> None:
 
 
 def test_the_solver_ends_at_a_number_of_nodes() -> None:
-    problem = random_problem("layered", 12, 3, ccr=5.0, network=UNLIMITED, seed=1)
+    problem = random_problem("layered", 9, 3, ccr=5.0, network=UNLIMITED, seed=1)
     upper = scheduled(problem, STRATEGIES["heft"])
     limited = optimal(problem, upper=upper, nodes=1)
     assert limited.bound < limited.makespan <= simulate(problem, upper).makespan
@@ -158,7 +158,7 @@ def test_too_little_memory_is_refused() -> None:
 
 @pytest.mark.parametrize("family", [*FAMILIES])
 def test_no_strategy_is_below_a_proven_optimum(family) -> None:
-    problem = random_problem(family, 9, 3, ccr=1.0, network=UNLIMITED, seed=2)
+    problem = random_problem(family, 8, 3, ccr=1.0, network=UNLIMITED, seed=2)
     best = optimal(problem)
     assert best.is_proven
     for place in STRATEGIES.values():

@@ -42,8 +42,9 @@ def min_cut_runs(problem: Problem) -> Schedule:
     """
     wanted = _min_cut_devices(problem)
     first: dict[int, int] = {}
+    classes = classes_of(problem)
     for operation in problem.graph.order:
-        first.setdefault(classes_of(problem)[operation], operation)
+        first.setdefault(classes[operation], operation)
 
     def choice(number: int, options: list[int]) -> int:
         device = wanted[first[number]]
@@ -56,9 +57,9 @@ def _min_cut_devices(problem: Problem) -> dict[int, int]:
     """The device of each operation, as if each could go anywhere."""
     order, capacities = problem.graph.order, capacity_of(problem)
     n, crossing = len(order), _crossing(problem)
-    kept = [0.0]
+    kept, resident = [0.0], resident_of(problem)
     for operation in order:
-        kept.append(kept[-1] + resident_of(problem)[operation])
+        kept.append(kept[-1] + resident[operation])
     for device, capacity in enumerate(capacities):
         if kept[-1] <= capacity:  # nothing has to be cut, and the search is quadratic
             return dict.fromkeys(order, device)

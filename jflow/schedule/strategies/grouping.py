@@ -130,7 +130,7 @@ class _Groups:
         target[high[chosen]] = low[chosen]
         before = self.count
         self._renumber(target)
-        return before - self.count > before // 200
+        return before - self.count > before // 50
 
     def pair_up(self, n_groups: int) -> bool:
         """Joins neighbours in topological order, whether or not they have an edge."""

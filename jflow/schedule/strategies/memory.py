@@ -82,11 +82,12 @@ class _Classes:
         self.needed: dict[int, float] = {}
         self.wanted: dict[int, int] = {}
         self.work: dict[int, float] = {}
+        resident = resident_of(problem)
         for operation, number in enumerate(classes_of(problem)):
             self.numbers.setdefault(number, operation)
             self.wanted[number] = wanted[operation]
             n_bytes, seconds = (
-                resident_of(problem)[operation],
+                resident[operation],
                 problem.costs.mean_seconds[operation],
             )
             self.needed[number] = self.needed.get(number, 0.0) + n_bytes

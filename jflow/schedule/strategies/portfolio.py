@@ -61,7 +61,8 @@ _LEAST_MOVES = 200
 _EVALUATIONS = 100_000
 """Operations times devices that candidates may look at together; each takes 4 to 8 µs."""
 
-_MOST_GROUPS = 2_000
+_MOST_GROUPS, _GROUP_CHOICES = 2_000, 64_000
+"""Groups of a large graph, and groups times devices."""
 
 _EXACT_OPERATIONS = 12
 """Graphs of at most as many operations are also searched exhaustively, and solved by HiGHS."""
@@ -277,7 +278,8 @@ def _candidates(problem: Problem) -> Iterator[PlaceFunction]:
         # Earliest task first looks at every device for every operation, grouped or not.
         few = n * p > 10 * _EVALUATIONS
         lists: tuple[PlaceFunction, ...] = (heft_c,) if few else (heft_c, earliest_finish)
-        yield from (grouped(place, _MOST_GROUPS) for place in lists)
+        n_groups = min(_MOST_GROUPS, max(_GROUP_CHOICES // p, p))
+        yield from (grouped(place, n_groups) for place in lists)
         yield from _BASELINES[:1] if few else _BASELINES
         return
     for n_groups in (4 * p, 16 * p):

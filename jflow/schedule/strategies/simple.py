@@ -27,8 +27,8 @@ def single(problem: Problem) -> Schedule:
     Where the constraints do not let all of them be on one device, each class that may not or does
     not fit goes to the fastest other device.
     """
-    totals = problem.costs.seconds.sum(axis=0)
-    return by_class(problem, lambda _, options: min(options, key=lambda d: (totals[d], d)))
+    totals: list[float] = problem.costs.seconds.sum(axis=0).tolist()
+    return by_class(problem, lambda _, options: min(options, key=totals.__getitem__))
 
 
 @strategy
@@ -86,13 +86,17 @@ def by_class(problem: Problem, choice: DeviceChoice, numbers: list[int] | None =
     classes = classes_of(problem)
     first: dict[int, int] = {}
     needed: dict[int, float] = {}
+    resident = resident_of(problem)
     for operation, number in enumerate(classes):
         first.setdefault(number, operation)
-        needed[number] = needed.get(number, 0.0) + resident_of(problem)[operation]
+        needed[number] = needed.get(number, 0.0) + resident[operation]
     room, chosen = list(capacity_of(problem)), {}
+    every = tuple(range(len(room)))
     for number in numbers or first:
-        allowed = problem.constraints.allowed.get(number, tuple(range(len(room))))
-        options = [device for device in allowed if room[device] >= needed[number]]
+        allowed = problem.constraints.allowed.get(number, every)
+        options = [*allowed]
+        if needed[number]:
+            options = [device for device in allowed if room[device] >= needed[number]]
         if not options:
             most = max(room[device] for device in allowed)
             raise infeasible(problem, first[number], needed[number], most)
