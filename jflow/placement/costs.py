@@ -70,6 +70,7 @@ def estimated(
         port_share=calibration.port_share,
         half_duplex=calibration.half_duplex,
         step_seconds=calibration.step_of(wiring.transport),
+        are_estimates=True,
     )
 
 

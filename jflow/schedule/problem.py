@@ -41,6 +41,7 @@ class Costs:
       half_duplex: whether a device that sends cannot receive at the same time; with "one-port"
         only.
       step_seconds: what every step takes in addition, whatever its placement.
+      are_estimates: whether a real step may take longer or shorter than these costs say.
 
     Raises:
       InvalidArgumentError: if the shapes do not agree, or a cost is negative or not finite.
@@ -54,6 +55,7 @@ class Costs:
     port_share: float = 1.0
     half_duplex: bool = False
     step_seconds: float = 0.0
+    are_estimates: bool = False
 
     def __post_init__(self) -> None:
         n_devices = self.seconds.shape[-1]

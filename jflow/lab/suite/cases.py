@@ -105,7 +105,15 @@ def _case(
     surprise = str(options.pop("surprise", ""))
     parameters: dict[str, Scalar] = {"ccr": 1.0, "seed": scope.seed, **options}
     build = partial(random_problem, family, n, n_devices, **parameters)  # type: ignore[arg-type]
+    if surprise:
+        build = partial(_estimated, build)
     return SuiteCase(group, family, n_devices, {"n": n, **parameters}, build, surprise)
+
+
+def _estimated(build: Callable[[], Problem]) -> Problem:
+    """A problem whose costs are only estimates of those that its schedules are simulated with."""
+    problem = build()
+    return problem._replace(costs=replace(problem.costs, are_estimates=True))
 
 
 def _small(scope: CaseRange) -> Iterator[SuiteCase]:

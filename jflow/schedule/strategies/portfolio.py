@@ -35,9 +35,10 @@ from jflow.schedule.strategies.search import improved
 from jflow.schedule.strategies.simple import greedy_load, greedy_lpt, random, round_robin, single
 
 MARGIN = 0.1
-"""`auto` leaves a single device for a predicted gain of more than this share of its time.
+"""`auto` leaves a single device for a predicted gain of more than this fraction of its time.
 
-Costs are estimates: with errors of 20 %, a placement that should gain less is as often slower.
+That is where costs are estimates: with errors of 20 %, a placement that should gain less is as
+often slower. Where they are exact, every gain counts.
 """
 
 _STARTS = (0.05, 0.15, 0.1)
@@ -103,12 +104,12 @@ class PortfolioResult:
 
 
 @strategy
-def auto(problem: Problem, *, margin: float = MARGIN) -> Schedule:
+def auto(problem: Problem, *, margin: float | None = None) -> Schedule:
     """The schedule of the portfolio with the least predicted time, improved by search.
 
     Args:
       problem: what to schedule.
-      margin: the gain over a single device for which it is left, as a share of its time.
+      margin: see `choose`.
     """
     return choose(problem, margin=margin).schedule
 
@@ -118,7 +119,7 @@ def choose(
     candidates: Sequence[PlaceFunction] | None = None,
     *,
     moves: int | None = None,
-    margin: float = MARGIN,
+    margin: float | None = None,
     exact: bool = True,
     judge: Judge = makespan,
 ) -> PortfolioResult:
@@ -130,7 +131,8 @@ def choose(
         that ship, as many as the size of the problem lets. A single device is always a candidate.
       moves: how many changes of the best candidates to try afterwards; fewer for larger graphs by
         default, so that the search takes about half a second.
-      margin: the gain over a single device for which it is left, as a share of its time.
+      margin: the gain over a single device for which it is left, as a fraction of its time; by
+        default `MARGIN` if costs are estimates, else 0.
       exact: whether graphs of at most 12 operations are also solved by exact methods, as far as
         half a second lets them, which proves a bound.
       judge: the predicted time of a schedule by which candidates are chosen in the end, such as
@@ -156,6 +158,8 @@ def choose(
             portfolio.solve()
     if judge is not makespan:
         portfolio.judge(judge)
+    if margin is None:
+        margin = MARGIN if problem.costs.are_estimates else 0.0
     return portfolio.result(margin)
 
 
