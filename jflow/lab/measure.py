@@ -15,16 +15,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 from typing import Any, Self
 
 import jflow as tf
+from jflow.calibration import calibrate
 from jflow.closing import Closing
 from jflow.lab.fused import FusedProcess
 from jflow.lab.workloads import Workload, WorkloadStep
 from jflow.launch import LocalCluster
+from jflow.placement.calibration import Calibration
 from jflow.placement.named import RULES
 from jflow.placement.scheduled import ByFunction
+from jflow.runtime.calibration_file import VARIABLE, write_calibration
 from jflow.runtime.steps import named_strategy
 from jflow.schedule import (
     PlaceFunction,
@@ -196,6 +201,26 @@ class MeasuringCluster(Closing):
     def pid(self, index: int) -> int:
         """The process id of a task."""
         return self._cluster.pid("worker", index)
+
+    @contextmanager
+    def calibrated(self) -> Iterator[Calibration]:
+        """A block whose sessions estimate costs by what this cluster does, measured at the start.
+
+        It is the calibration of the process meanwhile: JFLOW_CALIBRATION names its file.
+        """
+        found = calibrate(self._cluster.target("worker", 0), quick=True)
+        before = os.environ.get(VARIABLE)
+        with TemporaryDirectory() as folder:
+            path = Path(folder) / "calibration.json"
+            write_calibration(found, path)
+            os.environ[VARIABLE] = str(path)
+            try:
+                yield found
+            finally:
+                if before is None:
+                    del os.environ[VARIABLE]
+                else:
+                    os.environ[VARIABLE] = before
 
     def session(self, step: WorkloadStep, placement: str | PlaceFunction) -> tf.Session:
         """A session on the first task."""

@@ -71,6 +71,7 @@ def estimated(
         half_duplex=calibration.half_duplex,
         step_seconds=calibration.step_of(wiring.transport),
         are_estimates=True,
+        in_stages=True,
     )
 
 

@@ -18,7 +18,7 @@ from jflow.placement.strategy import Assignment, Placement
 from jflow.schedule import Problem, Schedule, lower_bound, simulate, trace_of
 from jflow.schedule.problem import capacity_of, resident_of
 from jflow.schedule.schedule import by_rank, name_of
-from jflow.schedule.stages import staged_seconds
+from jflow.schedule.stages import predicted_seconds
 from jflow.trace import Trace
 
 RULES = "rules"
@@ -103,7 +103,7 @@ class Explanation:
         return max(lower_bound(self.problem), self._bound) + self.problem.costs.step_seconds
 
     def _seconds(self, schedule: Schedule) -> float:
-        return staged_seconds(self.problem, schedule) + self.problem.costs.step_seconds
+        return predicted_seconds(self.problem, schedule) + self.problem.costs.step_seconds
 
     @cached_property
     def trace(self) -> Trace:

@@ -30,7 +30,6 @@ from jflow.schedule import (
     scheduled,
 )
 from jflow.schedule.schedule import by_rank
-from jflow.schedule.stages import staged_seconds
 from jflow.schedule.strategies import STRATEGIES, choose
 
 
@@ -142,7 +141,7 @@ class ScheduledAssignment:
             only = [allowed.get(number, (0,))[0] for number in classes]
             return Answer(by_rank(problem, only))
         if self.function is STRATEGIES["auto"]:
-            chosen = choose(problem, judge=staged_seconds)
+            chosen = choose(problem)
             return Answer(chosen.schedule, chosen.predicted, chosen.bound)
         return Answer(scheduled(problem, self.function))
 

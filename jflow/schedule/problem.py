@@ -42,6 +42,8 @@ class Costs:
         only.
       step_seconds: what every step takes in addition, whatever its placement.
       are_estimates: whether a real step may take longer or shorter than these costs say.
+      in_stages: whether the operations of a device between two crossings run as one program, as in
+        jflow's runtime (`jflow.schedule.stages`), instead of each as soon as it can.
 
     Raises:
       InvalidArgumentError: if the shapes do not agree, or a cost is negative or not finite.
@@ -56,6 +58,7 @@ class Costs:
     half_duplex: bool = False
     step_seconds: float = 0.0
     are_estimates: bool = False
+    in_stages: bool = False
 
     def __post_init__(self) -> None:
         n_devices = self.seconds.shape[-1]

@@ -23,9 +23,11 @@ def simulate_stages(problem: Problem, schedule: Schedule) -> Timeline:
     return simulate(*staged(problem, schedule))
 
 
-def staged_seconds(problem: Problem, schedule: Schedule) -> float:
-    """Seconds that the runtime takes for a valid schedule."""
-    return simulate_stages(problem, schedule).makespan
+def predicted_seconds(problem: Problem, schedule: Schedule) -> float:
+    """Seconds that a valid schedule takes, as its costs say: by operations or in stages."""
+    if problem.costs.in_stages:
+        return simulate_stages(problem, schedule).makespan
+    return simulate(problem, schedule).makespan
 
 
 def depths(problem: Problem, schedule: Schedule) -> list[int]:

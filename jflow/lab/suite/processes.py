@@ -79,6 +79,8 @@ class ProcessMeasurer(Closing):
             self._end()
             made = TimedCluster(n_devices) if is_timed else MeasuringCluster(n_devices)
             self._clusters.enter_context(made)
+            if isinstance(made, MeasuringCluster):
+                self._clusters.enter_context(made.calibrated())
             self._cluster, self._key = made, (is_timed, n_devices)
         return self._cluster
 

@@ -16,6 +16,7 @@ from jflow.schedule.exhaustive import exhaustive_optimum
 from jflow.schedule.problem import Problem, capacity_of
 from jflow.schedule.replay import makespan
 from jflow.schedule.schedule import PlaceFunction, Schedule, name_of, scheduled, strategy
+from jflow.schedule.stages import predicted_seconds
 from jflow.schedule.strategies.contiguous import m_topo, min_cut_runs
 from jflow.schedule.strategies.coplacing import coplaced
 from jflow.schedule.strategies.grouping import grouped
@@ -75,10 +76,6 @@ _LISTS: tuple[PlaceFunction, ...] = (etf_c, heft_c, earliest_finish, heft, etf, 
 _BASELINES: tuple[PlaceFunction, ...] = (m_topo, greedy_lpt, greedy_load, round_robin, random)
 
 
-Judge = Callable[[Problem, Schedule], float]
-"""Predicts the seconds that a schedule takes."""
-
-
 @dataclass(frozen=True)
 class PortfolioResult:
     """What `auto` chose and why.
@@ -121,7 +118,6 @@ def choose(
     moves: int | None = None,
     margin: float | None = None,
     exact: bool = True,
-    judge: Judge = makespan,
 ) -> PortfolioResult:
     """The schedule with the least predicted makespan.
 
@@ -135,8 +131,6 @@ def choose(
         default `MARGIN` if costs are estimates, else 0.
       exact: whether graphs of at most 12 operations are also solved by exact methods, as far as
         half a second lets them, which proves a bound.
-      judge: the predicted time of a schedule by which candidates are chosen in the end, such as
-        `jflow.schedule.stages.staged_seconds`. The search goes by the makespan.
 
     Raises:
       ResourceExhaustedError: if no strategy finds a schedule under the memory limits.
@@ -156,8 +150,8 @@ def choose(
         portfolio.search(_moves(problem) if moves is None else moves)
         if exact and len(problem.graph) <= _EXACT_OPERATIONS:
             portfolio.solve()
-    if judge is not makespan:
-        portfolio.judge(judge)
+    if problem.costs.in_stages:
+        portfolio.predict_stages()
     if margin is None:
         margin = MARGIN if problem.costs.are_estimates else 0.0
     return portfolio.result(margin)
@@ -247,10 +241,10 @@ class _Portfolio:
             if time < self.found[self.best][0]:
                 self.found[name] = (time, best.schedule)
 
-    def judge(self, judge: Judge) -> None:
-        """Predicts the times of all candidates anew."""
+    def predict_stages(self) -> None:
+        """Predicts the times of all candidates in stages; the search goes by operations."""
         self.found = {
-            name: (judge(self.problem, schedule), schedule)
+            name: (predicted_seconds(self.problem, schedule), schedule)
             for name, (_, schedule) in self.found.items()
         }
 
