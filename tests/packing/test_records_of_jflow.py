@@ -17,6 +17,7 @@ from jflow.records import DECODERS
 from jflow.resources import KERNELS
 from jflow.resources.accumulator import AccumulatorSpec
 from jflow.resources.iterator_state import IteratorStateSpec
+from jflow.resources.moving import SavedQueue, SavedStates, SavedVariable
 from jflow.resources.queue import QueueSpec
 from jflow.resources.queue.spec import FIFO, SHUFFLE
 from jflow.resources.reader import ReaderSpec
@@ -24,6 +25,7 @@ from jflow.trace.record import TaskRecord
 from tests.packing.test_record import PLAIN, SPECS, TEXTS
 
 SECONDS = st.floats(0, 1e6)
+WORDS = st.lists(st.integers(0, 2**32), max_size=3).map(tuple)
 
 
 def _rows(*columns):
@@ -55,6 +57,16 @@ BUILDS = {
         "seed": st.none() | st.integers(-(2**63), 2**63),
     },
     ReaderSpec: {"kind": TEXTS, "options": st.dictionaries(TEXTS, PLAIN, max_size=3)},
+    SavedQueue: {
+        "number": st.integers(0, 99),
+        "definition": st.binary(max_size=9),
+        "n_arrays": st.lists(st.integers(-1, 9), max_size=3).map(tuple),
+        "is_closed": st.booleans(),
+        "rng": TEXTS,
+        "rng_words": WORDS,
+    },
+    SavedStates: {"variables": st.just(()), "queues": st.just(())},
+    SavedVariable: {"number": st.integers(0, 99), "dtype": TEXTS, "shape": WORDS},
     TaskRecord: {
         "task": TEXTS,
         "devices": st.lists(TEXTS, min_size=1, max_size=3).map(tuple),

@@ -39,8 +39,11 @@ def draw(
         (SMALL_ONE_PORT, to_optimum, "makespan / proven optimum"),
         (CONTENTION, to_best, "makespan / best known"),
     ):
-        if results := of_group(cases, group):
-            found[group] = _save(_ratios(results, yardstick, label), folder / f"{group}.png")
+        results = of_group(cases, group)
+        rows = [row for row in figures_of(results, yardstick) if row.n][::-1]
+        if rows:
+            figure = _ratios(results, rows, yardstick, label)
+            found[group] = _save(figure, folder / f"{group}.png")
     if results := of_group(cases, CLUSTERS):
         found[CLUSTERS] = _save(_placing(results), folder / f"{CLUSTERS}.png")
     if plans := [each for each in measured if not each.refused]:
@@ -53,9 +56,10 @@ def _save(figure: Any, path: Path) -> Path:
     return path
 
 
-def _ratios(results: Sequence[CaseResult], yardstick: Yardstick, label: str) -> Any:
-    """For each strategy the distribution of its ratios, the best mean at the top."""
-    rows = [row for row in figures_of(results, yardstick) if row.n][::-1]
+def _ratios(
+    results: Sequence[CaseResult], rows: Sequence[Any], yardstick: Yardstick, label: str
+) -> Any:
+    """For each strategy the distribution of its ratios, the last row at the top."""
     ratios = [_ratios_of(results, row.strategy, yardstick) for row in rows]
     figure = _FIGURE(figsize=(8, 0.32 * len(rows) + 1.2), layout="constrained")
     axes = figure.subplots()
