@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
@@ -63,8 +64,11 @@ class ProgramProcess(Closing):
         self._process.terminate()
 
     def pause(self) -> None:
-        """Stops the process (SIGSTOP): it keeps its connections and answers nothing on them."""
-        self._process.send_signal(signal.SIGSTOP)
+        """Stops the process (SIGSTOP): it keeps its connections and answers nothing on them.
+
+        Returns when it has stopped.
+        """
+        pause_process(self._process.pid)
 
     def resume(self) -> None:
         """Lets the process go on (SIGCONT) after `pause`."""
@@ -190,3 +194,18 @@ def _size(file: IO[bytes]) -> int:
 def _text(file: IO[bytes]) -> str:
     file.seek(0)
     return file.read().decode(errors="replace")
+
+
+def pause_process(pid: int) -> None:
+    """Stops a process (SIGSTOP) and waits until it has: each thread goes on for a moment."""
+    os.kill(pid, signal.SIGSTOP)
+    wait_until(lambda: _is_stopped(pid), f"process {pid} to stop")
+
+
+def _is_stopped(pid: int) -> bool:
+    """Whether no thread of a process runs; also if the process has ended."""
+    states = []
+    for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with suppress(OSError):  # the thread has ended
+            states.append(stat.read_text().rpartition(")")[2].split()[0])
+    return all(state in "TtXZ" for state in states)

@@ -15,6 +15,7 @@ import pytest
 
 import jflow as tf
 from jflow.testing import PATIENCE_S, wait_until
+from jflow.testing.programs import pause_process
 from tests.clusters import BACKENDS, Backend
 
 SHORT = tf.ConfigProto(operation_timeout_in_ms=50)
@@ -331,7 +332,7 @@ def test_a_server_that_is_stopped_does_not_keep_a_call_beyond_its_deadline(
     with tf.Session(cluster.target("worker", 0)) as session:
         assert session.run(a) == 2.0
         process = psutil.Process(cluster.pid("worker", 0))
-        process.suspend()
+        pause_process(process.pid)
         try:
             with in_short(), pytest.raises(tf.errors.DeadlineExceededError) as caught:
                 session.run(a, options=tf.RunOptions(timeout_in_ms=50))
