@@ -1,4 +1,4 @@
-"""The page for users, whose code must do what it says."""
+"""The pages for users, whose code must do what they say."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-PAGE = Path(__file__).parents[2] / "docs" / "queues.md"
+import pytest
+
+DOCS = Path(__file__).parents[1] / "docs"
 
 
-def test_the_code_of_the_page_runs(tmp_path: Path) -> None:
-    blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 3
+@pytest.mark.parametrize(("name", "n_blocks"), [("queues", 3), ("training", 1)])
+def test_the_code_of_the_page_runs(name: str, n_blocks: int, tmp_path: Path) -> None:
+    page = (DOCS / f"{name}.md").read_text()
+    blocks = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert len(blocks) == n_blocks
     program = tmp_path / "page.py"
     program.write_text("\n".join(blocks))
     # A process of its own, as a user has: connections of other tests may still be open in this one.
