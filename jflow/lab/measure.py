@@ -66,7 +66,7 @@ class Measurement:
       placement: the name of the strategy.
       times: the mean time of a step in each round, in seconds.
       predicted: by the simulator, in seconds.
-      staged: the same for the stages that the runtime makes of the placement; NaN for the rules.
+      staged: the same for the stages that the runtime makes of the placement.
       error: the largest relative difference of its losses to those of a single device.
       n_devices_used: how many devices have operations.
       placing: seconds that the strategy took; NaN for the rules.
@@ -171,8 +171,9 @@ class RecordedStrategy:
         if self._answered is not None:
             self.predicted = _predicted(*self._answered)
             return
-        self.predicted = session.explain(step.train).predicted_seconds, math.nan
-        self.n_devices = len({*session.placement(step.train).values()})
+        explanation = session.explain(step.train)
+        self.predicted = _predicted(explanation.problem, explanation.schedule)
+        self.n_devices = len({*explanation.schedule.devices})
 
 
 class MeasuringCluster(Closing):
