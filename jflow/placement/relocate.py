@@ -28,7 +28,7 @@ from jflow.placement.strategy import Handles, Inventory, Placement, Strategy
 from jflow.values import is_known
 
 MOVE_S = 0.01
-"""Seconds that a move takes in addition to its bytes: steps wait while tasks hold, save and go on."""
+"""Seconds that a move takes in addition to its bytes: steps wait while tasks hold and save."""
 
 MOVABLE = frozenset({VARIABLE, "queue"})
 """The kinds of state that can move."""
