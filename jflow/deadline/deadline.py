@@ -55,13 +55,16 @@ class Deadline:
             return patience
         return self
 
-    def error(self, doing: str, task: str | None = None, advice: str = "") -> OpError:
+    def error(
+        self, doing: str, task: str | None = None, advice: str = "", op: str | None = None
+    ) -> OpError:
         """Returns the error for a wait that this deadline ended.
 
         Args:
           doing: what the call was waiting for, such as "connecting to /job:ps/task:0".
           task: the task that did not answer, if there is exactly one.
-          advice: what the user can do.
+          advice: what the user can do, or what it was that waited.
+          op: name of the operation that waited, if it is known.
         """
         seconds = seconds_text(self.timeout or 0.0)
         advice = advice and f"; {advice}"
@@ -70,6 +73,7 @@ class Deadline:
         return DeadlineExceededError(
             f"the call took longer than its timeout of {seconds} and was cancelled "
             f"while {doing}{advice}",
+            op=op,
             task=task,
         )
 

@@ -39,11 +39,14 @@ class StepState:
       queued_s: the time after the start of a program, in seconds, during which its results may be
         passed to another program before they are computed.
       watch: see `Watch`; None if the step cannot be run again.
+
+    Attributes:
+      waiting_op: name of the operation whose kernel was ended last while it waited.
     """
 
     __slots__ = (
         *("_containers", "_is_closed", "_leases", "_linked", "_queued_s", "_reads", "_slots"),
-        "_watch",
+        *("_watch", "waiting_op"),
     )
 
     def __init__(
@@ -61,6 +64,7 @@ class StepState:
         self._slots = [*linked.slots]
         self._leases: dict[Slot, Lease] = {}
         self._is_closed = False
+        self.waiting_op: str | None = None
 
     def __getitem__(self, slot: Slot) -> Any:
         return self._slots[slot]
@@ -152,6 +156,9 @@ class StepState:
             run = linked.kernel(held, values, **linked.attributes)
             results = yield from run if self._watch is None else self._watch(run)
             self.fill(linked.instruction, results)
+        except GeneratorExit:
+            self.waiting_op = linked.instruction.op
+            raise
         except OpError as error:
             error.with_context(op=linked.instruction.op)
             raise

@@ -34,6 +34,7 @@ from jflow.protocol import (
     Client,
     DeviceRecord,
     Registered,
+    Waited,
     begin,
 )
 from jflow.trace.record import TaskRecord
@@ -181,8 +182,9 @@ class ClientSession:
             if deadline.timeout is None or not limit.expired():
                 raise
             tasks = ", ".join(map(str, step.entries))
-            doing, reason = f"running the step on {tasks}", str(error.__cause__ or "")
-            raise deadline.error(doing, _only(step.entries), reason) from None
+            doing, waited = f"running the step on {tasks}", Waited.of(error.__cause__)
+            only = _only(step.entries)
+            raise deadline.error(doing, only, waited.reason, waited.op) from None
         finally:
             self._running.discard(running)
 
@@ -382,6 +384,7 @@ class _StepRunner:
         self._run_on_task = run_plans
         self._step = Step(entries)
         self._calls: dict[Task, asyncio.Future[Sequence[Array]]] = {}
+        self._waited = Waited()
         self._values: dict[int, Array] = {}
         self._outcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -391,10 +394,9 @@ class _StepRunner:
             await self._outcome
         except asyncio.CancelledError:
             self._act(self._step.cancelled(CancelledError("Step was cancelled")))
-            ended = await asyncio.gather(*self._calls.values(), return_exceptions=True)
-            for error in ended:
-                if isinstance(error, asyncio.CancelledError) and str(error):
-                    raise asyncio.CancelledError(str(error)) from None  # says what it waited for
+            await asyncio.gather(*self._calls.values(), return_exceptions=True)
+            if self._waited.reason:
+                raise asyncio.CancelledError(self._waited) from None
             raise
         return self._values
 
@@ -402,7 +404,7 @@ class _StepRunner:
         for action in actions:
             match action:
                 case StartTask(task):
-                    call = begin(self._run_on_task(self._entries[task]))
+                    call = begin(self._noting(self._run_on_task(self._entries[task])))
                     # Not in the coroutine: one that is cancelled before it begins never runs.
                     call.add_done_callback(partial(self._ended, task))
                     self._calls[task] = call
@@ -414,6 +416,18 @@ class _StepRunner:
                 case _:
                     if not self._outcome.done():
                         self._outcome.set_result(None)
+
+    async def _noting(self, call: Awaitable[Sequence[Array]]) -> Sequence[Array]:
+        """Awaits a call, and notes what the first one that is cancelled was waiting for.
+
+        Here, because a future that was cancelled does not keep the exception that ended it.
+        """
+        try:
+            return await call
+        except asyncio.CancelledError as error:
+            if not self._waited.reason:
+                self._waited = Waited.of(error)
+            raise
 
     def _ended(self, task: Task, call: asyncio.Future[Sequence[Array]]) -> None:
         error = CancelledError("the plans were cancelled") if call.cancelled() else call.exception()

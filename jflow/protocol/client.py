@@ -345,16 +345,16 @@ class MasterClient:
         was taken from a queue, which must not be lost, or an error that names the task that was
         waited for. Only if the server does not answer in time is the call given up.
         """
-        reason = ""
+        reason, op = "", None
         with suppress(Empty):
             answer = answers.get(timeout=settings.GRACE_S)
             while _calls_back(answer):
                 answer = answers.get(timeout=settings.GRACE_S)
             if not isinstance(answer, CancelledError):
                 return answer
-            reason = answer.message.partition("; ")[2]
+            reason, op = answer.message.partition("; ")[2], answer.op
         task = str(self.info.task)
-        return deadline.error(f"{doing} through {task} at {self._address}", task, reason)
+        return deadline.error(f"{doing} through {task} at {self._address}", task, reason, op)
 
     def _cancel(self, key: int) -> None:
         self._send(key, pb.Envelope(cancel=pb.Cancel(id=key)), ())

@@ -9,9 +9,32 @@ from __future__ import annotations
 import asyncio
 import types
 from collections.abc import Callable, Coroutine, Generator
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Waited:
+    """What a cancelled call was waiting for: the argument of its `asyncio.CancelledError`.
+
+    An argument and not a subclass, because `asyncio.timeout` knows the exact class only.
+
+    Attributes:
+      reason: such as "/job:ps/task:0 waited to dequeue an element from FIFOQueue 'jobs'"; "" if
+        that is not known.
+      op: name of the operation that waited, if it is known.
+    """
+
+    reason: str = ""
+    op: str | None = None
+
+    @classmethod
+    def of(cls, error: BaseException | None) -> Waited:
+        """Returns what a cancelled call was waiting for."""
+        waited = error.args[0] if error is not None and error.args else None
+        return waited if isinstance(waited, Waited) else cls()
 
 
 def begin(coroutine: Coroutine[Any, Any, T]) -> asyncio.Future[T]:

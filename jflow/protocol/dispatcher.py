@@ -17,7 +17,7 @@ from jflow.errors import (
 )
 from jflow.protocol.client_functions import ClientFunctions
 from jflow.protocol.codec import error_to_status
-from jflow.protocol.coroutines import noticing
+from jflow.protocol.coroutines import Waited, noticing
 from jflow.protocol.frame import CHUNK_BYTES
 from jflow.protocol.records import ServerInfo
 from jflow.protocol.rpc import Incoming, Service
@@ -157,8 +157,9 @@ class Dispatcher(Generic[S]):
             self._check_incarnation(request)
             reply, values = await self._dispatch(request, tensors)
         except asyncio.CancelledError as error:
-            said = f"{CALL_CANCELLED}; {error}" if str(error) else CALL_CANCELLED
-            reply, values = self._failed(CancelledError(said)), ()
+            waited = Waited.of(error)
+            said = f"{CALL_CANCELLED}; {waited.reason}" if waited.reason else CALL_CANCELLED
+            reply, values = self._failed(CancelledError(message=said, op=waited.op)), ()
         except Exception as error:  # any error is reported to the caller
             if not isinstance(error, OpError):
                 _LOG.exception("a call failed with an unexpected error")

@@ -18,7 +18,7 @@ from jflow.failpoints import async_failpoint
 from jflow.plan import Plan
 from jflow.protocol import settings
 from jflow.protocol.codec import error_of
-from jflow.protocol.coroutines import begin
+from jflow.protocol.coroutines import Waited, begin
 from jflow.protocol.records import Artifacts, Registered, ServerInfo, info_from_proto
 from jflow.protocol.rpc import Rpc
 from jflow.protocol.rpcs import (
@@ -292,7 +292,8 @@ async def _reply_after_cancel(reply: asyncio.Future[Received]) -> Received:
     try:
         return reply.result()
     except CancelledError as error:
-        raise asyncio.CancelledError(*error.message.split("; ", 1)[1:]) from None
+        waited = Waited(error.message.partition("; ")[2], error.op)
+        raise asyncio.CancelledError(waited) from None
 
 
 def _fail(future: asyncio.Future[Received], sending: asyncio.Future[None]) -> None:

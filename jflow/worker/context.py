@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from jflow.cluster import Task
 from jflow.execution.parked import ParkedAttempts
-from jflow.protocol import Array
+from jflow.protocol import Array, Waited
 from jflow.resources import Containers
 from jflow.trace.record import Recorder
 from jflow.worker.device_pool import DevicePool
@@ -49,7 +49,7 @@ class WorkerContext:
     threads: ThreadPoolExecutor
     devices: DevicePool
     parked: ParkedAttempts = field(default_factory=ParkedAttempts)
-    blocked: dict[int, str] = field(default_factory=dict)
+    blocked: dict[int, Waited] = field(default_factory=dict)
     recorders: dict[int, Recorder] = field(default_factory=dict)
 
     def deliver(self, step: int, edge: int, value: Any) -> None:

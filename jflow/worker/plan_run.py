@@ -30,7 +30,7 @@ from jflow.execution.tracing import TracedState, traced
 from jflow.execution.variables import VariableAccess
 from jflow.moves import StateId
 from jflow.plan import Recv, Send, Slot
-from jflow.protocol import Array, Client, begin
+from jflow.protocol import Array, Client, Waited, begin
 from jflow.resources import Attempt, Cell
 from jflow.resources.kernel import Wanted
 from jflow.worker.context import WorkerContext
@@ -173,8 +173,16 @@ class _PlanRun:
                     await self._wait_for(*pending)
                 else:
                     await pending
-        finally:
+        except BaseException:
             running.close()
+            self._name_waiting_op()
+            raise
+
+    def _name_waiting_op(self) -> None:
+        """Adds the operation that waited, which is known once its kernel was closed."""
+        op = self._state.waiting_op
+        if op is not None and (blocked := self._context.blocked.get(self._step)) is not None:
+            self._context.blocked[self._step] = Waited(blocked.reason, op)
 
     # Waiting ----------------------------------------------------------------------------------
 
@@ -188,7 +196,7 @@ class _PlanRun:
             await self._wait(waiter)
         except BaseException as error:
             if reason := cell.reason(attempt):
-                self._context.blocked[self._step] = reason
+                self._context.blocked[self._step] = Waited(reason)
             cell.cancel(attempt, CancelledError("Step was cancelled"))
             is_done = attempt.error is None and not attempt.can_roll_back
             if not (is_done and isinstance(error, asyncio.CancelledError)):
@@ -268,7 +276,8 @@ class _PlanRun:
         except BaseException:
             give_up()
             device = self._linked.plan.device
-            self._context.blocked[self._step] = f"waited for {device}, which runs other programs"
+            waited = Waited(f"waited for {device}, which runs other programs")
+            self._context.blocked[self._step] = waited
             raise
         self._programs.add(job)
         try:

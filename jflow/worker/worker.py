@@ -8,7 +8,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -197,7 +197,8 @@ class Worker:
         Raises:
           AbortedError: if the handle is unknown.
           OpError: if a plan fails.
-          asyncio.CancelledError: if it is cancelled; the message says what it was waiting for.
+          asyncio.CancelledError: if it is cancelled; its argument is what it was waiting for, as
+            `Waited`, if that is known.
         """
         task = self._context.task
         registered = self._find(handle)
@@ -216,9 +217,10 @@ class Worker:
             has_entered = True
             fetched = await self._run_plans(registered, step, fed, client)
         except asyncio.CancelledError as error:
-            if reason := self._context.blocked.get(step):
+            if waited := self._context.blocked.get(step):
                 # The error of the deadline that cancelled the step shows it.
-                raise asyncio.CancelledError(f"{task} {reason}") from error
+                told = replace(waited, reason=f"{task} {waited.reason}")
+                raise asyncio.CancelledError(told) from error
             raise
         finally:
             if has_entered:
