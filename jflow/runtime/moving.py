@@ -174,8 +174,7 @@ class _Started(Future[list[Array]]):
 
     def _ended(self, executable: Executable, inner: Future[list[Array]]) -> None:
         if inner.cancelled():
-            super().cancel()
-            self.set_running_or_notify_cancel()
+            self._cancelled()
             return
         error = inner.exception()
         if isinstance(error, MovedError):
@@ -190,6 +189,15 @@ class _Started(Future[list[Array]]):
     def _again(self, executable: Executable, error: MovedError) -> None:
         try:
             self._step.find(executable, error, self._deadline)
-            self._begin()
+            self._step.prepare(self._deadline)
+            if self._is_wanted:
+                self._begin()
+            else:
+                # Not started, because a step that is cancelled then may have taken an element.
+                self._cancelled()
         except BaseException as failure:  # of any class: the future reports it
             self.set_exception(failure)
+
+    def _cancelled(self) -> None:
+        super().cancel()
+        self.set_running_or_notify_cancel()

@@ -6,7 +6,7 @@ import pytest
 
 import jflow as tf
 from tests.clusters import Backend
-from tests.queues.helpers import SHORT, Driver, got, integers, row, session
+from tests.queues.helpers import SHORT, Driver, got, integers, row, session, wait_until
 
 
 def test_elements_come_out_as_they_came_in(backend: Backend) -> None:
@@ -71,8 +71,15 @@ def test_a_batch_that_times_out_half_way_leaves_what_had_entered(backend: Backen
     queue = integers(3)
     with session(backend) as sess:
         driver = Driver(queue, sess)
-        with pytest.raises(tf.errors.DeadlineExceededError):
-            sess.run(queue.enqueue_many(row(*range(5))), options=SHORT)
+        many = queue.enqueue_many(row(*range(5)))
+
+        def times_out_half_way() -> bool:
+            """Whether the batch began to enter before its time was over."""
+            with pytest.raises(tf.errors.DeadlineExceededError):
+                sess.run(many, options=SHORT)
+            return driver.size > 0
+
+        wait_until(times_out_half_way)
         assert driver.take(3) == [0, 1, 2]
         assert driver.size == 0
 

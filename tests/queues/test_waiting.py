@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 import jflow as tf
 from tests.clusters import Backend, in_process, local
 
-TIMEOUT_S = 10
+TIMEOUT_S = 100
+"""Of a step that could deadlock, with the time to register it on a busy machine."""
 MAX_STATES = 5_000
 
 
