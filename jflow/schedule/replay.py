@@ -20,8 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jflow.schedule.compact import Compact, Values, compact_run
-from jflow.schedule.problem import Problem
+from jflow.schedule.compact import Compact, Values
 from jflow.schedule.schedule import Schedule
 
 MOST_SAVED = 8
@@ -94,16 +93,6 @@ class SavedRun(NamedTuple):
     incoming: Values
     to_launch: Values
     to_end: Values
-
-
-def makespan(problem: Problem, schedule: Schedule) -> float:
-    """Seconds that a valid schedule takes, as `simulate(problem, schedule).makespan`."""
-    flat = compact_run(problem, schedule.devices)
-    run = new_run(flat, arrays=False)
-    saved = new_saved(flat, arrays=False, least_interval=1 << 60)
-    plan = new_plan(flat, schedule, arrays=False)
-    begin(flat, plan, run)
-    return float(replay(flat, plan, run, saved, 0, math.inf))
 
 
 def new_plan(flat: Compact, schedule: Schedule, *, arrays: bool) -> Chains:

@@ -14,8 +14,8 @@ from jflow.schedule.compiled import can_compile
 from jflow.schedule.exact import Optimum, optimal
 from jflow.schedule.exhaustive import exhaustive_optimum
 from jflow.schedule.problem import Problem, capacity_of
-from jflow.schedule.replay import makespan
 from jflow.schedule.schedule import PlaceFunction, Schedule, name_of, scheduled, strategy
+from jflow.schedule.simulate import makespan
 from jflow.schedule.stages import predicted_seconds
 from jflow.schedule.strategies.contiguous import m_topo, min_cut_runs
 from jflow.schedule.strategies.coplacing import coplaced
