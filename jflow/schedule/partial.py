@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
+from collections.abc import Callable
 from operator import itemgetter
 
 from jflow.schedule.problem import (
@@ -40,7 +41,7 @@ class PartialSchedule:
         self._books = books_ports
         self._port_share = problem.costs.port_share
         self._inserts = inserts
-        self._seconds: list[list[float]] = problem.costs.seconds.tolist()
+        self._seconds: Callable[[int, int], float] = problem.costs.seconds.item
         self._latency = problem.costs.latency.tolist()
         self._byte_seconds = problem.costs.byte_seconds.tolist()
         self._processors = problem.costs.processor_of
@@ -94,7 +95,7 @@ class PartialSchedule:
             return ready
         if not self._inserts:
             return free
-        seconds, at = self._seconds[operation][device], ready
+        seconds, at = self._seconds(operation, device), ready
         starts, ends = self._starts[processor], self._ends[processor]
         for i in range(bisect_right(ends, at), len(ends)):
             if at + seconds <= starts[i]:
@@ -104,7 +105,7 @@ class PartialSchedule:
 
     def earliest_finish(self, operation: int, device: int) -> float:
         """When an operation whose inputs are placed could be done on a device."""
-        return self.earliest_start(operation, device) + self._seconds[operation][device]
+        return self.earliest_start(operation, device) + self._seconds(operation, device)
 
     def fastest(self, operation: int) -> int:
         """The device on which an operation is done first, the first of several.
@@ -133,7 +134,7 @@ class PartialSchedule:
     def place(self, operation: int, device: int) -> None:
         """Places an operation at its earliest start."""
         start = self._start_after(self._ready(operation, device, book=True), operation, device)
-        finish = start + self._seconds[operation][device]
+        finish = start + self._seconds(operation, device)
         self.devices[operation] = device
         self.start[operation], self.finish[operation] = start, finish
         processor = self._processors[device]
@@ -149,7 +150,7 @@ class PartialSchedule:
             if number in self._class_seconds:
                 self._pending[processor] += self._class_seconds[number][device]
         if number in self._class_seconds:
-            self._pending[processor] -= self._seconds[operation][device]
+            self._pending[processor] -= self._seconds(operation, device)
         self._served.pop(operation, None)
 
     def schedule(self) -> Schedule:

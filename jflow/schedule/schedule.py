@@ -163,7 +163,10 @@ def by_rank(problem: Problem, devices: Sequence[int]) -> Schedule:
 
 @once_for_each
 def rank_order(problem: Problem) -> tuple[int, ...]:
-    """The operations by their upward ranks, the largest first."""
+    """The operations by their upward ranks, the largest first, and each after its inputs.
+
+    No rank is less than that of a successor, and of equal ones the producer comes first.
+    """
     ranks, order = np.array(upward_ranks(problem)), np.array(problem.graph.order, np.int64)
     return tuple(order[np.argsort(-ranks[order], kind="stable")].tolist())
 

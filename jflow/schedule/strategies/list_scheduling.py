@@ -7,8 +7,13 @@ from collections.abc import Callable, Iterator
 
 from jflow.schedule.partial import PartialSchedule
 from jflow.schedule.problem import Problem, classes_of
-from jflow.schedule.schedule import Schedule, mean_transfers, strategy, upward_ranks
-from jflow.schedule.sharing import once_for_each
+from jflow.schedule.schedule import (
+    Schedule,
+    mean_transfers,
+    rank_order,
+    strategy,
+    upward_ranks,
+)
 
 Urgency = Callable[[int], float]
 """Of the operations that are ready, the one with the largest value goes first."""
@@ -37,7 +42,7 @@ def heft(problem: Problem, *, books_ports: bool = False) -> Schedule:
       books_ports: whether each candidate books the ports for its transfers (HEFT-C).
     """
     partial = PartialSchedule(problem, books_ports=books_ports, inserts=True)
-    for operation in _by_upward_rank(problem):
+    for operation in rank_order(problem):
         partial.place(operation, partial.fastest(operation))
     return partial.schedule()
 
@@ -171,11 +176,6 @@ class _ReadyQueue:
 def etf_c(problem: Problem) -> Schedule:
     """As `etf`, with transfers that wait for the ports of their devices."""
     return etf(*problem, books_ports=True)
-
-
-@once_for_each
-def _by_upward_rank(problem: Problem) -> tuple[int, ...]:
-    return tuple(_by_urgency(problem, upward_ranks(problem).__getitem__))
 
 
 def _by_urgency(problem: Problem, urgency: Urgency) -> Iterator[int]:
