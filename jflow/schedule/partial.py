@@ -177,7 +177,7 @@ class PartialSchedule:
                 arrival = start + sending + self._latency[source][device]
                 if book:
                     arrivals[number] = arrival
-            if arrival > ready:
+            if arrival > ready:  # noqa: PLR1730 - a call takes longer
                 ready = arrival
         if book and self._books:
             self._incoming[device] = here

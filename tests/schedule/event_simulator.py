@@ -1,11 +1,6 @@
-"""Runs a schedule event by event on the costs of its problem, without running anything.
+"""A simulator that delivers every tensor in an event of its own, as an oracle for the fast one.
 
-A device runs its operations one at a time, in the planned order, each as soon as its inputs are
-there; devices with one processor do so between them. A tensor leaves when it is made, once for each
-other device that uses it. Under the one-port model a transfer occupies the sender's outgoing port
-and the receiver's incoming port for the time of its bytes, or for the part of it that
-`Costs.port_share` says; with `Costs.half_duplex` the two ports of a device are one. Requests are
-served in the order in which they come. The latency comes on top, and occupies no port.
+Its rules are those of `jflow.schedule.simulate`.
 """
 
 from __future__ import annotations
@@ -15,17 +10,7 @@ from dataclasses import dataclass
 
 from jflow.schedule.problem import ONE_PORT, Problem
 from jflow.schedule.schedule import Schedule
-
-
-@dataclass(frozen=True)
-class SimulatedTransfer:
-    """A tensor on its way between devices: it leaves at `start` and is there at `finish`."""
-
-    edge: int
-    source: int
-    target: int
-    start: float
-    finish: float
+from jflow.schedule.simulate import SimulatedTransfer
 
 
 @dataclass(frozen=True)

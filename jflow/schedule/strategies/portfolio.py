@@ -144,8 +144,7 @@ def choose(
     for place in every:
         portfolio.add(place)
     if not portfolio.found:
-        reasons = "; ".join(f"{name}: {reason}" for name, reason in portfolio.reasons.items())
-        raise ResourceExhaustedError(f"no strategy found a placement: {reasons}")
+        raise portfolio.infeasible()
     if len(problem.devices) > 1:
         portfolio.search(_moves(problem) if moves is None else moves)
         if exact and len(problem.graph) <= _EXACT_OPERATIONS:
@@ -166,6 +165,7 @@ class _Portfolio:
         self.found: dict[str, tuple[float, Schedule]] = {}
         self.reasons: dict[str, str] = {}
         self._may_fit = True
+        self._not_fitting = ""  # why even placements made to hold the limits do not
 
     @property
     def best(self) -> str:
@@ -198,6 +198,15 @@ class _Portfolio:
         except OpError as error:
             self.reasons[name_of(changed)] = error.message
             self._may_fit = bool(self.found)
+            if not self.found:
+                self._not_fitting = error.message
+
+    def infeasible(self) -> ResourceExhaustedError:
+        """The error if nothing was found, with each reason once."""
+        reason = self._not_fitting or "; ".join(dict.fromkeys(self.reasons.values()))
+        return ResourceExhaustedError(
+            f"no strategy found a placement, of {len(self.reasons)} that were tried: {reason}"
+        )
 
     def search(self, moves: int) -> None:
         """Improves the best candidates, and the result of that once more."""
