@@ -183,7 +183,7 @@ def _save(run: RunState, saved: SavedRun, number: int) -> None:
     saved.to_end[which][number][:] = run.to_end
 
 
-def replay(  # noqa: C901, PLR0912 - one loop: a call an event takes four times as long
+def replay(  # noqa: C901, PLR0912, PLR0915 - one loop: a call an event takes four times as long
     flat: Compact,
     plan: Chains,
     run: RunState,
@@ -198,7 +198,11 @@ def replay(  # noqa: C901, PLR0912 - one loop: a call an event takes four times 
     """
     seconds, tail, processors = flat.seconds, flat.tail, flat.processor
     outputs, uses, users = flat.outputs, flat.uses, flat.users
+    sizes, byte_seconds, latency = flat.n_bytes, flat.byte_seconds, flat.latency
+    is_one_port, port_share = flat.is_one_port, flat.port_share
     devices, position, following = plan.devices, plan.position, plan.following
+    outgoing = run.outgoing
+    incoming = run.outgoing if flat.half_duplex else run.incoming
     start, finish, launched, ended = run.start, run.finish, run.launched, run.ended
     ready, late, missing, free = run.ready, run.late, run.missing, run.free
     to_launch, to_end, arrived, sent_to = run.to_launch, run.to_end, run.arrived, run.sent_to
@@ -226,7 +230,12 @@ def replay(  # noqa: C901, PLR0912 - one loop: a call an event takes four times 
         if not ends:
             return _largest(free)
         time, _, processor = heapq.heappop(ends)
-        operation, done = _end(plan, run, ends, processor), done + 1
+        operation, done = to_end[processor], done + 1
+        after = following[operation]
+        to_end[processor] = -1
+        if after >= 0 and after != to_launch[processor]:  # which runs already
+            to_end[processor] = after
+            heapq.heappush(ends, (finish[after], position[after], processor))
         ended[operation], source = done, devices[operation]
         for edge in range(outputs[operation], outputs[operation + 1]):
             if uses[edge + 1] - uses[edge] > 1:
@@ -236,7 +245,12 @@ def replay(  # noqa: C901, PLR0912 - one loop: a call an event takes four times 
                 target = devices[user]
                 if target != source:
                     if sent_to[target] != edge:
-                        _send(flat, run, edge, source, target, time)
+                        sending, leaves = sizes[edge] * byte_seconds[source][target], time
+                        if is_one_port:
+                            leaves = max(time, outgoing[source], incoming[target])
+                            outgoing[source] = incoming[target] = leaves + sending * port_share
+                        arrived[target] = leaves + sending + latency[source][target]
+                        sent_to[target] = edge
                     arrival = arrived[target]
                 if arrival > ready[user] or late[user] < 0:
                     ready[user], late[user] = max(arrival, ready[user]), operation
@@ -258,28 +272,6 @@ def _ends(flat: Compact, plan: Chains, run: RunState) -> Any:
     return ends
 
 
-def _end(plan: Chains, run: RunState, ends: Any, processor: int) -> int:
-    """The operation that ends next on a processor; the one after it takes its place."""
-    operation = run.to_end[processor]
-    after = plan.following[operation]
-    run.to_end[processor] = -1
-    if after >= 0 and after != run.to_launch[processor]:
-        run.to_end[processor] = after
-        heapq.heappush(ends, (run.finish[after], plan.position[after], processor))
-    return int(operation)
-
-
-def _send(flat: Compact, run: RunState, edge: int, source: int, target: int, time: float) -> None:
-    sending = flat.n_bytes[edge] * flat.byte_seconds[source][target]
-    start = time
-    if flat.is_one_port:
-        incoming = run.outgoing if flat.half_duplex else run.incoming
-        start = max(time, run.outgoing[source], incoming[target])
-        run.outgoing[source] = incoming[target] = start + sending * flat.port_share
-    run.arrived[target] = start + sending + flat.latency[source][target]
-    run.sent_to[target] = edge
-
-
 def _largest(values: Values) -> float:
     largest = 0.0
     for value in values:
@@ -298,5 +290,5 @@ def _sort(users: Values, position: Values, first: int, end: int) -> None:
         users[j] = user
 
 
-HELPERS = (_end, _ends, _send, _largest, _sort, _save, begin, restore)
+HELPERS = (_ends, _largest, _sort, _save, begin, restore)
 """What `replay` calls, or what calls it does; see `compiled`."""
