@@ -202,10 +202,11 @@ class _Portfolio:
                 self._not_fitting = error.message
 
     def infeasible(self) -> ResourceExhaustedError:
-        """The error if nothing was found, with each reason once."""
-        reason = self._not_fitting or "; ".join(dict.fromkeys(self.reasons.values()))
+        """The error if nothing was found: the first reason, and what is known of all placements."""
+        first = next(iter(self.reasons.values()))
+        reasons = "; ".join(dict.fromkeys(filter(None, (first, self._not_fitting))))
         return ResourceExhaustedError(
-            f"no strategy found a placement, of {len(self.reasons)} that were tried: {reason}"
+            f"no strategy found a placement, of {len(self.reasons)} that were tried: {reasons}"
         )
 
     def search(self, moves: int) -> None:
