@@ -184,12 +184,7 @@ def _save(run: RunState, saved: SavedRun, number: int) -> None:
 
 
 def replay(  # noqa: C901, PLR0912, PLR0915 - one loop: a call an event takes four times as long
-    flat: Compact,
-    plan: Chains,
-    run: RunState,
-    saved: SavedRun,
-    done: int,
-    limit: float,
+    flat: Compact, plan: Chains, run: RunState, saved: SavedRun, done: int, limit: float
 ) -> float:
     """Runs from the state in `run`, after `done` events, to the end.
 
@@ -201,8 +196,7 @@ def replay(  # noqa: C901, PLR0912, PLR0915 - one loop: a call an event takes fo
     sizes, byte_seconds, latency = flat.n_bytes, flat.byte_seconds, flat.latency
     is_one_port, port_share = flat.is_one_port, flat.port_share
     devices, position, following = plan.devices, plan.position, plan.following
-    outgoing = run.outgoing
-    incoming = run.outgoing if flat.half_duplex else run.incoming
+    outgoing, incoming = run.outgoing, run.outgoing if flat.half_duplex else run.incoming
     start, finish, launched, ended = run.start, run.finish, run.launched, run.ended
     ready, late, missing, free = run.ready, run.late, run.missing, run.free
     to_launch, to_end, arrived, sent_to = run.to_launch, run.to_end, run.arrived, run.sent_to
