@@ -183,7 +183,7 @@ def _save(run: RunState, saved: SavedRun, number: int) -> None:
     saved.to_end[which][number][:] = run.to_end
 
 
-def replay(  # noqa: C901, PLR0912, PLR0915 - one loop: a call an event takes four times as long
+def replay(  # noqa: C901, PLR0912 - one loop: a call an event takes four times as long
     flat: Compact, plan: Chains, run: RunState, saved: SavedRun, done: int, limit: float
 ) -> float:
     """Runs from the state in `run`, after `done` events, to the end.
@@ -193,10 +193,7 @@ def replay(  # noqa: C901, PLR0912, PLR0915 - one loop: a call an event takes fo
     """
     seconds, tail, processors = flat.seconds, flat.tail, flat.processor
     outputs, uses, users = flat.outputs, flat.uses, flat.users
-    sizes, byte_seconds, latency = flat.n_bytes, flat.byte_seconds, flat.latency
-    is_one_port, port_share = flat.is_one_port, flat.port_share
     devices, position, following = plan.devices, plan.position, plan.following
-    outgoing, incoming = run.outgoing, run.outgoing if flat.half_duplex else run.incoming
     start, finish, launched, ended = run.start, run.finish, run.launched, run.ended
     ready, late, missing, free = run.ready, run.late, run.missing, run.free
     to_launch, to_end, arrived, sent_to = run.to_launch, run.to_end, run.arrived, run.sent_to
@@ -234,17 +231,11 @@ def replay(  # noqa: C901, PLR0912, PLR0915 - one loop: a call an event takes fo
         for edge in range(outputs[operation], outputs[operation + 1]):
             if uses[edge + 1] - uses[edge] > 1:
                 _sort(users, position, uses[edge], uses[edge + 1])
-            for i in range(uses[edge], uses[edge + 1]):
-                user, arrival = users[i], time
-                target = devices[user]
+            for user in users[uses[edge] : uses[edge + 1]]:
+                target, arrival = devices[user], time
                 if target != source:
                     if sent_to[target] != edge:
-                        sending, leaves = sizes[edge] * byte_seconds[source][target], time
-                        if is_one_port:
-                            leaves = max(time, outgoing[source], incoming[target])
-                            outgoing[source] = incoming[target] = leaves + sending * port_share
-                        arrived[target] = leaves + sending + latency[source][target]
-                        sent_to[target] = edge
+                        _send(flat, run, edge, source, target, time)
                     arrival = arrived[target]
                 if arrival > ready[user] or late[user] < 0:
                     ready[user], late[user] = max(arrival, ready[user]), operation
@@ -266,6 +257,17 @@ def _ends(flat: Compact, plan: Chains, run: RunState) -> Any:
     return ends
 
 
+def _send(flat: Compact, run: RunState, edge: int, source: int, target: int, time: float) -> None:
+    sending = flat.n_bytes[edge] * flat.byte_seconds[source][target]
+    start = time
+    if flat.is_one_port:
+        incoming = run.outgoing if flat.half_duplex else run.incoming
+        start = max(time, run.outgoing[source], incoming[target])
+        run.outgoing[source] = incoming[target] = start + sending * flat.port_share
+    run.arrived[target] = start + sending + flat.latency[source][target]
+    run.sent_to[target] = edge
+
+
 def _largest(values: Values) -> float:
     largest = 0.0
     for value in values:
@@ -284,5 +286,5 @@ def _sort(users: Values, position: Values, first: int, end: int) -> None:
         users[j] = user
 
 
-HELPERS = (_ends, _largest, _sort, _save, begin, restore)
+HELPERS = (_ends, _send, _largest, _sort, _save, begin, restore)
 """What `replay` calls, or what calls it does; see `compiled`."""
