@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 
 from jflow.cluster import Device, Task, Wiring
 from jflow.errors import UnimplementedError
@@ -29,6 +29,31 @@ _SHOWN = 200
 
 _CANDIDATES_SHOWN = 6
 
+_SIMULATED = 5_000_000
+"""Operations times alternatives up to which JSON has the times of all alternatives."""
+
+
+class _Alternatives(Mapping[str, float]):
+    """The predicted time of a step on each of some devices, simulated when it is looked at."""
+
+    def __init__(self, schedules: Mapping[str, Callable[[], float]]) -> None:
+        self._simulations = schedules
+        self._known: dict[str, float] = {}
+
+    def __getitem__(self, device: str) -> float:
+        if device not in self._known:
+            self._known[device] = self._simulations[device]()
+        return self._known[device]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._simulations)
+
+    def __len__(self) -> int:
+        return len(self._simulations)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
 
 @dataclass(frozen=True)
 class Reason:
@@ -40,7 +65,7 @@ class Reason:
       why: the rule that decided, or the strategy that chose.
       seconds: what the operation itself takes there, as predicted.
       alternatives: the other devices that it may go to, with all that is colocated with it, and the
-        predicted time of the step in seconds if it were there.
+        predicted time of the step in seconds if it were there, simulated when it is looked at.
     """
 
     operation: str
@@ -90,7 +115,7 @@ class Explanation:
         extra = problem.costs.step_seconds
         self.candidates = {name: time + extra for name, time in (candidates or {}).items()}
         self._bound = bound
-        self._alternatives: dict[int, dict[str, float]] = {}
+        self._alternatives: dict[int, Mapping[str, float]] = {}
 
     @cached_property
     def predicted_seconds(self) -> float:
@@ -122,11 +147,7 @@ class Explanation:
 
     @cached_property
     def reasons(self) -> tuple[Reason, ...]:
-        """Why each operation is where it is, in the order in which they run.
-
-        Each alternative of each colocated group is simulated; use `reason` for single operations of
-        a large graph.
-        """
+        """Why each operation is where it is, in the order in which they run."""
         return tuple(map(self._reason, self.schedule.order))
 
     def reason(self, operation: Operation | str) -> Reason:
@@ -174,27 +195,31 @@ class Explanation:
             return ": a constant goes to its consumers"
         return ": the first device of its task"
 
-    def _moved(self, group: int) -> dict[str, float]:
+    def _moved(self, group: int) -> Mapping[str, float]:
         """The predicted time of the step with a colocated group on each other device."""
         if group not in self._alternatives:
             self._alternatives[group] = self._simulated(group)
         return self._alternatives[group]
 
-    def _simulated(self, group: int) -> dict[str, float]:
+    def _simulated(self, group: int) -> Mapping[str, float]:
         problem, devices = self.problem, self.schedule.devices
         members = self._members[group]
         allowed = problem.constraints.allowed.get(group, range(len(problem.devices)))
         resident, room = resident_of(problem), self._room
         needed = sum(resident[i] for i in members)
-        found = {}
-        for device in allowed:
-            if device != devices[members[0]] and needed <= room[device]:
-                moved = [*devices]
-                for i in members:
-                    moved[i] = device
-                candidate = Schedule(tuple(moved), self.schedule.order)
-                found[str(problem.devices[device])] = self._seconds(candidate)
-        return found
+        return _Alternatives(
+            {
+                str(problem.devices[device]): partial(self._seconds_with, members, device)
+                for device in allowed
+                if device != devices[members[0]] and needed <= room[device]
+            }
+        )
+
+    def _seconds_with(self, members: Sequence[int], device: int) -> float:
+        moved = [*self.schedule.devices]
+        for i in members:
+            moved[i] = device
+        return self._seconds(Schedule(tuple(moved), self.schedule.order))
 
     def _device(self, number: int) -> Device:
         device = self.problem.devices[self.schedule.devices[number]]
@@ -282,15 +307,33 @@ class Explanation:
 
         Its keys are ``strategy``, ``predicted_seconds``, ``lower_bound``, ``candidates`` (seconds
         by strategy), and ``operations``, in the order in which they run: objects with the
-        attributes of `Reason`.
+        attributes of `Reason`. In a large graph, whose alternatives would take long to simulate,
+        those after the 200 first operations are without times (null).
         """
+        reasons = self.reasons
+        n_alternatives = sum(len(each) for each in self._alternatives.values())
+        is_large = n_alternatives * len(reasons) > _SIMULATED
+        n_timed = _SHOWN if is_large else len(reasons)
+        operations = [
+            {
+                "operation": each.operation,
+                "device": each.device,
+                "why": each.why,
+                "seconds": each.seconds,
+                "alternatives": {
+                    device: each.alternatives[device] if i < n_timed else None
+                    for device in each.alternatives
+                },
+            }
+            for i, each in enumerate(reasons)
+        ]
         return json.dumps(
             {
                 "strategy": self.strategy,
                 "predicted_seconds": self.predicted_seconds,
                 "lower_bound": self.lower_bound,
                 "candidates": self.candidates,
-                "operations": [asdict(reason) for reason in self.reasons],
+                "operations": operations,
             }
         )
 

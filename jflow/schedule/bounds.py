@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from jflow.schedule.problem import Problem, classes_of
+from jflow.schedule.problem import Problem, class_seconds, classes_of
 
 
 def lower_bound(problem: Problem) -> float:
@@ -35,10 +35,11 @@ def lower_bound(problem: Problem) -> float:
 def _least_seconds(problem: Problem) -> list[float]:
     """The time of each operation on the fastest device that it may go to."""
     allowed, classes = problem.constraints.allowed, classes_of(problem)
-    found = []
-    for operation, row in enumerate(problem.costs.seconds):
-        devices = allowed.get(classes[operation])
-        found.append(float(row.min() if devices is None else row[list(devices)].min()))
+    seconds = problem.costs.seconds
+    found: list[float] = seconds.min(axis=1).tolist()
+    for operation, number in enumerate(classes) if allowed else ():
+        if number in allowed:
+            found[operation] = float(seconds[operation, list(allowed[number])].min())
     return found
 
 
@@ -60,11 +61,10 @@ def _tails(problem: Problem, least: list[float]) -> list[float]:
 
 def _class_work(problem: Problem) -> float:
     """The work of the largest class on the device that does it fastest."""
-    totals: dict[int, np.ndarray] = {}
-    for operation, number in enumerate(classes_of(problem)):
-        totals[number] = totals.get(number, 0.0) + problem.costs.seconds[operation]
+    if not problem.constraints.classes:
+        return max(_least_seconds(problem), default=0.0)
     largest = 0.0
-    for number, seconds in totals.items():
+    for number, seconds in class_seconds(problem).items():
         devices = problem.constraints.allowed.get(number)
         largest = max(
             largest, float((seconds if devices is None else seconds[list(devices)]).min())

@@ -91,16 +91,6 @@ def compact(problem: Problem, *, arrays: bool = False) -> Compact:
     return as_arrays(flat) if arrays else flat
 
 
-def compact_run(problem: Problem, devices: Sequence[int]) -> Compact:
-    """The flat form for one run of one placement, without what only a search reads.
-
-    The time of an operation is given for its own device only, and without tails no run ends early.
-    """
-    seconds = problem.costs.seconds[range(len(devices)), devices].tolist()
-    rows = [{device: time} for device, time in zip(devices, seconds, strict=True)]
-    return _network(problem)._replace(seconds=rows, tail=[0.0] * len(devices))
-
-
 def as_arrays(flat: Compact) -> Compact:
     """The same with arrays in place of lists."""
     values: dict[str, Any] = flat._asdict()

@@ -27,6 +27,13 @@ from jflow.schedule.simulate import simulate
 TOLERANCE = 1e-6
 _INFEASIBLE, _SOLVE_ERROR = 2, 4  # statuses of scipy.optimize.milp
 
+_ATTEMPTS = ((1 + 1e-9, True), (1.01, False), (1.3, True), (2.0, False))
+"""Factors of the limit of all times, and whether to simplify the program first.
+
+Now and then HiGHS checks its own optimum and finds it infeasible by a few 1e-6. With other limits
+it takes another way.
+"""
+
 
 @dataclass(frozen=True)
 class Optimum:
@@ -70,10 +77,10 @@ def optimal(
     problem = problem._replace(costs=replace(problem.costs, network=UNLIMITED))
     program = _Program(problem)
     limit = simulate(problem, upper).makespan if upper else program.horizon
-    answer = program.solve(limit * (1 + 1e-9), seconds, nodes)
-    if answer.status == _SOLVE_ERROR:
-        # HiGHS checks its own optimum and finds it infeasible by a few 1e-6, now and then.
-        answer = program.solve(limit * 1.01, seconds, nodes, presolve=False)
+    for factor, presolve in _ATTEMPTS:
+        answer = program.solve(limit * factor, seconds, nodes, presolve=presolve)
+        if answer.status != _SOLVE_ERROR:
+            break
     if answer.x is None:
         if upper is not None and answer.status != _INFEASIBLE:
             return Optimum(upper, limit, float(answer.mip_dual_bound or 0.0))
@@ -101,12 +108,13 @@ class _Program:
         self.first_start = self.n * self.p
         self.first_pair = self.first_start + self.n
         self.end = self.first_pair + len(self.pairs)
-        self._rows: list[tuple[dict[int, float], float]] = []  # sum of coefficients >= value
+        self._rows: list[tuple[dict[int, float], float]]  # sum of coefficients >= value
 
     def solve(
-        self, limit: float, seconds: float, nodes: int | None, *, presolve: bool = True
+        self, limit: float, seconds: float, nodes: int | None, *, presolve: bool
     ) -> scipy.optimize.OptimizeResult:
         n_variables = self.end + 1
+        self._rows = []
         for add in (self._devices, self._precedence, self._ordering, self._memory):
             add()
         rows, columns, values, least = [], [], [], []

@@ -6,6 +6,9 @@ from collections import deque
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from jflow.errors import InvalidArgumentError
 
@@ -24,6 +27,18 @@ class Dependency:
     producer: int
     consumers: tuple[int, ...]
     n_bytes: float
+
+
+class Uses(NamedTuple):
+    """Each edge with each of its consumers, as columns, in the order of the edges.
+
+    Attributes:
+      edge, producer, consumer: i64[uses], indices.
+    """
+
+    edge: np.ndarray[Any, np.dtype[np.int64]]
+    producer: np.ndarray[Any, np.dtype[np.int64]]
+    consumer: np.ndarray[Any, np.dtype[np.int64]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,6 +88,20 @@ class OperationGraph:
         for number, edge in enumerate(self.edges):
             found[edge.producer].append(number)
         return found
+
+    @cached_property
+    def uses(self) -> Uses:
+        """All edges with their consumers, as columns."""
+        n_uses = [len(edge.consumers) for edge in self.edges]
+        consumers = [consumer for edge in self.edges for consumer in edge.consumers]
+        producers = np.array([edge.producer for edge in self.edges], np.int64)
+        edges = np.repeat(np.arange(len(self.edges)), n_uses)
+        return Uses(edges, producers[edges], np.array(consumers, np.int64))
+
+    @cached_property
+    def sizes(self) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """The bytes of each edge."""
+        return np.array([edge.n_bytes for edge in self.edges], np.float64)
 
     @cached_property
     def successors(self) -> list[list[int]]:

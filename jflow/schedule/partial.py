@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
-
-import numpy as np
+from collections import Counter
+from collections.abc import Callable
+from operator import itemgetter
 
 from jflow.schedule.problem import (
     Problem,
     capacity_of,
+    class_seconds,
     classes_of,
     infeasible,
     resident_of,
@@ -40,7 +41,7 @@ class PartialSchedule:
         self._books = books_ports
         self._port_share = problem.costs.port_share
         self._inserts = inserts
-        self._seconds: list[list[float]] = problem.costs.seconds.tolist()
+        self._seconds: Callable[[int, int], float] = problem.costs.seconds.item
         self._latency = problem.costs.latency.tolist()
         self._byte_seconds = problem.costs.byte_seconds.tolist()
         self._processors = problem.costs.processor_of
@@ -49,7 +50,8 @@ class PartialSchedule:
             [] for _ in self._free
         ]  # of what is placed, with inserts
         self._ends: list[list[float]] = [[] for _ in self._free]
-        self._arrivals: dict[tuple[int, int], float] = {}  # of an edge at a device
+        self._arrivals: list[dict[int, float]] = [{} for _ in range(n_devices)]  # of edges
+        self._served: dict[int, list[tuple[int, int, float, float]]] = {}  # see `_inputs`
         self._outgoing = [0.0] * n_devices
         self._incoming = self._outgoing if problem.costs.half_duplex else [0.0] * n_devices
         self._classes = classes_of(problem)
@@ -60,7 +62,7 @@ class PartialSchedule:
             self._needed[number] = self._needed.get(number, 0.0) + n_bytes
         self._all = tuple(range(n_devices))
         self._pending = [0.0] * len(self._free)  # work of classes that are placed in part
-        self._class_seconds = _class_seconds(self._classes, problem)
+        self._class_seconds = _shared_work(problem)
 
     def options(self, operation: int) -> tuple[int, ...]:
         """The devices that an operation may go to now.
@@ -83,13 +85,17 @@ class PartialSchedule:
 
     def earliest_start(self, operation: int, device: int) -> float:
         """When an operation whose inputs are placed could start on a device."""
-        ready = self._ready(operation, device, book=False)
-        if not self._inserts:
-            return max(ready, self._free[self._processors[device]])
-        seconds, at = self._seconds[operation][device], ready
+        return self._start_after(self._ready(operation, device), operation, device)
+
+    def _start_after(self, ready: float, operation: int, device: int) -> float:
+        """When a device has time for an operation whose inputs are there."""
         processor = self._processors[device]
-        if at >= self._free[processor]:
-            return at
+        free = self._free[processor]
+        if ready >= free:
+            return ready
+        if not self._inserts:
+            return free
+        seconds, at = self._seconds(operation, device), ready
         starts, ends = self._starts[processor], self._ends[processor]
         for i in range(bisect_right(ends, at), len(ends)):
             if at + seconds <= starts[i]:
@@ -99,7 +105,7 @@ class PartialSchedule:
 
     def earliest_finish(self, operation: int, device: int) -> float:
         """When an operation whose inputs are placed could be done on a device."""
-        return self.earliest_start(operation, device) + self._seconds[operation][device]
+        return self.earliest_start(operation, device) + self._seconds(operation, device)
 
     def fastest(self, operation: int) -> int:
         """The device on which an operation is done first, the first of several.
@@ -127,9 +133,8 @@ class PartialSchedule:
 
     def place(self, operation: int, device: int) -> None:
         """Places an operation at its earliest start."""
-        start = self.earliest_start(operation, device)
-        self._ready(operation, device, book=True)
-        finish = start + self._seconds[operation][device]
+        start = self._start_after(self._ready(operation, device, book=True), operation, device)
+        finish = start + self._seconds(operation, device)
         self.devices[operation] = device
         self.start[operation], self.finish[operation] = start, finish
         processor = self._processors[device]
@@ -145,7 +150,8 @@ class PartialSchedule:
             if number in self._class_seconds:
                 self._pending[processor] += self._class_seconds[number][device]
         if number in self._class_seconds:
-            self._pending[processor] -= self._seconds[operation][device]
+            self._pending[processor] -= self._seconds(operation, device)
+        self._served.pop(operation, None)
 
     def schedule(self) -> Schedule:
         """The schedule; each device runs its operations in the order of their starts."""
@@ -153,56 +159,55 @@ class PartialSchedule:
         order = sorted(position, key=lambda i: (self.start[i], self.finish[i], position[i]))
         return Schedule(tuple(self.devices), tuple(order))
 
-    def _ready(self, operation: int, device: int, *, book: bool) -> float:
+    def _ready(self, operation: int, device: int, *, book: bool = False) -> float:
         """When the inputs of an operation are on a device; `book` books their transfers."""
         ready = 0.0
-        outgoing: dict[int, float] = {}
-        incoming = self._incoming[device]
-        edges = self.problem.graph.edges
-        for number in self._in_order(operation) if self._books else self._inputs(operation):
-            producer = edges[number].producer
-            source = self.devices[producer]
+        arrivals, here = self._arrivals[device], self._incoming[device]
+        ports: dict[int, float] = {}
+        for number, source, made, n_bytes in self._inputs(operation):
             if source == device:
-                ready = max(ready, self.finish[producer])
-                continue
-            arrival = self._arrivals.get((number, device))
-            if arrival is None:
-                sending = edges[number].n_bytes * self._byte_seconds[source][device]
-                start = self.finish[producer]
+                arrival = made
+            elif number in arrivals:
+                arrival = arrivals[number]
+            else:
+                sending, start = n_bytes * self._byte_seconds[source][device], made
                 if self._books:
-                    port = outgoing.get(source, self._outgoing[source])
-                    start = max(start, port, incoming)
-                    outgoing[source] = incoming = start + sending * self._port_share
+                    start = max(made, ports.get(source, self._outgoing[source]), here)
+                    ports[source] = here = start + sending * self._port_share
                 arrival = start + sending + self._latency[source][device]
                 if book:
-                    self._arrivals[number, device] = arrival
-            ready = max(ready, arrival)
+                    arrivals[number] = arrival
+            if arrival > ready:  # noqa: PLR1730 - a call takes longer
+                ready = arrival
         if book and self._books:
-            self._incoming[device] = incoming
-            for source, port in outgoing.items():
+            self._incoming[device] = here
+            for source, port in ports.items():
                 self._outgoing[source] = port
         return ready
 
-    def _inputs(self, operation: int) -> list[int]:
-        return self.problem.graph.inputs[operation]
+    def _inputs(self, operation: int) -> list[tuple[int, int, float, float]]:
+        """Of each input: number, device, when it is made, and bytes.
 
-    def _in_order(self, operation: int) -> list[int]:
-        """The inputs in the order in which they are made, in which ports serve them."""
-        edges, inputs = self.problem.graph.edges, self._inputs(operation)
-        if len(inputs) < 2:
-            return inputs
-        return sorted(inputs, key=lambda number: self.finish[edges[number].producer])
+        They are in the order in which they are made, in which ports serve them. All of them are
+        placed, so this does not change.
+        """
+        found = self._served.get(operation)
+        if found is None:
+            edges, found = self.problem.graph.edges, []
+            for number in self.problem.graph.inputs[operation]:
+                edge = edges[number]
+                made = self.finish[edge.producer]
+                found.append((number, self.devices[edge.producer], made, edge.n_bytes))
+            if self._books:
+                found.sort(key=itemgetter(2))
+            self._served[operation] = found
+        return found
 
 
-def _class_seconds(classes: Sequence[int], problem: Problem) -> dict[int, list[float]]:
+def _shared_work(problem: Problem) -> dict[int, list[float]]:
     """The work of each class of more than one operation, on each device."""
-    if not problem.constraints.classes:
+    counts = Counter(problem.constraints.classes)
+    if len(counts) == len(problem.constraints.classes):
         return {}
-    numbers, rows, counts = np.unique(classes, return_inverse=True, return_counts=True)
-    totals = np.zeros((len(numbers), len(problem.devices)))
-    np.add.at(totals, rows, problem.costs.seconds)
-    return {
-        int(number): total
-        for number, count, total in zip(numbers, counts, totals.tolist(), strict=True)
-        if count > 1
-    }
+    totals = class_seconds(problem)
+    return {number: totals[number].tolist() for number, count in counts.items() if count > 1}

@@ -189,6 +189,14 @@ def classes_of(problem: Problem) -> tuple[int, ...]:
     return problem.constraints.classes or tuple(range(len(problem.graph)))
 
 
+def class_seconds(problem: Problem) -> dict[int, Matrix]:
+    """The work of each class on each device, in the order of the numbers of the classes."""
+    numbers, rows = np.unique(np.array(classes_of(problem), np.int64), return_inverse=True)
+    totals = np.zeros((len(numbers), len(problem.devices)))
+    np.add.at(totals, rows, problem.costs.seconds)
+    return dict(zip(numbers.tolist(), totals, strict=True))
+
+
 def resident_of(problem: Problem) -> tuple[float, ...]:
     """The bytes that each operation keeps on its device."""
     return problem.constraints.resident or (0.0,) * len(problem.graph)

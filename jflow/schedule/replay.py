@@ -20,8 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jflow.schedule.compact import Compact, Values, compact_run
-from jflow.schedule.problem import Problem
+from jflow.schedule.compact import Compact, Values
 from jflow.schedule.schedule import Schedule
 
 MOST_SAVED = 8
@@ -94,16 +93,6 @@ class SavedRun(NamedTuple):
     incoming: Values
     to_launch: Values
     to_end: Values
-
-
-def makespan(problem: Problem, schedule: Schedule) -> float:
-    """Seconds that a valid schedule takes, as `simulate(problem, schedule).makespan`."""
-    flat = compact_run(problem, schedule.devices)
-    run = new_run(flat, arrays=False)
-    saved = new_saved(flat, arrays=False, least_interval=1 << 60)
-    plan = new_plan(flat, schedule, arrays=False)
-    begin(flat, plan, run)
-    return float(replay(flat, plan, run, saved, 0, math.inf))
 
 
 def new_plan(flat: Compact, schedule: Schedule, *, arrays: bool) -> Chains:
@@ -195,12 +184,7 @@ def _save(run: RunState, saved: SavedRun, number: int) -> None:
 
 
 def replay(  # noqa: C901, PLR0912 - one loop: a call an event takes four times as long
-    flat: Compact,
-    plan: Chains,
-    run: RunState,
-    saved: SavedRun,
-    done: int,
-    limit: float,
+    flat: Compact, plan: Chains, run: RunState, saved: SavedRun, done: int, limit: float
 ) -> float:
     """Runs from the state in `run`, after `done` events, to the end.
 
@@ -237,14 +221,18 @@ def replay(  # noqa: C901, PLR0912 - one loop: a call an event takes four times 
         if not ends:
             return _largest(free)
         time, _, processor = heapq.heappop(ends)
-        operation, done = _end(plan, run, ends, processor), done + 1
+        operation, done = to_end[processor], done + 1
+        after = following[operation]
+        to_end[processor] = -1
+        if after >= 0 and after != to_launch[processor]:  # which runs already
+            to_end[processor] = after
+            heapq.heappush(ends, (finish[after], position[after], processor))
         ended[operation], source = done, devices[operation]
         for edge in range(outputs[operation], outputs[operation + 1]):
             if uses[edge + 1] - uses[edge] > 1:
                 _sort(users, position, uses[edge], uses[edge + 1])
-            for i in range(uses[edge], uses[edge + 1]):
-                user, arrival = users[i], time
-                target = devices[user]
+            for user in users[uses[edge] : uses[edge + 1]]:
+                target, arrival = devices[user], time
                 if target != source:
                     if sent_to[target] != edge:
                         _send(flat, run, edge, source, target, time)
@@ -267,17 +255,6 @@ def _ends(flat: Compact, plan: Chains, run: RunState) -> Any:
     for device in range(flat.p):
         run.sent_to[device] = -1
     return ends
-
-
-def _end(plan: Chains, run: RunState, ends: Any, processor: int) -> int:
-    """The operation that ends next on a processor; the one after it takes its place."""
-    operation = run.to_end[processor]
-    after = plan.following[operation]
-    run.to_end[processor] = -1
-    if after >= 0 and after != run.to_launch[processor]:
-        run.to_end[processor] = after
-        heapq.heappush(ends, (run.finish[after], plan.position[after], processor))
-    return int(operation)
 
 
 def _send(flat: Compact, run: RunState, edge: int, source: int, target: int, time: float) -> None:
@@ -309,5 +286,5 @@ def _sort(users: Values, position: Values, first: int, end: int) -> None:
         users[j] = user
 
 
-HELPERS = (_end, _ends, _send, _largest, _sort, _save, begin, restore)
+HELPERS = (_ends, _send, _largest, _sort, _save, begin, restore)
 """What `replay` calls, or what calls it does; see `compiled`."""

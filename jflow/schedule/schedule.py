@@ -9,6 +9,8 @@ from functools import wraps
 from operator import index
 from typing import Any, Concatenate, ParamSpec, Protocol, cast
 
+import numpy as np
+
 from jflow.errors import InvalidArgumentError
 from jflow.schedule.graph import OperationGraph
 from jflow.schedule.problem import (
@@ -19,6 +21,7 @@ from jflow.schedule.problem import (
     classes_of,
     resident_of,
 )
+from jflow.schedule.sharing import once_for_each
 
 P = ParamSpec("P")
 
@@ -155,12 +158,20 @@ def _repair(answer: Any) -> str:
 
 def by_rank(problem: Problem, devices: Sequence[int]) -> Schedule:
     """The schedule that runs first what the longest path to the end begins with."""
-    ranks = upward_ranks(problem)
-    positions = {operation: i for i, operation in enumerate(problem.graph.order)}
-    order = sorted(range(len(ranks)), key=lambda i: (-ranks[i], positions[i]))
-    return Schedule(tuple(devices), tuple(order))
+    return Schedule(tuple(devices), rank_order(problem))
 
 
+@once_for_each
+def rank_order(problem: Problem) -> tuple[int, ...]:
+    """The operations by their upward ranks, the largest first, and each after its inputs.
+
+    No rank is less than that of a successor, and of equal ones the producer comes first.
+    """
+    ranks, order = np.array(upward_ranks(problem)), np.array(problem.graph.order, np.int64)
+    return tuple(order[np.argsort(-ranks[order], kind="stable")].tolist())
+
+
+@once_for_each
 def upward_ranks(problem: Problem) -> list[float]:
     """Seconds from the start of each operation to the end along the longest path.
 
@@ -168,25 +179,33 @@ def upward_ranks(problem: Problem) -> list[float]:
     and Wu, "Performance-effective and low-complexity task scheduling for heterogeneous computing",
     2002).
     """
-    graph, costs = problem.graph, problem.costs
-    mean = costs.mean_seconds
+    graph, mean = problem.graph, problem.costs.mean_seconds
+    sent = mean_transfers(problem)
+    consumers = [edge.consumers for edge in graph.edges]
     ranks = [0.0] * len(graph)
     for operation in reversed(graph.order):
         longest = 0.0
         for number in graph.outputs[operation]:
-            edge = graph.edges[number]
-            sent = costs.mean_transfer(edge.n_bytes)
-            for consumer in edge.consumers:
-                longest = max(longest, sent + ranks[consumer])
+            for consumer in consumers[number]:
+                after = sent[number] + ranks[consumer]
+                if after > longest:  # noqa: PLR1730 - a call takes longer
+                    longest = after
         ranks[operation] = mean[operation] + longest
     return ranks
+
+
+@once_for_each
+def mean_transfers(problem: Problem) -> list[float]:
+    """Seconds for each edge between two different devices, as the mean over all pairs."""
+    latency, byte_seconds = problem.costs.mean_link
+    sent: list[float] = (latency + problem.graph.sizes * byte_seconds).tolist()
+    return sent
 
 
 def check(problem: Problem, schedule: Schedule, name: str) -> None:
     """Raises InvalidArgumentError if a strategy's schedule is not one of this problem."""
     n, n_devices = len(problem.graph), len(problem.devices)
-    is_order = all(_is_index(position, n) for position in schedule.order)
-    if len(schedule.devices) != n or not is_order or sorted(schedule.order) != [*range(n)]:
+    if len(schedule.devices) != n or not _is_permutation(schedule.order, n):
         raise InvalidArgumentError(
             f"strategy {name} must give each of {n} operations one device and one position, got "
             f"{len(schedule.devices)} devices and {len({*map(str, schedule.order)})} positions"
@@ -202,6 +221,13 @@ def check(problem: Problem, schedule: Schedule, name: str) -> None:
     _check_memory(problem, schedule, name)
 
 
+def _is_permutation(order: Sequence[Any], n: int) -> bool:
+    try:
+        return sorted(map(index, order)) == [*range(n)]
+    except TypeError:
+        return False
+
+
 def _is_index(value: Any, n: int) -> bool:
     try:
         return 0 <= index(value) < n
@@ -214,36 +240,48 @@ def _label(problem: Problem, operation: int) -> Hashable:
 
 
 def _check_order(problem: Problem, schedule: Schedule, name: str) -> None:
-    position = {operation: i for i, operation in enumerate(schedule.order)}
-    for edge in problem.graph.edges:
-        for consumer in edge.consumers:
-            if position[edge.producer] >= position[consumer]:
-                raise InvalidArgumentError(
-                    f"strategy {name} runs {_label(problem, consumer)} before "
-                    f"{_label(problem, edge.producer)}, whose result it uses"
-                )
+    uses, position = problem.graph.uses, positions(schedule)
+    early = np.flatnonzero(position[uses.producer] >= position[uses.consumer])
+    if len(early):
+        producer, consumer = int(uses.producer[early[0]]), int(uses.consumer[early[0]])
+        raise InvalidArgumentError(
+            f"strategy {name} runs {_label(problem, consumer)} before "
+            f"{_label(problem, producer)}, whose result it uses"
+        )
+
+
+def positions(schedule: Schedule) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """The position of each operation in the order of a schedule."""
+    found = np.empty(len(schedule.order), np.int64)
+    found[np.array(schedule.order, np.int64)] = np.arange(len(schedule.order))
+    return found
 
 
 def _check_classes(problem: Problem, schedule: Schedule, name: str) -> None:
+    allowed = problem.constraints.allowed
+    if not problem.constraints.classes and not allowed:
+        return
     seen: dict[int, int] = {}
-    for operation, number in enumerate(classes_of(problem)):
+    for operation, (number, device) in enumerate(
+        zip(classes_of(problem), schedule.devices, strict=True)
+    ):
         first = seen.setdefault(number, operation)
-        device = schedule.devices[operation]
         if device != schedule.devices[first]:
             raise InvalidArgumentError(
                 f"strategy {name} places {_label(problem, first)} and "
                 f"{_label(problem, operation)} on different devices; they are colocated"
             )
-        allowed = problem.constraints.allowed.get(number)
-        if allowed is not None and device not in allowed:
+        if first == operation and device not in allowed.get(number, (device,)):
             raise InvalidArgumentError(
                 f"strategy {name} places {_label(problem, operation)} on "
                 f"{problem.devices[device]}; it may go to "
-                f"{[str(problem.devices[each]) for each in allowed]}"
+                f"{[str(problem.devices[each]) for each in allowed[number]]}"
             )
 
 
 def _check_memory(problem: Problem, schedule: Schedule, name: str) -> None:
+    if not problem.constraints.capacity:
+        return
     used = [0.0] * len(problem.devices)
     for device, n_bytes in zip(schedule.devices, resident_of(problem), strict=True):
         used[device] += n_bytes

@@ -6,15 +6,23 @@ other device that uses it. Under the one-port model a transfer occupies the send
 and the receiver's incoming port for the time of its bytes, or for the part of it that
 `Costs.port_share` says; with `Costs.half_duplex` the two ports of a device are one. Requests are
 served in the order in which they come. The latency comes on top, and occupies no port.
+
+Only what is sent between devices (`sends.py`) has to be looked at event by event. All operations
+are numbered by their position in the order of the schedule, so that events of equal time are
+served by the smaller number.
 """
 
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 
-from jflow.schedule.problem import ONE_PORT, Problem
+import numpy as np
+
+from jflow.schedule.problem import ONE_PORT, Costs, Problem
 from jflow.schedule.schedule import Schedule
+from jflow.schedule.sends import Floats, Integers, Sends, sends_of
 
 
 @dataclass(frozen=True)
@@ -29,24 +37,42 @@ class SimulatedTransfer:
 
 
 @dataclass(frozen=True)
+class SentTensors:
+    """The transfers of a simulated step, in the order in which they were requested, as columns."""
+
+    edge: Integers
+    source: Integers
+    target: Integers
+    start: Floats
+    finish: Floats
+
+
+@dataclass(frozen=True)
 class Timeline:
     """When everything happens, in seconds from the start of the step.
 
     Attributes:
       start, finish: of each operation.
-      transfers: in the order in which they were requested.
       devices: index of the device of each operation.
+      sent: the transfers, as columns.
     """
 
     start: tuple[float, ...]
     finish: tuple[float, ...]
-    transfers: tuple[SimulatedTransfer, ...]
     devices: tuple[int, ...]
+    sent: SentTensors = field(compare=False, repr=False)
 
     @property
     def makespan(self) -> float:
         """When the last operation is done."""
         return max(self.finish, default=0.0)
+
+    @cached_property
+    def transfers(self) -> tuple[SimulatedTransfer, ...]:
+        """What is sent, in the order in which it is requested."""
+        sent = self.sent
+        columns = (sent.edge, sent.source, sent.target, sent.start, sent.finish)
+        return tuple(map(SimulatedTransfer, *(column.tolist() for column in columns)))
 
 
 def simulate(problem: Problem, schedule: Schedule) -> Timeline:
@@ -55,76 +81,126 @@ def simulate(problem: Problem, schedule: Schedule) -> Timeline:
     The order of the schedule is topological, so there is always a next operation: the first one of
     it that has not run has all of its inputs, and all that its device runs before it.
     """
-    return _Simulation(problem, schedule).run()
+    return _Simulation(problem, schedule).timeline()
+
+
+def makespan(problem: Problem, schedule: Schedule) -> float:
+    """Seconds that a valid schedule takes, as `simulate(problem, schedule).makespan`."""
+    return max(_Simulation(problem, schedule).finish, default=0.0)
 
 
 class _Simulation:
-    def __init__(self, problem: Problem, schedule: Schedule) -> None:
-        graph, costs = problem.graph, problem.costs
-        n, n_devices = len(graph), len(problem.devices)
-        self.devices = devices = schedule.devices
-        self.seconds = costs.seconds[range(n), devices].tolist() if n else []
-        self.latency, self.byte_seconds = costs.latency.tolist(), costs.byte_seconds.tolist()
-        self.is_one_port = costs.network == ONE_PORT
-        self.port_share = costs.port_share
-        self.graph = graph
-        self.start, self.finish = [0.0] * n, [0.0] * n
-        self.ready = [0.0] * n  # when the last input known so far is there
-        self.missing = [len(inputs) for inputs in graph.inputs]
-        self.processors = [costs.processor_of[device] for device in devices]
-        self.queues: list[list[int]] = [[] for _ in range(costs.n_processors)]
-        for operation in reversed(schedule.order):
-            self.queues[self.processors[operation]].append(operation)
-        self.position = {operation: i for i, operation in enumerate(schedule.order)}
-        self.free = [0.0] * costs.n_processors
-        self.outgoing = [0.0] * n_devices
-        self.incoming = self.outgoing if costs.half_duplex else [0.0] * n_devices
-        self.transfers: list[SimulatedTransfer] = []
-        self.events: list[tuple[float, int, int]] = []  # finish, position, operation
+    """A run of a schedule; operations are positions in its order.
 
-    def run(self) -> Timeline:
-        for processor in range(len(self.queues)):
-            self._go_on(processor)
-        while self.events:
-            time, _, operation = heapq.heappop(self.events)
-            device = self.devices[operation]
-            touched = {self.processors[operation]: None}
-            for edge in self.graph.outputs[operation]:
-                self._deliver(edge, device, time, touched)
-            for each in touched:
-                self._go_on(each)
+    Attributes:
+      start, finish: of each operation.
+      requested: the transfers, as indices of `sends`, in the order in which they are requested.
+      leaving, arriving: of these, when they leave and are there.
+    """
+
+    def __init__(self, problem: Problem, schedule: Schedule) -> None:
+        self.schedule, self.sends = schedule, sends_of(problem, schedule)
+        order = np.array(schedule.order, np.int64)
+        self.devices = np.array(schedule.devices, np.int64)[order]
+        self.start, self.finish = [0.0] * len(order), [0.0] * len(order)
+        self.requested: list[int] = []
+        self.leaving: list[float] = []
+        self.arriving: list[float] = []
+        self._run(problem.costs, problem.costs.seconds[order, self.devices].tolist())
+
+    def _run(  # noqa: C901 - one loop: a call an event takes twice as long
+        self, costs: Costs, seconds: list[float]
+    ) -> None:
+        """Runs all operations.
+
+        An event is the end of an operation that sends something. An operation that has all it waits
+        for, and is the first of those of its processor that have not started, starts and ends at
+        times that are known at once, though they are still to come.
+        """
+        sends, start, finish = self.sends, self.start, self.finish
+        devices, processors = self.devices, np.array(costs.processor_of, np.int64)[self.devices]
+        heads, following = _chained(processors, costs.n_processors)
+        device_of, processor_of = devices.tolist(), processors.tolist()
+        first, rows = sends.first.tolist(), _rows(sends, costs.port_share)
+        missing = np.bincount(sends.waiting, minlength=len(start)).tolist()
+        ready, free = [0.0] * len(start), [0.0] * len(heads)
+        has_ports = costs.network == ONE_PORT
+        outgoing = [0.0] * len(costs.latency)
+        incoming = outgoing if costs.half_duplex else [0.0] * len(outgoing)
+        leave, arrive, request = self.leaving.append, self.arriving.append, self.requested.extend
+        events: list[tuple[float, int]] = []
+        push, pop = heapq.heappush, heapq.heappop
+        to_launch = list(range(len(heads)))
+        while True:
+            for processor in to_launch:
+                at, time = heads[processor], free[processor]
+                while at >= 0 and not missing[at]:
+                    if ready[at] > time:  # noqa: PLR1730
+                        time = ready[at]
+                    start[at] = time
+                    time += seconds[at]
+                    finish[at] = time
+                    if first[at] != first[at + 1]:
+                        push(events, (time, at))
+                    at = following[at]
+                heads[processor], free[processor] = at, time
+            if not events:
+                return
+            time, at = pop(events)
+            source, to_launch = device_of[at], []
+            begin, end = first[at], first[at + 1]
+            request(range(begin, end))
+            for target, user, sending, busy, latency in rows[begin:end]:
+                leaves = time
+                if has_ports:
+                    if outgoing[source] > leaves:  # noqa: PLR1730
+                        leaves = outgoing[source]
+                    if incoming[target] > leaves:  # noqa: PLR1730
+                        leaves = incoming[target]
+                    outgoing[source] = incoming[target] = leaves + busy
+                arrives = leaves + sending + latency
+                leave(leaves)
+                arrive(arrives)
+                if arrives > ready[user]:  # noqa: PLR1730
+                    ready[user] = arrives
+                missing[user] -= 1
+                if not missing[user] and heads[processor_of[user]] == user:
+                    to_launch.append(processor_of[user])
+
+    def timeline(self) -> Timeline:
+        order = np.array(self.schedule.order, np.int64)
+        start, finish = np.empty(len(order)), np.empty(len(order))
+        start[order], finish[order] = self.start, self.finish
         return Timeline(
-            tuple(self.start), tuple(self.finish), tuple(self.transfers), tuple(self.devices)
+            tuple(start.tolist()), tuple(finish.tolist()), tuple(self.schedule.devices), self._sent
         )
 
-    def _go_on(self, processor: int) -> None:
-        """Starts the next operations, as far as the arrival of their inputs is known."""
-        queue = self.queues[processor]
-        while queue and not self.missing[queue[-1]]:
-            operation = queue.pop()
-            start = max(self.free[processor], self.ready[operation])
-            finish = self.free[processor] = start + self.seconds[operation]
-            self.start[operation], self.finish[operation] = start, finish
-            heapq.heappush(self.events, (finish, self.position[operation], operation))
+    @property
+    def _sent(self) -> SentTensors:
+        requested = np.array(self.requested, np.int64)
+        producer = np.repeat(np.arange(len(self.start)), np.diff(self.sends.first))[requested]
+        return SentTensors(
+            self.sends.edge[requested],
+            self.devices[producer],
+            self.sends.target[requested],
+            np.array(self.leaving),
+            np.array(self.arriving),
+        )
 
-    def _deliver(self, number: int, source: int, time: float, touched: dict[int, None]) -> None:
-        """Gives a tensor to its consumers: here at once, elsewhere when it arrives."""
-        edge, arrivals = self.graph.edges[number], {source: time}
-        for consumer in sorted(edge.consumers, key=self.position.__getitem__):
-            target = self.devices[consumer]
-            if target not in arrivals:
-                arrivals[target] = self._send(number, source, target, time)
-            self.ready[consumer] = max(self.ready[consumer], arrivals[target])
-            self.missing[consumer] -= 1
-            touched[self.processors[consumer]] = None
 
-    def _send(self, number: int, source: int, target: int, time: float) -> float:
-        sending = self.graph.edges[number].n_bytes * self.byte_seconds[source][target]
-        start = time
-        if self.is_one_port:
-            start = max(time, self.outgoing[source], self.incoming[target])
-            busy = start + sending * self.port_share
-            self.outgoing[source] = self.incoming[target] = busy
-        finish: float = start + sending + self.latency[source][target]
-        self.transfers.append(SimulatedTransfer(number, source, target, start, finish))
-        return finish
+def _rows(sends: Sends, port_share: float) -> list[tuple[int, int, float, float, float]]:
+    """Of each transfer: target, what waits, seconds, seconds at the ports, and latency."""
+    busy = sends.seconds * port_share
+    columns = (sends.target, sends.waiting, sends.seconds, busy, sends.latency)
+    return [*zip(*(column.tolist() for column in columns), strict=True)]
+
+
+def _chained(processors: Integers, n_processors: int) -> tuple[list[int], list[int]]:
+    """The first operation of each processor and the one after each operation; -1 for none."""
+    by_processor = np.argsort(processors, kind="stable")
+    following = np.full(len(processors), -1)
+    ends = np.diff(processors[by_processor]) != 0
+    following[by_processor[:-1]] = np.where(ends, -1, by_processor[1:])
+    heads = np.full(n_processors, -1)
+    heads[processors[by_processor][::-1]] = by_processor[::-1]
+    return heads.tolist(), following.tolist()

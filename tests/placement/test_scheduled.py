@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 import jflow as tf
 from jflow import errors
+from jflow.placement.explain import Explanation
 from jflow.schedule import Schedule
 from jflow.schedule.strategies import STRATEGIES
 from tests.clusters import in_process
@@ -91,6 +93,34 @@ def test_an_explanation_says_what_decided_and_what_else_it_would_take(placement)
     record = json.loads(explanation.to_json())
     assert [one["operation"] for one in record["operations"]] == [*by_name]
     assert record["predicted_seconds"] == explanation.predicted_seconds
+
+
+def test_reasons_simulate_only_the_alternatives_that_are_looked_at(monkeypatch) -> None:
+    simulated = []
+    monkeypatch.setattr(
+        Explanation, "_seconds", lambda self, schedule: simulated.append(schedule) or 1.0
+    )
+    with tf.Graph().as_default() as graph, session(graph, "auto") as sess:
+        explanation = sess.explain([tf.numpy.sin(tf.constant(float(i))) for i in range(300)])
+        reasons = explanation.reasons
+        assert len(reasons) == 600
+        assert not simulated
+        chosen = next(reason for reason in reasons if reason.alternatives)
+        device = next(iter(chosen.alternatives))
+        assert chosen.alternatives[device] == chosen.alternatives[device] == 1.0
+        assert len(simulated) == 1
+
+
+def test_json_of_a_large_graph_has_times_of_its_first_operations(monkeypatch) -> None:
+    module = importlib.import_module("jflow.placement.explain")
+    monkeypatch.setattr(module, "_SIMULATED", 1000)
+    monkeypatch.setattr(module, "_SHOWN", 5)
+    with tf.Graph().as_default() as graph, session(graph, "auto") as sess:
+        explanation = sess.explain([tf.numpy.sin(tf.constant(float(i))) for i in range(40)])
+    operations = json.loads(explanation.to_json())["operations"]
+    assert len(operations) == 80
+    timed = [None not in each["alternatives"].values() for each in operations]
+    assert timed == [True] * 5 + [False] * 75
 
 
 def test_a_step_is_explained_as_it_runs_though_the_strategy_draws_lots() -> None:

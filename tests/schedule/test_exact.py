@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import permutations, product
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from jflow.errors import ResourceExhaustedError
@@ -49,6 +49,7 @@ def brute_force(problem: Problem) -> float:
 
 
 @settings(max_examples=12)
+@example("wavefront", 4, 1.0, 1.0, 14)  # HiGHS refuses its own optimum under the first two limits
 @given(
     st.sampled_from(["layered", "fork_join", "wavefront", "series_parallel"]),
     st.integers(3, 5),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -15,10 +16,12 @@ from jflow.schedule.anneal import anneal
 from jflow.schedule.compact import compact, room_of
 from jflow.schedule.compiled import can_compile
 from jflow.schedule.graph import Dependency, OperationGraph
-from jflow.schedule.replay import begin, makespan, new_plan, new_run, new_saved, replay
+from jflow.schedule.replay import begin, new_plan, new_run, new_saved, replay
 from jflow.schedule.schedule import check
+from jflow.schedule.simulate import makespan
 from jflow.schedule.strategies import search
 from jflow.schedule.strategies.simple import random
+from tests.schedule import event_simulator
 
 
 @st.composite
@@ -51,9 +54,24 @@ def problems(draw) -> Problem:
 
 @settings(max_examples=150)
 @given(problems(), st.integers(0, 100))
+def test_a_simulated_step_is_what_each_event_makes_of_it(problem, seed) -> None:
+    """The simulator looks at transfers only; the one of the tests delivers every tensor."""
+    schedule = random(*problem, seed=seed)
+    timeline, expected = simulate(problem, schedule), event_simulator.simulate(problem, schedule)
+    assert (timeline.start, timeline.finish) == (expected.start, expected.finish)
+    assert timeline.transfers == expected.transfers
+    assert makespan(problem, schedule) == expected.makespan
+
+
+@settings(max_examples=100)
+@given(problems(), st.integers(0, 100))
 def test_a_replay_takes_what_the_simulator_says(problem, seed) -> None:
     schedule = random(*problem, seed=seed)
-    assert makespan(problem, schedule) == simulate(problem, schedule).makespan
+    flat = compact(problem)
+    plan, run = new_plan(flat, schedule, arrays=False), new_run(flat, arrays=False)
+    begin(flat, plan, run)
+    found = replay(flat, plan, run, new_saved(flat, arrays=False), 0, math.inf)
+    assert found == simulate(problem, schedule).makespan
 
 
 @settings(max_examples=60)

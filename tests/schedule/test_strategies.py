@@ -109,6 +109,17 @@ def test_memory_that_no_device_has_is_said_in_bytes() -> None:
         choose(problem)
 
 
+def test_why_nothing_is_feasible_is_said_once() -> None:
+    """Not once for each of some thirty strategies."""
+    problem = random_problem("layered", 40, 2, memory=0.9, seed=1)
+    with pytest.raises(ResourceExhaustedError, match=r"of \d\d that were tried") as raised:
+        choose(problem)
+    kept, room = sum(problem.constraints.resident), sum(problem.constraints.capacity)
+    assert raised.value.message.count(f"{kept:.0f} bytes are kept on devices") == 1
+    assert f"that can keep {room:.0f}" in raised.value.message
+    assert raised.value.message.count("no device has room") == 1
+
+
 @settings(max_examples=15)
 @given(
     st.sampled_from([*FAMILIES]),

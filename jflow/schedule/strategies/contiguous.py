@@ -21,13 +21,14 @@ def m_topo(problem: Problem) -> Schedule:
     work = _sums(problem, seconds)
     at, load = 0, 0.0
 
-    def choice(number: int, options: list[int]) -> int:
+    def choice(number: int, options: tuple[int, ...]) -> int:
         nonlocal at, load
         if load + work[number] / 2 > even_load and at + 1 < len(problem.devices):
             at, load = at + 1, 0.0
         load += work[number]
-        later = [device for device in options if device >= at]
-        return later[0] if later else options[-1]
+        if len(options) == len(problem.devices):
+            return at
+        return next((device for device in options if device >= at), options[-1])
 
     classes = classes_of(problem)
     return by_class(problem, choice, [*dict.fromkeys(classes[i] for i in problem.graph.order)])
@@ -46,7 +47,7 @@ def min_cut_runs(problem: Problem) -> Schedule:
     for operation in problem.graph.order:
         first.setdefault(classes[operation], operation)
 
-    def choice(number: int, options: list[int]) -> int:
+    def choice(number: int, options: tuple[int, ...]) -> int:
         device = wanted[first[number]]
         return device if device in options else options[0]
 

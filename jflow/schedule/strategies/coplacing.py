@@ -14,7 +14,7 @@ from jflow.schedule.problem import (
     classes_of,
     resident_of,
 )
-from jflow.schedule.schedule import PlaceFunction, Schedule, name_of
+from jflow.schedule.schedule import PlaceFunction, Schedule, mean_transfers, name_of
 
 
 def coplaced(place: PlaceFunction) -> Callable[..., Schedule]:
@@ -42,15 +42,14 @@ def with_coplacing(problem: Problem) -> Problem:
     An operation joins its only producer, or its only consumer, if to send what is between them
     takes at least as long as the shorter of the two.
     """
-    graph, costs = problem.graph, problem.costs
+    graph, seconds = problem.graph, problem.costs.mean_seconds
     classes = _Classes(problem)
-    for edge in graph.edges:
-        sent = costs.mean_transfer(edge.n_bytes)
+    for edge, sent in zip(graph.edges, mean_transfers(problem), strict=True):
         for consumer in edge.consumers:
             is_chain = (
                 len(graph.successors[edge.producer]) == 1 or len(graph.predecessors[consumer]) == 1
             )
-            shorter = min(costs.mean_seconds[edge.producer], costs.mean_seconds[consumer])
+            shorter = min(seconds[edge.producer], seconds[consumer])
             if is_chain and sent >= shorter:
                 classes.join(edge.producer, consumer)
     return problem._replace(constraints=classes.constraints())

@@ -23,7 +23,7 @@ from jflow.schedule.problem import (
     classes_of,
     resident_of,
 )
-from jflow.schedule.schedule import PlaceFunction, Schedule, name_of
+from jflow.schedule.schedule import PlaceFunction, Schedule, mean_transfers, name_of
 
 _Array = np.ndarray[Any, Any]
 
@@ -81,10 +81,8 @@ class _Groups:
         depth[list(graph.order)] = np.arange(n)
         ones = [1.0] * n
         self._level = -np.array(tails(graph, ones))
-        edges = [(e.producer, c, e.n_bytes) for e in graph.edges for c in e.consumers]
-        self._edges = np.array([(a, b) for a, b, _ in edges], np.int64).reshape(-1, 2)
-        latency, byte_seconds = costs.mean_link
-        self._sent = latency + byte_seconds * np.array([size for *_, size in edges], float)
+        self._uses = graph.uses
+        self._sent = np.array(mean_transfers(problem))[self._uses.edge]
         self._seconds = np.array(costs.mean_seconds)
         self._resident = np.array(resident_of(problem), float)
         self._room = max(capacity_of(problem))
@@ -106,7 +104,7 @@ class _Groups:
 
     def match(self, limit: float, n_groups: int, only_chains: bool) -> bool:
         """Joins pairs that prefer each other. Returns whether there were enough to go on."""
-        a, b = self.of[self._edges[:, 0]], self.of[self._edges[:, 1]]
+        a, b = self.of[self._uses.producer], self.of[self._uses.consumer]
         may = (a != b) & (self._kind[a] == self._kind[b])
         may &= self._work[a] + self._work[b] <= limit
         may &= self._kept[a] + self._kept[b] <= self._room / 2

@@ -7,7 +7,13 @@ from collections.abc import Callable, Iterator
 
 from jflow.schedule.partial import PartialSchedule
 from jflow.schedule.problem import Problem, classes_of
-from jflow.schedule.schedule import Schedule, strategy, upward_ranks
+from jflow.schedule.schedule import (
+    Schedule,
+    mean_transfers,
+    rank_order,
+    strategy,
+    upward_ranks,
+)
 
 Urgency = Callable[[int], float]
 """Of the operations that are ready, the one with the largest value goes first."""
@@ -36,8 +42,7 @@ def heft(problem: Problem, *, books_ports: bool = False) -> Schedule:
       books_ports: whether each candidate books the ports for its transfers (HEFT-C).
     """
     partial = PartialSchedule(problem, books_ports=books_ports, inserts=True)
-    ranks = upward_ranks(problem)
-    for operation in _by_urgency(problem, ranks.__getitem__):
+    for operation in rank_order(problem):
         partial.place(operation, partial.fastest(operation))
     return partial.schedule()
 
@@ -191,14 +196,12 @@ def _by_urgency(problem: Problem, urgency: Urgency) -> Iterator[int]:
 
 def _downward_ranks(problem: Problem) -> list[float]:
     """Seconds from the beginning to the start of each operation along the longest path."""
-    graph, costs = problem.graph, problem.costs
+    graph, mean, sent = problem.graph, problem.costs.mean_seconds, mean_transfers(problem)
     ranks = [0.0] * len(graph)
     for operation in graph.order:
         for number in graph.outputs[operation]:
-            edge = graph.edges[number]
-            after = ranks[operation] + costs.mean_seconds[operation]
-            after += costs.mean_transfer(edge.n_bytes)
-            for consumer in edge.consumers:
+            after = ranks[operation] + mean[operation] + sent[number]
+            for consumer in graph.edges[number].consumers:
                 ranks[consumer] = max(ranks[consumer], after)
     return ranks
 
@@ -222,16 +225,15 @@ def _optimistic_costs(problem: Problem) -> list[list[float]]:
     devices = range(len(problem.devices))
     classes, allowed = classes_of(problem), problem.constraints.allowed
     table = [[0.0] * len(devices) for _ in range(len(graph))]
+    sent = mean_transfers(problem)
     for operation in reversed(graph.order):
         for number in graph.outputs[operation]:
-            edge = graph.edges[number]
-            sent = costs.mean_transfer(edge.n_bytes)
-            for consumer in edge.consumers:
+            for consumer in graph.edges[number].consumers:
                 later = {
                     device: table[consumer][device] + seconds[consumer][device]
                     for device in allowed.get(classes[consumer], devices)
                 }
-                away = min(later.values()) + sent
+                away = min(later.values()) + sent[number]
                 row = table[operation]
                 for device in devices:
                     row[device] = max(row[device], min(later.get(device, away), away))

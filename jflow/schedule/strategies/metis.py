@@ -48,7 +48,7 @@ def metis(problem: Problem) -> Schedule:
             sent[b][a] += seconds
     part = _parts(work, sent, len(problem.devices))
 
-    def choice(number: int, options: list[int]) -> int:
+    def choice(number: int, options: tuple[int, ...]) -> int:
         wanted = part[numbers[number]]
         return wanted if wanted in options else options[0]
 

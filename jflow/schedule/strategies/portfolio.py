@@ -14,8 +14,8 @@ from jflow.schedule.compiled import can_compile
 from jflow.schedule.exact import Optimum, optimal
 from jflow.schedule.exhaustive import exhaustive_optimum
 from jflow.schedule.problem import Problem, capacity_of
-from jflow.schedule.replay import makespan
 from jflow.schedule.schedule import PlaceFunction, Schedule, name_of, scheduled, strategy
+from jflow.schedule.simulate import makespan
 from jflow.schedule.stages import predicted_seconds
 from jflow.schedule.strategies.contiguous import m_topo, min_cut_runs
 from jflow.schedule.strategies.coplacing import coplaced
@@ -144,8 +144,7 @@ def choose(
     for place in every:
         portfolio.add(place)
     if not portfolio.found:
-        reasons = "; ".join(f"{name}: {reason}" for name, reason in portfolio.reasons.items())
-        raise ResourceExhaustedError(f"no strategy found a placement: {reasons}")
+        raise portfolio.infeasible()
     if len(problem.devices) > 1:
         portfolio.search(_moves(problem) if moves is None else moves)
         if exact and len(problem.graph) <= _EXACT_OPERATIONS:
@@ -166,6 +165,7 @@ class _Portfolio:
         self.found: dict[str, tuple[float, Schedule]] = {}
         self.reasons: dict[str, str] = {}
         self._may_fit = True
+        self._not_fitting = ""  # why even placements made to hold the limits do not
 
     @property
     def best(self) -> str:
@@ -198,6 +198,16 @@ class _Portfolio:
         except OpError as error:
             self.reasons[name_of(changed)] = error.message
             self._may_fit = bool(self.found)
+            if not self.found:
+                self._not_fitting = error.message
+
+    def infeasible(self) -> ResourceExhaustedError:
+        """The error if nothing was found: the first reason, and what is known of all placements."""
+        first = next(iter(self.reasons.values()))
+        reasons = "; ".join(dict.fromkeys(filter(None, (first, self._not_fitting))))
+        return ResourceExhaustedError(
+            f"no strategy found a placement, of {len(self.reasons)} that were tried: {reasons}"
+        )
 
     def search(self, moves: int) -> None:
         """Improves the best candidates, and the result of that once more."""

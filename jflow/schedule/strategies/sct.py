@@ -9,7 +9,7 @@ import scipy.sparse
 from jflow.errors import ResourceExhaustedError
 from jflow.schedule.partial import PartialSchedule
 from jflow.schedule.problem import Problem
-from jflow.schedule.schedule import Schedule, strategy, upward_ranks
+from jflow.schedule.schedule import Schedule, mean_transfers, strategy, upward_ranks
 
 _FAVORITE = 0.5
 """An edge whose variable is below this is one on which nothing is sent."""
@@ -107,7 +107,6 @@ def _solved(rows: list[tuple[dict[int, float], float]], n: int, n_edges: int) ->
 def _largest_transfers(problem: Problem) -> list[float]:
     """For each operation the time of its largest result to another device."""
     found = [0.0] * len(problem.graph)
-    for edge in problem.graph.edges:
-        sent = problem.costs.mean_transfer(edge.n_bytes)
+    for edge, sent in zip(problem.graph.edges, mean_transfers(problem), strict=True):
         found[edge.producer] = max(found[edge.producer], sent)
     return found

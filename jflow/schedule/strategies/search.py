@@ -13,7 +13,7 @@ from jflow.schedule.compiled import can_compile, compiled
 from jflow.schedule.problem import Problem
 from jflow.schedule.replay import new_plan, new_run, new_saved
 from jflow.schedule.schedule import Schedule
-from jflow.schedule.simulate import simulate
+from jflow.schedule.simulate import makespan
 
 _HOT, _COLD = 0.05, 0.001
 """Temperatures at the begin and the end, as shares of the first makespan."""
@@ -44,7 +44,7 @@ def improved(
         return schedule
     arrays = moves * n >= _COMPILED_MOVES and can_compile()
     flat = compact(problem, arrays=arrays)
-    scale = simulate(problem, schedule).makespan
+    scale = makespan(problem, schedule)
     rng = np.random.default_rng(seed)
     draws = rng.random((moves, 4))
     cold = min(_COLD, hot / _LEAST_FALL)

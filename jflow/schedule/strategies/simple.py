@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import random as rng
 from collections.abc import Callable
-
-import numpy as np
+from functools import cache
 
 from jflow.schedule.problem import (
     Problem,
     capacity_of,
+    class_seconds,
     classes_of,
     infeasible,
     resident_of,
 )
 from jflow.schedule.schedule import Schedule, by_rank, strategy
 
-DeviceChoice = Callable[[int, list[int]], int]
+DeviceChoice = Callable[[int, tuple[int, ...]], int]
 """Chooses among the devices that have room for a class: `choice(class, devices)`."""
 
 
@@ -28,7 +28,12 @@ def single(problem: Problem) -> Schedule:
     not fit goes to the fastest other device.
     """
     totals: list[float] = problem.costs.seconds.sum(axis=0).tolist()
-    return by_class(problem, lambda _, options: min(options, key=totals.__getitem__))
+
+    @cache
+    def fastest(options: tuple[int, ...]) -> int:
+        return min(options, key=totals.__getitem__)
+
+    return by_class(problem, lambda _, options: fastest(options))
 
 
 @strategy
@@ -43,7 +48,7 @@ def round_robin(problem: Problem) -> Schedule:
     """The devices in turn, a colocation class each, in the order of the operations."""
     n, last = len(problem.devices), -1
 
-    def choice(_: int, options: list[int]) -> int:
+    def choice(_: int, options: tuple[int, ...]) -> int:
         nonlocal last
         last = min(options, key=lambda device: (device - last - 1) % n)
         return last
@@ -67,17 +72,18 @@ def greedy_lpt(problem: Problem) -> Schedule:
 
 
 def _least_loaded(problem: Problem, *, largest_first: bool = False) -> Schedule:
-    work: dict[int, np.ndarray] = {}
-    for operation, number in enumerate(classes_of(problem)):
-        work[number] = work.get(number, 0.0) + problem.costs.seconds[operation]
+    totals = class_seconds(problem)
+    work: dict[int, list[float]] = {number: row.tolist() for number, row in totals.items()}
     load = [0.0] * len(problem.devices)
 
-    def choice(number: int, options: list[int]) -> int:
+    def choice(number: int, options: tuple[int, ...]) -> int:
         device = min(options, key=lambda each: (load[each] + work[number][each], each))
-        load[device] += float(work[number][device])
+        load[device] += work[number][device]
         return device
 
-    numbers = sorted(work, key=lambda number: -work[number].mean()) if largest_first else [*work]
+    numbers = [*dict.fromkeys(classes_of(problem))]
+    if largest_first:
+        numbers.sort(key=lambda number: -totals[number].mean())
     return by_class(problem, choice, numbers)
 
 
@@ -86,17 +92,16 @@ def by_class(problem: Problem, choice: DeviceChoice, numbers: list[int] | None =
     classes = classes_of(problem)
     first: dict[int, int] = {}
     needed: dict[int, float] = {}
-    resident = resident_of(problem)
-    for operation, number in enumerate(classes):
+    for operation, (number, n_bytes) in enumerate(zip(classes, resident_of(problem), strict=True)):
         first.setdefault(number, operation)
-        needed[number] = needed.get(number, 0.0) + resident[operation]
+        needed[number] = needed.get(number, 0.0) + n_bytes
     room, chosen = list(capacity_of(problem)), {}
     every = tuple(range(len(room)))
     for number in numbers or first:
         allowed = problem.constraints.allowed.get(number, every)
-        options = [*allowed]
+        options = allowed
         if needed[number]:
-            options = [device for device in allowed if room[device] >= needed[number]]
+            options = tuple(device for device in allowed if room[device] >= needed[number])
         if not options:
             most = max(room[device] for device in allowed)
             raise infeasible(problem, first[number], needed[number], most)
