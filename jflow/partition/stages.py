@@ -20,8 +20,8 @@ from typing import NamedTuple
 
 from jflow.cluster import Device
 from jflow.graph import Operation, Tensor
+from jflow.graph.control import control_sources
 from jflow.graph.primitives import check_p, is_blocking, is_on_host, update_p
-from jflow.partition.prune import control_sources
 
 Value = Tensor | Operation
 """A value that crosses devices: a tensor, or the signal that an operation has run."""

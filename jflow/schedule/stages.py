@@ -13,21 +13,31 @@ from dataclasses import replace
 import numpy as np
 
 from jflow.schedule.graph import Dependency, OperationGraph
+from jflow.schedule.messages import with_messages
 from jflow.schedule.problem import Constraints, Problem
 from jflow.schedule.schedule import Schedule
 from jflow.schedule.simulate import Timeline, simulate
 
 
 def simulate_stages(problem: Problem, schedule: Schedule) -> Timeline:
-    """What happens when the runtime runs a valid schedule; see `staged` and `simulate`."""
-    return simulate(*staged(problem, schedule))
+    """What happens when the runtime runs a valid schedule.
+
+    See `staged`, `with_messages` and `simulate`.
+    """
+    return simulate(*with_messages(*staged(problem, schedule)))
 
 
 def predicted_seconds(problem: Problem, schedule: Schedule) -> float:
-    """Seconds that a valid schedule takes, as its costs say: by operations or in stages."""
+    """Seconds that a valid schedule takes, as its costs say: by operations or in stages.
+
+    With what messages take of processors, and what further tasks add; without
+    `Costs.step_seconds`.
+    """
     if problem.costs.in_stages:
-        return simulate_stages(problem, schedule).makespan
-    return simulate(problem, schedule).makespan
+        timeline = simulate_stages(problem, schedule)
+    else:
+        timeline = simulate(*with_messages(problem, schedule))
+    return timeline.makespan + problem.costs.tasks_seconds(schedule.devices)
 
 
 def depths(problem: Problem, schedule: Schedule) -> list[int]:
