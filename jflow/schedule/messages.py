@@ -1,4 +1,4 @@
-"""Messages as operations: what the processors of both devices do for each, and compute nothing else.
+"""Messages as operations: what the processors of both devices do for each of them.
 
 The simulator (`simulate.py`) sends a tensor while its devices compute. Where a message goes through
 the processor that computes, as between CPU devices of two processes, it does not: the sender packs

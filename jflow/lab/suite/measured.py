@@ -20,8 +20,9 @@ class StepTimes(Protocol):
 
     Attributes:
       times: seconds of a step in each round.
-      predicted: seconds that the simulator says.
-      staged: the same for the programs that the runtime makes of the operations.
+      predicted: seconds that the simulator says for single operations.
+      staged: those that `explain` says: for the programs that the runtime makes of the operations,
+        with what messages take of processors.
       is_correct: whether the step computed what it computes on one device.
     """
 
@@ -54,8 +55,7 @@ class MeasuredResult:
     Attributes:
       workload, n_devices, strategy: what was run, and how.
       times: seconds of a step in each round; none if it failed.
-      predicted: seconds that the simulator says.
-      staged: the same for the programs that the runtime makes of the operations.
+      predicted, staged: as of `StepTimes`.
       refused: why there are no times, or why they do not count.
     """
 
@@ -87,12 +87,12 @@ class Accuracy:
     Attributes:
       workload, n_devices: which plans.
       n_plans: how many of them were run.
-      error: median of |predicted - measured| / measured.
-      staged_error: the same for the programs that the runtime makes of the operations.
+      error: median of |staged - measured| / measured.
+      operation_error: the same for the prediction by single operations.
       tau: Kendall's rank correlation over pairs of plans that differ by more than their noise;
         None if there is no such pair.
       regret: measured time of the plan with the best prediction, divided by that of the best plan,
-        less 1.
+        less 1; of plans that are predicted equal the first one counts.
       noise: median repeat noise.
     """
 
@@ -100,7 +100,7 @@ class Accuracy:
     n_devices: int
     n_plans: int
     error: float
-    staged_error: float
+    operation_error: float
     tau: float | None
     regret: float
     noise: float
@@ -155,13 +155,13 @@ def accuracy_of(results: Sequence[MeasuredResult]) -> Accuracy | None:
     plans = [each for each in results if not each.refused]
     if not plans:
         return None
-    errors = [abs(each.predicted - each.seconds) / each.seconds for each in plans]
-    staged = [abs(each.staged - each.seconds) / each.seconds for each in plans]
-    picked = min(plans, key=lambda each: each.predicted)
+    errors = [abs(each.staged - each.seconds) / each.seconds for each in plans]
+    single = [abs(each.predicted - each.seconds) / each.seconds for each in plans]
+    picked = min(plans, key=lambda each: each.staged)
     best = min(each.seconds for each in plans)
     return Accuracy(
         *(plans[0].workload, plans[0].n_devices, len(plans)),
-        *(median(errors), median(staged)),
+        *(median(errors), median(single)),
         *(rank_correlation(plans), picked.seconds / best - 1),
         median(each.noise for each in plans),
     )
@@ -174,7 +174,7 @@ def rank_correlation(plans: Sequence[MeasuredResult]) -> float | None:
         difference = one.seconds - other.seconds
         if abs(difference) <= one.noise * one.seconds + other.noise * other.seconds:
             continue
-        predicted = one.predicted - other.predicted
+        predicted = one.staged - other.staged
         total += 1
         agreeing += (predicted * difference > 0) - (predicted * difference < 0)
     return agreeing / total if total else None
