@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from jflow.schedule.graph import Dependency, OperationGraph
-from jflow.schedule.problem import Constraints, Matrix, Problem
+from jflow.schedule.problem import Constraints, Costs, Matrix, Problem
 from jflow.schedule.schedule import Schedule
 
 
@@ -34,6 +34,42 @@ class Message:
     edge: int
     target: int
     part: str
+
+
+@dataclass(frozen=True)
+class MessageEnds:
+    """What messages take where: lists by source and target, in seconds, or seconds a byte.
+
+    Attributes:
+      overhead: of the processor of each end, for each message.
+      send, receive: of the sender's and the receiver's processor, for each byte; the receiver
+        begins when the sender has ended.
+      rest: of the sender's processor, while the receiver has begun, for each byte.
+      latency, way: between the two, for each message and each byte.
+    """
+
+    overhead: list[list[float]]
+    send: list[list[float]]
+    receive: list[list[float]]
+    rest: list[list[float]]
+    latency: list[list[float]]
+    way: list[list[float]]
+
+
+def ends_of(costs: Costs) -> MessageEnds:
+    """How the times of transfers divide into those of processors and that on the way."""
+    none = np.zeros_like(costs.latency)
+    overhead = np.minimum(_or(costs.overhead, none), costs.latency / 2)
+    share, byte_seconds = _or(costs.processor_share, none), costs.byte_seconds
+    every = (
+        overhead,
+        np.minimum(share, 1 - share) * byte_seconds,
+        share * byte_seconds,
+        np.maximum(2 * share - 1, 0.0) * byte_seconds,
+        costs.latency - 2 * overhead,
+        np.maximum(1 - 2 * share, 0.0) * byte_seconds,
+    )
+    return MessageEnds(*(each.tolist() for each in every))
 
 
 def with_messages(problem: Problem, schedule: Schedule) -> tuple[Problem, Schedule]:
@@ -67,11 +103,8 @@ class _Expansion:
     """Builds the larger problem in the order of the schedule."""
 
     def __init__(self, problem: Problem, schedule: Schedule) -> None:
-        costs = problem.costs
-        none = np.zeros_like(costs.latency)
         self._problem, self._schedule = problem, schedule
-        self._overhead = np.minimum(_or(costs.overhead, none), costs.latency / 2)
-        self._share = _or(costs.processor_share, none)
+        self._ends = ends_of(problem.costs)
         self._operations: list[int | Message] = []
         self._devices: list[int] = []
         self._seconds: list[float] = []
@@ -93,8 +126,8 @@ class _Expansion:
         rest = replace(
             costs,
             seconds=seconds,
-            latency=costs.latency - 2 * self._overhead,
-            byte_seconds=costs.byte_seconds * np.maximum(1 - 2 * self._share, 0.0),
+            latency=np.array(self._ends.latency),
+            byte_seconds=np.array(self._ends.way),
             overhead=None,
             processor_share=None,
         )
@@ -116,9 +149,9 @@ class _Expansion:
                 continue
             if not sent.consumers:
                 source = self._schedule.devices[self._problem.graph.edges[number].producer]
-                taken = self._overhead[source, device]
-                taken += self._share[source, device] * self._byte_time(number, source, device)
-                receive = self._add(Message(number, device, "receive"), device, float(taken))
+                taken = self._ends.overhead[source][device]
+                taken += self._ends.receive[source][device] * sent.n_bytes
+                receive = self._add(Message(number, device, "receive"), device, taken)
                 self._edges.append(Dependency(sent.send, (receive,), sent.n_bytes))
                 sent.consumers.append(receive)
             sent.consumers.append(operation)
@@ -131,14 +164,13 @@ class _Expansion:
             for target in targets:
                 if target == source:
                     continue
-                share = self._share[source, target]
-                bytes_time = self._byte_time(number, source, target)
-                taken = float(self._overhead[source, target] + min(share, 1 - share) * bytes_time)
+                taken = self._ends.overhead[source][target]
+                taken += self._ends.send[source][target] * edge.n_bytes
                 send = self._add(Message(number, target, "send"), source, taken)
                 self._sent[number, target] = _Sent(edge.n_bytes, send)
                 self._edges.append(Dependency(self._number[operation], (send,), 0.0))
-                if share > 0.5:
-                    beside = float((2 * share - 1) * bytes_time)
+                beside = self._ends.rest[source][target] * edge.n_bytes
+                if beside:
                     rest = self._add(Message(number, target, "rest"), source, beside)
                     self._edges.append(Dependency(send, (rest,), 0.0))
 
@@ -154,10 +186,6 @@ class _Expansion:
             receive, *users = sent.consumers
             later = tuple(self._number[each] for each in users)
             self._edges.append(Dependency(receive, later, 0.0))
-
-    def _byte_time(self, edge: int, source: int, target: int) -> float:
-        n_bytes = self._problem.graph.edges[edge].n_bytes
-        return float(n_bytes * self._problem.costs.byte_seconds[source, target])
 
 
 def _or(values: Matrix | None, other: Matrix) -> Matrix:
