@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 import jflow as tf
 from jflow.cluster import Device, Task
 from jflow.graph import Operation, Tensor
+from jflow.graph.control import control_sources
 from jflow.graph.primitives import ACCESSES, assign_p, group_p, read_p, variable_p
 from jflow.partition import partition, prune
-from jflow.partition.prune import control_sources
 from jflow.plan import Call, Feed, Fetch, Recv, Run, Send
 
 DEVICES = [

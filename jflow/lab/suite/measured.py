@@ -10,7 +10,7 @@ from itertools import combinations
 from statistics import median
 from typing import Any, Protocol
 
-from jflow.lab.suite.contenders import SINGLE, Contender
+from jflow.lab.suite.contenders import FUSED, SINGLE, Contender
 from jflow.lab.suite.scoring import reason_of
 from jflow.schedule import PlaceFunction
 
@@ -152,7 +152,7 @@ def _failed(
 
 def accuracy_of(results: Sequence[MeasuredResult]) -> Accuracy | None:
     """How well the plans of one workload on one number of devices were predicted."""
-    plans = [each for each in results if not each.refused]
+    plans = [each for each in results if not each.refused and each.strategy != FUSED]
     if not plans:
         return None
     errors = [abs(each.staged - each.seconds) / each.seconds for each in plans]
@@ -178,6 +178,19 @@ def rank_correlation(plans: Sequence[MeasuredResult]) -> float | None:
         total += 1
         agreeing += (predicted * difference > 0) - (predicted * difference < 0)
     return agreeing / total if total else None
+
+
+def ratios(
+    results: Iterable[MeasuredResult], strategy: str, other: str
+) -> dict[tuple[str, int], float]:
+    """The time of a strategy over that of another one, by workload and number of devices."""
+    valid = [each for each in results if not each.refused]
+    times = {(each.workload, each.n_devices, each.strategy): each.seconds for each in valid}
+    return {
+        (name, n): seconds / times[name, n, other]
+        for (name, n, what), seconds in times.items()
+        if what == strategy and (name, n, other) in times
+    }
 
 
 def losses_to_single(results: Iterable[MeasuredResult], strategy: str) -> list[MeasuredResult]:

@@ -97,8 +97,8 @@ Graphs in the JSON format of dnn-partitioning. {n} cases, mean ratio to the best
 _MEASURED = """\
 Median time of a step on real processes, one for each device and pinned to a core, with half the
 distance between the quartiles; in parentheses what `explain` predicts. Variables are free: each
-strategy places them too. In timed mode operations sleep for their time, so that processes need no
-cores.
+strategy places them too. *fused* is the step as one program of `jax.jit`, without a runtime. In
+timed mode operations sleep for their time, so that processes need no cores.
 """
 
 _PREDICTED = """\
@@ -380,10 +380,8 @@ def _step_times(measured: Sequence[MeasuredResult]) -> str:
             if result is None or result.refused:
                 cells.append("refused" if result else "-")
             else:
-                cells.append(
-                    f"{duration(result.seconds)} ± {_percent(result.noise)} "
-                    f"({duration(result.staged)})"
-                )
+                text = f"{duration(result.seconds)} ± {_percent(result.noise)}"
+                cells.append(f"{text} ({duration(result.staged)})" if result.staged else text)
         body.append(cells)
     return table(["strategy", *(f"{name}, {n} devices" for name, n in plans)], body)
 

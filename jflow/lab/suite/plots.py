@@ -165,7 +165,7 @@ def _predicted(plans: Sequence[MeasuredResult]) -> Any:
     axes = figure.subplots()
     names = [*dict.fromkeys(each.workload for each in plans)]
     for number, name in enumerate(names):
-        own = [each for each in plans if each.workload == name]
+        own = [each for each in plans if each.workload == name and each.staged > 0]
         axes.errorbar(
             [each.staged * 1e3 for each in own],
             [each.seconds * 1e3 for each in own],

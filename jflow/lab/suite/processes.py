@@ -9,7 +9,7 @@ from typing import Any
 
 from jflow.closing import Closing
 from jflow.lab.families import random_problem
-from jflow.lab.measure import MeasuringCluster
+from jflow.lab.measure import FUSED, Measurement, MeasuringCluster
 from jflow.lab.suite.cases import TIMED
 from jflow.lab.suite.measured import StepTimes
 from jflow.lab.timed import TimedCluster, run_timed, timed_problem
@@ -31,6 +31,12 @@ class TimedSteps:
     predicted: float
     staged: float
     is_correct: bool = True  # what computes something else raises
+
+
+def _of(found: Measurement) -> StepTimes:
+    if found.placement != FUSED:
+        return found
+    return TimedSteps(found.times, 0.0, 0.0)  # nothing is predicted of it
 
 
 class ProcessMeasurer(Closing):
@@ -58,9 +64,11 @@ class ProcessMeasurer(Closing):
             if isinstance(cluster, TimedCluster):
                 family = workload.removeprefix(f"{TIMED} ")
                 return [self._timed(cluster, family, n_devices, each) for each in placements]
-            given: list[Any] = [*placements]
-            found = cluster.measure(WORKLOADS[workload], self._scale, given, rounds=rounds)
-            return [found[place.__name__] for place in placements]
+            given: list[Any] = [each for each in placements if each.__name__ != FUSED]
+            with_fused = len(given) < len(placements)
+            model = WORKLOADS[workload]
+            found = cluster.measure(model, self._scale, given, rounds=rounds, with_fused=with_fused)
+            return [_of(found[place.__name__]) for place in placements]
         except Exception:
             self._end()  # what failed may have left it in any state
             raise

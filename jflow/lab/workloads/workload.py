@@ -50,12 +50,14 @@ class Workload(Generic[S]):
       scales: its sizes by name: "small" for tests, "cpu" for two to eight processes of this
         machine, "large" for simulated clusters.
       graph: adds the step to the default graph; takes the size and where variables are kept.
+      is_one_program: whether its step can be one program; one that uses queues cannot.
     """
 
     name: str
     about: str
     scales: Mapping[str, S]
     graph: Callable[[S, Servers], tuple[tf.Tensor, tf.Operation]]
+    is_one_program: bool = True
 
     def build(
         self, scale: str | S = "small", servers: Sequence[str] = (), container: str = ""
