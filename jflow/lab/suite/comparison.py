@@ -80,6 +80,7 @@ class SuiteOptions:
       imported: a folder of graphs in the JSON format of dnn-partitioning.
       optima: a file of optima that are known; some of its graphs are taken as small cases.
       progress: whether to show progress bars.
+      simulates: whether to compare simulated steps too, not only those that are run for real.
     """
 
     strategies: Sequence[str | Callable[..., Any]] = ("all",)
@@ -91,6 +92,7 @@ class SuiteOptions:
     imported: Path | None = None
     optima: Path | None = None
     progress: bool = False
+    simulates: bool = True
 
 
 @dataclass(frozen=True)
@@ -201,6 +203,8 @@ class _Run:
 
     def _cases(self) -> Iterator[SuiteCase]:
         options = self.options
+        if not options.simulates:
+            return
         families = [name for name in FAMILIES if name in self.workloads]
         if families:
             scope = CaseRange(families, self.devices, options.quick, options.seed, self.known)
