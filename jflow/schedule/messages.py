@@ -116,8 +116,8 @@ class _Expansion:
         for operation in self._schedule.order:
             self._receive_inputs(operation)
             device = self._schedule.devices[operation]
-            seconds = float(self._problem.costs.seconds[operation, device])
-            self._number[operation] = self._add(operation, device, seconds)
+            taken = float(self._problem.costs.seconds[operation, device])
+            self._number[operation] = self._add(operation, device, taken)
             self._send_outputs(operation)
         self._connect()
         seconds = np.zeros((len(self._operations), len(self._problem.devices)))
@@ -183,8 +183,8 @@ class _Expansion:
             if users:
                 self._edges.append(Dependency(self._number[edge.producer], users, edge.n_bytes))
         for sent in self._sent.values():
-            receive, *users = sent.consumers
-            later = tuple(self._number[each] for each in users)
+            receive, *waiting = sent.consumers
+            later = tuple(self._number[each] for each in waiting)
             self._edges.append(Dependency(receive, later, 0.0))
 
 
