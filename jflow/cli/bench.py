@@ -88,7 +88,7 @@ def _placement(options: argparse.Namespace) -> int:
         progress=True,
         simulates=not options.measure,
     )
-    with suite.ProcessMeasurer() as measurer:
+    with suite.ProcessMeasurer(quick=options.quick) as measurer:
         measuring = None if options.simulate else suite.Measuring(measurer)
         comparison = suite.compare(what, options.output, measuring=measuring)
     print(f"{options.output / 'README.md'}: {comparison.summary}")

@@ -202,12 +202,13 @@ class MeasuringCluster(Closing):
         return self._cluster.pid("worker", index)
 
     @contextmanager
-    def calibrated(self) -> Iterator[Calibration]:
+    def calibrated(self, *, quick: bool = True) -> Iterator[Calibration]:
         """A block whose sessions estimate costs by what this cluster does, measured at the start.
 
-        It is the calibration of the process meanwhile: JFLOW_CALIBRATION names its file.
+        That takes seconds, or a minute if it is not to be quick. It is the calibration of the
+        process meanwhile: JFLOW_CALIBRATION names its file.
         """
-        found = calibrate(self._cluster.target("worker", 0), quick=True)
+        found = calibrate(self._cluster.target("worker", 0), quick=quick)
         before = os.environ.get(VARIABLE)
         with TemporaryDirectory() as folder:
             path = Path(folder) / "calibration.json"
@@ -274,9 +275,12 @@ class MeasuringCluster(Closing):
             ]
         found = {
             each.name: Measurement(
-                *(each.name, taken),
+                each.name,
+                taken,
                 *_predicted(explanation.problem, explanation.schedule),
-                *(error, len({*explanation.schedule.devices}), each.seconds),
+                error,
+                len({*explanation.schedule.devices}),
+                each.seconds,
             )
             for each, taken, error, explanation in zip(
                 recorded, times, errors, explained, strict=False

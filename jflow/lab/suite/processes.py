@@ -45,10 +45,12 @@ class ProcessMeasurer(Closing):
     Args:
       scale: the size of the models.
       seed: of the random graphs of timed mode.
+      quick: whether to calibrate in seconds instead of a minute.
     """
 
-    def __init__(self, scale: str = "cpu", seed: int = 0) -> None:
+    def __init__(self, scale: str = "cpu", seed: int = 0, *, quick: bool = True) -> None:
         self._scale = scale
+        self._quick = quick
         self._seed = seed
         self._clusters = ExitStack()
         self._cluster: MeasuringCluster | TimedCluster | None = None
@@ -88,7 +90,7 @@ class ProcessMeasurer(Closing):
             made = TimedCluster(n_devices) if is_timed else MeasuringCluster(n_devices)
             self._clusters.enter_context(made)
             if isinstance(made, MeasuringCluster):
-                self._clusters.enter_context(made.calibrated())
+                self._clusters.enter_context(made.calibrated(quick=self._quick))
             self._cluster, self._key = made, (is_timed, n_devices)
         return self._cluster
 
