@@ -218,8 +218,8 @@ def _measure_link(
         transport = site.wiring.transport
         step = result.step_seconds.get(transport, PRIOR.step_of(transport)) + rates.dispatch
         result.task_seconds.setdefault(transport, max(hop.start - step, 0.0))
-    share = (sending + receiving) / 2
-    result.links[name] = Link(latency, 1 / max(growth.slope, 1e-15), overhead, share)
+    busy = (sending + receiving) / 2
+    result.links[name] = Link(latency, 1 / max(growth.slope, 1e-15), overhead, busy)
     result.errors[f"link {name}, sizes on one line"] = growth.error
     result.errors[f"link {name}, processor of the sender against the receiver's"] = abs(
         sending - receiving

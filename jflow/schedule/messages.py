@@ -60,14 +60,14 @@ def ends_of(costs: Costs) -> MessageEnds:
     """How the times of transfers divide into those of processors and that on the way."""
     none = np.zeros_like(costs.latency)
     overhead = np.minimum(_or(costs.overhead, none), costs.latency / 2)
-    share, byte_seconds = _or(costs.processor_share, none), costs.byte_seconds
+    busy, byte_seconds = _or(costs.processor_share, none), costs.byte_seconds
     every = (
         overhead,
-        np.minimum(share, 1 - share) * byte_seconds,
-        share * byte_seconds,
-        np.maximum(2 * share - 1, 0.0) * byte_seconds,
+        np.minimum(busy, 1 - busy) * byte_seconds,
+        busy * byte_seconds,
+        np.maximum(2 * busy - 1, 0.0) * byte_seconds,
         costs.latency - 2 * overhead,
-        np.maximum(1 - 2 * share, 0.0) * byte_seconds,
+        np.maximum(1 - 2 * busy, 0.0) * byte_seconds,
     )
     return MessageEnds(*(each.tolist() for each in every))
 

@@ -67,15 +67,15 @@ def check_strategies(program: Program, names: list[str], seed: int) -> int:
 
 def problem_of(graph: tf.Graph, fetches, fed) -> Problem:
     """What a session asks a strategy for."""
-    asked: list[Problem] = []
+    seen: list[Problem] = []
 
     def place(*parts) -> Schedule:
-        asked.append(Problem(*parts))
-        return scheduled(asked[-1], STRATEGIES["single"])
+        seen.append(Problem(*parts))
+        return scheduled(seen[-1], STRATEGIES["single"])
 
     with open_with(graph, place) as session:
         session.placement(fetches, fed)
-    return asked[-1]
+    return seen[-1]
 
 
 def open_with(graph: tf.Graph, placement) -> tf.Session:

@@ -28,31 +28,31 @@ N_BYTES = 8.0
 OFF = 1.0 - np.eye(2)
 
 
-def costs(overhead: float, share: float, n_operations: int, **others) -> Costs:
+def costs(overhead: float, busy: float, n_operations: int, **others) -> Costs:
     """Operations of one second; links of two seconds, and one for each byte."""
     return Costs(
         np.ones((n_operations, 2)),
         2.0 * OFF,
         1.0 * OFF,
         overhead=overhead * OFF,
-        processor_share=share * OFF,
+        processor_share=busy * OFF,
         **others,
     )
 
 
-def sent_beside(n_sent: int, overhead: float, share: float) -> Problem:
+def sent_beside(n_sent: int, overhead: float, busy: float) -> Problem:
     """Operation 0 gives something to each of the next ones, and there are two that need nothing."""
     edges = [(0, i + 1, N_BYTES) for i in range(n_sent)]
     graph = graph_of(range(n_sent + 3), edges)
-    return Problem(graph, ["a", "b"], costs(overhead, share, n_sent + 3), Constraints()).checked()
+    return Problem(graph, ["a", "b"], costs(overhead, busy, n_sent + 3), Constraints()).checked()
 
 
 @pytest.mark.parametrize("overhead", [0.0, 0.5, 5.0])
-@pytest.mark.parametrize("share", [0.0, 0.25, 0.5, 0.75, 1.0])
-def test_a_lone_transfer_takes_what_the_link_says(overhead: float, share: float) -> None:
-    problem = sent_beside(1, overhead, share)
+@pytest.mark.parametrize("busy", [0.0, 0.25, 0.5, 0.75, 1.0])
+def test_a_lone_transfer_takes_what_the_link_says(overhead: float, busy: float) -> None:
+    problem = sent_beside(1, overhead, busy)
     apart = Schedule((0, 1, 1, 1), (0, 1, 2, 3))
-    problem = problem._replace(costs=costs(overhead, share, 4))
+    problem = problem._replace(costs=costs(overhead, busy, 4))
     timeline = simulate(*with_messages(problem, apart))
     # 0 runs, is sent, then 1 runs and after it 2 and 3.
     assert timeline.makespan == pytest.approx(1 + problem.costs.transfer(N_BYTES, 0, 1) + 3)
@@ -113,8 +113,8 @@ def test_tasks_beyond_that_of_the_master_add_to_a_step() -> None:
 
 
 @pytest.mark.parametrize("family", ["layered", "fork_join", "cholesky"])
-@pytest.mark.parametrize("share", [0.0, 0.3, 0.8])
-def test_the_times_of_stages_are_those_of_the_simulator_without_ports(family, share) -> None:
+@pytest.mark.parametrize("busy", [0.0, 0.3, 0.8])
+def test_the_times_of_stages_are_those_of_the_simulator_without_ports(family, busy) -> None:
     drawn = random_problem(family, 40, 3, ccr=1.0)
     off = 1.0 - np.eye(3)
     each = float(drawn.costs.mean_seconds[0])
@@ -123,7 +123,7 @@ def test_the_times_of_stages_are_those_of_the_simulator_without_ports(family, sh
         network=UNLIMITED,
         latency=off * each,
         overhead=off * each * 0.2,
-        processor_share=off * share,
+        processor_share=off * busy,
         in_stages=True,
         task_seconds=each,
         tasks=(0, 1, 2),
