@@ -50,7 +50,8 @@ class Workload(Generic[S]):
       scales: its sizes by name: "small" for tests, "cpu" for two to eight processes of this
         machine, "large" for simulated clusters.
       graph: adds the step to the default graph; takes the size and where variables are kept.
-      is_one_program: whether its step can be one program; one that uses queues cannot.
+      is_one_program: whether its step can be one program; one that uses queues, or checks
+        indices, cannot.
     """
 
     name: str
