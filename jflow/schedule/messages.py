@@ -22,7 +22,7 @@ from jflow.schedule.schedule import Schedule
 
 
 @dataclass(frozen=True)
-class Message:
+class MessagePart:
     """The part of a processor in a message.
 
     Attributes:
@@ -82,7 +82,7 @@ def with_messages(problem: Problem, schedule: Schedule) -> tuple[Problem, Schedu
 
     Returns:
       The same problem and schedule if messages take nothing of processors. Otherwise operations are
-      numbers of those of the problem, and `Message`s.
+      numbers of those of the problem, and `MessagePart`s.
     """
     costs = problem.costs
     if costs.overhead is None and costs.processor_share is None:
@@ -105,7 +105,7 @@ class _Expansion:
     def __init__(self, problem: Problem, schedule: Schedule) -> None:
         self._problem, self._schedule = problem, schedule
         self._ends = ends_of(problem.costs)
-        self._operations: list[int | Message] = []
+        self._operations: list[int | MessagePart] = []
         self._devices: list[int] = []
         self._seconds: list[float] = []
         self._edges: list[Dependency] = []
@@ -135,7 +135,7 @@ class _Expansion:
         made = Problem(graph, self._problem.devices, rest, Constraints())
         return made, Schedule(tuple(self._devices), tuple(range(len(self._operations))))
 
-    def _add(self, operation: int | Message, device: int, seconds: float) -> int:
+    def _add(self, operation: int | MessagePart, device: int, seconds: float) -> int:
         self._operations.append(operation)
         self._devices.append(device)
         self._seconds.append(seconds)
@@ -151,7 +151,7 @@ class _Expansion:
                 source = self._schedule.devices[self._problem.graph.edges[number].producer]
                 taken = self._ends.overhead[source][device]
                 taken += self._ends.receive[source][device] * sent.n_bytes
-                receive = self._add(Message(number, device, "receive"), device, taken)
+                receive = self._add(MessagePart(number, device, "receive"), device, taken)
                 self._edges.append(Dependency(sent.send, (receive,), sent.n_bytes))
                 sent.consumers.append(receive)
             sent.consumers.append(operation)
@@ -166,12 +166,12 @@ class _Expansion:
                     continue
                 taken = self._ends.overhead[source][target]
                 taken += self._ends.send[source][target] * edge.n_bytes
-                send = self._add(Message(number, target, "send"), source, taken)
+                send = self._add(MessagePart(number, target, "send"), source, taken)
                 self._sent[number, target] = _Sent(edge.n_bytes, send)
                 self._edges.append(Dependency(self._number[operation], (send,), 0.0))
                 beside = self._ends.rest[source][target] * edge.n_bytes
                 if beside:
-                    rest = self._add(Message(number, target, "rest"), source, beside)
+                    rest = self._add(MessagePart(number, target, "rest"), source, beside)
                     self._edges.append(Dependency(send, (rest,), 0.0))
 
     def _connect(self) -> None:

@@ -20,7 +20,7 @@ from jflow.schedule import (
     scheduled,
     simulate,
 )
-from jflow.schedule.messages import Message, with_messages
+from jflow.schedule.messages import MessagePart, with_messages
 from jflow.schedule.stage_times import StageTimes
 from jflow.schedule.strategies import STRATEGIES
 
@@ -67,7 +67,7 @@ def test_a_device_computes_nothing_while_it_sends_and_receives() -> None:
     numbers = {operation: i for i, operation in enumerate(problem.graph.operations)}
     sending = 0.5 + 0.25 * N_BYTES
     assert timeline.start[numbers[2]] == pytest.approx(1 + sending + 0.5 * N_BYTES)
-    receive = numbers[Message(0, 1, "receive")]
+    receive = numbers[MessagePart(0, 1, "receive")]
     assert timeline.finish[receive] - timeline.start[receive] == pytest.approx(0.5 + 6.0)
     assert timeline.finish[numbers[1]] == pytest.approx(1 + 2 + N_BYTES + 1)
 
@@ -88,7 +88,7 @@ def test_what_is_sent_to_several_operations_of_a_device_is_one_message() -> None
     graph = type(graph)(graph.operations, (shared,))
     problem = Problem(graph, ["a", "b"], costs(1.0, 0.5, 3), Constraints())
     expanded, _ = with_messages(problem, Schedule((0, 1, 1), (0, 1, 2)))
-    messages = [each for each in expanded.graph.operations if isinstance(each, Message)]
+    messages = [each for each in expanded.graph.operations if isinstance(each, MessagePart)]
     assert [each.part for each in messages] == ["send", "receive"]
 
 
