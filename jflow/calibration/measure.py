@@ -8,6 +8,9 @@ Every number comes from times of steps that a session runs, so it includes what 
 * **Links**: chains that cross between two tasks, for the latency and for what a second task adds to
   a step; arrays of growing size that cross once, for the bandwidth. One pair of tasks for each
   class of links.
+* **Processors**: growing numbers of small arrays that cross at once, for what each message takes of
+  the processors; a large array that crosses while the sender or the receiver computes, for the part
+  of its time that it takes of them.
 * **Ports**: the time of two transfers out of one task, into one task, and one each way, over that
   of one.
 * **Overlap**: a transfer and a computation that needs nothing of it, apart and together.
@@ -38,7 +41,10 @@ _SIZES = (1 << 12, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24)
 _QUICK_SIZES = (1 << 12, 1 << 20, 1 << 22)
 _HOPS = (2, 8, 16)
 _QUICK_HOPS = (2, 8)
+_FANS = (1, 8, 24)
+_QUICK_FANS = (1, 16)
 _PORT_BYTES = 1 << 23
+_BESIDE_BYTES = 1 << 22
 
 
 @dataclass
@@ -192,21 +198,32 @@ def _measure_link(
 ) -> None:
     hops = _QUICK_HOPS if quick else _HOPS
     sizes = _QUICK_SIZES if quick else _SIZES
+    fans = _QUICK_FANS if quick else _FANS
     steps = [_hopping(site, source, target, number) for number in hops]
     steps += [_crossing(site, source, target, size) for size in sizes]
+    steps += [_fanning(site, source, target, number) for number in fans]
+    n_before = len(steps)
+    steps += [one for at in (source, target) for one in _beside(site, source, target, at)]
     site.initialize()
     found = site.times(steps, 3 if quick else 9)
     times = [each.seconds for each in found]
     hop = fit_line(hops, times[: len(hops)])
-    growth = fit_line(sizes, times[len(hops) :])
+    growth = fit_line(sizes, times[len(hops) : len(hops) + len(sizes)])
+    fan = fit_line(fans, times[n_before - len(fans) : n_before])
+    sending, receiving = (_busy_share(times[i : i + 4]) for i in (n_before, n_before + 4))
     rates = result.rates.get(target.type, PRIOR.rates_of(target.type))
     latency = max(hop.slope - rates.dispatch - rates.kernel, 1e-7)
+    overhead = min(fan.slope, latency / 2)
     if source.task != target.task:
         transport = site.wiring.transport
         step = result.step_seconds.get(transport, PRIOR.step_of(transport)) + rates.dispatch
         result.task_seconds.setdefault(transport, max(hop.start - step, 0.0))
-    result.links[name] = Link(latency, 1 / max(growth.slope, 1e-15))
+    busy = (sending + receiving) / 2
+    result.links[name] = Link(latency, 1 / max(growth.slope, 1e-15), overhead, busy)
     result.errors[f"link {name}, sizes on one line"] = growth.error
+    result.errors[f"link {name}, processor of the sender against the receiver's"] = abs(
+        sending - receiving
+    )
     result.errors[f"link {name}, repeated"] = float(np.median([each.noise for each in found]))
 
 
@@ -221,6 +238,35 @@ def _hopping(site: Site, source: Device, target: Device, hops: int) -> TimedStep
 def _crossing(site: Site, source: Device, target: Device, n_bytes: int) -> TimedStep:
     """An array that crosses once."""
     return TimedStep(f"{n_bytes} bytes", (_sent(site, source, target, n_bytes),))
+
+
+def _fanning(site: Site, source: Device, target: Device, number: int) -> TimedStep:
+    """Small arrays that cross at once."""
+    values = [site.variable((1,), source) for _ in range(number)]
+    return TimedStep(f"{number} arrays", (site.apply(_sum, *values, at=target),))
+
+
+def _beside(site: Site, source: Device, target: Device, at: Device) -> list[TimedStep]:
+    """A transfer of little and of much, each without and with a computation at one of its ends."""
+    x, y = site.variable((512, 512), at), site.variable((4,), at)
+    computed, little = site.apply(_computed, x, at=at), site.apply(_first, y, at=at)
+    return [
+        TimedStep(f"{n_bytes} bytes beside", (_sent(site, source, target, n_bytes), other))
+        for n_bytes, other in (
+            *((4, little), (_BESIDE_BYTES, little)),
+            *((4, computed), (_BESIDE_BYTES, computed)),
+        )
+    ]
+
+
+def _busy_share(times: Sequence[float]) -> float:
+    """How much longer a computation takes beside a transfer, as a part of the transfer's time.
+
+    Args:
+      times: of neither, of the transfer, of the computation, of both.
+    """
+    neither, sent, computed, both = times
+    return float(np.clip((both - computed) / max(sent - neither, 1e-9), 0.0, 1.0))
 
 
 def _sent(site: Site, source: Device, target: Device, n_bytes: int) -> Tensor:
@@ -296,6 +342,10 @@ def _overlap(times: Sequence[float]) -> float:
 
 def _first(x: Any) -> Any:
     return x.ravel()[0]
+
+
+def _sum(*values: Any) -> Any:
+    return sum(values[1:], values[0])[0]
 
 
 def _next(x: Any) -> Any:

@@ -30,7 +30,11 @@ def report(calibration: Calibration, *, now: Callable[[], float] = time.time) ->
             f"{_micro(rates.iteration)} an iteration, {_micro(rates.call)} a host call"
         )
     for kind, link in calibration.links.items():
-        lines.append(f"link {kind}: {_micro(link.latency)} and {link.bandwidth / 1e9:.3g} GB/s")
+        lines.append(
+            f"link {kind}: {_micro(link.latency)} and {link.bandwidth / 1e9:.3g} GB/s; processors "
+            f"of both tasks are busy for {_micro(link.overhead)} and "
+            f"{link.processor_share:.0%} of the time of the bytes"
+        )
     for kind, seconds in calibration.step_seconds.items():
         task = calibration.task_seconds.get(kind, 0.0)
         lines.append(f"step over {kind}: {_micro(seconds)}, and {_micro(task)} a further task")

@@ -53,7 +53,9 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     )
     add("--seed", type=int, default=0, help="of everything random (default: %(default)s)")
     add("--optima", type=Path, metavar="FILE", help="optima of small graphs that are known")
-    add("--simulate", action="store_true", help="runs nothing on real processes")
+    only = placement.add_mutually_exclusive_group()
+    only.add_argument("--simulate", action="store_true", help="runs nothing on real processes")
+    only.add_argument("--measure", action="store_true", help="simulates nothing")
     add(
         "--imported",
         type=Path,
@@ -84,8 +86,9 @@ def _placement(options: argparse.Namespace) -> int:
         imported=options.imported,
         optima=options.optima,
         progress=True,
+        simulates=not options.measure,
     )
-    with suite.ProcessMeasurer() as measurer:
+    with suite.ProcessMeasurer(quick=options.quick) as measurer:
         measuring = None if options.simulate else suite.Measuring(measurer)
         comparison = suite.compare(what, options.output, measuring=measuring)
     print(f"{options.output / 'README.md'}: {comparison.summary}")

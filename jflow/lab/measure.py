@@ -2,7 +2,8 @@
 
 Each device is a task in a process of its own, pinned to a core where there are enough; all devices
 of one process together are no faster than one. Strategies take turns, so that what else the machine
-does hits them alike.
+does hits them alike. Each of them has variables in a container of its own, and chooses their
+devices too, unless the workload pins them: then they are pinned for all strategies.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ import math
 import os
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -32,15 +33,18 @@ from jflow.placement.scheduled import ByFunction
 from jflow.runtime.calibration_file import VARIABLE, write_calibration
 from jflow.runtime.steps import named_strategy
 from jflow.schedule import (
+    Constraints,
+    Costs,
+    OperationGraph,
     PlaceFunction,
     Problem,
     Schedule,
+    predicted_seconds,
     scheduled,
     simulate,
 )
 from jflow.schedule.problem import classes_of
 from jflow.schedule.schedule import name_of
-from jflow.schedule.stages import simulate_stages
 
 ROUNDS = 7
 """How many times each placement is timed by default."""
@@ -49,7 +53,7 @@ TOLERANCE = 1e-5
 """The relative difference to the loss of a single device that rounding explains."""
 
 SINGLE = "single"
-"""The strategy that uses one device. Its variables are there, too."""
+"""The strategy that uses one device, as far as pins let it."""
 
 FUSED = "fused"
 """The name of the step as one program, without a runtime."""
@@ -65,8 +69,9 @@ class Measurement:
     Attributes:
       placement: the name of the strategy.
       times: the mean time of a step in each round, in seconds.
-      predicted: by the simulator, in seconds.
-      staged: the same for the stages that the runtime makes of the placement.
+      predicted: by the simulator for single operations, in seconds.
+      staged: as `explain` predicts it: in the stages that the runtime makes of the placement, with
+        what messages take of processors.
       error: the largest relative difference of its losses to those of a single device.
       n_devices_used: how many devices have operations.
       placing: seconds that the strategy took; NaN for the rules.
@@ -109,8 +114,7 @@ class CheckedAlternative:
       operation: the operation that was moved, with all that is colocated with it.
       device: where to.
       is_chosen: whether that is where the strategy had put it.
-      predicted: seconds by the simulator.
-      staged: the same for the stages that the runtime makes.
+      predicted, staged: as of a `Measurement`.
       times: the mean time of a step in each round, in seconds.
     """
 
@@ -123,18 +127,18 @@ class CheckedAlternative:
 
 
 class RecordedStrategy:
-    """A strategy, what it was given last, and what it answered.
+    """A strategy that places state too, and what it answered first.
+
+    Where it is asked about the same operations again, once their state is somewhere, it gives the
+    same schedule.
 
     Args:
       placement: the name of a strategy, or a function.
 
     Attributes:
       name: how tables call it.
-      strategy: the same strategy, which records; the rules are no function and do not.
-      seconds: that its last answer took; NaN for the rules.
-      predicted: seconds of the step by the simulator, for the operations and for the stages of its
-        last answer; NaN for the rules until `complete`.
-      n_devices: how many devices its last answer uses.
+      strategy: what sessions take as their placement.
+      seconds: that its first answer took; NaN for the rules.
 
     Raises:
       InvalidArgumentError: if there is no strategy of this name.
@@ -142,38 +146,32 @@ class RecordedStrategy:
 
     def __init__(self, placement: str | PlaceFunction) -> None:
         found = named_strategy(placement)
-        self._place = found.function if isinstance(found, ByFunction) else None
-        self.name = RULES if self._place is None else name_of(self._place)
-        self.strategy: str | PlaceFunction = RULES if self._place is None else self._record
+        self.name = RULES
+        self.strategy: str | ByFunction = RULES
+        if isinstance(found, ByFunction):
+            self._place = found.function
+            self.name = name_of(self._place)
+            self.strategy = replace(found, function=self.place, places_state=True)
         self.seconds = math.nan
-        self.predicted = math.nan, math.nan
-        self.n_devices = 0
-        self._answered: tuple[Problem, Schedule] | None = None
+        self._answers: dict[tuple[Hashable, ...], tuple[Problem, Schedule]] = {}
 
-    def _record(self, *parts: Any) -> Schedule:
-        assert self._place is not None
+    def place(self, *parts: Any) -> Schedule:
+        """The schedule of a problem, given as its parts."""
         problem = Problem(*parts)
-        begun = time.perf_counter()
-        schedule = scheduled(problem, self._place)
-        self.seconds = time.perf_counter() - begun
-        self._answered = problem, schedule
-        self.n_devices = len({*schedule.devices})
-        return schedule
+        names = tuple(getattr(each, "name", each) for each in problem.graph.operations)
+        if names not in self._answers:
+            begun = time.perf_counter()
+            schedule = scheduled(problem, self._place)
+            if not self._answers:
+                self.seconds = time.perf_counter() - begun
+            self._answers[names] = problem, schedule
+        return self._answers[names][1]
 
     def answered(self) -> tuple[Problem, Schedule]:
-        """The last problem, and the schedule of it. Raises ValueError if there is none."""
-        if self._answered is None:
-            raise ValueError(f"the placement {self.name!r} has chosen among no alternatives")
-        return self._answered
-
-    def complete(self, step: WorkloadStep, session: tf.Session) -> None:
-        """Predicts the training step that the strategy has placed last, in a session."""
-        if self._answered is not None:
-            self.predicted = _predicted(*self._answered)
-            return
-        explanation = session.explain(step.train)
-        self.predicted = _predicted(explanation.problem, explanation.schedule)
-        self.n_devices = len({*explanation.schedule.devices})
+        """The first problem, and the schedule of it. Raises ValueError if there is none."""
+        for answer in self._answers.values():
+            return answer
+        raise ValueError(f"the placement {self.name!r} has chosen among no alternatives")
 
 
 class MeasuringCluster(Closing):
@@ -204,12 +202,13 @@ class MeasuringCluster(Closing):
         return self._cluster.pid("worker", index)
 
     @contextmanager
-    def calibrated(self) -> Iterator[Calibration]:
+    def calibrated(self, *, quick: bool = True) -> Iterator[Calibration]:
         """A block whose sessions estimate costs by what this cluster does, measured at the start.
 
-        It is the calibration of the process meanwhile: JFLOW_CALIBRATION names its file.
+        That takes seconds, or a minute if it is not to be quick. It is the calibration of the
+        process meanwhile: JFLOW_CALIBRATION names its file.
         """
-        found = calibrate(self._cluster.target("worker", 0), quick=True)
+        found = calibrate(self._cluster.target("worker", 0), quick=quick)
         before = os.environ.get(VARIABLE)
         with TemporaryDirectory() as folder:
             path = Path(folder) / "calibration.json"
@@ -223,7 +222,9 @@ class MeasuringCluster(Closing):
                 else:
                     os.environ[VARIABLE] = before
 
-    def session(self, step: WorkloadStep, placement: str | PlaceFunction) -> tf.Session:
+    def session(
+        self, step: WorkloadStep, placement: str | PlaceFunction | ByFunction
+    ) -> tf.Session:
         """A session on the first task."""
         config = tf.ConfigProto(placement=placement)
         return tf.Session(self._cluster.target("worker", 0), graph=step.graph, config=config)
@@ -235,7 +236,7 @@ class MeasuringCluster(Closing):
         placements: Sequence[str | PlaceFunction],
         *,
         rounds: int = ROUNDS,
-        is_spread: bool = True,
+        is_spread: bool = False,
         with_fused: bool = False,
     ) -> dict[str, Measurement]:
         """Times a step of a workload under several placements, in turns.
@@ -245,25 +246,23 @@ class MeasuringCluster(Closing):
           scale: its size or the name of one.
           placements: names of strategies, or functions.
           rounds: how many times each of them runs.
-          is_spread: whether the variables are distributed over the devices, as the workload
-            divides them, except for the strategy "single"; if not, they are where the placement
-            rules put them.
+          is_spread: whether the variables are pinned to all devices, as the workload divides
+            them; if not, strategies place them, and the rules put them where they put all state.
           with_fused: whether one program of `jax.jit` takes turns with them, in a process that is
             pinned to a core; its name is `FUSED`. The scale must be the name of one.
 
         Returns:
           A measurement for each placement, by its name.
         """
-        alone = workload.build(scale)
-        spread = workload.build(scale, self.devices) if is_spread else alone
-        wanted = single_device_losses(alone)
+        wanted = single_device_losses(workload.build(scale))
+        pins = self.devices if is_spread else []
         recorded = [RecordedStrategy(placement) for placement in placements]
-        steps = [alone if each.name == SINGLE else spread for each in recorded]
+        steps = [workload.build(scale, pins, _container(i)) for i in range(len(recorded))]
         with self._sessions(steps, [each.strategy for each in recorded]) as sessions:
-            errors = []
-            for step, session in zip(steps, sessions, strict=True):
-                self.initialize(step)
-                errors.append(_difference(step.losses(session), wanted))
+            errors = [
+                _difference(step.losses(session), wanted)
+                for step, session in zip(steps, sessions, strict=True)
+            ]
             runs = [
                 partial(session.run, step.train)
                 for step, session in zip(steps, sessions, strict=True)
@@ -271,13 +270,21 @@ class MeasuringCluster(Closing):
             fused = FusedProcess(workload.name, scale, cores_for(1)[0]) if with_fused else None
             with fused or nullcontext():
                 times = alternated([*runs, *([fused.run] if fused else [])], rounds)
-            for each, step, session in zip(recorded, steps, sessions, strict=True):
-                each.complete(step, session)
+            explained = [
+                session.explain(step.train) for step, session in zip(steps, sessions, strict=True)
+            ]
         found = {
             each.name: Measurement(
-                each.name, taken, *each.predicted, error, each.n_devices, each.seconds
+                each.name,
+                taken,
+                *_predicted(explanation.problem, explanation.schedule),
+                error,
+                len({*explanation.schedule.devices}),
+                each.seconds,
             )
-            for each, taken, error in zip(recorded, times, errors, strict=False)
+            for each, taken, error, explanation in zip(
+                recorded, times, errors, explained, strict=False
+            )
         }
         if with_fused:
             found[FUSED] = Measurement(FUSED, times[-1], math.nan, math.nan, 0.0, 1, math.nan)
@@ -305,16 +312,20 @@ class MeasuringCluster(Closing):
           What `explain` predicts for the alternatives of these operations, and what they took. The
           chosen device of each operation is among them.
         """
-        step = workload.build(scale, self.devices)
+        step = workload.build(scale)
         recorded = RecordedStrategy(placement)
         with self.session(step, recorded.strategy) as session:
             session.placement(step.train)
         problem, schedule = recorded.answered()
         moves = _moves(problem, schedule, n_operations, seed)
-        every = [_always(move.schedule) for move in moves]
-        with self._sessions([step] * len(moves), every) as sessions:
-            self.initialize(step)
-            times = alternated([partial(session.run, step.train) for session in sessions], rounds)
+        steps = [workload.build(scale, (), _container(i)) for i in range(len(moves))]
+        every = [ByFunction(_pinned(problem, move.schedule), places_state=True) for move in moves]
+        with self._sessions(steps, every) as sessions:
+            runs = [
+                partial(session.run, step.train)
+                for step, session in zip(steps, sessions, strict=True)
+            ]
+            times = alternated(runs, rounds)
         return [
             CheckedAlternative(
                 getattr(problem.graph.operations[move.operation], "name", ""),
@@ -326,22 +337,24 @@ class MeasuringCluster(Closing):
             for move, taken in zip(moves, times, strict=True)
         ]
 
-    def initialize(self, step: WorkloadStep) -> None:
-        """Sets the variables of a step to their initial values."""
-        with self.session(step, RULES) as session:
-            session.run(step.initialize)
-
     @contextmanager
     def _sessions(
-        self, steps: Sequence[WorkloadStep], placements: Sequence[str | PlaceFunction]
+        self, steps: Sequence[WorkloadStep], placements: Sequence[str | ByFunction]
     ) -> Iterator[list[tf.Session]]:
-        """A session for each step and placement; at the end all variables and queues are freed."""
+        """A session for each step and placement, with state where the training step has it.
+
+        Steps have containers of their own. At the end these are freed.
+        """
         with ExitStack() as stack:
-            stack.callback(tf.Session.reset, self._cluster.target("worker", 0))
-            yield [
-                stack.enter_context(self.session(step, each))
-                for step, each in zip(steps, placements, strict=True)
-            ]
+            containers = [_container(i) for i in range(len(steps))]
+            stack.callback(tf.Session.reset, self._cluster.target("worker", 0), containers)
+            sessions = []
+            for step, each in zip(steps, placements, strict=True):
+                session = stack.enter_context(self.session(step, each))
+                session.placement(step.train)  # the first step decides where state is
+                session.run(step.initialize)
+                sessions.append(session)
+            yield sessions
 
     def _leave(self, failed: bool) -> None:
         self._cluster.stop()
@@ -414,10 +427,16 @@ def _difference(found: Sequence[float], wanted: Sequence[float]) -> float:
     return max(abs(a - b) / max(abs(b), 1e-30) for a, b in zip(found, wanted, strict=True))
 
 
+def _container(number: int) -> str:
+    return f"measured-{number}"
+
+
 def _predicted(problem: Problem, schedule: Schedule) -> tuple[float, float]:
+    """Seconds of the step by single operations, and as `explain` predicts it."""
+    step = problem.costs.step_seconds
     return (
-        simulate(problem, schedule).makespan,
-        simulate_stages(problem, schedule).makespan,
+        simulate(problem, schedule).makespan + step,
+        predicted_seconds(problem, schedule) + step,
     )
 
 
@@ -449,10 +468,29 @@ def _moves(problem: Problem, schedule: Schedule, n: int, seed: int) -> list[_Mov
     return found
 
 
-def _always(schedule: Schedule) -> PlaceFunction:
-    """The strategy that gives a schedule of the same operations on the same devices."""
+def _pinned(problem: Problem, schedule: Schedule) -> PlaceFunction:
+    """The strategy that puts operations where a schedule of operations of these names has them.
 
-    def given(*_: Any) -> Schedule:
-        return schedule
+    Others go where what they are colocated with is, or to the first device that they may go to.
+    """
+    known = {
+        getattr(operation, "name", operation): device
+        for operation, device in zip(problem.graph.operations, schedule.devices, strict=True)
+    }
+
+    def given(
+        graph: OperationGraph, devices: Sequence[Hashable], _: Costs, constraints: Constraints
+    ) -> dict[Hashable, Hashable]:
+        names = [getattr(operation, "name", operation) for operation in graph.operations]
+        classes = constraints.classes or tuple(range(len(names)))
+        places = {
+            number: known[name]
+            for number, name in zip(classes, names, strict=True)
+            if name in known
+        }
+        return {
+            operation: devices[places.get(number, constraints.allowed.get(number, (0,))[0])]
+            for operation, number in zip(graph.operations, classes, strict=True)
+        }
 
     return given

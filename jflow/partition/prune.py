@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 
 from jflow.errors import InvalidArgumentError
 from jflow.graph import Graph, Operation, Tensor
-from jflow.graph.primitives import group_p, placeholder_p
+from jflow.graph.primitives import placeholder_p
 from jflow.values import declared, shape_text
 
 
@@ -43,16 +43,3 @@ def prune(
 def is_fed(op: Operation, fed: Collection[Tensor]) -> bool:
     """Whether all outputs of an operation are fed, so that it does not run."""
     return bool(op.outputs) and all(tensor in fed for tensor in op.outputs)
-
-
-def control_sources(op: Operation) -> list[Operation]:
-    """Returns the control inputs of an operation, with groups replaced by their own."""
-    seen = dict.fromkeys(op.control_inputs)
-    pending = list(seen)
-    while pending:
-        source = pending.pop()
-        if source.eqn.primitive is group_p:
-            new = [each for each in source.control_inputs if each not in seen]
-            seen.update(dict.fromkeys(new))
-            pending.extend(new)
-    return [source for source in seen if source.eqn.primitive is not group_p]

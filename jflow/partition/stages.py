@@ -6,6 +6,10 @@ the blocking operations on the paths to it, which may wait for other steps, such
 element from a queue. An operation never waits for a blocker that it does not depend on, so a step
 that puts an element into a queue and takes it out again in another part cannot deadlock.
 
+Of the operations of one device that agree in both, those that other devices wait for are a stage
+of their own, if the others take long: what is sent need not wait for them. Nothing in the first of
+these two *phases* depends on the second, because what it depends on is waited for as well.
+
 Stages are numbered so that each comes after all stages that it needs. In *sequential* order they
 run one after another. That is correct if the sets of blockers only grow along a plan, so that no
 stage waits for something that later stages do not need as well. Otherwise they run in *dataflow*
@@ -14,14 +18,14 @@ order: each starts as soon as the stages that it needs have ended.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
 from jflow.cluster import Device
 from jflow.graph import Operation, Tensor
+from jflow.graph.control import control_sources
 from jflow.graph.primitives import check_p, is_blocking, is_on_host, update_p
-from jflow.partition.prune import control_sources
 
 Value = Tensor | Operation
 """A value that crosses devices: a tensor, or the signal that an operation has run."""
@@ -33,15 +37,24 @@ class _Stage(NamedTuple):
     n_blockers: int
     order: tuple[int, ...]
     depth: int
+    phase: int
     blockers: frozenset[int]
 
     def behind(self) -> _Stage:
         """Returns the first stage on another device that can use the results of this one."""
-        return self._replace(depth=self.depth + 1)
+        return self._replace(depth=self.depth + 1, phase=0)
 
 
 _NOTHING: frozenset[int] = frozenset()
-_FIRST = _Stage(0, (), 0, _NOTHING)
+_FIRST = _Stage(0, (), 0, 0, _NOTHING)
+
+IsLong = Callable[[Sequence[Operation]], bool]
+"""Whether operations take so long that what others wait for is sent before they run."""
+
+
+def never(_: Sequence[Operation]) -> bool:
+    """The `IsLong` that sends at the end of each stage."""
+    return False
 
 
 class Stages:
@@ -52,6 +65,7 @@ class Stages:
       placement: a device for each of them.
       needs: the tensors that each of them needs.
       fed: tensors whose values are inputs of the step.
+      is_long: whether operations of one stage are worth a phase of their own.
 
     Attributes:
       sources: the values that each operation depends on, without feeds.
@@ -67,11 +81,13 @@ class Stages:
         placement: Mapping[Operation, Device],
         needs: Mapping[Operation, Sequence[Tensor]],
         fed: Collection[Tensor],
+        is_long: IsLong = never,
     ) -> None:
         running = frozenset(ops)
         self._placement = placement
         self.sources = {op: _sources(op, needs[op], fed, running) for op in ops}
         stages = self._stages(ops)
+        self._add_phases(ops, stages, is_long)
         every = sorted(set(stages.values()))
         self.is_sequential = all(one.blockers <= other.blockers for one, other in pairwise(every))
         arrivals = {}
@@ -101,8 +117,29 @@ class Stages:
             if is_blocking(op.eqn):
                 blockers |= {number}
             in_order = tuple(sorted(blockers)) if blockers else ()
-            stages[op] = _Stage(len(blockers), in_order, depth, blockers)
+            stages[op] = _Stage(len(blockers), in_order, depth, 0, blockers)
         return stages
+
+    def _add_phases(
+        self, ops: Sequence[Operation], stages: dict[Operation, _Stage], is_long: IsLong
+    ) -> None:
+        """Moves what no other device waits for to the second phase of its stage."""
+        placement = self._placement
+        awaited: set[Operation] = set()
+        for op in reversed(ops):
+            for producer in map(producer_of, self.sources[op]):
+                is_here = placement[producer] == placement[op]
+                if not is_here or (op in awaited and stages[op] == stages[producer]):
+                    awaited.add(producer)
+        sending = {(placement[op], stages[op]) for op in awaited}
+        left: dict[tuple[Device, _Stage], list[Operation]] = {}
+        for op in ops:
+            key = placement[op], stages[op]
+            if op not in awaited and key in sending:
+                left.setdefault(key, []).append(op)
+        for rest in left.values():
+            if is_long(rest):
+                stages.update({op: stages[op]._replace(phase=1) for op in rest})
 
     def _crosses(self, producer: Operation, op: Operation) -> bool:
         return self._placement[producer] != self._placement[op] or (

@@ -12,21 +12,26 @@ of what several steps share. For this process, programs stay jaxprs and keep the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from jflow.cluster import Device
 from jflow.graph import Graph, Operation, Tensor
 from jflow.graph.callbacks import Callback, callbacks_of
+from jflow.graph.primitives import is_on_host
 from jflow.graph.verify import verify
 from jflow.lowering import Lowered, explained, export, lower, refuse_callbacks
 from jflow.partition import Partition, Segment, partition, prune
 from jflow.pipeline.names import names_of
 from jflow.pipeline.text import step_text
 from jflow.placement import DEFAULT_STRATEGY, Handles, Inventory, Placement, Strategy
+from jflow.placement.calibration import PRIOR
+from jflow.placement.work import count_operations
 from jflow.plan import Call, Plan, Program, Run
+from jflow.schedule.stages import SPLIT_S
 from jflow.trace.measured import NO_NAMES, StepNames
 from jflow.values import Array
 from jflow.xla import digest_of
@@ -140,6 +145,7 @@ def compile_placed(
         placement,
         request.fed,
         request.fetches,
+        is_long=partial(_is_long, placement),
         checks_nans=request.checks_nans,
         owner=owner,
     )
@@ -159,6 +165,18 @@ def compile_placed(
         len(request.fetches),
         names_of(cut, plans),
     )
+
+
+def _is_long(placement: Placement, ops: Sequence[Operation]) -> bool:
+    """Whether operations of one device are a program of their own, after what is sent; roughly.
+
+    Host calls are instructions of their own in any case.
+    """
+    compiled = [op for op in ops if not is_on_host(op.eqn)]
+    if not compiled:
+        return True
+    rates = PRIOR.rates_of(placement[ops[0]].type)
+    return float((count_operations(compiled) @ rates.seconds_per_count).sum()) > SPLIT_S
 
 
 def _lowered(segment: Segment, platforms: Mapping[Device, str] | None) -> Lowered:

@@ -18,11 +18,11 @@ from jflow.cluster import Device, Wiring
 from jflow.errors import InvalidArgumentError
 from jflow.pipeline.pipeline import CompiledStep
 from jflow.placement.calibration import PRIOR, Calibration
-from jflow.placement.costs import links_between, processors_of
+from jflow.placement.costs import costs_of
 from jflow.placement.equations import KEY_BYTES, UNKNOWN_SIZE, size_of
 from jflow.placement.work import count_program
 from jflow.plan import VARYING, Call, Plan, Recv, Run, Send, Slot, VariableSpec
-from jflow.schedule import Constraints, Costs, Dependency, OperationGraph, Problem, Schedule
+from jflow.schedule import Constraints, Dependency, OperationGraph, Problem, Schedule
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def region_problem(
 ) -> tuple[Problem, Schedule]:
     """The regions of a step, with their costs where they are.
 
-    `simulate(problem, schedule).makespan + problem.costs.step_seconds` is the predicted time of the
+    `predicted_seconds(problem, schedule) + problem.costs.step_seconds` is the predicted time of the
     step. What is fed comes for free.
 
     Args:
@@ -102,18 +102,7 @@ def region_problem(
     seconds = np.zeros((len(regions), len(devices)))
     for region in regions:
         seconds[region.number] = _seconds(region, compiled, calibration, measured or {})
-    latency, byte_seconds = links_between(devices, calibration, wiring)
-    costs = Costs(
-        seconds,
-        latency,
-        byte_seconds,
-        processors=processors_of(devices),
-        port_share=calibration.port_share,
-        half_duplex=calibration.half_duplex,
-        step_seconds=calibration.step_of(
-            wiring.transport, wiring.n_further({device.task for device in devices})
-        ),
-    )
+    costs = costs_of(seconds, devices, calibration, wiring)
     graph = OperationGraph(regions, tuple(_edges(found)))
     places = tuple(number_of[region.device] for region in regions)
     classes = tuple(range(len(regions)))

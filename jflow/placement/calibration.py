@@ -18,7 +18,7 @@ from jflow.cluster import SAME_PROCESS
 from jflow.errors import InvalidArgumentError
 from jflow.placement.equations import N_COUNTS, Count, Vector
 
-FORMAT = 1
+FORMAT = 2
 """The version of the form of files."""
 
 
@@ -74,10 +74,20 @@ class Rates:
 
 @dataclass(frozen=True)
 class Link:
-    """What a transfer takes: `latency` seconds, and its bytes at `bandwidth` bytes a second."""
+    """What a transfer takes.
+
+    Attributes:
+      latency: seconds of every transfer.
+      bandwidth: bytes a second.
+      overhead: the part of the latency, in seconds, that the processors of both tasks spend on each
+        message, so that CPU devices compute nothing meanwhile.
+      processor_share: likewise, the part of the time of its bytes.
+    """
 
     latency: float
     bandwidth: float
+    overhead: float = 0.0
+    processor_share: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -162,14 +172,12 @@ class Calibration:
 
         As in the prior if it was not measured.
         """
-        step, task = (
-            known.get(transport, prior.get(transport, prior["grpc"]))
-            for known, prior in (
-                (self.step_seconds, PRIOR.step_seconds),
-                (self.task_seconds, PRIOR.task_seconds),
-            )
-        )
-        return step + task * n_further
+        step = _of_transport(self.step_seconds, PRIOR.step_seconds, transport)
+        return step + self.task_of(transport) * n_further
+
+    def task_of(self, transport: str) -> float:
+        """What each further task adds to a step; as in the prior if it was not measured."""
+        return _of_transport(self.task_seconds, PRIOR.task_seconds, transport)
 
     def to_json(self) -> str:
         """As text that `from_json` reads."""
@@ -211,7 +219,9 @@ class Calibration:
 _MAPPINGS = ("rates", "links", "step_seconds", "task_seconds", "errors")
 _SHARES = ("port_share", "duplex_share", "overlap")
 _NAMES = tuple(each.name for each in fields(Calibration))
-_DURATIONS = frozenset({"kernel", "reduction", "iteration", "call", "dispatch", "latency"})
+_DURATIONS = frozenset(
+    {"kernel", "reduction", "iteration", "call", "dispatch", "latency", "overhead"}
+)
 """What may be 0."""
 
 PRIOR = Calibration(
@@ -245,8 +255,8 @@ PRIOR = Calibration(
     },
     links={
         SAME_PROCESS: Link(latency=1e-4, bandwidth=6e9),
-        "host": Link(latency=5e-4, bandwidth=1e9),
-        "network": Link(latency=7e-4, bandwidth=1e9),
+        "host": Link(latency=5e-4, bandwidth=1e9, overhead=1e-4, processor_share=0.8),
+        "network": Link(latency=7e-4, bandwidth=1e9, overhead=1e-4, processor_share=0.8),
     },
     step_seconds={SAME_PROCESS: 3e-5, "grpc": 4e-4},
     task_seconds={SAME_PROCESS: 0.0, "grpc": 3e-4},
@@ -255,6 +265,10 @@ PRIOR = Calibration(
 stands for all accelerators."""
 
 _T = TypeVar("_T", Rates, Link)
+
+
+def _of_transport(known: Mapping[str, float], prior: Mapping[str, float], transport: str) -> float:
+    return known.get(transport, prior.get(transport, prior["grpc"]))
 
 
 def _mapping(data: Any, name: str) -> dict[str, Any]:
@@ -269,7 +283,9 @@ def _record(kind: type[_T], data: Any, name: str) -> _T:
         raise InvalidArgumentError(f"expected {', '.join(wanted)} of {name}, got {data!r:.80}")
     return kind(
         **{
-            each: _number(value, f"{each} of {name}", is_rate=each not in _DURATIONS)
+            each: _number(value, f"{each} of {name}", most=1.0)
+            if each == "processor_share"
+            else _number(value, f"{each} of {name}", is_rate=each not in _DURATIONS)
             for each, value in data.items()
         }
     )

@@ -10,7 +10,7 @@ for a transfer.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -59,33 +59,52 @@ def estimated(
     counts = count_operations(ops)
     seconds = counts @ np.array([each.seconds_per_count for each in rates]).T
     _scale(seconds, ops, devices, measured)
-    latency, byte_seconds = links_between(devices, calibration, wiring)
+    costs = costs_of(seconds.reshape(len(ops), len(devices)), devices, calibration, wiring)
     off = 1.0 - np.eye(len(devices))
-    latency = latency + off * [[each.dispatch for each in rates]]
-    return Costs(
-        seconds.reshape(len(ops), len(devices)),
-        latency,
-        byte_seconds,
-        processors=processors_of(devices),
-        port_share=calibration.port_share,
-        half_duplex=calibration.half_duplex,
-        step_seconds=calibration.step_of(wiring.transport),
+    return replace(
+        costs,
+        latency=costs.latency + off * [[each.dispatch for each in rates]],
         are_estimates=True,
         in_stages=True,
     )
 
 
-def links_between(
-    devices: Sequence[Device], calibration: Calibration, wiring: Wiring
-) -> tuple[np.ndarray, np.ndarray]:
-    """Latency, and seconds a byte, from each device to each: f64[devices, devices] each."""
+def costs_of(
+    seconds: np.ndarray, devices: Sequence[Device], calibration: Calibration, wiring: Wiring
+) -> Costs:
+    """The costs of what takes known times, with transfers and steps as a calibration says.
+
+    Args:
+      seconds: f64[operations, devices].
+      devices, calibration, wiring: as for `estimated`.
+    """
     links = [
         [calibration.link_of(wiring.link_class(a.task, b.task)) for b in devices] for a in devices
     ]
     off = 1.0 - np.eye(len(devices))
-    latency = off * [[link.latency for link in row] for row in links]
-    byte_seconds = off * [[1 / link.bandwidth for link in row] for row in links]
-    return latency, byte_seconds
+    # An accelerator computes while the processors of its host send and receive.
+    computing = off * [[a.type == b.type == "CPU" for b in devices] for a in devices]
+    return Costs(
+        seconds,
+        off * [[link.latency for link in row] for row in links],
+        off * [[1 / link.bandwidth for link in row] for row in links],
+        processors=processors_of(devices),
+        port_share=calibration.port_share,
+        half_duplex=calibration.half_duplex,
+        overhead=computing * [[link.overhead for link in row] for row in links],
+        processor_share=computing * [[link.processor_share for link in row] for row in links],
+        step_seconds=calibration.step_of(wiring.transport),
+        task_seconds=calibration.task_of(wiring.transport),
+        tasks=tasks_of(devices, wiring),
+    )
+
+
+def tasks_of(devices: Sequence[Device], wiring: Wiring) -> tuple[int, ...]:
+    """See `Costs.tasks`; if the master is not known, it is the task of the first device."""
+    first = [wiring.master] if wiring.master is not None else []
+    tasks = dict.fromkeys([*first, *(device.task for device in devices)])
+    numbers = {task: i for i, task in enumerate(tasks)}
+    return tuple(numbers[device.task] for device in devices)
 
 
 def processors_of(devices: Sequence[Device]) -> tuple[int, ...]:

@@ -17,13 +17,13 @@ from jflow.schedule.strategies import OPTIONAL, STRATEGIES
 
 
 def strategy_of(
-    placement: str | Callable[..., Any], calibration: Calibration | None = None
+    placement: str | Callable[..., Any] | ByFunction, calibration: Calibration | None = None
 ) -> Strategy:
     """The placement strategy that a user asks for.
 
     Args:
-      placement: "rules", one of `jflow.schedule.strategies.STRATEGIES`, "module:function", or a
-        function `place(graph, devices, costs, constraints)`.
+      placement: "rules", one of `jflow.schedule.strategies.STRATEGIES`, "module:function", a
+        function `place(graph, devices, costs, constraints)`, or a strategy, which is the answer.
       calibration: what the costs are estimated with; None for the prior.
 
     Raises:
@@ -32,6 +32,8 @@ def strategy_of(
     """
     if placement == RULES:
         return assign
+    if isinstance(placement, ByFunction):
+        return placement
     return ByFunction(function_of(placement), calibration)
 
 

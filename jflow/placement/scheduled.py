@@ -15,6 +15,8 @@ from weakref import WeakKeyDictionary
 
 from jflow.cluster import Device, Task, Wiring
 from jflow.graph import Graph, Operation, Tensor
+from jflow.graph.control import control_sources
+from jflow.graph.primitives import group_p
 from jflow.placement.calibration import Calibration
 from jflow.placement.costs import bytes_of, estimated
 from jflow.placement.group import Group
@@ -56,11 +58,15 @@ class ByFunction:
       function: see `jflow.schedule.PlaceFunction`; the operations of its graph are those of the
         step, its devices those of the cluster.
       calibration: what costs are estimated with; None for the prior.
+      places_state: see `ScheduledAssignment`. State stays where the first step has put it; two
+        sessions that name the same state must then not place it at two devices, so this is for
+        state that no other session names, such as that of a container of its own.
       answers: what it gave, by graph, so that a step is explained as it runs.
     """
 
     function: PlaceFunction
     calibration: Calibration | None = None
+    places_state: bool = False
     answers: WeakKeyDictionary[Graph, dict[Any, Answer]] = field(
         default_factory=WeakKeyDictionary, compare=False
     )
@@ -74,6 +80,7 @@ class ByFunction:
             self.function,
             rules,
             inventory.tasks,
+            places_state=self.places_state,
             calibration=self.calibration,
             wiring=inventory.wiring,
             answers=answers,
@@ -166,7 +173,7 @@ class ScheduledAssignment:
         constraints = Constraints(tuple(classes), allowed)
         graph = OperationGraph(tuple(ops), tuple(_dependencies(ops)))
         costs = estimated(ops, every, self.calibration, self.wiring)
-        for values in (costs.seconds, costs.latency, costs.byte_seconds):
+        for values in costs.arrays:
             values.setflags(write=False)  # a strategy that changed them would falsify predictions
         return Problem(graph, tuple(every), costs, constraints).checked()
 
@@ -195,7 +202,10 @@ class ScheduledAssignment:
 
 
 def _dependencies(ops: Sequence[Operation]) -> list[Dependency]:
-    """The tensors between operations, and one signal of each that others wait for."""
+    """The tensors between operations, and one signal of each that others wait for.
+
+    A group does not run, so nothing is sent to it: what waits for it waits for its members.
+    """
     number = {op: i for i, op in enumerate(ops)}
     users: dict[Tensor, dict[int, None]] = {}
     waiting: dict[int, dict[int, None]] = {}
@@ -203,7 +213,7 @@ def _dependencies(ops: Sequence[Operation]) -> list[Dependency]:
         for tensor in op.inputs:
             if tensor.op in number:
                 users.setdefault(tensor, {})[i] = None
-        for before in op.control_inputs:
+        for before in () if op.eqn.primitive is group_p else control_sources(op):
             if before in number:
                 waiting.setdefault(number[before], {})[i] = None
     found = [

@@ -16,4 +16,5 @@ from jflow.schedule.schedule import strategy as strategy
 from jflow.schedule.simulate import SimulatedTransfer as SimulatedTransfer
 from jflow.schedule.simulate import Timeline as Timeline
 from jflow.schedule.simulate import simulate as simulate
+from jflow.schedule.stages import predicted_seconds as predicted_seconds
 from jflow.schedule.trace import trace_of as trace_of

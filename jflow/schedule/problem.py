@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -40,7 +40,15 @@ class Costs:
         to 1; with "one-port" only. It is 1 unless a calibration has found that transfers overlap.
       half_duplex: whether a device that sends cannot receive at the same time; with "one-port"
         only.
+      overhead: f64[devices, devices] in seconds, what each message takes of the processors of both
+        of its devices, at most half of its latency; None for nothing. It is the *o* of LogP (Culler
+        et al., "LogP: towards a realistic model of parallel computation", 1993).
+      processor_share: f64[devices, devices], the part of the time of a transfer's bytes for which
+        the processors of both of its devices are busy with it, from 0 to 1; None for nothing.
       step_seconds: what every step takes in addition, whatever its placement.
+      task_seconds: what each task beyond the master's adds to that if it takes part.
+      tasks: for each device the number of its task, 0 for the master's. Empty if that is not known,
+        so that no task adds anything.
       are_estimates: whether a real step may take longer or shorter than these costs say.
       in_stages: whether the operations of a device between two crossings run as one program, as in
         jflow's runtime (`jflow.schedule.stages`), instead of each as soon as it can.
@@ -56,43 +64,67 @@ class Costs:
     processors: tuple[int, ...] = ()
     port_share: float = 1.0
     half_duplex: bool = False
+    overhead: Matrix | None = None
+    processor_share: Matrix | None = None
     step_seconds: float = 0.0
+    task_seconds: float = 0.0
+    tasks: tuple[int, ...] = ()
     are_estimates: bool = False
     in_stages: bool = False
 
     def __post_init__(self) -> None:
         n_devices = self.seconds.shape[-1]
-        for name, shape in (
-            ("latency", self.latency.shape),
-            ("byte_seconds", self.byte_seconds.shape),
-        ):
-            if shape != (n_devices, n_devices):
-                raise InvalidArgumentError(
-                    f"expected {name} of shape {(n_devices, n_devices)}, got {shape}"
-                )
-        for name in ("seconds", "latency", "byte_seconds"):
+        for name in ("latency", "byte_seconds", "overhead", "processor_share"):
             values = getattr(self, name)
-            if not (np.isfinite(values).all() and (values >= 0).all()):
+            if values is not None and values.shape != (n_devices, n_devices):
+                raise InvalidArgumentError(
+                    f"expected {name} of shape {(n_devices, n_devices)}, got {values.shape}"
+                )
+        for name in ("seconds", "latency", "byte_seconds", "overhead", "processor_share"):
+            values = getattr(self, name)
+            if values is not None and not (np.isfinite(values).all() and (values >= 0).all()):
                 raise InvalidArgumentError(f"expected {name} that are finite and not negative")
-        if len(self.processors) not in (0, n_devices):
+        if self.processor_share is not None and (self.processor_share > 1).any():
+            raise InvalidArgumentError("expected processor_share from 0 to 1")
+        for name in ("processors", "tasks"):
+            if len(getattr(self, name)) not in (0, n_devices):
+                raise InvalidArgumentError(
+                    f"expected {name} of {n_devices} devices, got {len(getattr(self, name))}"
+                )
+        if not (
+            0 <= self.port_share <= 1
+            and 0 <= self.step_seconds < math.inf
+            and 0 <= self.task_seconds < math.inf
+        ):
             raise InvalidArgumentError(
-                f"expected processors of {n_devices} devices, got {len(self.processors)}"
-            )
-        if not (0 <= self.port_share <= 1 and 0 <= self.step_seconds < math.inf):
-            raise InvalidArgumentError(
-                "expected a port_share from 0 to 1 and finite step_seconds, got "
-                f"{self.port_share} and {self.step_seconds}"
+                "expected a port_share from 0 to 1, finite step_seconds and task_seconds, got "
+                f"{self.port_share}, {self.step_seconds} and {self.task_seconds}"
             )
         if self.network not in NETWORKS:
             raise InvalidArgumentError(
                 f"expected one of {', '.join(NETWORKS)} as network, got {self.network!r}"
             )
 
+    @property
+    def arrays(self) -> list[Matrix]:
+        """All arrays of these costs."""
+        every = (
+            *(self.seconds, self.latency, self.byte_seconds),
+            *(self.overhead, self.processor_share),
+        )
+        return [each for each in every if each is not None]
+
     def transfer(self, n_bytes: float, source: int, target: int) -> float:
         """Seconds for a tensor from one device to another, if nothing else is sent."""
         if source == target:
             return 0.0
         return float(self.latency[source, target] + n_bytes * self.byte_seconds[source, target])
+
+    def tasks_seconds(self, devices: Collection[int]) -> float:
+        """What the tasks of these devices add to a step, in seconds."""
+        if not self.tasks:
+            return 0.0
+        return self.task_seconds * len({self.tasks[device] for device in devices} - {0})
 
     @cached_property
     def processor_of(self) -> tuple[int, ...]:

@@ -2,37 +2,53 @@
 
 The simulator (`simulate.py`) starts an operation as soon as its own inputs are there, and sends
 a tensor as soon as it is made. The runtime cuts a step into stages (`jflow.partition.stages`): the
-operations of a device that have as many crossings between devices before them are one program, it
-begins when all that it receives has arrived, and what it sends leaves when it has ended.
+operations of a device that have as many crossings between devices before them are one program, or
+two where those that other devices do not wait for take long. A program begins when all that it
+receives has arrived, and what it sends leaves when it has ended.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from jflow.schedule.graph import Dependency, OperationGraph
+from jflow.schedule.messages import with_messages
 from jflow.schedule.problem import Constraints, Problem
 from jflow.schedule.schedule import Schedule
 from jflow.schedule.simulate import Timeline, simulate
 
+SPLIT_S = 1e-3
+"""Operations that no other device waits for are a program of their own if they take longer, in
+seconds. That costs another dispatch, and what XLA would have fused across the cut."""
+
 
 def simulate_stages(problem: Problem, schedule: Schedule) -> Timeline:
-    """What happens when the runtime runs a valid schedule; see `staged` and `simulate`."""
-    return simulate(*staged(problem, schedule))
+    """What happens when the runtime runs a valid schedule.
+
+    See `staged`, `with_messages` and `simulate`.
+    """
+    return simulate(*with_messages(*staged(problem, schedule)))
 
 
 def predicted_seconds(problem: Problem, schedule: Schedule) -> float:
-    """Seconds that a valid schedule takes, as its costs say: by operations or in stages."""
+    """Seconds that a valid schedule takes, as its costs say: by operations or in stages.
+
+    With what messages take of processors, and what further tasks add; without
+    `Costs.step_seconds`.
+    """
     if problem.costs.in_stages:
-        return simulate_stages(problem, schedule).makespan
-    return simulate(problem, schedule).makespan
+        timeline = simulate_stages(problem, schedule)
+    else:
+        timeline = simulate(*with_messages(problem, schedule))
+    return timeline.makespan + problem.costs.tasks_seconds(schedule.devices)
 
 
-def depths(problem: Problem, schedule: Schedule) -> list[int]:
+def depths_of(problem: Problem, devices: Sequence[int]) -> list[int]:
     """For each operation the largest number of crossings between devices on a path to it."""
-    graph, devices = problem.graph, schedule.devices
+    graph = problem.graph
     found = [0] * len(graph)
     for i in graph.order:
         for before in graph.predecessors[i]:
@@ -51,10 +67,12 @@ def staged(problem: Problem, schedule: Schedule) -> tuple[Problem, Schedule]:
       schedule: a schedule of it.
     """
     graph, devices = problem.graph, schedule.devices
-    depth = depths(problem, schedule)
-    keys = sorted({(depth[i], devices[i]) for i in range(len(graph))})
+    depth = depths_of(problem, devices)
+    phase = phases_of(problem, devices, depth)
+    key_of = [*zip(depth, phase, devices, strict=True)]
+    keys = sorted({*key_of})
     number = {key: n for n, key in enumerate(keys)}
-    stage = [number[depth[i], devices[i]] for i in range(len(graph))]
+    stage = [number[key] for key in key_of]
     seconds = np.zeros((len(keys), len(problem.devices)))
     for i, device in enumerate(devices):
         # The schedule is given, so other devices need no times.
@@ -68,10 +86,33 @@ def staged(problem: Problem, schedule: Schedule) -> tuple[Problem, Schedule]:
                 first[target] = min(first.get(target, stage[consumer]), stage[consumer])
         if first:
             edges.append(Dependency(stage[edge.producer], tuple(first.values()), edge.n_bytes))
+    # A device runs its stages in the order of their keys, so those on one device need no edges.
     made = Problem(
         OperationGraph(tuple(keys), tuple(edges)),
         problem.devices,
         replace(problem.costs, seconds=seconds),
         Constraints(),
     )
-    return made.checked(), Schedule(tuple(device for _, device in keys), tuple(range(len(keys))))
+    places = tuple(device for _, _, device in keys)
+    return made.checked(), Schedule(places, tuple(range(len(keys))))
+
+
+def phases_of(problem: Problem, devices: Sequence[int], depth: Sequence[int]) -> list[int]:
+    """For each operation 1 if it comes after what its stage sends, else 0."""
+    graph = problem.graph
+    awaited = [False] * len(graph)
+    for i in reversed(graph.order):
+        for before in graph.predecessors[i]:
+            is_here = devices[before] == devices[i]
+            if not is_here or (awaited[i] and depth[before] == depth[i]):
+                awaited[before] = True
+    sending = {(depth[i], devices[i]) for i, is_awaited in enumerate(awaited) if is_awaited}
+    left: dict[tuple[int, int], float] = {}
+    for i, device in enumerate(devices):
+        if not awaited[i] and (depth[i], device) in sending:
+            key = depth[i], device
+            left[key] = left.get(key, 0.0) + float(problem.costs.seconds[i, device])
+    return [
+        int(not awaited[i] and left.get((depth[i], device), 0.0) > SPLIT_S)
+        for i, device in enumerate(devices)
+    ]

@@ -10,7 +10,7 @@ import pytest
 
 import jflow as tf
 from jflow.calibration import RegionTimes, calibrate, measured_programs, report
-from jflow.calibration.measure import _overlap, _port_share
+from jflow.calibration.measure import _busy_share, _overlap, _port_share
 from jflow.calibration.probes import PROBES
 from jflow.pipeline import StepRequest, compile_placed, region_problem
 from jflow.placement.calibration import PRIOR, Calibration, Machine
@@ -47,6 +47,13 @@ def test_overlap_is_what_two_things_take_less_together() -> None:
     assert _overlap([1.0, 3.0, 4.0, 6.0]) == 0.0
     assert _overlap([1.0, 3.0, 4.0, 4.0]) == 1.0
     assert _overlap([1.0, 3.0, 4.0, 5.0]) == pytest.approx(0.5)
+
+
+def test_a_processor_is_busy_with_what_delays_a_computation() -> None:
+    assert _busy_share([1.0, 3.0, 9.0, 9.0]) == 0.0
+    assert _busy_share([1.0, 3.0, 9.0, 11.0]) == 1.0
+    assert _busy_share([1.0, 3.0, 9.0, 10.0]) == pytest.approx(0.5)
+    assert _busy_share([1.0, 3.0, 9.0, 20.0]) == 1.0
 
 
 def a_step():

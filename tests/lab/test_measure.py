@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import os
+from contextlib import contextmanager
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -38,11 +40,22 @@ def test_turns_alternate_and_each_counts() -> None:
 def test_a_recorded_strategy_answers_as_the_strategy_does() -> None:
     problem = random_problem("layered", 20, 3)
     recorded = RecordedStrategy("heft")
-    answer = recorded.strategy(*problem)
+    answer = recorded.place(*problem)
     assert answer == scheduled(problem, STRATEGIES["heft"])
     assert recorded.answered()[1] == answer
-    assert (recorded.name, recorded.n_devices) == ("heft", len({*answer.devices}))
+    assert recorded.name == "heft"
     assert recorded.seconds > 0
+
+
+def test_a_strategy_is_asked_once_about_the_same_operations() -> None:
+    problem = random_problem("layered", 20, 3)
+    recorded = RecordedStrategy("random")
+    answer = recorded.place(*problem)
+    # As when the state that the strategy has placed is somewhere.
+    allowed = {i: (device,) for i, device in enumerate(answer.devices)}
+    again = problem._replace(constraints=replace(problem.constraints, allowed=allowed))
+    assert recorded.place(*again) is answer
+    assert len(recorded.place(*random_problem("layered", 30, 3)).devices) == 30
 
 
 def test_the_rules_have_no_alternatives_to_check() -> None:
@@ -78,6 +91,50 @@ def test_placements_are_measured_beside_each_other_on_pinned_processes(leaves_no
     assert all(each.is_correct and len(each.times) == 2 for each in found.values())
     assert found["round_robin"].n_devices_used == 2
     assert all(each.predicted > 0 and each.staged > 0 for each in found.values())
+
+
+@pytest.mark.parametrize("is_spread", [False, True])
+def test_all_strategies_have_the_same_freedom_about_state(is_spread, monkeypatch) -> None:
+    seen: list[dict[str, set[str]]] = []
+    monkeypatch.setattr(MeasuringCluster, "_sessions", watched(MeasuringCluster._sessions, seen))
+    with MeasuringCluster(2) as cluster:
+        names = ["single", "round_robin", last_device]
+        found = cluster.measure(WORKLOADS["mlp"], "small", names, rounds=1, is_spread=is_spread)
+    single, _, last = seen
+    assert all(each.is_correct for each in found.values())
+    tasks = {task for used in single.values() for task in used}
+    if is_spread:  # a pin is one for every strategy
+        assert single == last
+    else:
+        assert tasks == {"/job:worker/task:0"}
+        assert {task for used in last.values() for task in used} == {"/job:worker/task:1"}
+
+
+def last_device(graph, devices, costs, constraints):
+    classes, allowed = constraints.classes, constraints.allowed
+    every = range(len(devices))
+    return {
+        op: devices[allowed.get(classes[i], every)[-1]] for i, op in enumerate(graph.operations)
+    }
+
+
+def watched(sessions, seen):
+    """`MeasuringCluster._sessions`, which notes the tasks of the variables of each step."""
+
+    @contextmanager
+    def noting(self, steps, placements):
+        with sessions(self, steps, placements) as opened:
+            for step, session in zip(steps, opened, strict=True):
+                placement = session.placement(step.train)
+                used: dict[str, set[str]] = {}
+                for op, device in placement.items():
+                    for variable in step.graph.get_collection("variables"):
+                        if op.name.startswith(f"{variable.op.name}/"):
+                            used.setdefault(variable.op.name, set()).add(str(device.task))
+                seen.append(used)
+            yield opened
+
+    return noting
 
 
 @pytest.mark.long

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import jflow as tf
-from jflow.lab.measure import RecordedStrategy
+from jflow.pipeline import pipeline
 from jflow.schedule import Costs, PlaceFunction, Problem, Schedule, scheduled
 from jflow.schedule.strategies import STRATEGIES
 from tests.programs_of_jax import Program, check_each, programs
@@ -56,16 +56,26 @@ def check_strategies(program: Program, names: list[str], seed: int) -> int:
 
     def open_sessions(graph: tf.Graph, fetches, fed) -> Iterator[tf.Session]:
         nonlocal n_checked
-        recorded = RecordedStrategy("single")
-        with open_with(graph, recorded.strategy) as session:
-            session.placement(fetches, fed)
-        problem, _ = recorded.answered()
+        problem = problem_of(graph, fetches, fed)
         for schedule in schedules(problem, names, seed):
             n_checked += 1
             yield open_with(graph, always(problem, schedule))
 
     check_each(program, open_sessions)
     return n_checked
+
+
+def problem_of(graph: tf.Graph, fetches, fed) -> Problem:
+    """What a session asks a strategy for."""
+    seen: list[Problem] = []
+
+    def place(*parts) -> Schedule:
+        seen.append(Problem(*parts))
+        return scheduled(seen[-1], STRATEGIES["single"])
+
+    with open_with(graph, place) as session:
+        session.placement(fetches, fed)
+    return seen[-1]
 
 
 def open_with(graph: tf.Graph, placement) -> tf.Session:
@@ -76,6 +86,14 @@ def open_with(graph: tf.Graph, placement) -> tf.Session:
 @given(programs(DEVICES, max_calls=5), st.sampled_from([*STRATEGIES]), st.integers(0, 1000))
 def test_a_program_gives_what_jax_gives_where_a_strategy_divides_it(program, name, seed) -> None:
     check_strategies(program, [name], seed)
+
+
+@settings(max_examples=2)
+@given(programs(DEVICES, max_calls=5), st.integers(0, 1000))
+def test_a_program_gives_what_jax_gives_where_results_are_sent_first(program, seed) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pipeline, "SPLIT_S", 0.0)  # else programs so small are not divided
+        check_strategies(program, ["round_robin"], seed)
 
 
 @pytest.mark.long

@@ -24,7 +24,7 @@ from jflow.lab.suite.cases import (
     simulated_cases,
     surprised,
 )
-from jflow.lab.suite.contenders import contenders_of
+from jflow.lab.suite.contenders import FUSED, contenders_of
 from jflow.lab.suite.measured import MeasuredResult, accuracy_of, losses_to_single
 from jflow.lab.suite.results import read
 from jflow.lab.suite.scoring import CaseResult, Score, result_of, skipped
@@ -391,7 +391,7 @@ class Taken:
     is_correct: bool = True
 
 
-TIMES = {"single": 2.0, "heft": 1.0, "round_robin": 4.0}
+TIMES = {"single": 2.0, "heft": 1.0, "round_robin": 4.0, "fused": 1.0}
 
 
 def fake(workload, n_devices, placements, rounds):
@@ -399,7 +399,11 @@ def fake(workload, n_devices, placements, rounds):
     if any(place.__name__ == "broken" for place in placements):
         raise RuntimeError("the cluster is gone")
     return [
-        Taken((TIMES[p.__name__] * 1.1,) * rounds, TIMES[p.__name__], TIMES[p.__name__] * 1.05)
+        Taken(
+            (TIMES[p.__name__] * 1.1,) * rounds,
+            TIMES[p.__name__] * (p.__name__ != FUSED),
+            TIMES[p.__name__] * 1.05 * (p.__name__ != FUSED),
+        )
         for p in placements
     ]
 
@@ -410,12 +414,23 @@ def test_measurements_have_their_predictions_beside_them(tmp_path: Path) -> None
     comparison = compare(options, tmp_path, measuring=measuring)
     assert {each.group for each in comparison.cases} == {"models"}
     page = (tmp_path / "README.md").read_text()
-    assert "| mlp | 2 | 3 | 9 % | 5 % | 1.00 | 0 % | 0 % |" in page
-    assert "| heft | 1.1 s ± 0 % (1.0 s) |" in page
+    assert "| mlp | 2 | 3 | 5 % | 9 % | 1.00 | 0 % | 0 % |" in page
+    assert "| heft | 1.1 s ± 0 % (1.1 s) |" in page
+    assert "| fused | 1.1 s ± 0 % |" in page
+    assert (
+        "| G7 | time on one device, by that of the fused step | ≤ 1.2 | mlp 2.00 | **no** |" in page
+    )
     again = compare(replace(options, resume=True), tmp_path, measuring=Measuring(None))
     assert [vars(each) for each in again.measured] == [
         {**vars(each), "times": [*each.times]} for each in comparison.measured
     ]
+
+
+def test_a_run_that_does_not_simulate_only_measures() -> None:
+    options = SuiteOptions(("heft",), ("mlp",), (2,), quick=True, simulates=False)
+    comparison = compare(options, measuring=Measuring(fake))
+    assert not comparison.cases
+    assert {each.strategy for each in comparison.measured} == {"single", "heft", "fused"}
 
 
 def test_what_fails_on_processes_is_refused_and_the_others_are_measured(tmp_path: Path) -> None:
@@ -425,7 +440,8 @@ def test_what_fails_on_processes_is_refused_and_the_others_are_measured(tmp_path
     options = SuiteOptions(("heft", broken), ("mlp",), (2,), quick=True)
     comparison = compare(options, tmp_path, measuring=Measuring(fake))
     refused = {each.strategy: each.refused for each in comparison.measured}
-    assert refused == {"single": "", "heft": "", "broken": "RuntimeError: the cluster is gone"}
+    wanted = {"single": "", "heft": "", "fused": "", "broken": "RuntimeError: the cluster is gone"}
+    assert refused == wanted
     assert "RuntimeError: the cluster is gone (mlp)" in (tmp_path / "README.md").read_text()
 
 

@@ -1,8 +1,8 @@
 import pytest
 
 import jflow as tf
+from jflow.graph.control import control_sources
 from jflow.partition import prune
-from jflow.partition.prune import control_sources
 
 
 def _prune(targets=(), fetches=(), fed=()):

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 import jflow as tf
 from jflow.cluster import Device, Task
 from jflow.graph import Operation, Tensor
+from jflow.graph.control import control_sources
 from jflow.graph.primitives import ACCESSES, assign_p, group_p, read_p, variable_p
 from jflow.partition import partition, prune
-from jflow.partition.prune import control_sources
 from jflow.plan import Call, Feed, Fetch, Recv, Run, Send
 
 DEVICES = [
@@ -33,6 +33,7 @@ class _Case:
     fed: list[Tensor]
     fetched: list[Tensor]
     max_segment_ops: int = 1000
+    sends_first: bool = False
 
     def __post_init__(self):
         found = partition(
@@ -41,6 +42,7 @@ class _Case:
             self.fed,
             self.fetched,
             max_segment_ops=self.max_segment_ops,
+            is_long=lambda rest: self.sends_first,
         )
         self.plans = found.plans
         self.named = found.segments
@@ -129,7 +131,8 @@ def _cases(draw):
         on_variable = op.eqn.primitive in ACCESSES
         there = devices[op.eqn.params["variable"].name] if on_variable else draw(device)
         placement[op] = there
-    return _Case(ops, placement, fed, fetched, draw(st.sampled_from([1, 2, 1000])))
+    limit, sends_first = draw(st.sampled_from([1, 2, 1000])), draw(st.booleans())
+    return _Case(ops, placement, fed, fetched, limit, sends_first)
 
 
 @given(_cases())
@@ -256,11 +259,11 @@ def test_a_run_reads_and_writes_the_variables_of_its_segment(case):
 # Examples
 
 
-def _cut(fetched, places, fed=(), max_segment_ops=1000):
+def _cut(fetched, places, fed=(), max_segment_ops=1000, sends_first=False):
     """The case of some fetches with operations placed by name, elsewhere on the first device."""
     ops = prune(tf.get_default_graph(), [], fetched, set(fed))
     placement = {op: DEVICES[places.get(op.name, 0)] for op in ops}
-    return _Case(ops, placement, list(fed), list(fetched), max_segment_ops)
+    return _Case(ops, placement, list(fed), list(fetched), max_segment_ops, sends_first)
 
 
 def _ping_pong():
@@ -291,6 +294,19 @@ def test_there_are_as_many_stages_as_crossings():
 def test_work_that_need_not_wait_is_in_the_first_stage():
     case = _cut([_ping_pong()], {"b": 1})
     assert [op.name for op in case.segments[0].ops] == ["a", "side"]
+
+
+def test_what_is_sent_does_not_wait_for_what_takes_long():
+    case = _cut([_ping_pong()], {"b": 1}, sends_first=True)
+    here, there = case.plans
+    assert [[type(step) for step in stage] for stage in here.stages] == [
+        [Run, Send],
+        [Run],
+        [],
+        [Recv, Run, Fetch],
+    ]
+    assert [[op.name for op in segment.ops] for segment in case.segments[:2]] == [["a"], ["side"]]
+    assert [[type(step) for step in stage] for stage in there.stages] == [[], [], [Recv, Run, Send]]
 
 
 def test_a_control_edge_across_devices_is_a_bare_signal():

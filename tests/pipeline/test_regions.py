@@ -12,7 +12,7 @@ from jflow.cluster import Device, Task, Wiring
 from jflow.errors import InvalidArgumentError
 from jflow.pipeline import StepRequest, compile_placed, prune_step, region_problem
 from jflow.placement.calibration import PRIOR, Link
-from jflow.schedule import simulate
+from jflow.schedule import predicted_seconds, simulate
 
 WORKER, PS = (Device(Task(job, 0), "CPU", 0) for job in ("worker", "ps"))
 CPU = PRIOR.rates["CPU"]
@@ -53,7 +53,9 @@ def test_a_step_is_its_programs_and_what_is_sent_between_them() -> None:
         (WORKER, True),
         (PS, True),
     ]
-    assert problem.costs.step_seconds == 0.5 + 0.25  # two tasks
+    assert problem.costs.step_seconds == 0.5
+    further = predicted_seconds(problem, schedule) - timeline.makespan
+    assert further == pytest.approx(0.25)  # two tasks
 
 
 def test_the_predicted_time_is_that_of_dispatches_programs_and_transfers() -> None:
@@ -64,6 +66,19 @@ def test_the_predicted_time_is_that_of_dispatches_programs_and_transfers() -> No
     assert simulate(problem, schedule).makespan == pytest.approx(
         CPU.call + 2 * CPU.dispatch + programs + transfers
     )
+
+
+def test_what_messages_take_of_processors_is_in_the_prediction() -> None:
+    busy = replace(LINK, overhead=2e-4, processor_share=0.5)
+    calibration = replace(CALIBRATION, links={"grpc/host": busy})
+    free, apart = (
+        region_problem(round_trip(), CALIBRATION),
+        region_problem(round_trip(), calibration),
+    )
+    # Nothing computes meanwhile that could be delayed, so only the bounds of overlap differ.
+    assert predicted_seconds(*apart) == pytest.approx(predicted_seconds(*free))
+    assert apart[0].costs.overhead is not None
+    assert apart[0].costs.overhead.tolist() == [[0.0, 2e-4], [2e-4, 0.0]]
 
 
 def test_measured_programs_replace_their_estimates() -> None:
@@ -88,12 +103,13 @@ def test_operations_that_stay_together_are_one_region() -> None:
     assert not simulate(problem, schedule).transfers
 
 
-def test_a_region_that_ends_late_holds_back_what_it_has_early() -> None:
+@pytest.mark.parametrize(("n_late", "is_sent_first"), [(1, False), (20, True)])
+def test_what_is_sent_does_not_wait_for_what_takes_long_beside_it(n_late, is_sent_first) -> None:
     with tf.Graph().as_default() as graph:
         x = tf.Variable(np.ones((256, 256), np.float32)).value()
         early = x + 1.0
         late = x
-        for _ in range(20):
+        for _ in range(n_late):
             late = late @ x
         with tf.device("/job:ps/task:0"):
             away = tf.numpy.sum(early)
@@ -102,7 +118,8 @@ def test_a_region_that_ends_late_holds_back_what_it_has_early() -> None:
     timeline = simulate(problem, schedule)
     (transfer,) = timeline.transfers
     assert transfer.start == pytest.approx(timeline.finish[0])
-    assert transfer.start > 20 * 2 * 256**3 / CPU.flops
+    product = 2 * 256**3 / CPU.flops
+    assert (transfer.start < product) == is_sent_first
 
 
 def test_calls_of_the_host_separate_regions() -> None:

@@ -20,6 +20,7 @@ MEASURED = replace(
     overlap=0.25,
     errors={"CPU rates": 0.1},
 )
+LINK = {"latency": 0, "bandwidth": 1, "overhead": 0, "processor_share": 0}
 
 
 @pytest.mark.parametrize("calibration", [PRIOR, MEASURED])
@@ -35,14 +36,19 @@ def changed(**changes: object) -> str:
     ("text", "words"),
     [
         ("{", "it is not JSON"),
-        ("[]", "expected format 1, got None"),
-        (changed(format=2), "expected format 1, got 2"),
+        ("[]", "expected format 2, got None"),
+        (changed(format=1), "expected format 2, got 1"),
         (changed(more=1), "got more too"),
         (changed(rates=[]), "expected an object as rates"),
         (changed(rates={"CPU": {"flops": 1.0}}), "expected flops, convolutions,"),
-        (changed(links={"x": {"latency": -1, "bandwidth": 1}}), "from 0 as latency of x, got -1"),
-        (changed(links={"x": {"latency": 0, "bandwidth": 0}}), "above 0 as bandwidth of x, got 0"),
-        (changed(links={"x": {"latency": 0, "bandwidth": True}}), "as bandwidth of x, got True"),
+        (changed(links={"x": {**LINK, "latency": -1}}), "from 0 as latency of x, got -1"),
+        (changed(links={"x": {**LINK, "bandwidth": 0}}), "above 0 as bandwidth of x, got 0"),
+        (changed(links={"x": {**LINK, "bandwidth": True}}), "as bandwidth of x, got True"),
+        (changed(links={"x": {"latency": 0, "bandwidth": 1}}), "processor_share of x, got"),
+        (
+            changed(links={"x": {**LINK, "processor_share": 2}}),
+            "from 0 to 1 as processor_share of x, got 2",
+        ),
         (changed(port_share=1.5), "from 0 to 1 as port_share, got 1.5"),
         (changed(made=float("nan")), "as made, got nan"),
         (changed(step_seconds={"grpc": "1"}), "as step_seconds of grpc, got '1'"),

@@ -10,8 +10,12 @@ import pytest
 
 import jflow as tf
 from jflow.cluster import Device, Task, Wiring
+from jflow.placement import Inventory
 from jflow.placement.calibration import PRIOR, Link
 from jflow.placement.costs import RegionTime, bytes_of, estimated
+from jflow.placement.place import assign
+from jflow.placement.scheduled import ScheduledAssignment
+from jflow.schedule.strategies import STRATEGIES
 
 ONE, TWO = Task("worker", 0), Task("worker", 1)
 DEVICES = [Device(ONE, "CPU", 0), Device(ONE, "GPU", 0), Device(TWO, "CPU", 0)]
@@ -104,3 +108,38 @@ def test_the_share_of_ports_and_the_step_are_those_of_the_calibration() -> None:
     costs = estimated(ops, DEVICES, calibration)
     assert costs.port_share == 0.25
     assert costs.step_seconds == 0.125
+
+
+def test_messages_take_processors_that_compute_and_tasks_add_to_a_step() -> None:
+    ops, _, _ = product_and_sum()
+    link = Link(latency=1e-3, bandwidth=1e9, overhead=1e-4, processor_share=0.5)
+    calibration = replace(PRIOR, links={"grpc/host": link}, task_seconds={"grpc": 0.25})
+    devices = [*DEVICES, Device(Task("worker", 2), "CPU", 0)]
+    costs = estimated(ops, devices, calibration, Wiring("grpc", {}, TWO))
+    assert costs.overhead is not None
+    assert costs.processor_share is not None
+    assert costs.overhead[0].tolist() == [0.0, 0.0, 1e-4, 1e-4]
+    assert costs.overhead[1].tolist() == [0.0] * 4, "an accelerator computes meanwhile"
+    assert costs.processor_share[2].tolist() == [0.5, 0.0, 0.0, 0.5]
+    assert costs.tasks == (1, 1, 0, 2), "0 is that of the master"
+    assert costs.tasks_seconds([2]) == 0.0
+    assert costs.tasks_seconds([0, 1, 2, 3]) == 0.5
+
+
+def test_a_problem_sends_nothing_to_a_group() -> None:
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, (2,))
+        sums = [x + float(i) for i in range(2)]
+        with tf.control_dependencies([tf.group(*sums)]):
+            last = x * 2.0
+        found = graph.get_operations()
+    rules = assign(found, Inventory(ONE, (ONE,)))
+    assignment = ScheduledAssignment(STRATEGIES["single"], rules, (ONE,))
+    problem = assignment.problem({ONE: [DEVICES[0]]})
+    named = {
+        (problem.graph.operations[edge.producer], problem.graph.operations[consumer])
+        for edge in problem.graph.edges
+        for consumer in edge.consumers
+    }
+    assert {(one.op, last.op) for one in sums} <= named
+    assert not any(other.type == "group" for _, other in named)

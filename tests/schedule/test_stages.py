@@ -12,7 +12,7 @@ from jflow.pipeline import StepRequest, compile_step
 from jflow.placement import Inventory
 from jflow.plan import Call
 from jflow.schedule import Constraints, Costs, Problem, Schedule, graph_of, scheduled, simulate
-from jflow.schedule.stages import depths, staged
+from jflow.schedule.stages import SPLIT_S, depths_of, phases_of, staged
 from jflow.schedule.strategies import STRATEGIES
 
 
@@ -27,10 +27,18 @@ def diamond(seconds: float) -> Problem:
 def test_a_stage_begins_when_all_of_its_inputs_are_there() -> None:
     problem = diamond(seconds=1.0)
     apart = Schedule((0, 0, 1, 0), (0, 1, 2, 3))
-    assert depths(problem, apart) == [0, 0, 1, 2]
-    # Operations 0 and 1 are one program, and 2 gets the result of 0 only when 1 is done too.
+    assert depths_of(problem, apart.devices) == [0, 0, 1, 2]
+    # Operation 3 is in a stage with nothing else, and 2 waits for 0 only: it is sent before 1 runs.
     assert simulate(problem, apart).makespan == 3.0
-    assert simulate(*staged(problem, apart)).makespan == 4.0
+    assert simulate(*staged(problem, apart)).makespan == 3.0
+
+
+def test_what_is_short_is_one_program_with_what_is_sent() -> None:
+    problem = diamond(seconds=SPLIT_S)
+    apart = Schedule((0, 0, 1, 0), (0, 1, 2, 3))
+    # Operations 0 and 1 are one program, and 2 gets the result of 0 only when 1 is done too.
+    assert simulate(problem, apart).makespan == pytest.approx(3 * SPLIT_S)
+    assert simulate(*staged(problem, apart)).makespan == pytest.approx(4 * SPLIT_S)
 
 
 @pytest.mark.parametrize("family", ["layered", "wavefront", "cholesky"])
@@ -70,16 +78,17 @@ def test_the_stages_are_those_of_the_plans_that_the_pipeline_makes(family) -> No
         for stage in plan.stages
     }
     of_stages, _ = staged(problem, schedule)
-    depth = depths(problem, schedule)
+    depth = depths_of(problem, schedule.devices)
+    phase = phases_of(problem, schedule.devices, depth)
     wanted = {
         (
-            devices[device],
+            devices[stage[2]],
             frozenset(
                 f"operation_{i}"
                 for i in range(len(problem.graph))
-                if (depth[i], schedule.devices[i]) == (level, device)
+                if (depth[i], phase[i], schedule.devices[i]) == stage
             ),
         )
-        for level, device in of_stages.graph.operations
+        for stage in of_stages.graph.operations
     }
     assert {each for each in found if each[1]} == wanted

@@ -27,7 +27,7 @@ from jflow.lab.suite.cases import (
     SuiteCase,
     simulated_cases,
 )
-from jflow.lab.suite.contenders import contenders_of
+from jflow.lab.suite.contenders import contenders_of, fused_step
 from jflow.lab.suite.machine import load, machine, n_cores
 from jflow.lab.suite.measured import MeasuredResult, Measurer, measured, measurement_key
 from jflow.lab.suite.page import Proofs
@@ -80,6 +80,7 @@ class SuiteOptions:
       imported: a folder of graphs in the JSON format of dnn-partitioning.
       optima: a file of optima that are known; some of its graphs are taken as small cases.
       progress: whether to show progress bars.
+      simulates: whether to compare simulated steps too, not only those that are run for real.
     """
 
     strategies: Sequence[str | Callable[..., Any]] = ("all",)
@@ -91,6 +92,7 @@ class SuiteOptions:
     imported: Path | None = None
     optima: Path | None = None
     progress: bool = False
+    simulates: bool = True
 
 
 @dataclass(frozen=True)
@@ -201,6 +203,8 @@ class _Run:
 
     def _cases(self) -> Iterator[SuiteCase]:
         options = self.options
+        if not options.simulates:
+            return
         families = [name for name in FAMILIES if name in self.workloads]
         if families:
             scope = CaseRange(families, self.devices, options.quick, options.seed, self.known)
@@ -247,11 +251,14 @@ class _Run:
         earlier, found = self.earlier[MEASURED].measured, []
         with self._progress(len(plans), MEASURED) as bar, self._file(MEASURED) as file:
             for plan in plans:
-                keys = {c.name: measurement_key(*plan, c.name, rounds) for c in contenders}
+                taking = [*contenders]
+                if plan[0] in WORKLOADS and WORKLOADS[plan[0]].is_one_program:
+                    taking.append(fused_step())
+                keys = {c.name: measurement_key(*plan, c.name, rounds) for c in taking}
                 results = [earlier[key] for key in keys.values() if key in earlier]
                 # Times of one plan are compared with each other, so they are taken in one go.
                 if len(results) < len(keys):
-                    results = measured(self.measuring.measure, *plan, contenders, rounds)
+                    results = measured(self.measuring.measure, *plan, taking, rounds)
                 for result in results:
                     file.add_measured(keys[result.strategy], result)
                 found += results

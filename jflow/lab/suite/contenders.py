@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import jflow.schedule
-from jflow.errors import InvalidArgumentError
+from jflow.errors import InvalidArgumentError, UnimplementedError
 from jflow.placement.explain import RULES
 from jflow.placement.named import function_of
 from jflow.schedule import PlaceFunction
@@ -18,6 +18,8 @@ from jflow.schedule.schedule import name_of
 from jflow.schedule.strategies import STRATEGIES
 
 SINGLE, AUTO = "single", "auto"
+FUSED = "fused"
+"""What takes part in measurements of models too: the step as one program, without a runtime."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,15 @@ class Contender:
     place: PlaceFunction
     given: str | Callable[..., Any]
     fingerprint: str
+
+
+def fused_step() -> Contender:
+    """The contender `FUSED`, which is no strategy."""
+
+    def place(*_: Any) -> Any:
+        raise UnimplementedError("a fused step is one program, and has no placement")
+
+    return Contender(FUSED, place, FUSED, "")
 
 
 def contenders_of(strategies: Sequence[str | Callable[..., Any]]) -> list[Contender]:

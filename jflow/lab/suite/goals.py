@@ -8,8 +8,8 @@ from itertools import groupby
 from statistics import median
 
 from jflow.lab.suite.cases import ADVERSARIAL, CONTENTION, MEMORY, SMALL, SMALL_ONE_PORT
-from jflow.lab.suite.contenders import AUTO
-from jflow.lab.suite.measured import Accuracy, MeasuredResult, accuracy_of
+from jflow.lab.suite.contenders import AUTO, FUSED, SINGLE
+from jflow.lab.suite.measured import Accuracy, MeasuredResult, accuracy_of, ratios
 from jflow.lab.suite.scoring import CaseResult
 from jflow.lab.suite.summary import (
     StrategyFigures,
@@ -21,6 +21,12 @@ from jflow.lab.suite.summary import (
     to_optimum,
     verdict_of,
 )
+
+_PARALLEL = ("mlp", "inception", "moe")
+"""The workloads that two devices are to make faster."""
+
+_TINY = "digits"
+"""The workload whose step computes for less time than a call to a server takes."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +55,7 @@ def reached(cases: Sequence[CaseResult], measured: Sequence[MeasuredResult]) -> 
         *_never_slower(cases, measured),
         *_predicted(measured),
         *_contention(cases),
+        *_fast(measured),
         *_feasible(cases),
         *_adversarial(cases),
     ]
@@ -127,6 +134,28 @@ def _contention(cases: Sequence[CaseResult]) -> Iterator[Goal]:
             f"{ratios}; placing {figures.placing:.2f} s",
             figures.mean <= 1.05 and figures.placing <= 1,
         )
+
+
+def _fast(measured: Sequence[MeasuredResult]) -> Iterator[Goal]:
+    """G7: one device beside the fused step, and two devices beside one."""
+    fused = {name: ratio for (name, _), ratio in sorted(ratios(measured, SINGLE, FUSED).items())}
+    tiny = fused.pop(_TINY, None)
+    if fused:
+        found = ", ".join(f"{name} {ratio:.2f}" for name, ratio in fused.items())
+        found += f"; not judged: {_TINY} {tiny:.1f}" if tiny else ""
+        yield Goal(
+            *("G7", "time on one device, by that of the fused step", "≤ 1.2", found),
+            max(fused.values()) <= 1.2,
+        )
+    gains = {
+        name: ratio
+        for (name, n), ratio in sorted(ratios(measured, SINGLE, AUTO).items())
+        if n == 2 and name in _PARALLEL
+    }
+    if gains:
+        found = ", ".join(f"{name} {ratio:.2f}" for name, ratio in gains.items())
+        about = "time on one device, by that of `auto` on two"
+        yield Goal("G7", about, "≥ 1.7", found, min(gains.values()) >= 1.7)
 
 
 def _feasible(cases: Sequence[CaseResult]) -> Iterator[Goal]:

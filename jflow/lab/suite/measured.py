@@ -10,7 +10,7 @@ from itertools import combinations
 from statistics import median
 from typing import Any, Protocol
 
-from jflow.lab.suite.contenders import SINGLE, Contender
+from jflow.lab.suite.contenders import FUSED, SINGLE, Contender
 from jflow.lab.suite.scoring import reason_of
 from jflow.schedule import PlaceFunction
 
@@ -20,8 +20,9 @@ class StepTimes(Protocol):
 
     Attributes:
       times: seconds of a step in each round.
-      predicted: seconds that the simulator says.
-      staged: the same for the programs that the runtime makes of the operations.
+      predicted: seconds that the simulator says for single operations.
+      staged: those that `explain` says: for the programs that the runtime makes of the operations,
+        with what messages take of processors.
       is_correct: whether the step computed what it computes on one device.
     """
 
@@ -54,8 +55,7 @@ class MeasuredResult:
     Attributes:
       workload, n_devices, strategy: what was run, and how.
       times: seconds of a step in each round; none if it failed.
-      predicted: seconds that the simulator says.
-      staged: the same for the programs that the runtime makes of the operations.
+      predicted, staged: as of `StepTimes`.
       refused: why there are no times, or why they do not count.
     """
 
@@ -87,12 +87,12 @@ class Accuracy:
     Attributes:
       workload, n_devices: which plans.
       n_plans: how many of them were run.
-      error: median of |predicted - measured| / measured.
-      staged_error: the same for the programs that the runtime makes of the operations.
+      error: median of |staged - measured| / measured.
+      operation_error: the same for the prediction by single operations.
       tau: Kendall's rank correlation over pairs of plans that differ by more than their noise;
         None if there is no such pair.
       regret: measured time of the plan with the best prediction, divided by that of the best plan,
-        less 1.
+        less 1; of plans that are predicted equal the first one counts.
       noise: median repeat noise.
     """
 
@@ -100,7 +100,7 @@ class Accuracy:
     n_devices: int
     n_plans: int
     error: float
-    staged_error: float
+    operation_error: float
     tau: float | None
     regret: float
     noise: float
@@ -152,16 +152,16 @@ def _failed(
 
 def accuracy_of(results: Sequence[MeasuredResult]) -> Accuracy | None:
     """How well the plans of one workload on one number of devices were predicted."""
-    plans = [each for each in results if not each.refused]
+    plans = [each for each in results if not each.refused and each.strategy != FUSED]
     if not plans:
         return None
-    errors = [abs(each.predicted - each.seconds) / each.seconds for each in plans]
-    staged = [abs(each.staged - each.seconds) / each.seconds for each in plans]
-    picked = min(plans, key=lambda each: each.predicted)
+    errors = [abs(each.staged - each.seconds) / each.seconds for each in plans]
+    single = [abs(each.predicted - each.seconds) / each.seconds for each in plans]
+    picked = min(plans, key=lambda each: each.staged)
     best = min(each.seconds for each in plans)
     return Accuracy(
         *(plans[0].workload, plans[0].n_devices, len(plans)),
-        *(median(errors), median(staged)),
+        *(median(errors), median(single)),
         *(rank_correlation(plans), picked.seconds / best - 1),
         median(each.noise for each in plans),
     )
@@ -174,10 +174,23 @@ def rank_correlation(plans: Sequence[MeasuredResult]) -> float | None:
         difference = one.seconds - other.seconds
         if abs(difference) <= one.noise * one.seconds + other.noise * other.seconds:
             continue
-        predicted = one.predicted - other.predicted
+        predicted = one.staged - other.staged
         total += 1
         agreeing += (predicted * difference > 0) - (predicted * difference < 0)
     return agreeing / total if total else None
+
+
+def ratios(
+    results: Iterable[MeasuredResult], strategy: str, other: str
+) -> dict[tuple[str, int], float]:
+    """The time of a strategy over that of another one, by workload and number of devices."""
+    valid = [each for each in results if not each.refused]
+    times = {(each.workload, each.n_devices, each.strategy): each.seconds for each in valid}
+    return {
+        (name, n): seconds / times[name, n, other]
+        for (name, n, what), seconds in times.items()
+        if what == strategy and (name, n, other) in times
+    }
 
 
 def losses_to_single(results: Iterable[MeasuredResult], strategy: str) -> list[MeasuredResult]:

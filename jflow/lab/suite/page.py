@@ -96,14 +96,15 @@ Graphs in the JSON format of dnn-partitioning. {n} cases, mean ratio to the best
 
 _MEASURED = """\
 Median time of a step on real processes, one for each device and pinned to a core, with half the
-distance between the quartiles; in parentheses what was predicted for the operations. In timed mode
-operations sleep for their time, so that processes need no cores.
+distance between the quartiles; in parentheses what `explain` predicts. Variables are free: each
+strategy places them too. *fused* is the step as one program of `jax.jit`, without a runtime. In
+timed mode operations sleep for their time, so that processes need no cores.
 """
 
 _PREDICTED = """\
-Prediction: the median error of a plan, by operations and by the programs that the runtime makes of
-them, Kendall's rank correlation over plans that differ by more
-than the noise, and how much slower the plan with the best prediction is than the best plan.
+Prediction: the median error of a plan by the programs that the runtime makes of operations and by
+single operations, Kendall's rank correlation over plans that differ by more than the noise, and how
+much slower the plan with the best prediction is than the best plan.
 """
 
 _REASONS = 3
@@ -379,16 +380,14 @@ def _step_times(measured: Sequence[MeasuredResult]) -> str:
             if result is None or result.refused:
                 cells.append("refused" if result else "-")
             else:
-                cells.append(
-                    f"{duration(result.seconds)} ± {_percent(result.noise)} "
-                    f"({duration(result.predicted)})"
-                )
+                text = f"{duration(result.seconds)} ± {_percent(result.noise)}"
+                cells.append(f"{text} ({duration(result.staged)})" if result.staged else text)
         body.append(cells)
     return table(["strategy", *(f"{name}, {n} devices" for name, n in plans)], body)
 
 
 def _accuracies(measured: Sequence[MeasuredResult]) -> str:
-    head = ["workload", "devices", "plans", "error", "by stages"]
+    head = ["workload", "devices", "plans", "error", "by operations"]
     head += ["rank correlation", "regret", "repeat noise"]
     return table(head, [_accuracy(each) for each in goals.accuracies(measured)])
 
@@ -397,7 +396,7 @@ def _accuracy(found: Accuracy) -> list[str]:
     tau = "-" if found.tau is None else f"{found.tau:.2f}"
     return [
         *(found.workload, str(found.n_devices), str(found.n_plans), _percent(found.error)),
-        *(_percent(found.staged_error), tau),
+        *(_percent(found.operation_error), tau),
         *(_percent(found.regret), _percent(found.noise)),
     ]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from jflow.closing import Closing
 from jflow.lab.families import random_problem
-from jflow.lab.measure import MeasuringCluster
+from jflow.lab.measure import FUSED, Measurement, MeasuringCluster
 from jflow.lab.suite.cases import TIMED
 from jflow.lab.suite.measured import StepTimes
 from jflow.lab.timed import TimedCluster, run_timed, timed_problem
@@ -33,16 +33,24 @@ class TimedSteps:
     is_correct: bool = True  # what computes something else raises
 
 
+def _of(found: Measurement) -> StepTimes:
+    if found.placement != FUSED:
+        return found
+    return TimedSteps(found.times, 0.0, 0.0)  # nothing is predicted of it
+
+
 class ProcessMeasurer(Closing):
     """Runs workloads on processes of this machine, which end with its `with` block.
 
     Args:
       scale: the size of the models.
       seed: of the random graphs of timed mode.
+      quick: whether to calibrate in seconds instead of a minute.
     """
 
-    def __init__(self, scale: str = "cpu", seed: int = 0) -> None:
+    def __init__(self, scale: str = "cpu", seed: int = 0, *, quick: bool = True) -> None:
         self._scale = scale
+        self._quick = quick
         self._seed = seed
         self._clusters = ExitStack()
         self._cluster: MeasuringCluster | TimedCluster | None = None
@@ -58,9 +66,11 @@ class ProcessMeasurer(Closing):
             if isinstance(cluster, TimedCluster):
                 family = workload.removeprefix(f"{TIMED} ")
                 return [self._timed(cluster, family, n_devices, each) for each in placements]
-            given: list[Any] = [*placements]
-            found = cluster.measure(WORKLOADS[workload], self._scale, given, rounds=rounds)
-            return [found[place.__name__] for place in placements]
+            given: list[Any] = [each for each in placements if each.__name__ != FUSED]
+            with_fused = len(given) < len(placements)
+            model = WORKLOADS[workload]
+            found = cluster.measure(model, self._scale, given, rounds=rounds, with_fused=with_fused)
+            return [_of(found[place.__name__]) for place in placements]
         except Exception:
             self._end()  # what failed may have left it in any state
             raise
@@ -80,7 +90,7 @@ class ProcessMeasurer(Closing):
             made = TimedCluster(n_devices) if is_timed else MeasuringCluster(n_devices)
             self._clusters.enter_context(made)
             if isinstance(made, MeasuringCluster):
-                self._clusters.enter_context(made.calibrated())
+                self._clusters.enter_context(made.calibrated(quick=self._quick))
             self._cluster, self._key = made, (is_timed, n_devices)
         return self._cluster
 

@@ -1,8 +1,9 @@
-"""Workloads: models whose training steps are placed, run and measured (W1 to W7)."""
+"""Workloads: models whose training steps are placed, run and measured: W1 to W7, and the demo's."""
 
 from typing import Any
 
 from jflow.lab.workloads.actor_learner import ACTOR_LEARNER
+from jflow.lab.workloads.digits import DIGITS
 from jflow.lab.workloads.inception import INCEPTION
 from jflow.lab.workloads.mlp import MLP
 from jflow.lab.workloads.moe import MOE
@@ -14,6 +15,9 @@ from jflow.lab.workloads.workload import WorkloadStep as WorkloadStep
 
 WORKLOADS: dict[str, Workload[Any]] = {
     workload.name: workload
-    for workload in (MLP, WIDE_AND_DEEP, SEQ2SEQ, INCEPTION, TRANSFORMER, MOE, ACTOR_LEARNER)
+    for workload in (
+        *(MLP, WIDE_AND_DEEP, SEQ2SEQ, INCEPTION, TRANSFORMER, MOE, ACTOR_LEARNER),
+        DIGITS,
+    )
 }
 """All workloads by name."""

@@ -99,5 +99,6 @@ ACTOR_LEARNER = Workload(
         ),
     },
     _graph,
+    is_one_program=False,
 )
 """The workload."""

@@ -104,5 +104,6 @@ WIDE_AND_DEEP = Workload(
         "large": WideAndDeepScale(_sizes(26, 1_000, 10_000_000), 64, (512, 512, 512), 2048),
     },
     _graph,
+    is_one_program=False,
 )
 """The workload."""

@@ -50,20 +50,26 @@ class Workload(Generic[S]):
       scales: its sizes by name: "small" for tests, "cpu" for two to eight processes of this
         machine, "large" for simulated clusters.
       graph: adds the step to the default graph; takes the size and where variables are kept.
+      is_one_program: whether its step can be one program; one that uses queues, or checks
+        indices, cannot.
     """
 
     name: str
     about: str
     scales: Mapping[str, S]
     graph: Callable[[S, Servers], tuple[tf.Tensor, tf.Operation]]
+    is_one_program: bool = True
 
-    def build(self, scale: str | S = "small", servers: Sequence[str] = ()) -> WorkloadStep:
+    def build(
+        self, scale: str | S = "small", servers: Sequence[str] = (), container: str = ""
+    ) -> WorkloadStep:
         """The step of a size, in a new graph. Equal arguments give equal graphs.
 
         Args:
           scale: a name in `scales`, or a size.
           servers: devices that the variables are distributed over, such as "/job:ps/task:0"; if
-            there are none, the placement rules say where they are.
+            there are none, nothing pins them.
+          container: where state is kept; "" for the default one.
 
         Raises:
           InvalidArgumentError: if there is no such scale.
@@ -76,7 +82,7 @@ class Workload(Generic[S]):
                 )
             size = self.scales[scale]
         graph = tf.Graph()
-        with graph.as_default(), tf.name_scope(self.name):
+        with graph.as_default(), tf.container(container), tf.name_scope(self.name):
             loss, train = self.graph(size, Servers(servers))  # type: ignore[arg-type]
             initialize = tf.global_variables_initializer()
         return WorkloadStep(graph, initialize, train, loss)
