@@ -126,7 +126,7 @@ def read_manifest(storage: CheckpointStorage, name: str) -> Manifest:
 
 
 def _current_save(storage: CheckpointStorage, name: str) -> str | None:
-    """The number of the save that a manifest names: "" without a manifest, None if it is damaged."""
+    """The save that a manifest names; "" without a manifest, None if it is damaged."""
     try:
         return read_manifest(storage, name).save
     except NotFoundError:

@@ -56,7 +56,7 @@ class Item:
             raise InvalidArgumentError(f"{self.key!r} is a state; only tensors have slices")
         sizes = (info.var_offset, info.var_shape, info.full_shape)
         is_inside = len({*map(len, sizes)}) == 1 and all(
-            0 <= begin and begin + size <= full for begin, size, full in zip(*sizes, strict=True)
+            begin >= 0 and begin + size <= full for begin, size, full in zip(*sizes, strict=True)
         )
         if info.var_shape != self.shape or not is_inside:
             raise InvalidArgumentError(

@@ -56,7 +56,9 @@ class CheckpointPrefix(Closing):
         self.close()
 
 
-def locate(prefix: str | os.PathLike[str], allowed: AllowedDirectories = ANYWHERE) -> CheckpointPrefix:
+def locate(
+    prefix: str | os.PathLike[str], allowed: AllowedDirectories = ANYWHERE
+) -> CheckpointPrefix:
     """Opens the directory of a checkpoint that exists or will be written.
 
     Args:
