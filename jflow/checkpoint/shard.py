@@ -19,6 +19,7 @@ from jflow.checkpoint.header import NamedBytes, header
 from jflow.checkpoint.item import Item, logical_shape
 from jflow.checkpoint.layout import (
     BLOCK_BYTES,
+    MAX_HEADER_BYTES,
     Entry,
     SavedState,
     ShardRecord,
@@ -129,6 +130,11 @@ class _Plan:
                 NamedBytes(_SUMS, "uint32", (self._n_blocks,), self.n_sums),
             ]
         )
+        if len(self.head) > MAX_HEADER_BYTES:
+            raise InvalidArgumentError(
+                f"a task cannot save {len(self.arrays)} tensors: their names take "
+                f"{len(self.head)} bytes, of at most {MAX_HEADER_BYTES}"
+            )
         self.n_bytes = len(self.head) + self._offset + len(self.table) + self.n_sums
 
     def _add_tensor(self, item: Item) -> Entry:
