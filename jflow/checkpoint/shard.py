@@ -225,6 +225,6 @@ def _blocks(planned: _Planned) -> Iterator[memoryview]:
         )
     # In little-endian order, and without a copy if it is so already.
     ordered = np.ascontiguousarray(value, dtype.newbyteorder("<"))
-    data = memoryview(ordered.reshape(-1).view(np.uint8))
+    data = ordered.reshape(-1).view(np.uint8).data
     for begin in range(0, len(data), BLOCK_BYTES):
         yield data[begin : begin + BLOCK_BYTES]
