@@ -42,10 +42,12 @@ class OrbaxCheckpoint(Checkpoint):
         self._orbax = _package(f"{path!r} is a checkpoint of Orbax, which")
         self._handler: Any = self._orbax.Checkpointer(self._orbax.PyTreeCheckpointHandler())
         try:
-            tree = self._handler.metadata(path).item_metadata.tree
+            metadata = self._handler.metadata(path).item_metadata
         except Exception as error:
             raise DataLossError(f"Orbax cannot read {path!r}: {error}") from error
-        leaves, self._structure = jax.tree_util.tree_flatten_with_path(tree)
+        if metadata is None:
+            raise DataLossError(f"Orbax cannot read {path!r}: its metadata are damaged")
+        leaves, self._structure = jax.tree_util.tree_flatten_with_path(metadata.tree)
         self._names = [
             jax.tree_util.keystr(where, simple=True, separator="/") for where, _ in leaves
         ]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import sys
-import zlib
 from array import array as machine_array
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -30,6 +29,7 @@ from jflow.checkpoint.prefix import CheckpointPrefix
 from jflow.checkpoint.storage import FileSink
 from jflow.errors import InvalidArgumentError
 from jflow.failpoints import failpoint
+from jflow.records.crc32c import checksum
 from jflow.resources.kinds import packed
 from jflow.values import (
     NUMBERS,
@@ -200,8 +200,8 @@ def _write(sink: FileSink, plan: _Plan, written: Callable[[Item], object]) -> in
     sink.write(memoryview(plan.head))
     for number, planned in enumerate(plan.arrays):
         for block in _blocks(planned):
-            sums.append(zlib.crc32(block))
-            sink.write(block)
+            sums.append(checksum(block))
+            sink.write(block.data)
         if planned.item is not None:
             written(planned.item)
         if number == len(plan.arrays) // 2:
@@ -211,10 +211,10 @@ def _write(sink: FileSink, plan: _Plan, written: Callable[[Item], object]) -> in
     tail = plan.table, sums.tobytes()
     for data in tail:
         sink.write(memoryview(data))
-    return zlib.crc32(tail[1], zlib.crc32(tail[0], zlib.crc32(plan.head)))
+    return checksum(plan.head + tail[0] + tail[1])
 
 
-def _blocks(planned: _Planned) -> Iterator[memoryview]:
+def _blocks(planned: _Planned) -> Iterator[Array]:
     """The bytes of an array, as they are under checksums."""
     entry = planned.entry
     value: Array = np.asarray(planned.array)
@@ -229,6 +229,6 @@ def _blocks(planned: _Planned) -> Iterator[memoryview]:
         )
     # In little-endian order, and without a copy if it is so already.
     ordered = np.ascontiguousarray(value, dtype.newbyteorder("<"))
-    data = ordered.reshape(-1).view(np.uint8).data
+    data = ordered.reshape(-1).view(np.uint8)
     for begin in range(0, len(data), BLOCK_BYTES):
         yield data[begin : begin + BLOCK_BYTES]

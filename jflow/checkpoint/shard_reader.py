@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator
 
 import numpy as np
@@ -12,6 +11,7 @@ from jflow.checkpoint.prefix import CheckpointPrefix
 from jflow.checkpoint.regions import ReadBytes
 from jflow.checkpoint.storage import FileSource
 from jflow.errors import DataLossError, InvalidArgumentError, NotFoundError
+from jflow.records.crc32c import checksum
 
 _SUM_BYTES = 4
 
@@ -51,7 +51,7 @@ class ShardReader:
         head = file.read(0, record.n_head)
         table = file.read(begin, record.n_table)
         sums = file.read(begin + record.n_table, record.n_sums)
-        if zlib.crc32(sums, zlib.crc32(table, zlib.crc32(head))) != record.crc:
+        if checksum(head + table + sums) != record.crc:
             raise DataLossError(
                 f"{file.path!r} is damaged: wrong CRC of the header, offset 0 to {record.n_head}, "
                 f"or the table, offset {begin} to {record.n_bytes}"
@@ -152,7 +152,7 @@ class _EntryReader:
     def _read_block(self, number: int, data: memoryview) -> None:
         at = self._begin + number * self._block_bytes
         self._file.read_into(at, data)
-        if zlib.crc32(data) != self._sums[self._entry.first_sum + number]:
+        if checksum(np.frombuffer(data, np.uint8)) != self._sums[self._entry.first_sum + number]:
             raise DataLossError(
                 f"{self._file.path!r} is damaged: wrong CRC of {self._key!r}, offset {at} to "
                 f"{at + len(data)}"
