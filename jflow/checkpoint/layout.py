@@ -51,7 +51,7 @@ _MAX_RANK = 64  # of a NumPy array
 
 
 @dataclass(frozen=True)
-class Entry(Record):
+class TensorEntry(Record):
     """An array in a shard.
 
     Attributes:
@@ -102,7 +102,7 @@ class Entry(Record):
 
 
 @dataclass(frozen=True)
-class SavedState(Record):
+class StateEntry(Record):
     """The snapshot of a resource: its record, and the arrays beside it."""
 
     what = "state in a checkpoint"
@@ -110,7 +110,7 @@ class SavedState(Record):
     key: str
     kind: str
     record: bytes
-    arrays: tuple[Entry, ...]
+    arrays: tuple[TensorEntry, ...]
 
 
 @dataclass(frozen=True)
@@ -127,8 +127,8 @@ class ShardTable(Record):
     limits: ClassVar[Limits] = Limits(1 << 28, 1 << 26, 1 << 23)
 
     block_bytes: Annotated[int, Range(1, 1 << 30)]
-    entries: tuple[Entry, ...]
-    states: tuple[SavedState, ...]
+    entries: tuple[TensorEntry, ...]
+    states: tuple[StateEntry, ...]
 
 
 @dataclass(frozen=True)

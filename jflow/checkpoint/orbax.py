@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from jflow.checkpoint.checkpoint import Checkpoint, SavedTensor
-from jflow.checkpoint.regions import Box
+from jflow.checkpoint.regions import TensorBox
 from jflow.checkpoint.remote import SEPARATOR
 from jflow.errors import AlreadyExistsError, DataLossError, InvalidArgumentError
 from jflow.records.extras import needed
@@ -77,7 +77,7 @@ class OrbaxCheckpoint(Checkpoint):
     def close(self) -> None:
         self._handler.close()
 
-    def _read(self, key: str, info: SavedTensor, box: Box, target: Array) -> None:
+    def _read(self, key: str, info: SavedTensor, box: TensorBox, target: Array) -> None:
         target[...] = to_physical(self._whole(key))[box.index]
 
     def _whole(self, key: str) -> Array:

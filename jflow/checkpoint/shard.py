@@ -19,10 +19,10 @@ from jflow.checkpoint.item import Item, logical_shape
 from jflow.checkpoint.layout import (
     BLOCK_BYTES,
     MAX_HEADER_BYTES,
-    Entry,
-    SavedState,
     ShardRecord,
     ShardTable,
+    StateEntry,
+    TensorEntry,
     shard_name,
 )
 from jflow.checkpoint.prefix import CheckpointPrefix
@@ -95,7 +95,7 @@ class _Planned(NamedTuple):
     """
 
     name: str
-    entry: Entry
+    entry: TensorEntry
     array: Any
     item: Item | None
 
@@ -138,20 +138,20 @@ class _Plan:
             )
         self.n_bytes = len(self.head) + self._offset + len(self.table) + self.n_sums
 
-    def _add_tensor(self, item: Item) -> Entry:
+    def _add_tensor(self, item: Item) -> TensorEntry:
         if item.slice is None:
             return self._add(item.key, item.key, item.array, item.dtype, None, item)
         name = f"{item.key}[{', '.join(map(str, item.slice.var_offset))}]"
         return self._add(name, item.key, item.array, item.dtype, item.slice, item)
 
-    def _add_state(self, item: Item) -> SavedState:
+    def _add_state(self, item: Item) -> StateEntry:
         assert item.state is not None
         kind, saved = packed(item.state)
         entries = tuple(
             self._add(f"{item.key}#{i}", "", array, type_name(array), None, None)
             for i, array in enumerate(saved.arrays)
         )
-        return SavedState(item.key, kind, saved.record, entries)
+        return StateEntry(item.key, kind, saved.record, entries)
 
     def _add(
         self,
@@ -161,7 +161,7 @@ class _Plan:
         dtype: str,
         info: SaveSliceInfo | None,
         item: Item | None,
-    ) -> Entry:
+    ) -> TensorEntry:
         """Adds an array behind the others. Raises InvalidArgumentError for an unknown dtype."""
         shape, stored = tuple(array.shape), type_name(array)
         if is_host(array):
@@ -175,7 +175,7 @@ class _Plan:
         begin, full_shape = (0,) * len(visible), visible
         if info is not None:
             begin, full_shape = info.var_offset, info.full_shape
-        entry = Entry(
+        entry = TensorEntry(
             key, dtype, stored, shape, begin, full_shape, self._offset, n_bytes, self._n_blocks
         )
         self.arrays.append(_Planned(name, entry, array, item))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from jflow.checkpoint.layout import BLOCK_BYTES, Entry, ShardRecord, ShardTable
+from jflow.checkpoint.layout import BLOCK_BYTES, ShardRecord, ShardTable, TensorEntry
 from jflow.checkpoint.prefix import CheckpointPrefix
 from jflow.checkpoint.regions import ReadBytes
 from jflow.checkpoint.storage import FileSource
@@ -70,7 +70,7 @@ class ShardReader:
         """Closes the file."""
         self._file.close()
 
-    def reader(self, entry: Entry, key: str) -> ReadBytes:
+    def reader(self, entry: TensorEntry, key: str) -> ReadBytes:
         """What reads the bytes of an entry.
 
         Args:
@@ -79,7 +79,7 @@ class ShardReader:
         """
         return _EntryReader(self._file, entry, key, self._begin, self.table, self._sums).read
 
-    def entries(self) -> Iterator[tuple[str, Entry]]:
+    def entries(self) -> Iterator[tuple[str, TensorEntry]]:
         """All entries, with the keys of the tensors and states that they belong to."""
         for entry in self.table.entries:
             yield entry.key, entry
@@ -122,7 +122,7 @@ class _EntryReader:
     def __init__(
         self,
         file: FileSource,
-        entry: Entry,
+        entry: TensorEntry,
         key: str,
         begin: int,
         table: ShardTable,

@@ -14,7 +14,7 @@ import pytest
 
 from jflow.checkpoint import Item, ShardRecord, exists, locate, open_checkpoint
 from jflow.checkpoint.commit import read_manifest
-from jflow.checkpoint.layout import BLOCK_BYTES, Entry, Manifest, ShardTable
+from jflow.checkpoint.layout import BLOCK_BYTES, Manifest, ShardTable, TensorEntry
 from jflow.errors import (
     DataLossError,
     FailedPreconditionError,
@@ -144,9 +144,9 @@ def changed(table: ShardTable, **fields: Any) -> ShardTable:
     return dataclasses.replace(table, entries=tuple(entries))
 
 
-def _unchecked(entry: Entry, **fields: Any) -> Entry:
+def _unchecked(entry: TensorEntry, **fields: Any) -> TensorEntry:
     """An entry with other fields, whatever they are."""
-    found = object.__new__(Entry)
+    found = object.__new__(TensorEntry)
     for name, value in {**vars(entry), **fields}.items():
         object.__setattr__(found, name, value)
     return found
