@@ -45,7 +45,6 @@ class LocalStorage(CheckpointStorage):
         return _LocalSource(descriptor, self.file(name))
 
     def replace(self, name: str, data: bytes, temporary: str) -> None:
-        self.remove(temporary)
         sink = self.create(temporary, len(data))
         try:
             sink.write(memoryview(data))

@@ -86,7 +86,7 @@ class CheckpointStorage(Closing, ABC):
         Args:
           name: its name.
           data: its content.
-          temporary: a name that it may have before.
+          temporary: a name that it may have before, and that no file has.
         """
 
     @abstractmethod

@@ -22,7 +22,7 @@ from jflow.errors import (
     PermissionDeniedError,
 )
 from jflow.records.crc32c import checksum
-from jflow.values import as_strings
+from jflow.values import SaveSliceInfo, as_strings
 from tests.checkpoint.saving import SAVE, names, read, save
 from tests.checkpoint.test_round_trips import STATES
 
@@ -187,6 +187,32 @@ def test_a_table_that_names_bytes_twice_is_refused(small: Path) -> None:
     forge(small, lambda table: dataclasses.replace(table, entries=table.entries * 2))
     with pytest.raises(DataLossError, match="table does not match its data"):
         look(small)
+
+
+@pytest.mark.parametrize("begins", [[0], [0, 0], [2, 2], [0, 2, 2]])
+def test_slices_that_overlap_or_leave_something_out_are_refused(
+    begins: list[int], tmp_path: Path
+) -> None:
+    tasks = [
+        [Item("w", np.ones(2), slice=SaveSliceInfo("w", (4,), (begin,), (2,)))] for begin in begins
+    ]
+    save(tmp_path / "m", *tasks)
+    with pytest.raises(DataLossError, match="exactly one value of each element of 'w'"):
+        look(tmp_path)
+
+
+def test_slices_of_different_tensors_are_refused(tmp_path: Path) -> None:
+    first, second = SaveSliceInfo("w", (4,), (0,), (2,)), SaveSliceInfo("w", (4,), (2,), (2,))
+    others = np.ones(2, np.int32)
+    save(tmp_path / "m", [Item("w", np.ones(2), slice=first)], [Item("w", others, slice=second)])
+    with pytest.raises(DataLossError, match="exactly one value of each element of 'w'"):
+        look(tmp_path)
+
+
+def test_two_states_of_one_key_are_refused(tmp_path: Path) -> None:
+    save(tmp_path / "m", *[[Item("q", state=STATES["dense"])]] * 2)
+    with pytest.raises(DataLossError, match="two states of 'q'"):
+        look(tmp_path)
 
 
 def test_a_state_of_another_kind_is_refused(small: Path) -> None:
