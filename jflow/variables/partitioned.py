@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -81,7 +81,7 @@ class PartitionedVariable(Symbolic):
         """The dimension that is cut."""
         return axis_of(self._partitions)
 
-    def __iter__(self) -> Iterator[Variable]:
+    def __iter__(self) -> Any:
         return iter(self._parts)
 
     def __len__(self) -> int:

@@ -89,8 +89,8 @@ def partition_of(partitioner: Partitioner, shape: tuple[int, ...], dtype: Any) -
     """
     if not shape:
         raise ValueError(f"A partitioned Variable must have rank at least 1, got shape {shape}")
-    found = partitioner(shape=shape, dtype=as_dtype(dtype))
-    if not isinstance(found, Sequence) or isinstance(found, str):
+    found: Any = partitioner(shape=shape, dtype=as_dtype(dtype))
+    if not isinstance(found, list | tuple):
         raise ValueError(f"Partitioner must return a sequence, got {found!r:.80}")
     parts = tuple(int(n) for n in found)
     if len(parts) != len(shape):
@@ -147,6 +147,6 @@ def _bytes(shape: Sequence[int], dtype: Any) -> int:
     return math.prod(shape) * int(as_dtype(dtype).itemsize)
 
 
-def _positive(number: int, name: str) -> None:
+def _positive(number: Any, name: str) -> None:
     if not isinstance(number, int) or number < 1:
         raise ValueError(f"{name} must be positive, got {number!r}")

@@ -108,7 +108,7 @@ def get_variable(  # noqa: PLR0913, PLR0917 - TensorFlow's arguments
         dtype or partition; if there is neither a shape nor a value; or as the partitioner raises.
       TypeError: if the name is not text, or the initial value has another dtype.
     """
-    if not isinstance(name, str) or not name:
+    if not isinstance(name, str):
         raise TypeError(f"expected the name of a variable, got {name!r:.80}")
     scope = get_variable_scope()
     arguments = {
@@ -132,11 +132,18 @@ def get_variable(  # noqa: PLR0913, PLR0917 - TensorFlow's arguments
         return getter(_get, scope.full_name(name), **given)
 
 
-def get_local_variable(name: str, *args: Any, **kwargs: Any) -> Any:
+def get_local_variable(
+    name: str,
+    shape: Any = None,
+    dtype: Any = None,
+    initializer: Any = None,
+    collections: Sequence[str] | None = None,
+    **options: Any,
+) -> Any:
     """As `get_variable`, for a local variable: not trainable, and not in checkpoints."""
-    listed = kwargs.pop("collections", None) or ()
-    keys = dict.fromkeys((*listed, GraphKeys.LOCAL_VARIABLES))
-    return get_variable(name, *args, collections=[*keys], **{**kwargs, "trainable": False})
+    keys = [*dict.fromkeys((*(collections or ()), GraphKeys.LOCAL_VARIABLES))]
+    options |= {"collections": keys, "trainable": False}
+    return get_variable(name, shape, dtype, initializer, **options)
 
 
 def _with_defaults(scope: VariableScope, arguments: dict[str, Any]) -> dict[str, Any]:
