@@ -53,7 +53,7 @@ def report_uninitialized_variables(
     """
     variables = _those(var_list)
     aval = abstract((unknown_dim(),), string)
-    return _asked("missing_names", variables, [aval], name).outputs[0]
+    return _check("missing_names", variables, [aval], name).outputs[0]
 
 
 def assert_variables_initialized(var_list: Iterable[Variable] | None = None) -> Operation:
@@ -65,14 +65,14 @@ def assert_variables_initialized(var_list: Iterable[Variable] | None = None) -> 
     Raises:
       FailedPreconditionError: in the step, with the names of the variables that have none.
     """
-    return _asked("assert_initialized", _those(var_list), [], "assert_variables_initialized")
+    return _check("assert_initialized", _those(var_list), [], "assert_variables_initialized")
 
 
 def _those(var_list: Iterable[Variable] | None) -> list[Variable]:
     return [*global_variables(), *local_variables()] if var_list is None else [*var_list]
 
 
-def _asked(
+def _check(
     function: str, variables: Sequence[Variable], outputs: Sequence[Any], name: str
 ) -> Operation:
     """A call of a function with the presence of each variable, and their names."""

@@ -20,12 +20,12 @@ TABLE = np.arange(30, dtype=np.float32).reshape(10, 3)
 
 def test_ten_rows_in_three_parts_are_four_three_three(backend: Backend) -> None:
     n_devices = len(backend.devices)
-    turn = iter(range(100))
+    counter = iter(range(100))
 
-    def in_turn(op: tf.Operation) -> str | None:
-        return backend.devices[next(turn) % n_devices] if op.type == "variable" else None
+    def round_robin(op: tf.Operation) -> str | None:
+        return backend.devices[next(counter) % n_devices] if op.type == "variable" else None
 
-    with tf.device(in_turn), tf.variable_scope("s"):
+    with tf.device(round_robin), tf.variable_scope("s"):
         pv = tf.get_variable("pv", initializer=TABLE, partitioner=tf.fixed_size_partitioner(3))
     assert [part.name for part in pv] == [f"s/pv/part_{i}:0" for i in range(3)]
     assert [part.shape for part in pv] == [(4, 3), (3, 3), (3, 3)]
