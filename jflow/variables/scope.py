@@ -187,9 +187,8 @@ def variable_scope(  # noqa: PLR0913, PLR0917 - TensorFlow's arguments
       auxiliary_name_scope: whether it opens a name scope.
 
     Raises:
-      TypeError: if `name_or_scope` is neither.
-      ValueError: if there is no name, or with `reuse=True` only a default name, or `reuse` is
-        something else.
+      TypeError: if `name_or_scope` is neither, or there is no name at all.
+      ValueError: if there is only a default name with `reuse=True`, or `reuse` is something else.
     """
     if reuse not in (None, True, False, AUTO_REUSE):
         raise ValueError(f"The reuse parameter must be True or False or None, got {reuse!r:.80}")
@@ -198,7 +197,7 @@ def variable_scope(  # noqa: PLR0913, PLR0917 - TensorFlow's arguments
             f"expected the name of a variable scope, or a scope, got {type(name_or_scope).__name__}"
         )
     if name_or_scope is None and default_name is None:
-        raise ValueError("If default_name is None then name_or_scope is required")
+        raise TypeError("If default_name is None then name_or_scope is required")
     if name_or_scope is None and reuse:
         raise ValueError("reuse=True cannot be used without a name_or_scope")
     graph = _default_graph()

@@ -235,6 +235,11 @@ def _made(wanted: _Wanted) -> Variable:
                 f"shape {shape} and {initializer!r:.80}"
             )
         return Variable(initializer, name=name, dtype=wanted.dtype, **wanted.options)
+    if initializer is None and shape is None:
+        raise ValueError(
+            f"Variable {name} did not get an initializer, so its `shape` argument must be "
+            "specified."
+        )
     if initializer is None:
         initializer = initializers.default_initializer(name, wanted.dtype)
     if not callable(initializer):
