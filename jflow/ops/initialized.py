@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from jflow.graph import Graph, Operation, Tensor, colocate_with
+from jflow.graph import Graph, Operation, Tensor, colocate_with, name_scope
 from jflow.graph import get_default_graph as _default_graph
 from jflow.graph.calls import call
 from jflow.graph.primitives import is_initialized_p
@@ -46,7 +46,7 @@ def report_uninitialized_variables(
 
     Args:
       var_list: the variables; None for the global and the local variables of the default graph.
-      name: name of the operation.
+      name: scope of the operations.
 
     Returns:
       string[n], the names in the order of the list; sessions return them as bytes.
@@ -77,7 +77,8 @@ def _check(
 ) -> Operation:
     """A call of a function with the presence of each variable, and their names."""
     graph: Graph = variables[0].graph if variables else _default_graph()
-    with graph.as_default():
+    with graph.as_default(), name_scope(name):
         flags = [is_variable_initialized(variable) for variable in variables]
         names = [variable.op.name for variable in variables]
-        return call(graph, function, flags, outputs, name=name, attributes={"names": names})
+        attributes = {"names": names}
+        return call(graph, function, flags, outputs, name=function, attributes=attributes)

@@ -190,16 +190,7 @@ def variable_scope(  # noqa: PLR0913, PLR0917 - TensorFlow's arguments
       TypeError: if `name_or_scope` is neither, or there is no name at all.
       ValueError: if there is only a default name with `reuse=True`, or `reuse` is something else.
     """
-    if reuse not in (None, True, False, AUTO_REUSE):
-        raise ValueError(f"The reuse parameter must be True or False or None, got {reuse!r:.80}")
-    if not isinstance(name_or_scope, str | VariableScope | None):
-        raise TypeError(
-            f"expected the name of a variable scope, or a scope, got {type(name_or_scope).__name__}"
-        )
-    if name_or_scope is None and default_name is None:
-        raise TypeError("If default_name is None then name_or_scope is required")
-    if name_or_scope is None and reuse:
-        raise ValueError("reuse=True cannot be used without a name_or_scope")
+    _check_arguments(name_or_scope, default_name, reuse)
     graph = _default_graph()
     scopes = scopes_of(graph)
     changed = {
@@ -224,6 +215,19 @@ def variable_scope(  # noqa: PLR0913, PLR0917 - TensorFlow's arguments
         scope = replace(base, reuse=reuse or base.reuse, custom_getter=getter, **known)
         with _opened(scopes, scope, is_entered_again):
             yield scope
+
+
+def _check_arguments(name_or_scope: Any, default_name: str | None, reuse: Reuse) -> None:
+    if reuse not in (None, True, False, AUTO_REUSE):
+        raise ValueError(f"The reuse parameter must be True or False or None, got {reuse!r:.80}")
+    if not isinstance(name_or_scope, str | VariableScope | None):
+        raise TypeError(
+            f"expected the name of a variable scope, or a scope, got {type(name_or_scope).__name__}"
+        )
+    if name_or_scope is None and default_name is None:
+        raise TypeError("If default_name is None then name_or_scope is required")
+    if name_or_scope is None and reuse:
+        raise ValueError("reuse=True cannot be used without a name_or_scope")
 
 
 @contextmanager

@@ -118,10 +118,7 @@ def test_jax_s_initializers_and_plain_functions_are_initializers() -> None:
     assert value_of(jax.nn.initializers.he_normal(), [4, 4]).std() > 0
     assert set(value_of(of_key, [100], tf.int32).tolist()) == {0, 1}
     assert value_of(lambda shape: jnp.full(shape, 2.0), [2]).tolist() == [2.0, 2.0]
-    assert value_of(lambda shape, dtype: 1 * jnp.ones(shape, dtype), [2]).tolist() == [
-        1.0,
-        1.0,
-    ]
+    assert value_of(lambda shape, dtype: 1 * jnp.ones(shape, dtype), [2]).tolist() == [1.0, 1.0]
     assert value_of(lambda: np.array([5.0, 6.0]), [2]).tolist() == [5.0, 6.0]
     with pytest.raises(ValueError, match=r"returned a value of shape \(3,\), expected \(2,\)"):
         tf.get_variable("v", [2], initializer=lambda: np.ones(3, np.float32))

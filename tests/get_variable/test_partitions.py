@@ -269,7 +269,12 @@ def test_parts_train_as_the_whole_does() -> None:
     whole = tf.get_variable("whole", initializer=TABLE)
     pv = tf.get_variable("pv", initializer=TABLE, partitioner=tf.fixed_size_partitioner(3))
     loss = tf.numpy.mean(whole**2) + tf.numpy.mean(tf.numpy.square(pv))
-    train = tf.train.AdamOptimizer(0.1).minimize(loss)
+    optimizer = tf.train.AdamOptimizer(0.1)
+    train = optimizer.minimize(loss)
+    slots = [optimizer.get_slot(part, "mu") for part in pv]
+    assert [slot.save_slice_info.full_name for slot in slots] == ["pv/mu"] * 3
+    assert [slot.save_slice_info.var_offset for slot in slots] == [(0, 0), (4, 0), (7, 0)]
+    assert optimizer.get_slot(whole, "mu").save_slice_info is None
     with tf.Session() as session:
         session.run(tf.global_variables_initializer())
         session.run(train)

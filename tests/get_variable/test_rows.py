@@ -1,7 +1,4 @@
-"""Variables as TensorFlow's users know them, each behaviour on every backend.
-
-The order is that of section 3 of the table of semantics that the tests of checkpoints follow too.
-"""
+"""Variables as TensorFlow's users know them, each behaviour on every backend."""
 
 from __future__ import annotations
 
