@@ -6,7 +6,6 @@ thread, as name scopes do.
 
 from __future__ import annotations
 
-import enum
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -22,14 +21,14 @@ from jflow.graph import get_default_graph as _default_graph
 from jflow.ops import Variable
 
 
-class ReuseMode(enum.Enum):
-    """How `get_variable` treats a variable that exists, beside False and True."""
+class ReuseMode:
+    """As `reuse` of a variable scope: a variable that exists is returned, another one is made."""
 
-    AUTO_REUSE = 1
+    def __repr__(self) -> str:
+        return "jflow.AUTO_REUSE"
 
 
-AUTO_REUSE = ReuseMode.AUTO_REUSE
-"""Returns the variable if it exists, else makes it."""
+AUTO_REUSE = ReuseMode()
 
 Reuse = bool | ReuseMode | None
 
