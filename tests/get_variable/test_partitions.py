@@ -238,6 +238,8 @@ def test_parts_have_initial_values_of_the_whole() -> None:
     of_jax = tf.get_variable(
         "j", [90, 10], partitioner=parts, initializer=jax.nn.initializers.normal()
     )
+    seeded = tf.random_normal_initializer(seed=5)
+    of_seed = tf.get_variable("s", [90, 10], partitioner=parts, initializer=seeded)
     eye = tf.get_variable("eye", [5, 5], partitioner=parts, initializer=tf.initializers.identity())
     rows = tf.get_variable(
         "rows", [10, 3], partitioner=parts, initializer=tf.constant_initializer(TABLE)
@@ -248,7 +250,7 @@ def test_parts_have_initial_values_of_the_whole() -> None:
         values = session.run(drawn)
         assert np.abs(values).max() <= np.sqrt(6 / 100)
         assert np.abs(values).max() > 0.95 * np.sqrt(6 / 100)
-        for random in (values, session.run(of_jax)):
+        for random in (values, session.run(of_jax), session.run(of_seed)):
             assert len(np.unique(random)) > 890  # no part is a copy of another one
         np.testing.assert_array_equal(session.run(eye), np.eye(5))
         np.testing.assert_array_equal(session.run(rows), TABLE)
