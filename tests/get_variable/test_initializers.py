@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import jflow as tf
-from jflow.variables.initializers import default_initializer, initial_value
+from jflow.variables.initializers import PartitionInfo, default_initializer, initial_value
 
 
 def value_of(initializer: Any, shape: list[int], dtype: Any = tf.float32) -> np.ndarray:
@@ -56,9 +56,8 @@ MOMENTS = {
 
 def test_random_values_have_the_moments_of_their_distribution() -> None:
     tf.set_random_seed(0)
-    tensors = {each: each([100, 200]) for each in MOMENTS}
-    with tf.Session() as session:
-        values = session.run(tensors)
+    with tf.connect():
+        values = {each: np.asarray(each([100, 200])) for each in MOMENTS}
     for initializer, (mean, stddev, limit) in MOMENTS.items():
         drawn = values[initializer]
         assert abs(drawn.mean() - mean) < 0.05 * stddev, initializer
@@ -101,6 +100,16 @@ def test_seeds_repeat_values_and_no_seed_draws_others() -> None:
     assert not np.array_equal(first[0], first[1])
     with pytest.raises(TypeError, match="expected an integer as seed"):
         tf.set_random_seed("a")  # type: ignore[arg-type]
+
+
+def test_parts_of_a_variable_are_not_copies_of_each_other() -> None:
+    for initializer in (tf.random_normal_initializer(seed=5), jax.nn.initializers.normal()):
+        with tf.connect():
+            parts = [
+                initial_value(initializer, (4,), tf.float32, PartitionInfo((12,), (offset,)))
+                for offset in (0, 4, 8)
+            ]
+        assert len(np.unique(parts)) == 12
 
 
 def test_integers_are_drawn_uniformly() -> None:
