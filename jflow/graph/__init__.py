@@ -1,5 +1,6 @@
 """Graphs: operations (JAX equations), the tensors between them, and scopes."""
 
+from jflow.graph.collections import GraphKeys as GraphKeys
 from jflow.graph.gradient import gradients as gradients
 from jflow.graph.graph import Graph as Graph
 from jflow.graph.graph import Operation as Operation
@@ -14,5 +15,4 @@ from jflow.graph.scope import get_default_graph as get_default_graph
 from jflow.graph.scope import get_default_session as get_default_session
 from jflow.graph.scope import name_scope as name_scope
 from jflow.graph.scope import reset_default_graph as reset_default_graph
-from jflow.graph.scope import variable_scope as variable_scope
 from jflow.graph.symbolic import Symbolic as Symbolic

@@ -171,20 +171,26 @@ check_p = jex.Primitive("check_indices")
 """report → (); param `variable`. Fails the step if the report shows an index out of range."""
 check_p.multiple_results = True
 
+is_initialized_p = jex.Primitive("is_initialized")
+"""() → bool[]; param `variable`. Whether the variable has a value."""
+
+value_or_p = jex.Primitive("value_or")
+"""default → value; param `variable`. The variable's value, or the default if it has none."""
+
 WRITES = frozenset({assign_p, initialize_p, update_p})
 """The primitives that write a variable."""
 
 EFFECTS = WRITES | {check_p}
 """The primitives that run even if their results are not used."""
 
-ACCESSES = EFFECTS | {read_p}
+ACCESSES = EFFECTS | {read_p, is_initialized_p, value_or_p}
 """The primitives that run where their variable lives."""
 
 SOURCES = ACCESSES | {placeholder_p, constant_p, host_p}
 """The primitives through which no gradient flows."""
 
 
-_OF_TASK = _CALLBACKS | {host_p, check_p}
+_OF_TASK = _CALLBACKS | {host_p, check_p, is_initialized_p, value_or_p}
 
 
 def calls_client(eqn: jex.JaxprEqn) -> bool:
@@ -193,7 +199,7 @@ def calls_client(eqn: jex.JaxprEqn) -> bool:
 
 
 def is_on_host(eqn: jex.JaxprEqn) -> bool:
-    """Whether an equation runs on the host of its task and not in an XLA program."""
+    """Whether an equation is an instruction of its own and not part of an XLA program."""
     if eqn.primitive in _OF_TASK or eqn.params.get("on_host"):
         return True
     for var in eqn.outvars:  # noqa: SIM110 - a generator each time is a tenth of cutting a graph
@@ -217,8 +223,12 @@ def is_blocking(eqn: jex.JaxprEqn) -> bool:
     return calls_client(eqn) or (eqn.primitive is host_p and bool(eqn.params["is_blocking"]))
 
 
-def _read_aval(*, variable: VariableRef) -> jax.core.ShapedArray:
+def _read_aval(*_: Any, variable: VariableRef) -> jax.core.ShapedArray:
     return variable.aval
+
+
+def _flag_aval(*, variable: VariableRef) -> jax.core.ShapedArray:
+    return jax.core.ShapedArray((), bool)
 
 
 def _write_aval(
@@ -278,6 +288,8 @@ def _used(params: dict[str, Any]) -> VariableRef | ResourceRef:
 
 
 read_p.def_abstract_eval(_read_aval)
+value_or_p.def_abstract_eval(_read_aval)
+is_initialized_p.def_abstract_eval(_flag_aval)
 check_p.def_effectful_abstract_eval(_check_aval)
 for _primitive in WRITES:
     _primitive.def_effectful_abstract_eval(_write_aval)
