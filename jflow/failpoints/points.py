@@ -9,6 +9,13 @@ VARIABLE = "JFLOW_TESTING_FAILPOINTS"
 """What to do at which failpoint, as JSON; the testing kit sets it for processes that it starts."""
 
 NAMES: Mapping[str, str] = {
+    "checkpoint.before_shard": "a task is about to create the file of its part of a checkpoint",
+    "checkpoint.in_shard": "half of a task's tensors are written to its file",
+    "checkpoint.shard_written": "the file of a task is on the disk",
+    "checkpoint.before_manifest": "the files of all tasks are on the disk; no manifest names them",
+    "checkpoint.manifest_written": "the manifest is on the disk under a temporary name",
+    "checkpoint.manifest_renamed": "the manifest has its name, which may not be on the disk yet",
+    "checkpoint.committed": "a checkpoint is on the disk; the one that it replaces is there too",
     "client.before_reconnect": "a client that lost its connection is about to connect again",
     "master.after_register": "every task has registered its plans; the client has no answer yet",
     "master.after_run": "every task has run its plans; the client has no answer yet",
