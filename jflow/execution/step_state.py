@@ -205,9 +205,9 @@ class StepState:
           FailedPreconditionError: if it reads a variable that is not initialized.
           InvalidArgumentError: if a variable has a different dtype or shape than expected.
         """
-        if self._writing is not None and linked.written:
-            if not self._containers.enter(self._writing):
-                return None
+        writing = self._writing
+        if writing is not None and linked.written and not self._containers.enter(writing):
+            return None
         access = VariableAccess(linked, self._containers, self._queued_s)
         if not self._containers.begin(access):
             return None

@@ -29,7 +29,7 @@ from jflow.errors import (
 from jflow.master.view import ClusterView
 from jflow.moves import StateId
 from jflow.protocol.rpc import Rpc
-from jflow.protocol.rpcs import (
+from jflow.protocol.save_rpcs import (
     COMMIT_CHECKPOINT,
     END_SAVE,
     FORGET_LOADED,
@@ -111,9 +111,7 @@ class CheckpointSaver:
             shards = await all_of(map(self._write, self._by_task))
             is_committing = True
             first, own = next(iter(self._by_task)), self._servers.worker.saves.commit
-            await self._on(
-                first, COMMIT_CHECKPOINT, own, self._name, self._prefix, shards, about
-            )
+            await self._on(first, COMMIT_CHECKPOINT, own, self._name, self._prefix, shards, about)
         except ResourceExhaustedError:
             is_committing = False  # the manifest could not be written
             raise
@@ -158,9 +156,9 @@ class CheckpointSaver:
         for seconds in pauses():
             begun = now()
             try:
-                async with self._pause(seconds, is_consistent, is_exclusive) as pauses:
+                async with self._pause(seconds, is_consistent, is_exclusive) as resume:
                     result = await act(seconds)
-                    if await pauses():
+                    if await resume():
                         return result
                 error = AbortedError("a pause ended before every task had its snapshot")
             except (DeadlineExceededError, _DisturbedError) as caught:
@@ -169,10 +167,10 @@ class CheckpointSaver:
                 self._held_s = now() - begun
             if (patience.remaining() or 0.0) <= seconds:
                 raise DeadlineExceededError(
-                    f"steps that change what is saved or restored did not end within "
-                    f"{seconds_text(patience.timeout or 0.0)}, and nothing was written; a step that "
-                    "waits for a queue can be waited for only as long as its queue lets it wait "
-                    f"({error.message})"
+                    "steps that change what is saved or restored did not end within "
+                    f"{seconds_text(patience.timeout or 0.0)}; nothing was done. A step that waits "
+                    "for a queue and changes state of several tasks, or resources that are saved "
+                    f"as well, has to go on first ({error.message})"
                 )
             await asyncio.sleep(seconds)  # what was held back goes on meanwhile
         raise AssertionError("attempts never end")
@@ -194,7 +192,10 @@ class CheckpointSaver:
 
         await gate.released(states)
         gate.directory.pause(
-            name, states, is_exclusive=is_exclusive, session=None if is_consistent else self._session
+            name,
+            states,
+            is_exclusive=is_exclusive,
+            session=None if is_consistent else self._session,
         )
         try:
             limit = asyncio.timeout(seconds)

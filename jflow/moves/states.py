@@ -87,9 +87,7 @@ class MovedError(AbortedError):
 
 def states_of(plans: Iterable[Plan]) -> frozenset[StateId]:
     """The variables and resources that plans use."""
-    return frozenset(
-        state for plan in plans for state in (*_variables(plan), *_resources(plan))
-    )
+    return frozenset(state for plan in plans for state in (*_variables(plan), *_resources(plan)))
 
 
 def changes_of(plans: Iterable[Plan]) -> tuple[Change, ...]:
@@ -123,7 +121,11 @@ def _resources(plan: Plan) -> list[StateId]:
     device, job = str(plan.device), plan.device.task.job
     return [
         StateId(
-            device, spec.kind, "" if spec.container == job else spec.container, spec.name, spec.owner
+            device,
+            spec.kind,
+            "" if spec.container == job else spec.container,
+            spec.name,
+            spec.owner,
         )
         for spec in plan.resources
     ]

@@ -161,9 +161,7 @@ async def _serve_commit_checkpoint(worker: WorkerSession, call: Incoming) -> Out
     return _DONE
 
 
-COMMIT_CHECKPOINT = Rpc(
-    "commit_checkpoint", _commit_checkpoint, _serve_commit_checkpoint, _nothing
-)
+COMMIT_CHECKPOINT = Rpc("commit_checkpoint", _commit_checkpoint, _serve_commit_checkpoint, _nothing)
 
 
 def _end_save(name: str, is_committed: bool) -> Outgoing:

@@ -30,7 +30,9 @@ from jflow.saves import SaveReport, StateItems
 from jflow.values import Array
 
 
-@_forks.guarded("inventory", "register", "move_state", "save", "restore", "list_devices", ignored=("close",))
+@_forks.guarded(
+    "inventory", "register", "move_state", "save", "restore", "list_devices", ignored=("close",)
+)
 class LocalBackend:
     """Runs steps on the devices of this process; its state is freed with it."""
 

@@ -22,8 +22,8 @@ from jflow.moves import StateId
 from jflow.pipeline import CompiledStep
 from jflow.placement import Inventory
 from jflow.protocol import DeviceRecord, MasterClient, ServerInfo
-from jflow.runtime.backend import DeviceInfo, Executable
 from jflow.protocol.save_rpcs import RESTORE_CHECKPOINT, SAVE_CHECKPOINT
+from jflow.runtime.backend import DeviceInfo, Executable
 from jflow.runtime.config import ConfigProto
 from jflow.saves import SaveReport, StateItems
 from jflow.trace.record import TaskRecord
@@ -36,7 +36,9 @@ _LIST_TIMEOUT_S = 1.0
 """How long `list_devices` waits for each task, in seconds."""
 
 
-@_forks.guarded("inventory", "register", "move_state", "save", "restore", "list_devices", ignored=("close",))
+@_forks.guarded(
+    "inventory", "register", "move_state", "save", "restore", "list_devices", ignored=("close",)
+)
 class RemoteBackend:
     """Runs steps on a cluster; connects to the server at first use.
 

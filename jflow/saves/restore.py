@@ -6,9 +6,8 @@ from collections.abc import Callable
 from math import prod
 
 import jax
-import numpy as np
 
-from jflow.checkpoint import Checkpoint, EntryInfo
+from jflow.checkpoint import Checkpoint, SavedTensor
 from jflow.cluster import Device
 from jflow.errors import InvalidArgumentError, NotFoundError
 from jflow.plan import VARYING
@@ -47,18 +46,20 @@ class RestoreOfTask:
         device_of: Callable[[str], jax.Device],
     ) -> None:
         self._containers = containers
-        for item in items.items:
-            _check(item, checkpoint)
+        infos = [_info(item, checkpoint) for item in items.items]
+        for item, info in zip(items.items, infos, strict=True):
+            if info is not None:
+                _check(item, info, checkpoint.path)
         values: dict[VariableId, VariableSnapshot] = {}
         self._resources: list[tuple[StateItem, Snapshot]] = []
         self.n_bytes = 0
-        for item in items.items:
-            if item.is_variable:
-                value = _read(item, checkpoint)
+        for item, info in zip(items.items, infos, strict=True):
+            if info is not None:
+                value = _read(item, info, checkpoint)
                 values[variable_id(item)] = VariableSnapshot(item.variable, value)
                 self.n_bytes += value.nbytes
             else:
-                self._resources.append((item, _state(item, checkpoint)))
+                self._resources.append((item, checkpoint.state(item.key)))
         for item, snapshot in self._resources:
             # Made and dropped, so that what cannot be restored is found before anything is.
             containers.resources.made(item.kind, item.name, snapshot)
@@ -78,58 +79,43 @@ class RestoreOfTask:
         reopen(self.closing)
 
 
-def _check(item: StateItem, checkpoint: Checkpoint) -> None:
-    """Raises unless the checkpoint has the item, with the dtype and shape that it needs."""
-    if item.key not in checkpoint.keys():
-        raise NotFoundError(
-            f"key {item.key!r} is not in the checkpoint {checkpoint.prefix}, which has "
-            f"{_some(checkpoint)}; restore with a var_list of what it has, or map names to "
-            "variables",
-            op=item.name,
-        )
-    if item.is_variable:
-        _check_tensor(item, checkpoint.info(item.key), checkpoint.prefix)
+def _info(item: StateItem, checkpoint: Checkpoint) -> SavedTensor | None:
+    """What the checkpoint has of an item; None of a resource. Raises NotFoundError if nothing."""
+    try:
+        if item.is_variable:
+            return checkpoint.info(item.key)
+        if item.key in checkpoint.state_keys():
+            return None
+        raise NotFoundError(f"state {item.key!r} not found in checkpoint {checkpoint.path!r}")
+    except NotFoundError as error:
+        error.with_context(op=item.name)
+        raise
 
 
-def _check_tensor(item: StateItem, found: EntryInfo, prefix: str) -> None:
-    is_whole = item.part is None
+def _check(item: StateItem, found: SavedTensor, path: str) -> None:
+    """Raises InvalidArgumentError if a tensor is not of the dtype and shape of its variable."""
     wanted = declared_shape(item.variable) if item.part is None else item.part.full_shape
     if found.dtype != item.dtype:
         raise InvalidArgumentError(
-            f"cannot restore {item.variable.key} from key {item.key!r} of {prefix}: expected dtype "
-            f"{item.dtype}, got {found.dtype}; give the variable that dtype",
+            f"cannot restore {item.variable.key} from key {item.key!r} of {path!r}: expected dtype "
+            f"{item.dtype}, got {found.dtype}",
             op=item.name,
         )
-    fits = is_compatible(wanted, found.shape) if VARYING in item.shape else wanted == found.shape
+    fits = is_compatible(wanted, found.shape)
     if item.reshapes and item.part is None and VARYING not in item.shape:
         fits = prod(item.shape) == prod(found.shape)
     if not fits:
-        what = "shape" if is_whole else "a tensor of shape"
         raise InvalidArgumentError(
-            f"cannot restore {item.variable.key} from key {item.key!r} of {prefix}: expected "
-            f"{what} {shape_text(wanted)}, got {shape_text(found.shape)}; pass reshape=True if "
-            "only the shape differs",
+            f"cannot restore {item.variable.key} from key {item.key!r} of {path!r}: expected shape "
+            f"{shape_text(wanted)}, got {shape_text(found.shape)}; Saver(reshape=True) restores "
+            "tensors that have as many elements",
             op=item.name,
         )
 
 
-def _read(item: StateItem, checkpoint: Checkpoint) -> Array:
-    if item.part is None:
-        value = checkpoint.read(item.key)
-        if not item.reshapes:
-            return value
-        # The data of random keys has more dimensions than the keys.
-        own = value.shape[len(checkpoint.info(item.key).shape) :]
-        return value.reshape((*item.shape, *own))
-    region = tuple(zip(item.part.offset, item.shape, strict=True))
-    return np.ascontiguousarray(checkpoint.read(item.key, region))
-
-
-def _state(item: StateItem, checkpoint: Checkpoint) -> Snapshot:
-    return checkpoint.state(item.key)
-
-
-def _some(checkpoint: Checkpoint) -> str:
-    keys = sorted(checkpoint.keys())
-    shown = ", ".join(map(repr, keys[:8]))
-    return shown if len(keys) <= 8 else f"{shown} and {len(keys) - 8} more"
+def _read(item: StateItem, found: SavedTensor, checkpoint: Checkpoint) -> Array:
+    if item.part is not None:
+        sizes = zip(item.part.offset, item.shape, strict=True)
+        return checkpoint.read(item.key, [slice(begin, begin + size) for begin, size in sizes])
+    value = checkpoint.read(item.key)
+    return value.reshape((*item.shape, *found.trailing)) if item.reshapes else value

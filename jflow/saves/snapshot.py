@@ -136,15 +136,15 @@ def resource_id(item: StateItem) -> ResourceId:
 def _checked(item: StateItem, leased: LeasedVariable | None) -> LeasedVariable:
     if leased is None:
         raise FailedPreconditionError(
-            f"Attempting to use uninitialized value: {item.variable.key} on {item.device} cannot be "
-            "saved; initialize it, or leave it out of var_list",
+            f"Attempting to use uninitialized value: {item.variable.key} on {item.device}; "
+            "initialize it before it is saved, or leave it out of var_list",
             op=item.name,
         )
     found = leased.spec
     if (found.dtype, found.shape) != (item.dtype, item.shape):
         raise InvalidArgumentError(
-            f"{item.variable.key} on {item.device} is {found.dtype}{[*found.shape]}, but this graph "
-            f"expects {item.dtype}{[*item.shape]}; use another name or container",
+            f"{item.variable.key} on {item.device} is {found.dtype}{[*found.shape]}, but this "
+            f"graph expects {item.dtype}{[*item.shape]}; use another name or container",
             op=item.name,
         )
     return leased

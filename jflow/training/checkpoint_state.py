@@ -140,7 +140,7 @@ def checkpoint_exists(checkpoint_prefix: str | os.PathLike[str]) -> bool:
 
 
 def get_checkpoint_mtimes(checkpoint_prefixes: Sequence[str]) -> list[float]:
-    """When each of the checkpoints was saved, in seconds since 1970; those not found are left out."""
+    """When each checkpoint was saved, in seconds since 1970; those not found are left out."""
     found = []
     for prefix in checkpoint_prefixes:
         with suppress(OSError):

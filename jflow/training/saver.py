@@ -61,7 +61,7 @@ class Saver:
       ValueError: if there are no variables, or two with one name.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the arguments are TensorFlow's
         self,
         var_list: Any = None,
         reshape: bool = False,
@@ -242,9 +242,7 @@ class Saver:
                 ) from error
             raise _explained(error, "a Variable name or other graph key that is missing") from None
         except InvalidArgumentError as error:
-            raise _explained(
-                error, "a mismatch between the current graph and the graph"
-            ) from None
+            raise _explained(error, "a mismatch between the current graph and the graph") from None
 
 
 def states_to_save(var_list: Any, *, reshape: bool = False) -> list[StateToSave]:
