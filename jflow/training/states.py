@@ -7,6 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import jax
+import numpy as np
+
 from jflow.errors import InvalidArgumentError
 from jflow.functions import Connection
 from jflow.graph import Graph, VariableRef, get_default_session
@@ -19,6 +22,8 @@ from jflow.stateful import Handle
 from jflow.values import SaveSliceInfo
 
 StateRef = VariableRef | ResourceRef
+
+_PLAIN = (str, bytes, np.ndarray, jax.Array)
 
 
 def save(
@@ -127,7 +132,7 @@ def _entries(state: Any, prefix: str) -> Iterator[StateToSave]:
         info: SaveSliceInfo | None = getattr(state, "save_slice_info", None)
         own = _key(ref) if info is None else info.full_name
         yield StateToSave(prefix or own, ref, info)
-    elif isinstance(state, Iterable) and not isinstance(state, str | bytes):
+    elif isinstance(state, Iterable) and not isinstance(state, _PLAIN):
         for number, value in enumerate(state):
             is_leaf = isinstance(value, Variable | Handle)
             is_slice = getattr(value, "save_slice_info", None) is not None
