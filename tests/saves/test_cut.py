@@ -106,6 +106,29 @@ def test_steps_of_the_session_are_in_a_checkpoint_whole_or_not_at_all(
     assert counts[-1] <= last
 
 
+def test_a_save_waits_for_a_step_of_the_session_that_has_done_a_part(
+    servers: list[tf.train.Server], target: str, threads: ThreadPoolExecutor, tmp_path: Path
+) -> None:
+    with tf.device(PS):
+        first = tf.Variable(np.int32(0), name="first")
+        done = first.assign_add(1)
+    with tf.device(WORKER):
+        second = tf.Variable(np.int32(0), name="second")
+        train = second.assign_add(done)
+    paused = servers[1].worker.moves.steps.directory._pauses
+    with tf.Session(target) as session:
+        session.run(tf.global_variables_initializer())
+        with failpoints({"worker.before_deliver": Pause()}) as points:
+            step = threads.submit(session.run, train)
+            points.wait_until_reached("worker.before_deliver")
+            saving = threads.submit(saved, session, tmp_path / "model", [first, second])
+            wait_until(lambda: bool(paused) or saving.done(), "the save")
+            points.release("worker.before_deliver")
+            got(saving)
+            got(step)
+    assert [int(value(tmp_path / "model", name)) for name in ("first", "second")] == [1, 1]
+
+
 def test_a_consistent_save_has_steps_of_all_sessions_whole_or_not_at_all(
     shared_backend: BackendUnderTest, tmp_path: Path
 ) -> None:
