@@ -16,6 +16,7 @@ from jflow.checkpoint.commit import sweep as sweep
 from jflow.checkpoint.item import Item as Item
 from jflow.checkpoint.layout import ShardRecord as ShardRecord
 from jflow.checkpoint.opening import open_checkpoint as open_checkpoint
+from jflow.checkpoint.orbax import write_orbax as write_orbax
 from jflow.checkpoint.prefix import ANYWHERE as ANYWHERE
 from jflow.checkpoint.prefix import CheckpointPrefix as CheckpointPrefix
 from jflow.checkpoint.prefix import checkpoint_roots as checkpoint_roots

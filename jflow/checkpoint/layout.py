@@ -29,6 +29,9 @@ from jflow.values import NUMBERS, string
 BLOCK_BYTES = 4 << 20
 """The bytes of data under one checksum."""
 
+MAX_HEADER_BYTES = 100_000_000
+"""The longest header that the safetensors library reads."""
+
 VERSION = 1
 
 _Size = Annotated[int, Range()]
@@ -152,6 +155,8 @@ class ShardRecord(Record):
     def __post_init__(self) -> None:
         if not _SHARD.fullmatch(self.file):
             raise InvalidArgumentError(f"invalid name of a shard: {self.file!r}")
+        if self.n_head > MAX_HEADER_BYTES or self.n_table > ShardTable.limits.n_bytes:
+            raise InvalidArgumentError(f"{self.file!r} has a header or table that is too long")
         if self.n_head + self.n_table + self.n_sums > self.n_bytes or self.n_sums % 4:
             raise InvalidArgumentError(f"{self.file!r} is smaller than what is in it")
 

@@ -110,10 +110,10 @@ class NativeCheckpoint(Checkpoint):
             common = box.common(piece.box)
             if common is None:
                 continue
-            part = target[(*common.within(box.begin).slices, ...)]
+            part = target[common.within(box.begin).index]
             inner = common.within(piece.entry.begin)
             if info.stored == string.name:
-                part[...] = _whole(piece, key)[(*inner.slices, ...)]
+                part[...] = _whole(piece, key)[inner.index]
                 continue
             zeros = (0,) * len(info.trailing)
             stored = Box((*inner.begin, *zeros), (*inner.end, *info.trailing))
@@ -157,7 +157,7 @@ def _whole(piece: _Piece, key: str) -> Array:
         read_box(read, entry.shape, box_of((0,) * array.ndim, entry.shape), array)
         return array
     data = empty((entry.n_bytes,), NUMBERS["uint8"])
-    read(0, memoryview(data))
+    read(0, data.data)
     try:
         strings, end = read_strings(data, math.prod(entry.shape))
     except ValueError as error:

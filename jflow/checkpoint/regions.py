@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -49,9 +49,9 @@ class Box(NamedTuple):
         return Box(begin, end)
 
     @property
-    def slices(self) -> tuple[slice, ...]:
-        """The index of the region in an array."""
-        return tuple(map(slice, self.begin, self.end))
+    def index(self) -> Any:
+        """What an array is indexed with for a view of the region, also if it has no dimensions."""
+        return (*map(slice, self.begin, self.end), ...)
 
 
 def box_of(begin: Sequence[int], shape: Sequence[int]) -> Box:
@@ -99,8 +99,8 @@ def _read(read: ReadBytes, offset: int, shape: tuple[int, ...], box: Box, target
             n = min(n_rows, high - row)
             rows = np.empty((n, *shape[1:]), target.dtype)
             read(offset + row * row_bytes, _bytes_of(rows))
-            target[row - low : row - low + n] = rows[(slice(None), *inner.slices)]
+            target[row - low : row - low + n] = rows[(slice(None), *inner.index)]
 
 
 def _bytes_of(contiguous: Array) -> memoryview:
-    return memoryview(contiguous.reshape(-1).view(np.uint8))
+    return contiguous.reshape(-1).view(np.uint8).data

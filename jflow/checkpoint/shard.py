@@ -19,6 +19,7 @@ from jflow.checkpoint.header import NamedBytes, header
 from jflow.checkpoint.item import Item, logical_shape
 from jflow.checkpoint.layout import (
     BLOCK_BYTES,
+    MAX_HEADER_BYTES,
     Entry,
     SavedState,
     ShardRecord,
@@ -58,12 +59,13 @@ def write_shard(
       save: the number of the save, 16 hexadecimal digits; random, and the same for all tasks.
       task: what tells the shards of the save apart, such as "ps-0".
       items: what is saved. The array of each is read once, in an order of the writer's choice.
-      written: called when the array of an item is not needed any more.
+      written: called with each tensor as soon as its array is not needed any more.
 
     Returns:
       What `commit` needs; the file is on the disk.
 
     Raises:
+      AlreadyExistsError: if the save has written this shard before.
       InvalidArgumentError: if a key occurs twice, or `save` or `task` is not valid.
       PermissionDeniedError: if the process may not write there.
       ResourceExhaustedError: if the disk or the quota is full; the file is removed.
@@ -129,6 +131,11 @@ class _Plan:
                 NamedBytes(_SUMS, "uint32", (self._n_blocks,), self.n_sums),
             ]
         )
+        if len(self.head) > MAX_HEADER_BYTES:
+            raise InvalidArgumentError(
+                f"a task cannot save {len(self.arrays)} tensors: their names take "
+                f"{len(self.head)} bytes, of at most {MAX_HEADER_BYTES}"
+            )
         self.n_bytes = len(self.head) + self._offset + len(self.table) + self.n_sums
 
     def _add_tensor(self, item: Item) -> Entry:
@@ -210,15 +217,18 @@ def _write(sink: FileSink, plan: _Plan, written: Callable[[Item], object]) -> in
 def _blocks(planned: _Planned) -> Iterator[memoryview]:
     """The bytes of an array, as they are under checksums."""
     entry = planned.entry
-    dtype = np.dtype(np.uint8) if entry.stored == string.name else NUMBERS[entry.stored]
     value: Array = np.asarray(planned.array)
-    if value.dtype != dtype or (entry.stored != string.name and value.shape != entry.shape):
+    if entry.stored == string.name:
+        dtype = np.dtype(np.uint8)
+    elif (type_name(value), value.shape) == (entry.stored, entry.shape):
+        dtype = NUMBERS[entry.stored]
+    else:
         raise InvalidArgumentError(
             f"{planned.name!r} was {entry.stored}{entry.shape} when the save began, and is "
             f"{type_name(value)}{value.shape} now"
         )
     # In little-endian order, and without a copy if it is so already.
     ordered = np.ascontiguousarray(value, dtype.newbyteorder("<"))
-    data = memoryview(ordered.reshape(-1).view(np.uint8))
+    data = ordered.reshape(-1).view(np.uint8).data
     for begin in range(0, len(data), BLOCK_BYTES):
         yield data[begin : begin + BLOCK_BYTES]
