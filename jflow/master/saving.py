@@ -59,6 +59,9 @@ class CheckpointSaver:
       connect_timeout: the longest time to wait for a task that does not answer, in seconds.
       deadline: of the call.
 
+    Attributes:
+      is_private: whether some of it belongs to the session; a restore is then ended by `forget`.
+
     Raises:
       InvalidArgumentError: if there is nothing to save, or some of it is on no task of the cluster.
     """
@@ -78,6 +81,7 @@ class CheckpointSaver:
         self._prefix = prefix
         self._by_task = {task: own.to_bytes() for task, own in by_task(items.items).items()}
         self._states = [item.state for item in items.items]
+        self.is_private = any(state.owner for state in self._states)
         self._connect_timeout = connect_timeout
         self._deadline = deadline
         self._name = secrets.token_hex(8)
@@ -138,8 +142,9 @@ class CheckpointSaver:
                 for task, items in self._by_task.items()
             )
             await self._undisturbed(put, is_consistent=False, is_exclusive=True)
-        finally:
-            self._in_background(self._forget())
+        except BaseException:
+            self._in_background(self.forget())
+            raise
         return SaveReport(sum(sizes), self._held_s, now() - begun)
 
     # Taking -----------------------------------------------------------------------------------
@@ -233,7 +238,8 @@ class CheckpointSaver:
         for task in self._by_task:
             await self._quietly(self._on(task, END_SAVE, worker.end, self._name, is_committed))
 
-    async def _forget(self) -> None:
+    async def forget(self) -> None:
+        """Ends a restore, once nothing of its session needs what was restored for it alone."""
         worker = self._servers.worker.saves
         for task in self._by_task:
             await self._quietly(self._on(task, FORGET_LOADED, worker.forget, self._name))

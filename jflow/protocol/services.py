@@ -82,7 +82,7 @@ class SaveService(Protocol):
         """Sets the state to what `load` has read, at one moment. Raises as `take`."""
 
     async def forget(self, name: str) -> None:
-        """Forgets what `load` has read."""
+        """Forgets what `load` has read, and frees resources of sessions that use none of them."""
 
 
 class WorkerService(Protocol):

@@ -31,6 +31,7 @@ class RestoreOfTask:
       closing: waits until no step of the task is in the middle of its writes.
       wanted: sets the variables, all at one moment.
       n_bytes: the size of what it has read of variables.
+      owners: the sessions that resources belong to which it restores.
 
     Raises:
       NotFoundError: if the checkpoint lacks a key.
@@ -53,6 +54,7 @@ class RestoreOfTask:
         values: dict[VariableId, VariableSnapshot] = {}
         self._resources: list[tuple[StateItem, Snapshot]] = []
         self.n_bytes = 0
+        self.owners = {item.owner for item in items.items if item.owner}
         for item, info in zip(items.items, infos, strict=True):
             if info is not None:
                 value = _read(item, info, checkpoint)

@@ -15,6 +15,7 @@ from jflow.cluster import Device
 from jflow.errors import CancelledError, FailedPreconditionError, InvalidArgumentError
 from jflow.records.allowed_directories import AllowedDirectories
 from jflow.resources import Close, Containers, Lease, ResourceId, Snapshot, VariableId, Wanted
+from jflow.resources.kinds import make
 from jflow.resources.variable import LeasedVariable
 from jflow.saves.items import StateItem, StateItems
 from jflow.values import Array, SaveSliceInfo
@@ -55,8 +56,15 @@ class SnapshotOfTask:
                 leased = self._cut.leased.get(variable_id(item))
                 self.n_bytes += _checked(item, leased).lease.buffer.array.nbytes
             else:
-                cell = self._containers.resources.get(Device.parse(item.device), item.resource)
-                self._resources[item] = cell.snapshot()
+                self._resources[item] = self._state(item)
+
+    def _state(self, item: StateItem) -> Snapshot:
+        """The state of a resource; that of a new one if it does not exist yet."""
+        resources = self._containers.resources
+        if resources.find(resource_id(item)) is None:
+            return make(item.resource, AllowedDirectories(())).snapshot()
+        # With a check that it is as the graph expects.
+        return resources.get(Device.parse(item.device), item.resource).snapshot()
 
     def reopen(self) -> None:
         """Lets steps go on that write more than once."""

@@ -8,7 +8,7 @@ because it fails or is lost, ends with its stream: pauses, leases and files that
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -49,11 +49,16 @@ class _Save:
 
 @dataclass
 class _Begun:
-    """What one caller has begun and not ended, by the name of the save."""
+    """What one caller has begun and not ended, by the name of the save.
+
+    Attributes:
+      owners: the sessions that own resources which were restored.
+    """
 
     pauses: dict[str, asyncio.TimerHandle] = field(default_factory=dict)
     saves: dict[str, _Save] = field(default_factory=dict)
     restores: dict[str, RestoreOfTask] = field(default_factory=dict)
+    owners: dict[str, Collection[str]] = field(default_factory=dict)
 
 
 class StateSaves:
@@ -64,6 +69,7 @@ class StateSaves:
       devices: its devices.
       moves: what the steps wait at, and where state is.
       roots: the directories that checkpoints may be in.
+      is_used: whether registered plans use resources of a session.
     """
 
     def __init__(
@@ -72,17 +78,19 @@ class StateSaves:
         devices: Mapping[Device, jax.Device],
         moves: StateMoves,
         roots: AllowedDirectories,
+        is_used: Callable[[str], bool],
     ) -> None:
         self._context = context
         self._devices = devices
         self._by_name = {str(device): found for device, found in devices.items()}
         self._moves = moves
         self._roots = roots
+        self._is_used = is_used
         self._begun = _Begun()
 
     def of_caller(self) -> StateSaves:
         """The saves of another caller on the same task."""
-        return StateSaves(self._context, self._devices, self._moves, self._roots)
+        return StateSaves(self._context, self._devices, self._moves, self._roots, self._is_used)
 
     # Pauses -----------------------------------------------------------------------------------
 
@@ -223,6 +231,7 @@ class StateSaves:
             raise AbortedError("what was to be restored is gone, because the restore was given up")
         if (action := async_failpoint("worker.before_restore")) is not None:
             await action
+        self._begun.owners[name] = restore.owners
         try:
             await self._both(restore.closing, restore.wanted, seconds)
             await self._in_thread(restore.finish)
@@ -232,6 +241,10 @@ class StateSaves:
     async def forget(self, name: str) -> None:
         """See `SaveService.forget`."""
         self._begun.restores.pop(name, None)
+        # A session's resources are freed with its last plans, of which there may be none.
+        for owner in self._begun.owners.pop(name, ()):
+            if not self._is_used(owner):
+                self._context.containers.resources.end(owner)
 
     def close(self) -> None:
         """Ends everything that the caller has begun, because it is gone."""

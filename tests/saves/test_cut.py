@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -265,3 +267,35 @@ def test_a_task_without_rights_refuses_and_one_with_a_root_allows(tmp_path: Path
                 saver.restore(session, wrong / "model")
         saver.restore(session, path)
     assert not [*outside.iterdir()]
+
+
+def test_a_full_disk_fails_the_save_and_training_goes_on(
+    backend: BackendUnderTest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if backend.name == "processes":
+        pytest.skip("the disk is full for this process only")
+    with tf.device(backend.devices[-1]):
+        v = tf.Variable(np.zeros(10_000, np.float32), name="v")
+    add = v.assign_add(np.ones(10_000, np.float32))
+    write = os.write
+
+    def full(descriptor: int, data: Any) -> int:
+        if len(data) > 10_000:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(descriptor, data)
+
+    path = tmp_path / "model"
+    with backend.session() as session:
+        session.run(v.initializer)
+        saved(session, path, [v])
+        session.run(add)
+        before = sorted(tmp_path.iterdir())
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "write", full)
+            with pytest.raises(tf.errors.ResourceExhaustedError, match=r"model.*after \d+ of"):
+                saved(session, path, [v])
+        assert sorted(tmp_path.iterdir()) == before, "the old one is kept, and nothing of the new"
+        assert value(path, "v")[0] == 0
+        assert session.run(add)[0] == 2
+        saved(session, path, [v])
+        assert value(path, "v")[0] == 2
