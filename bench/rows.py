@@ -130,8 +130,18 @@ PIPELINES = Group(
     ),
 )
 
+SAVING = Group(
+    (Case("saving", rounds=1),),
+    (
+        Row("save over two tasks", "dd with fsync", 2.0),
+        Row("restore over two tasks", "dd with fsync", 2.0),
+        Row("step beside a save", "step without a save", 1.5),
+    ),
+)
+
 GROUPS = {
     "calls": CALLS,
+    "saving": SAVING,
     "long-program": LONG_PROGRAM,
     "queues": QUEUES,
     "pipelines": PIPELINES,

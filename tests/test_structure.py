@@ -61,6 +61,7 @@ PUBLIC = [
     "complex64",
     "connect",
     "constant",
+    "checkpoint",
     "container",
     "contrib",
     "control_dependencies",

@@ -28,4 +28,9 @@ if TYPE_CHECKING:
     from jflow.api.checkpoint import restore as restore
     from jflow.api.checkpoint import save as save
 else:
-    __getattr__, __dir__ = _on_first_use(globals(), "jflow.api.checkpoint", modules=())
+    __getattr__, _ = _on_first_use(globals(), "jflow.api.checkpoint")
+
+    def __dir__():
+        """The public names; those of the room are for the rooms above it."""
+        public = ("Checkpoint", "SaveReport", "SavedTensor", "open_checkpoint", "restore", "save")
+        return [*public, "write_orbax"]
