@@ -30,6 +30,7 @@ from jflow.master.view import ClusterView
 from jflow.moves import StateId
 from jflow.protocol.rpc import Rpc
 from jflow.protocol.save_rpcs import (
+    CLOSE_WRITES,
     COMMIT_CHECKPOINT,
     END_SAVE,
     FORGET_LOADED,
@@ -132,9 +133,17 @@ class CheckpointSaver:
 
         async def put(seconds: float) -> None:
             await all_of(
-                self._on(task, PUT_LOADED, worker.put, self._name, seconds)
+                self._on(task, CLOSE_WRITES, worker.close_writes, self._name, seconds)
                 for task in self._by_task
             )
+            # From here on it is not tried again: some tasks may have set what others have not.
+            try:
+                await all_of(
+                    self._on(task, PUT_LOADED, worker.put, self._name, PATIENCE_S)
+                    for task in self._by_task
+                )
+            except DeadlineExceededError as error:
+                raise AbortedError(f"only a part was restored: {error.message}") from None
 
         try:
             sizes = await all_of(

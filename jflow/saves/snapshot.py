@@ -12,9 +12,9 @@ import numpy as np
 
 from jflow.checkpoint import Item, ShardRecord, locate, write_shard
 from jflow.cluster import Device
-from jflow.errors import CancelledError, FailedPreconditionError, InvalidArgumentError
+from jflow.errors import FailedPreconditionError, InvalidArgumentError
 from jflow.records.allowed_directories import AllowedDirectories
-from jflow.resources import Close, Containers, Lease, ResourceId, Snapshot, VariableId, Wanted
+from jflow.resources import Containers, Lease, ResourceId, Snapshot, VariableId, Wanted
 from jflow.resources.kinds import make
 from jflow.resources.variable import LeasedVariable
 from jflow.saves.items import StateItem, StateItems
@@ -22,14 +22,14 @@ from jflow.values import Array, SaveSliceInfo
 
 
 class SnapshotOfTask:
-    """A snapshot of one task. `closing` and `wanted` must complete, in this order, before `take`.
+    """A snapshot of one task. `wanted` must complete, while the order of writes is closed, and then
+    `take` is called.
 
     Args:
       containers: the state of the task.
       items: what to save.
 
     Attributes:
-      closing: waits until no step of the task is in the middle of its writes.
       wanted: leases the variables.
       n_bytes: the size of the variables, once it is taken.
     """
@@ -38,7 +38,6 @@ class SnapshotOfTask:
         self._containers = containers
         self._items = items.items
         self._cut = containers.cut([variable_id(one) for one in self._items if one.is_variable])
-        self.closing: Wanted = (containers.writing, Close())
         self.wanted: Wanted = (containers.accesses, self._cut)
         self._resources: dict[StateItem, Snapshot] = {}
         self.n_bytes = 0
@@ -65,10 +64,6 @@ class SnapshotOfTask:
             return make(item.resource, AllowedDirectories(())).snapshot()
         # With a check that it is as the graph expects.
         return resources.get(Device.parse(item.device), item.resource).snapshot()
-
-    def reopen(self) -> None:
-        """Lets steps go on that write more than once."""
-        reopen(self.closing)
 
     def write(self, prefix: str, save: str, shard: str, roots: AllowedDirectories) -> ShardRecord:
         """Writes everything to a file, and ends the lease of each variable that is written.
@@ -122,13 +117,6 @@ class _LeasedArray:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         view = self._lease.buffer.array.addressable_data(0)
         return np.asarray(view, dtype=dtype, copy=copy)
-
-
-def reopen(closing: Wanted) -> None:
-    """Ends a `Close`, whether it has completed or still waits."""
-    cell, attempt = closing
-    cell.cancel(attempt, CancelledError("the snapshot was given up"))
-    cell.unread(attempt)
 
 
 def variable_id(item: StateItem) -> VariableId:
