@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from jflow.checkpoint.checkpoint import Checkpoint, SavedTensor
-from jflow.checkpoint.regions import Box
+from jflow.checkpoint.regions import TensorBox
 from jflow.checkpoint.remote import SEPARATOR
 from jflow.errors import AlreadyExistsError, DataLossError, InvalidArgumentError
 from jflow.records.extras import needed
@@ -42,10 +42,12 @@ class OrbaxCheckpoint(Checkpoint):
         self._orbax = _package(f"{path!r} is a checkpoint of Orbax, which")
         self._handler: Any = self._orbax.Checkpointer(self._orbax.PyTreeCheckpointHandler())
         try:
-            tree = self._handler.metadata(path).item_metadata.tree
+            metadata = self._handler.metadata(path).item_metadata
         except Exception as error:
             raise DataLossError(f"Orbax cannot read {path!r}: {error}") from error
-        leaves, self._structure = jax.tree_util.tree_flatten_with_path(tree)
+        if metadata is None:
+            raise DataLossError(f"Orbax cannot read {path!r}: its metadata are damaged")
+        leaves, self._structure = jax.tree_util.tree_flatten_with_path(metadata.tree)
         self._names = [
             jax.tree_util.keystr(where, simple=True, separator="/") for where, _ in leaves
         ]
@@ -75,7 +77,7 @@ class OrbaxCheckpoint(Checkpoint):
     def close(self) -> None:
         self._handler.close()
 
-    def _read(self, key: str, info: SavedTensor, box: Box, target: Array) -> None:
+    def _read(self, key: str, info: SavedTensor, box: TensorBox, target: Array) -> None:
         target[...] = to_physical(self._whole(key))[box.index]
 
     def _whole(self, key: str) -> Array:

@@ -28,7 +28,7 @@ from jflow.resources.variable import (
     declared_shape,
     renamed,
 )
-from jflow.resources.writing import Close, Writing, WritingOrder
+from jflow.resources.writing import CloseWriting, Writing, WritingOrder
 
 
 class Containers:
@@ -147,7 +147,7 @@ class Containers:
 
     def closing(self) -> Wanted:
         """Waits until no step is in the middle of its writes; none begins until `reopen`."""
-        return self.writing, Close()
+        return self.writing, CloseWriting()
 
     def reopen(self, closing: Wanted) -> None:
         """Ends what `closing` has returned, also if it still waits. May be called again."""

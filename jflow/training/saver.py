@@ -150,15 +150,7 @@ class Saver:
         """
         self.build()
         _check_session(sess)
-        path = os.fspath(save_path)
-        name = latest_filename or STATE_FILE
-        if os.path.split(name)[0]:
-            raise ValueError("'latest_filename' must not contain path components")
-        if global_step is None and os.path.basename(path) == name:
-            raise ValueError(f"'latest_filename' collides with 'save_path': {name!r} and {path!r}")
-        if global_step is not None:
-            step = _step(sess, global_step)
-            path = f"{path}-{step:08d}" if self._pads_step else f"{path}-{step}"
+        path = self._path(sess, os.fspath(save_path), global_step, latest_filename or STATE_FILE)
         if not self._states:
             return None
         directory = os.path.dirname(path)
@@ -178,6 +170,17 @@ class Saver:
                 writer(f"{path}.{meta_graph_suffix}", sess.graph)
             except UnimplementedError as error:  # the variables are saved nevertheless
                 _LOG.warning("the graph of %s is not saved: %s", path, error)
+        return path
+
+    def _path(self, sess: Session, path: str, global_step: Any, name: str) -> str:
+        """The path of a new checkpoint. Raises ValueError if it collides with the list's name."""
+        if os.path.split(name)[0]:
+            raise ValueError("'latest_filename' must not contain path components")
+        if global_step is not None:
+            step = _step(sess, global_step)
+            return f"{path}-{step:08d}" if self._pads_step else f"{path}-{step}"
+        if os.path.basename(path) == name:
+            raise ValueError(f"'latest_filename' collides with 'save_path': {name!r} and {path!r}")
         return path
 
     def _record(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import struct
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,13 +14,14 @@ import pytest
 
 from jflow.checkpoint import Item, ShardRecord, exists, locate, open_checkpoint
 from jflow.checkpoint.commit import read_manifest
-from jflow.checkpoint.layout import BLOCK_BYTES, Entry, Manifest, ShardTable
+from jflow.checkpoint.layout import BLOCK_BYTES, Manifest, ShardTable, TensorEntry
 from jflow.errors import (
     DataLossError,
     FailedPreconditionError,
     OpError,
     PermissionDeniedError,
 )
+from jflow.records.crc32c import checksum
 from jflow.values import as_strings
 from tests.checkpoint.saving import SAVE, names, read, save
 from tests.checkpoint.test_round_trips import STATES
@@ -131,7 +131,7 @@ def forge(directory: Path, change: Callable[[ShardTable], ShardTable]) -> None:
     table = change(ShardTable.from_bytes(table)).to_bytes()
     sums = data[begin + shard.n_table :]
     forged = data[:begin] + table + sums
-    crc = zlib.crc32(sums, zlib.crc32(table, zlib.crc32(data[: shard.n_head])))
+    crc = checksum(data[: shard.n_head] + table + sums)
     record = dataclasses.replace(shard, n_bytes=len(forged), n_table=len(table), crc=crc)
     (directory / SHARD).write_bytes(forged)
     whole = dataclasses.replace(manifest, shards=(record,))
@@ -144,9 +144,9 @@ def changed(table: ShardTable, **fields: Any) -> ShardTable:
     return dataclasses.replace(table, entries=tuple(entries))
 
 
-def _unchecked(entry: Entry, **fields: Any) -> Entry:
+def _unchecked(entry: TensorEntry, **fields: Any) -> TensorEntry:
     """An entry with other fields, whatever they are."""
-    found = object.__new__(Entry)
+    found = object.__new__(TensorEntry)
     for name, value in {**vars(entry), **fields}.items():
         object.__setattr__(found, name, value)
     return found
@@ -211,8 +211,8 @@ def test_lengths_of_strings_are_checked(small: Path) -> None:
         read(small / "m", "s")
     begin = forged.index(struct.pack("<QQ", 2**63, 2**63))
     sums = np.frombuffer(data[-12:], "<u4").copy()
-    number = [*sums].index(zlib.crc32(data[begin : begin + 19]))
-    sums[number] = zlib.crc32(forged[begin : begin + 19])
+    number = [*sums].index(checksum(data[begin : begin + 19]))
+    sums[number] = checksum(forged[begin : begin + 19])
     (small / SHARD).write_bytes(forged[:-12] + sums.tobytes())
     forge(small, lambda table: table)
     with pytest.raises(DataLossError, match="strings"):
@@ -243,7 +243,7 @@ def test_random_bytes_are_no_checkpoint(tmp_path: Path) -> None:
     # With a header and a CRC that are right.
     for n in range(0, 300, 3):
         data = rng.bytes(n)
-        header = struct.pack("<8sQI", b"JFLOW-CK", n, zlib.crc32(data))
+        header = struct.pack("<8sQI", b"JFLOW-CK", n, checksum(data))
         (tmp_path / "m.index").write_bytes(header + data)
         with pytest.raises(OpError, match=r"m\.index"):
             look(tmp_path)

@@ -67,7 +67,7 @@ def test_a_save_that_fails_at_a_url_leaves_no_files(
     def fail(*_: Any) -> None:
         raise RuntimeError("429 too many requests")
 
-    monkeypatch.setattr("jflow.checkpoint.shard.zlib.crc32", fail)
+    monkeypatch.setattr("jflow.checkpoint.shard.checksum", fail)
     with pytest.raises(RuntimeError, match="429"):
         save_value(f"{BUCKET}/m", 1.0)
     assert names(bucket) == []
