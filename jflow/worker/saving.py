@@ -196,16 +196,16 @@ class StateSaves:
 
     async def end(self, name: str, is_committed: bool) -> None:
         """See `SaveService.end`."""
-        self._end(name, is_committed=is_committed)
+        self._end(name, keeps_shard=is_committed)
 
-    def _end(self, name: str, *, is_committed: bool = False) -> None:
+    def _end(self, name: str, *, keeps_shard: bool = False) -> None:
         save = self._begun.saves.pop(name, None)
         if save is None:
             return
         save.is_over = True
         if save.writing is None:
             save.snapshot.drop()
-        elif save.writing.done() and not is_committed:
+        elif save.writing.done() and not keeps_shard:
             self._context.threads.submit(self._discard, save)
 
     # Restores ---------------------------------------------------------------------------------
@@ -272,7 +272,8 @@ class StateSaves:
         for name in [*self._begun.pauses]:
             self._resumed(name)
         for name in [*self._begun.saves]:
-            self._end(name)
+            # Another task may be committing what is written, so it is left to the next save.
+            self._end(name, keeps_shard=True)
         for name in {*self._begun.restores, *self._begun.closings, *self._begun.owners}:
             self._forget(name)
 
