@@ -171,7 +171,7 @@ def test_bad_calls_are_refused(tmp_path: Path) -> None:
             await worker.saves.take(SAVE, elsewhere.to_bytes(), 1.0)
         with pytest.raises(InvalidArgumentError, match="malformed"):
             await worker.saves.take(SAVE, b"\xc1", 1.0)
-        with pytest.raises(FailedPreconditionError, match="uninitialized value.*'w'"):
+        with pytest.raises(FailedPreconditionError, match=r"uninitialized value.*'w'"):
             await worker.saves.take(SAVE, StateItems((ITEM, missing)).to_bytes(), 1.0)
         assert not is_leased(worker)
         await worker.saves.take(SAVE, ITEMS, 1.0)
