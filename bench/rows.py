@@ -130,6 +130,15 @@ PIPELINES = Group(
     ),
 )
 
+SAVING = Group(
+    (Case("saving", rounds=1),),
+    (
+        Row("save over two tasks", "dd with fsync", 2.0),
+        Row("restore over two tasks", "dd with fsync", 2.0),
+        Row("step beside a save", "step without a save", 1.5),
+    ),
+)
+
 CHECKPOINTS = Group(
     (Case("checkpoints", rounds=1),),  # it alternates by itself
     (
@@ -146,6 +155,7 @@ CHECKPOINTS = Group(
 
 GROUPS = {
     "calls": CALLS,
+    "saving": SAVING,
     "long-program": LONG_PROGRAM,
     "queues": QUEUES,
     "pipelines": PIPELINES,

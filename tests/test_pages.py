@@ -13,7 +13,7 @@ DOCS = Path(__file__).parents[1] / "docs"
 
 
 @pytest.mark.parametrize(
-    ("name", "n_blocks"), [("queues", 3), ("saving", 1), ("training", 1), ("variables", 2)]
+    ("name", "n_blocks"), [("queues", 3), ("saving", 3), ("training", 1), ("variables", 2)]
 )
 def test_the_code_of_the_page_runs(name: str, n_blocks: int, tmp_path: Path) -> None:
     page = (DOCS / f"{name}.md").read_text()

@@ -21,12 +21,15 @@ NAMES: Mapping[str, str] = {
     "master.after_run": "every task has run its plans; the client has no answer yet",
     "peer.before_connect": "a task is about to connect to another one",
     "server.before_listen": "a server is about to listen at its address",
+    "worker.after_commit": "a task has committed a checkpoint; the master has no answer yet",
     "worker.after_move": "a task has ended a hold with a move; the mover has no answer yet",
     "worker.after_run": "a task has run its plans; the master has no answer yet",
     "worker.before_compile": "a task has received plans and programs that it has not compiled",
     "worker.before_deliver": "a task has received a value that its rendezvous does not have yet",
+    "worker.before_restore": "a task has read what it is about to restore",
     "worker.before_save": "a task holds state and is about to save it for a move",
     "worker.before_run": "a task is about to run plans",
+    "worker.before_snapshot": "a task is about to take a snapshot",
 }
 """Every failpoint, and what is true where it is. Code that comes to no other name is tested for."""
 
