@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from jflow import nn as nn
     from jflow import numpy as numpy
     from jflow import random as random
+    from jflow import summary as summary
     from jflow import timeline as timeline
     from jflow import train as train
     from jflow.api.root import *
@@ -26,7 +27,7 @@ else:
         "jflow.api.root",
         modules=(
             *("contrib", "data", "errors", "estimator", "inspect"),
-            *("lax", "nn", "numpy", "random", "timeline", "train"),
+            *("lax", "nn", "numpy", "random", "summary", "timeline", "train"),
         ),
         starred=("errors", "lax", "nn", "numpy", "random"),
     )

@@ -123,6 +123,7 @@ PUBLIC = [
     "string_strip",
     "string_to_number",
     "substr",
+    "summary",
     "timeline",
     "trace_steps",
     "train",
