@@ -113,14 +113,14 @@ def _image_summary(images: Array, *, tag: str, max_outputs: int) -> Sequence[Arr
 
 def _scaled(image: Array) -> Array:
     """f64[height, width, channels] as u8, see `_image_summary`."""
-    bad = ~np.isfinite(image).all(axis=2)
+    bad: Array = np.logical_not(np.isfinite(image).all(axis=2))
     finite = np.where(bad[:, :, None], 0.0, image)
     low, high = finite.min(initial=0.0), finite.max(initial=0.0)
     if low < 0:
         scaled = 127 + finite * (127 / max(high, -low))
     else:
         scaled = finite * (255 / high if high else 0.0)
-    pixels = scaled.astype(np.uint8)
+    pixels: Array = scaled.astype(np.uint8)
     pixels[bad] = [255, 0, 0, 255][: image.shape[2]]
     return pixels
 
