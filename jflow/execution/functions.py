@@ -10,12 +10,15 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from jflow.errors import InvalidArgumentError, NotANumberError
+from jflow.errors import FailedPreconditionError, InvalidArgumentError, NotANumberError
 from jflow.execution.rows import ROW_FUNCTIONS
 from jflow.plan import NAN_CHECK
 from jflow.records import DECODERS, SUMMARIES
 from jflow.resources import KERNELS, Kernel
-from jflow.values import NUMBERS, Array, is_compatible, shape_text
+from jflow.values import NUMBERS, Array, as_strings, is_compatible, shape_text
+
+_MAX_NAMES = 20
+"""At most so many variables are listed in a message."""
 
 HostFunction = Callable[..., Sequence[Array]]
 """Takes host arrays, and attributes by name, and returns arrays; none may be modified later."""
@@ -34,6 +37,24 @@ def _check_indices(report: Array, variable: Array) -> Sequence[Array]:
             "nothing was written"
         )
     return ()
+
+
+def _missing_names(*present: Array, names: list[str]) -> Sequence[Array]:
+    """Returns the names of the variables that are not initialized, string[n]."""
+    return (as_strings(_missing(present, names)),)
+
+
+def _assert_initialized(*present: Array, names: list[str]) -> Sequence[Array]:
+    if missing := _missing(present, names):
+        raise FailedPreconditionError(
+            f"Attempting to use uninitialized value {missing[0]}: {len(missing)} of {len(names)} "
+            f"variables are not initialized: {', '.join(missing[:_MAX_NAMES])}"
+        )
+    return ()
+
+
+def _missing(present: Sequence[Array], names: list[str]) -> list[str]:
+    return [name for name, is_there in zip(names, present, strict=True) if not is_there]
 
 
 def _check_nans(*values: Array, ops: list[str], results: list[int]) -> Sequence[Array]:
@@ -73,6 +94,8 @@ def _ensure_shape_like(
 _FUNCTIONS: Mapping[str, HostFunction] = {
     "identity": _identity,
     "check_indices": _check_indices,
+    "missing_names": _missing_names,
+    "assert_initialized": _assert_initialized,
     NAN_CHECK: _check_nans,
     "cast": _cast,
     "ensure_shape": _ensure_shape,

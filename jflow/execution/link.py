@@ -80,11 +80,11 @@ class LinkedRun:
     def uses_variables(self) -> bool:
         """Whether it reads or writes variables, and so needs an access to them."""
         run = self.instruction
-        return bool(run.reads or run.writes or run.before)
+        return bool(run.reads or run.writes or run.before or run.defaults)
 
     @cached_property
     def used(self) -> tuple[int, ...]:
-        """The variables whose old values it reads."""
+        """The variables whose old values it reads, and that must be initialized."""
         run = self.instruction
         return tuple(dict.fromkeys((*run.reads, *(i for i, _ in run.before))))
 
@@ -107,19 +107,30 @@ class LinkedRun:
     @cached_property
     def only_read(self) -> tuple[VariableId, ...]:
         """The keys of the variables that it only reads."""
-        keys = dict.fromkeys(self.keys[i] for i in self.used)
+        defaulted = (i for i, _, _ in self.instruction.defaults)
+        keys = dict.fromkeys(self.keys[i] for i in (*self.used, *defaulted))
         return tuple(key for key in keys if key not in self.written)
 
 
 @dataclass(frozen=True)
 class LinkedCall:
-    """A linked `Call` of a function; `constants` are its last arguments."""
+    """A linked `Call` of a function.
+
+    Attributes:
+      instruction: the instruction.
+      function: the function.
+      constants: its last arguments.
+      attributes: its arguments by name.
+      latency: the time of its last call.
+      variables: those of which its first arguments say whether they are initialized.
+    """
 
     instruction: Call
     function: HostFunction
     constants: tuple[Any, ...]
     attributes: dict[str, Any]
     latency: LastLatency
+    variables: tuple[tuple[VariableId, VariableSpec], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -262,8 +273,10 @@ def _link_call(
         function = functions.get(call.function) or host_function(call.function)
     if function is not None:
         attributes = Keywords(function, call.function).unpack(call.attributes)
-        _check_arguments(call, function, (*call.inputs, *constants), attributes)
-        return LinkedCall(call, function, constants, attributes, LastLatency())
+        _check_arguments(call, function, (*call.variables, *call.inputs, *constants), attributes)
+        specs = [plan.variables[number] for number in call.variables]
+        variables = tuple((VariableId.of(plan.device, spec.key), spec) for spec in specs)
+        return LinkedCall(call, function, constants, attributes, LastLatency(), variables)
     kernel = host_kernel(call.function)
     attributes = Keywords(kernel, call.function).unpack(call.attributes)
     resources = tuple(plan.resources[number] for number in call.resources)

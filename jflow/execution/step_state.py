@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -128,6 +128,8 @@ class StepState:
         """Calls a function of the host. Raises OpError as that does."""
         inputs = self.arguments(linked.instruction)
         try:
+            if linked.variables:
+                inputs = [*self._presence(linked), *inputs]
             results = linked.function(*inputs, *linked.constants, **linked.attributes)
             self.fill(linked.instruction, results)
         except OpError as error:
@@ -185,6 +187,11 @@ class StepState:
         """Stores the results of a call."""
         for slot, value in zip(call.outputs, results, strict=True):
             self._slots[slot] = value
+
+    def _presence(self, linked: LinkedCall) -> Iterator[np.ndarray[Any, Any]]:
+        """Whether each of the variables of a call is initialized, as bool[]."""
+        for variable_id, spec in linked.variables:
+            yield np.asarray(self._containers.find(variable_id, spec) is not None)
 
     def _argument(self, slot: Slot) -> np.ndarray[Any, Any]:
         """Returns the value of a slot as an array that a host function may keep."""
@@ -244,6 +251,8 @@ class StepState:
         linked = access.linked
         if access.held:
             self._hold_all(access.held)
+        for slot, default in access.missing:
+            self._share(slot, default)
         result: jax.Array | None = None
         try:
             if not access.is_done:
@@ -296,6 +305,12 @@ class StepState:
             for slot, value in zip(run.outputs, results[n_written:], strict=True):
                 self._slots[slot] = value
         return results[:n_written], results[-1] if results else None
+
+    def _share(self, slot: Slot, source: Slot) -> None:
+        """Fills a slot with the value of another one."""
+        self._slots[slot] = self._slots[source]
+        if source in self._leases:
+            self._leases[slot] = self._leases[source].again()
 
     def _hold_all(self, held: Sequence[tuple[Slot, Lease]]) -> None:
         for slot, lease in held:

@@ -59,6 +59,7 @@ class VariableAccess(Access):
       leases: leases on the values that are only read, until the program has run.
       held: leases on values in slots, until the step ends: old values and, after the access has
         ended, new ones.
+      missing: (slot, default) pairs for the variables of `Run.defaults` that have no value.
       results: the new values of the variables that it writes; empty if they do not change.
       mark: the mark of the new values until they are computed.
       late: values that are still being computed. If there are any and the access writes, it has
@@ -74,6 +75,7 @@ class VariableAccess(Access):
         "leases",
         "linked",
         "mark",
+        "missing",
         "queued_s",
         "results",
         "since",
@@ -90,6 +92,7 @@ class VariableAccess(Access):
         self.kept: Mapping[int, VariableState] = _NONE
         self.leases: Mapping[int, Lease] = _NONE
         self.held: Sequence[tuple[Slot, Lease]] = ()
+        self.missing: Sequence[tuple[Slot, Slot]] = ()
         self.late: list[tuple[VariableId, Buffer]] = []
         self.results: Sequence[jax.Array] = ()
         self.mark: Write | None = None
@@ -106,6 +109,8 @@ class VariableAccess(Access):
                 return
         oldest = now - self.queued_s
         self.used = containers.get_all(linked.used, linked.keys, linked.specs)
+        if run.defaults:
+            self.used = {**self.used, **self._present()}
         for i, variable in self.used.items():
             buffer = variable.buffer
             if buffer.write is not None and buffer.write[1] < oldest and not buffer.is_computed:
@@ -118,6 +123,16 @@ class VariableAccess(Access):
             self.leases = {i: self.used[i].lease() for i in linked.leased}
         if run.before:
             self.held = [(slot, self.used[i].lease()) for i, slot in run.before]
+        if run.defaults:
+            present = [(slot, self.used[i]) for i, slot, _ in run.defaults if i in self.used]
+            self.held = [*self.held, *((slot, variable.lease()) for slot, variable in present)]
+            self.missing = [(slot, other) for i, slot, other in run.defaults if i not in self.used]
+
+    def _present(self) -> dict[int, VariableState]:
+        """The variables of `Run.defaults` that are initialized."""
+        linked, numbers = self.linked, (i for i, _, _ in self.linked.instruction.defaults)
+        found = {i: self._containers.find(linked.keys[i], linked.specs[i]) for i in numbers}
+        return {i: variable for i, variable in found.items() if variable is not None}
 
     @property
     def write(self) -> Write:

@@ -20,6 +20,7 @@ import numpy as np
 from jflow.cluster import DeviceSpec
 from jflow.context import Stack
 from jflow.graph import origin, request, stack, text, tracing
+from jflow.graph.collections import Collections
 from jflow.graph.effect_order import EffectOrder
 from jflow.graph.names import Names
 from jflow.graph.primitives import (
@@ -189,7 +190,7 @@ def _no_existing(_: jex.JaxprEqn, __: list[jaxprs.Atom]) -> Operation | None:
     return None
 
 
-class Graph:
+class Graph(Collections):
     """Operations in the order of their creation, which is a valid order of execution.
 
     A graph is thread-safe. Scopes (names, containers, control inputs) belong to the thread that
@@ -197,13 +198,13 @@ class Graph:
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self._lock = threading.RLock()
         self._operations: dict[str, Operation] = {}
         self._tensors: dict[jex.Var, Tensor] = {}
         self._handles: dict[VariableRef | ResourceRef, Operation] = {}
         self._values: dict[str, Tensor] = {}
         self._names = Names()
-        self._collections: dict[str, list[Any]] = {}
         self._finalized = False
         self.scopes = stack.Scopes()
 
@@ -464,15 +465,6 @@ class Graph:
     def tensor_of(self, var: jex.Var) -> Tensor:
         """Returns the tensor of an equation's variable."""
         return self._tensors[var]
-
-    def add_to_collection(self, key: str, value: Any) -> None:
-        """Appends a value to the collection `key`."""
-        with self._lock:
-            self._collections.setdefault(key, []).append(value)
-
-    def get_collection(self, key: str) -> list[Any]:
-        """Returns a copy of the collection `key`."""
-        return list(self._collections.get(key, ()))
 
     # Scopes -----------------------------------------------------------------------------------
 

@@ -171,20 +171,26 @@ check_p = jex.Primitive("check_indices")
 """report → (); param `variable`. Fails the step if the report shows an index out of range."""
 check_p.multiple_results = True
 
+is_initialized_p = jex.Primitive("is_initialized")
+"""() → bool[]; param `variable`. Whether the variable has a value."""
+
+value_or_p = jex.Primitive("value_or")
+"""default → value; param `variable`. The variable's value, or the default if it has none."""
+
 WRITES = frozenset({assign_p, initialize_p, update_p})
 """The primitives that write a variable."""
 
 EFFECTS = WRITES | {check_p}
 """The primitives that run even if their results are not used."""
 
-ACCESSES = EFFECTS | {read_p}
+ACCESSES = EFFECTS | {read_p, is_initialized_p, value_or_p}
 """The primitives that run where their variable lives."""
 
 SOURCES = ACCESSES | {placeholder_p, constant_p, host_p}
 """The primitives through which no gradient flows."""
 
 
-_OF_TASK = _CALLBACKS | {host_p, check_p}
+_OF_TASK = _CALLBACKS | {host_p, check_p, is_initialized_p, value_or_p}
 
 
 def calls_client(eqn: jex.JaxprEqn) -> bool:
@@ -193,7 +199,7 @@ def calls_client(eqn: jex.JaxprEqn) -> bool:
 
 
 def is_on_host(eqn: jex.JaxprEqn) -> bool:
-    """Whether an equation runs on the host of its task and not in an XLA program."""
+    """Whether an equation is an instruction of its own and not part of an XLA program."""
     if eqn.primitive in _OF_TASK or eqn.params.get("on_host"):
         return True
     for var in eqn.outvars:  # noqa: SIM110 - a generator each time is a tenth of cutting a graph

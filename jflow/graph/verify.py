@@ -13,7 +13,7 @@ import jax.extend.core as jex
 
 from jflow.errors import InvalidArgumentError
 from jflow.graph.graph import Graph, Operation, Tensor
-from jflow.graph.primitives import ACCESSES
+from jflow.graph.primitives import ACCESSES, is_initialized_p
 from jflow.graph.text import type_text
 from jflow.values import is_compatible
 
@@ -61,7 +61,7 @@ def _check_outputs(op: Operation) -> None:
     for index, tensor in enumerate(op.outputs):
         if tensor.op is not op or tensor.index != index:
             _fail(op, f"has {tensor.name!r} as its output {index}")
-    if op.eqn.primitive in ACCESSES and op.outputs:
+    if op.eqn.primitive in ACCESSES - {is_initialized_p} and op.outputs:
         variable, value = op.eqn.params["variable"], op.outputs[0]
         if value.dtype != variable.dtype or not is_compatible(variable.shape, value.shape):
             _fail(op, f"gives {type_text(value)} for {variable}, which is {type_text(variable)}")

@@ -1,15 +1,9 @@
-"""A counter with a limit."""
+"""A counter with a limit, as a function of a variable."""
 
 from __future__ import annotations
 
-from typing import Any
-
-import jax.numpy as jnp
-
-from jflow.graph import Tensor, control_dependencies
-from jflow.graph.calls import call
+from jflow.graph import Tensor
 from jflow.ops.variable import Variable
-from jflow.values import abstract
 
 
 def count_up_to(ref: Variable, limit: int, name: str = "CountUpTo") -> Tensor:
@@ -27,31 +21,6 @@ def count_up_to(ref: Variable, limit: int, name: str = "CountUpTo") -> Tensor:
       TypeError: if `ref` is not such a variable.
       OutOfRangeError: in the step, if the variable has reached the limit; it is not changed.
     """
-    _check(ref)
-    # Read and update are in one segment and so in one critical section: no other step writes
-    # between them.
-    before = ref.read_value()
-    with control_dependencies([before]):
-        counted = ref.update(_next, ref.operations.operand(limit, ref.dtype))
-    with control_dependencies([counted]):
-        op = call(
-            ref.graph,
-            "count_up_to",
-            [before],
-            [abstract((), ref.dtype)],
-            name=name,
-            attributes={"variable": ref.name, "limit": limit},
-        )
-    return op.outputs[0]
-
-
-def _check(ref: Any) -> None:
-    is_graphs = isinstance(ref, Variable) and not ref.is_eager
-    if not (is_graphs and ref.shape == () and jnp.issubdtype(ref.dtype, jnp.integer)):
-        raise TypeError(
-            f"expected a scalar integer variable of graph code to count with, got {ref!r}"
-        )
-
-
-def _next(value: Any, limit: Any) -> Any:
-    return jnp.where(value < limit, value + 1, value)
+    if not isinstance(ref, Variable):
+        raise TypeError(f"expected a scalar integer variable to count with, got {ref!r}")
+    return ref.count_up_to(limit, name)

@@ -9,17 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from jflow.eager import EagerVariable
-from jflow.graph import Graph, Operation, Symbolic, Tensor, owners
+from jflow.graph import Graph, GraphKeys, Operation, Symbolic, Tensor, owners
 from jflow.graph import get_default_graph as _default_graph
 from jflow.graph.completion import visible
 from jflow.graph.primitives import read_p
-from jflow.stateful import GraphVariable, VariableOperations
-from jflow.values import Dtype, declared
+from jflow.stateful import GraphVariable, VariableOperations, counting, scatter
+from jflow.values import Dtype, SaveSliceInfo, declared
 from jflow.xla import internals
-
-GLOBAL_VARIABLES = "variables"
-LOCAL_VARIABLES = "local_variables"
-TRAINABLE_VARIABLES = "trainable_variables"
 
 
 class Variable(Symbolic):
@@ -43,6 +39,18 @@ class Variable(Symbolic):
         trainable variable is also in the trainable variables, an eager one is in none.
       validate_shape: whether the shape is fixed to that of the initial value, which must be known.
         If False, an assignment may change the sizes, but not the rank; in graph code only.
+      caching_device: a device, or a function as for `jflow.device`, to which a step copies the
+        value once for everything that uses `value()` or the variable itself; `read_value()` reads
+        where the variable lives. In graph code only.
+      constraint: a function from a tensor to one of the same shape and dtype, which optimizers
+        apply to each new value.
+
+    Attributes:
+      trainable: whether optimizers train it.
+      constraint: the function, or None.
+      save_slice_info: which slice of a partitioned variable it is, None if it is not one.
+      initial_value, initializer: of a graph variable: the tensor of its initial value, and the
+        operation that sets it.
 
     Raises:
       TypeError, ValueError: if the initial value is missing or invalid, or its shape is unknown.
@@ -57,20 +65,25 @@ class Variable(Symbolic):
         dtype: Any = None,
         collections: Sequence[str] | None = None,
         validate_shape: bool = True,
+        caching_device: Any = None,
+        constraint: Callable[[Any], Any] | None = None,
     ) -> None:
         if initial_value is None:
             raise ValueError(f"variable {name or ''!r} needs an initial value")
+        if constraint is not None and not callable(constraint):
+            raise ValueError(f"expected a function as constraint of {name!r}, got {constraint!r}")
         self.trainable = trainable
+        self.constraint = constraint
+        self.save_slice_info: SaveSliceInfo | None = None
         self._operations: VariableOperations
         owner = owners.current()
         if owner is None:
             graph = _default_graph()
             name = name or "Variable"
-            made = GraphVariable(graph, initial_value, name, dtype, validate_shape)
+            made = GraphVariable(graph, initial_value, name, dtype, validate_shape, caching_device)
             self._operations = made
             self.initial_value, self.initializer = made.initial_value, made.initializer
-            for key in _listing(collections, trainable):
-                graph.add_to_collection(key, self)
+            graph.add_to_collections(_listing(collections, trainable), self)
         elif not validate_shape:
             raise ValueError(
                 f"variable {name or ''!r} is eager and cannot have validate_shape=False: functions "
@@ -146,6 +159,13 @@ class Variable(Symbolic):
         """Reads the value anew; in graph code, after the current control dependencies."""
         return self._operations.read("read_value")
 
+    def initialized_value(self) -> Tensor:
+        """Returns the value if the variable is initialized, else its initial value: a tensor.
+
+        Use it for initial values of other variables, which one step may then initialize too.
+        """
+        return self._operations.initialized_value()
+
     def numpy(self) -> np.ndarray[Any, Any]:
         """Returns the value of an eager variable as a NumPy array."""
         return np.asarray(self)
@@ -213,6 +233,62 @@ class Variable(Symbolic):
         written = self._operations.update(fun, [read(operand) for operand in operands], name)
         return self if written is None else written
 
+    def count_up_to(self, limit: int, name: str = "CountUpTo") -> Tensor:
+        """Increments an integer scalar until it reaches a limit; see `jflow.count_up_to`."""
+        return counting.count_up_to(self._operations, limit, name)
+
+    # Rows -------------------------------------------------------------------------------------
+
+    def scatter_update(self, indices: Any, updates: Any = None, name: str = "ScatterUpdate") -> Any:
+        """Assigns to rows: `v[indices] = updates`; see `jflow.scatter_update`.
+
+        This method and the next ones also take, in place of indices and updates, one object that
+        has them as its attributes `indices` and `values`, such as a sparse gradient.
+        """
+        return self._scatter(scatter.ROWS["set"], indices, updates, name)
+
+    def scatter_add(self, indices: Any, updates: Any = None, name: str = "ScatterAdd") -> Any:
+        """Adds to rows: `v[indices] += updates`; see `jflow.scatter_add`."""
+        return self._scatter(scatter.ROWS["add"], indices, updates, name)
+
+    def scatter_sub(self, indices: Any, updates: Any = None, name: str = "ScatterSub") -> Any:
+        """Subtracts from rows: `v[indices] -= updates`; see `jflow.scatter_sub`."""
+        return self._scatter(scatter.ROWS["subtract"], indices, updates, name)
+
+    def scatter_mul(self, indices: Any, updates: Any = None, name: str = "ScatterMul") -> Any:
+        """Multiplies rows: `v[indices] *= updates`; see `jflow.scatter_mul`."""
+        return self._scatter(scatter.ROWS["multiply"], indices, updates, name)
+
+    def scatter_div(self, indices: Any, updates: Any = None, name: str = "ScatterDiv") -> Any:
+        """Divides rows: `v[indices] /= updates`; see `jflow.scatter_div`."""
+        return self._scatter(scatter.ROWS["divide"], indices, updates, name)
+
+    def scatter_min(self, indices: Any, updates: Any = None, name: str = "ScatterMin") -> Any:
+        """Takes the minimum of rows and the updates; see `jflow.scatter_min`."""
+        return self._scatter(scatter.ROWS["min"], indices, updates, name)
+
+    def scatter_max(self, indices: Any, updates: Any = None, name: str = "ScatterMax") -> Any:
+        """Takes the maximum of rows and the updates; see `jflow.scatter_max`."""
+        return self._scatter(scatter.ROWS["max"], indices, updates, name)
+
+    def scatter_nd_update(self, indices: Any, updates: Any, name: str = "ScatterNdUpdate") -> Any:
+        """Assigns to slices that index vectors name; see `jflow.scatter_nd_update`."""
+        return self._scatter(scatter.SLICES["set"], indices, updates, name)
+
+    def scatter_nd_add(self, indices: Any, updates: Any, name: str = "ScatterNdAdd") -> Any:
+        """Adds to slices that index vectors name; see `jflow.scatter_nd_add`."""
+        return self._scatter(scatter.SLICES["add"], indices, updates, name)
+
+    def scatter_nd_sub(self, indices: Any, updates: Any, name: str = "ScatterNdSub") -> Any:
+        """Subtracts from slices that index vectors name; see `jflow.scatter_nd_sub`."""
+        return self._scatter(scatter.SLICES["subtract"], indices, updates, name)
+
+    def _scatter(self, body: scatter.Body, indices: Any, updates: Any, name: str) -> Any:
+        if updates is None:
+            indices, updates = _sparse(indices)
+        written = scatter.scatter(self._operations, body, read(indices), read(updates), name)
+        return self if written is None else written
+
     # Arithmetic -------------------------------------------------------------------------------
 
     def _apply(self, fun: Callable[..., Any], *args: Any) -> Any:
@@ -267,5 +343,14 @@ def _listing(collections: Sequence[str] | None, trainable: bool) -> dict[str, No
     """The collections that list a variable, each once."""
     if isinstance(collections, str):
         raise TypeError(f"collections is a list of names, got the text {collections!r}")
-    keys = (GLOBAL_VARIABLES,) if collections is None else tuple(collections)
-    return dict.fromkeys((*keys, TRAINABLE_VARIABLES) if trainable else keys)
+    keys = (GraphKeys.GLOBAL_VARIABLES,) if collections is None else tuple(collections)
+    return dict.fromkeys((*keys, GraphKeys.TRAINABLE_VARIABLES) if trainable else keys)
+
+
+def _sparse(delta: Any) -> tuple[Any, Any]:
+    if not (hasattr(delta, "indices") and hasattr(delta, "values")):
+        raise TypeError(
+            "expected indices and updates, or one object with the attributes indices and values, "
+            f"got {delta!r:.80} alone"
+        )
+    return delta.indices, delta.values

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from jflow.cluster import Device
 from jflow.errors import UnimplementedError
 from jflow.graph import Operation, ResourceRef, Tensor, VariableRef
-from jflow.graph.primitives import check_p, constant_p
+from jflow.graph.primitives import check_p, constant_p, is_initialized_p, value_or_p
 from jflow.partition.nans import nan_attributes
 from jflow.partition.segment import Segment
 from jflow.partition.state import analyse, varying_reads
@@ -102,7 +102,7 @@ class PlanBuilder:
         self._stages.setdefault(stage, []).append(instruction)
 
     def add_calls(self, stage: int, ops: Sequence[Operation], fed: Collection[Tensor]) -> None:
-        """Appends a `Call` for each of some operations on the host.
+        """Appends a `Call`, or a `Run` of no program, for each of some operations on the host.
 
         Args:
           stage: the number of the stage.
@@ -112,7 +112,7 @@ class PlanBuilder:
         for op in ops:
             self.add(stage, self._call(op, fed))
 
-    def _call(self, op: Operation, fed: Collection[Tensor]) -> Call:
+    def _call(self, op: Operation, fed: Collection[Tensor]) -> Call | Run:
         params, contents = op.eqn.params, self._contents
         # A call returns all of its results. If one is fed, the feed has filled its slot, so the
         # computed value goes to a slot that nothing reads.
@@ -124,6 +124,12 @@ class PlanBuilder:
         if op.eqn.primitive is check_p:
             variable = contents.add_constant(as_strings(str(params["variable"])))
             return Call("check_indices", inputs, (), (variable,), op=op.name)
+        if op.eqn.primitive is is_initialized_p:
+            number = self._variable(params["variable"])
+            return Call("identity", (), outputs, op=op.name, variables=(number,))
+        if op.eqn.primitive is value_or_p:
+            defaulted = (self._variable(params["variable"]), outputs[0], inputs[0])
+            return Run(None, op=op.name, defaults=(defaulted,))
         if op in contents.callbacks:
             attributes = _callback_attributes(op, contents.callbacks[op])
             return Call(CALLBACK, inputs, outputs, attributes=attributes, op=op.name)

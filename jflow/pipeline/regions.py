@@ -8,7 +8,7 @@ are counted from the lowered programs, each with its dispatch, or measured.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import jax.extend.core as jex
@@ -150,7 +150,7 @@ def _collect_stage(
                 found.received[number, slot] = edge
             case Run() | Call():
                 region = _add_region(found, plan, instruction)
-                for slot in instruction.inputs:
+                for slot in _inputs(instruction):
                     _use(found, (number, slot), region)
                 for edge in signals:
                     found.awaited.setdefault(edge, {})[region] = None
@@ -162,6 +162,12 @@ def _collect_stage(
             case Send(edge=edge, slot=int() as slot):
                 if (number, slot) in found.makers:
                     found.sent[edge] = (number, slot)
+
+
+def _inputs(instruction: Run | Call) -> Iterator[Slot]:
+    yield from instruction.inputs
+    if isinstance(instruction, Run):
+        yield from (default for _, _, default in instruction.defaults)
 
 
 def _add_region(found: _Regions, plan: Plan, instruction: Run | Call) -> int:
@@ -195,7 +201,8 @@ def _made(
         program = _program(compiled, instruction.program.digest)
         avals = program.out_avals[len(instruction.writes) :]
         found = {slot: size_of(aval) for slot, aval in zip(instruction.outputs, avals, strict=True)}
-    for variable, slot in (*instruction.before, *instruction.after):
+    defaulted = ((variable, slot) for variable, slot, _ in instruction.defaults)
+    for variable, slot in (*instruction.before, *instruction.after, *defaulted):
         found[slot] = _variable_bytes(plan.variables[variable])
     return found
 

@@ -145,6 +145,8 @@ class Run:
       inputs, outputs: slots.
       before: (variable, slot) pairs; the slot is filled with the value before the update.
       after: (variable, slot) pairs; the slot is filled with the value after the update.
+      defaults: (variable, slot, default) triples; the slot is filled with the value before the
+        update, or with that of the slot `default` if the variable is not initialized.
       op: name of the operation that writes the first of `writes`, else of another operation of
         the program, for messages.
     """
@@ -158,6 +160,7 @@ class Run:
     after: tuple[tuple[int, Slot], ...] = ()
     initializes: tuple[int, ...] = ()
     op: str = field(default="", compare=False)
+    defaults: tuple[tuple[int, Slot, Slot], ...] = ()
 
     def __str__(self) -> str:
         program = self.program
@@ -174,6 +177,7 @@ class Run:
             *([f"initializes {', '.join(initialized)}"] if initialized else []),
             *notation.held_names(self.before, "before"),
             *notation.held_names(self.after, "after"),
+            *(f"%{slot} = v{i} before, else %{default}" for i, slot, default in self.defaults),
         ]
         results = [*notation.variable_names(self.writes), *notation.slot_names(self.outputs)]
         what = "run nothing" if program is None else f"run {program}"
@@ -191,6 +195,8 @@ class Call:
       resources: numbers of the resources that it uses; the call may have to wait for them.
       attributes: its named arguments, packed.
       op: name of the operation in the user's graph, for messages.
+      variables: numbers of variables; the function's first arguments, one bool each, say whether
+        they are initialized.
     """
 
     function: str
@@ -200,9 +206,11 @@ class Call:
     resources: tuple[int, ...] = ()
     attributes: bytes = NO_ATTRIBUTES
     op: str = ""
+    variables: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         arguments = [
+            *(f"has {name}" for name in notation.variable_names(self.variables)),
             *notation.slot_names(self.inputs),
             *notation.constant_names(self.constants),
         ]

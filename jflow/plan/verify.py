@@ -268,23 +268,28 @@ class _PlanVerifier:
         # Values from before the update may be inputs of the same program.
         for _, slot in run.before:
             self._fill(slot, self._stage, run)
-        for slot in run.inputs:
+        for slot in (*run.inputs, *(default for _, _, default in run.defaults)):
             self._read(slot, run)
-        for slot in (*run.outputs, *(slot for _, slot in run.after)):
+        defaulted = (slot for _, slot, _ in run.defaults)
+        for slot in (*run.outputs, *(slot for _, slot in run.after), *defaulted):
             self._fill(slot, self._stage, run)
 
     def _check_variables(self, run: Run) -> None:
-        n_variables = len(self._plan.variables)
         held = (variable for variable, _ in (*run.before, *run.after))
-        for variable in (*run.reads, *run.writes, *run.initializes, *held):
-            if not _is_index(variable, n_variables):
-                self._fail(f"variable {variable} is out of range of {n_variables} variables", run)
+        defaulted = (variable for variable, _, _ in run.defaults)
+        self._check_numbers((*run.reads, *run.writes, *run.initializes, *held, *defaulted), run)
         if len({*run.reads}) < len(run.reads) or len({*run.writes}) < len(run.writes):
             self._fail("it reads or writes a variable twice", run)
         if not {*run.initializes} <= {*run.writes}:
             self._fail("it initializes a variable that it does not write", run)
         if not {variable for variable, _ in run.after} <= {*run.writes}:
             self._fail("it holds the new value of a variable that it does not write", run)
+
+    def _check_numbers(self, variables: Iterable[Any], one: Instruction) -> None:
+        n_variables = len(self._plan.variables)
+        for variable in variables:
+            if not _is_index(variable, n_variables):
+                self._fail(f"variable {variable} is out of range of {n_variables} variables", one)
 
     def _check_program(self, program: Program, run: Run) -> None:
         self._check_names((program.digest, *program.constants), "digests", run)
@@ -298,6 +303,7 @@ class _PlanVerifier:
         self._check_names((call.function,), "the name of a function", call)
         self._check_names(call.constants, "digests", call)
         self._check_text(call.op, "the name of an operation", call)
+        self._check_numbers(call.variables, call)
         n_resources = len(self._plan.resources)
         for resource in call.resources:
             if not _is_index(resource, n_resources):
@@ -323,7 +329,8 @@ def _slots(one: Instruction) -> Iterable[Any]:
     """The slots that an instruction fills or reads."""
     match one:
         case Run():
-            return *one.inputs, *one.outputs, *(slot for _, slot in (*one.before, *one.after))
+            held = (slot for _, slot in (*one.before, *one.after))
+            return *one.inputs, *one.outputs, *held, *(s for _, *both in one.defaults for s in both)
         case Call():
             return *one.inputs, *one.outputs
         case Send() | Recv():

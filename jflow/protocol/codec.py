@@ -257,6 +257,7 @@ def _step_to_proto(step: Instruction) -> pb_plan.Step:
                 resources=step.resources,
                 attributes=step.attributes,
                 op=step.op,
+                variables=step.variables,
             )
             return pb_plan.Step(call=call)
 
@@ -277,6 +278,7 @@ def _run_to_proto(step: Run) -> pb_plan.Run:
         before=[pb_plan.Held(variable=v, slot=s) for v, s in step.before],
         after=[pb_plan.Held(variable=v, slot=s) for v, s in step.after],
         op=step.op,
+        defaults=[pb_plan.Defaulted(variable=v, slot=s, default=d) for v, s, d in step.defaults],
     )
 
 
@@ -304,6 +306,7 @@ def _step_from_proto(message: pb_plan.Step) -> Instruction:
                 tuple(call.resources),
                 call.attributes,
                 call.op,
+                tuple(call.variables),
             )
         case _:
             raise InvalidArgumentError("a plan has an instruction of an unknown kind")
@@ -324,6 +327,7 @@ def _run_from_proto(message: pb_plan.Run) -> Run:
         before=tuple((held.variable, held.slot) for held in message.before),
         after=tuple((held.variable, held.slot) for held in message.after),
         op=message.op,
+        defaults=tuple((one.variable, one.slot, one.default) for one in message.defaults),
     )
 
 

@@ -62,8 +62,9 @@ class Containers:
         variable = self.find(variable_id, spec)
         if variable is None:
             raise FailedPreconditionError(
-                f"Attempting to use uninitialized value: {spec.key} on {variable_id.device}; run "
-                "its initializer or jflow.global_variables_initializer() in this container first",
+                f"Attempting to use uninitialized value {spec.key.name}: {spec.key} on "
+                f"{variable_id.device} has no value; run its initializer or "
+                "jflow.global_variables_initializer() in this container first",
                 op=spec.key.name,
                 task=str(self._task),
             )

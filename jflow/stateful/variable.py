@@ -10,8 +10,17 @@ import jax
 import jax.extend.core as jex
 import jax.numpy as jnp
 
-from jflow.graph import Graph, Operation, Tensor, VariableRef, origin
-from jflow.graph.primitives import assign_p, read_p, update_p, variable_p
+from jflow.graph import (
+    Graph,
+    Operation,
+    Tensor,
+    VariableRef,
+    colocate_with,
+    device,
+    origin,
+    request,
+)
+from jflow.graph.primitives import assign_p, read_p, update_p, value_or_p, variable_p
 from jflow.stateful.bodies import body_of
 from jflow.stateful.initial import initial_tensor
 from jflow.stateful.sizes import checked
@@ -85,6 +94,10 @@ class VariableOperations(ABC):
         """Binds an access as a JAX primitive; as in graph code it stops gradients."""
         values = map(jax.lax.stop_gradient, inputs)
         return primitive.bind(*values, variable=self.ref, **params)
+
+    def initialized_value(self) -> Tensor:
+        """Returns the value, or the initial one; see `Variable.initialized_value`."""
+        return self.to_tensor()
 
     # Writes -----------------------------------------------------------------------------------
 
@@ -207,7 +220,7 @@ class GraphVariable(VariableOperations):
       initial_value: as for `Variable`.
       name: made unique in the graph.
       dtype: as for `Variable`.
-      validate_shape: as for `Variable`.
+      validate_shape, caching_device: as for `Variable`.
 
     Attributes:
       initial_value: the tensor that `initializer` assigns.
@@ -215,7 +228,13 @@ class GraphVariable(VariableOperations):
     """
 
     def __init__(
-        self, graph: Graph, initial_value: Any, name: str, dtype: Any, validate_shape: bool
+        self,
+        graph: Graph,
+        initial_value: Any,
+        name: str,
+        dtype: Any,
+        validate_shape: bool,
+        caching_device: Any = None,
     ) -> None:
         # Later reads and initializations must not depend on the control inputs of this block.
         with graph.scopes.replaced(control_inputs=()):
@@ -237,7 +256,7 @@ class GraphVariable(VariableOperations):
             with graph.scopes.replaced(names=f"{self._op.name}/"):
                 tensor = self.write(assign_p, [self.initial_value], "Assign")
                 self.initializer: Operation = tensor.op
-                self._value: Tensor = self.read("read")
+                self._value: Tensor = self._cached(self.read("read"), caching_device)
             graph.declare_value(f"{ref.name}:0", self._value)
 
     @property
@@ -258,6 +277,26 @@ class GraphVariable(VariableOperations):
 
     def to_tensor(self) -> Tensor:
         return self._value
+
+    def _cached(self, value: Tensor, where: Any) -> Tensor:
+        """Returns a copy of a value on the caching device, or the value itself if there is none."""
+        if where is None:
+            return value
+        with request.request_scope(request.Request((None,))), device(where):
+            copied: Tensor = value.graph.apply(jnp.copy, (value,), name="cached")
+        return copied
+
+    def initialized_value(self) -> Tensor:
+        graph, ref = self._op.graph, self.ref
+        if self.is_varying:
+            raise ValueError(
+                f"{ref} may change its size, so no tensor can be either its value or its initial "
+                "one; initialize it in a step of its own"
+            )
+        with colocate_with(self._op, ignore_existing=True):
+            inputs = [self.initial_value.var]
+            op = graph.add(value_or_p, inputs, [ref.aval], name="initialized_value", variable=ref)
+        return op.outputs[0]
 
     def load(self, value: Any, session: Any) -> None:
         self.initializer.run({self.initial_value: value}, session)

@@ -8,11 +8,8 @@ import jax.dtypes
 import jax.numpy as jnp
 import numpy as np
 
-from jflow.graph import Graph, get_default_graph
-from jflow.ops import GLOBAL_VARIABLES, Variable
-
-GLOBAL_STEP = "global_step"
-"""The collection of the global step."""
+from jflow.graph import Graph, GraphKeys, get_default_graph
+from jflow.ops import Variable
 
 
 def create_global_step(graph: Graph | None = None) -> Variable:
@@ -31,7 +28,7 @@ def create_global_step(graph: Graph | None = None) -> Variable:
         raise ValueError("the graph has a global step; use get_or_create_global_step()")
     with graph.as_default():
         zero = np.zeros((), jax.dtypes.canonicalize_dtype(np.int64))
-        keys = [GLOBAL_VARIABLES, GLOBAL_STEP]
+        keys = [GraphKeys.GLOBAL_VARIABLES, GraphKeys.GLOBAL_STEP]
         return Variable(zero, trainable=False, name="global_step", collections=keys)
 
 
@@ -47,8 +44,9 @@ def get_global_step(graph: Graph | None = None) -> Variable | None:
       TypeError: if it is not an integer scalar.
     """
     graph = graph or get_default_graph()
-    named = [v for v in graph.get_collection(GLOBAL_VARIABLES) if v.op.name == "global_step"]
-    for variable in [*graph.get_collection(GLOBAL_STEP), *named]:
+    variables = graph.get_collection(GraphKeys.GLOBAL_VARIABLES)
+    named = [v for v in variables if v.op.name == "global_step"]
+    for variable in [*graph.get_collection(GraphKeys.GLOBAL_STEP), *named]:
         if variable.shape != () or not jnp.issubdtype(variable.dtype, jnp.integer):
             raise TypeError(f"expected an integer scalar as global step, got {variable!r}")
         found: Variable = variable

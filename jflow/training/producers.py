@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from jflow.graph import (
+    GraphKeys,
     Operation,
     Symbolic,
     Tensor,
@@ -16,7 +17,6 @@ from jflow.graph import (
     name_scope,
 )
 from jflow.ops import (
-    LOCAL_VARIABLES,
     FIFOQueue,
     Variable,
     check_rows,
@@ -51,7 +51,7 @@ def limit_epochs(tensor: Any, num_epochs: int | None = None, name: str | None = 
         raise ValueError(f"num_epochs must be positive, got {num_epochs}")
     with name_scope(name or "limit_epochs"):
         epochs = Variable(
-            np.int32(0), trainable=False, name="epochs", collections=[LOCAL_VARIABLES]
+            np.int32(0), trainable=False, name="epochs", collections=[GraphKeys.LOCAL_VARIABLES]
         )
         # Count after the tensor was computed: a failure is not an epoch.
         with control_dependencies([value]):

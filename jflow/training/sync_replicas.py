@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jflow.graph import (
+    GraphKeys,
     Operation,
     Tensor,
     colocate_with,
@@ -27,7 +28,6 @@ from jflow.graph import (
     name_scope,
 )
 from jflow.ops import (
-    LOCAL_VARIABLES,
     ConditionalAccumulator,
     FIFOQueue,
     Variable,
@@ -234,7 +234,7 @@ def _local_step(global_step: Variable) -> Variable:
             trainable=False,
             # Workers whose variables are on one device must not share it.
             name=f"sync_rep_local_step_{secrets.token_hex(4)}",
-            collections=[LOCAL_VARIABLES],
+            collections=[GraphKeys.LOCAL_VARIABLES],
         )
 
 

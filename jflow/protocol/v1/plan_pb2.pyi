@@ -54,8 +54,18 @@ class Held(_message.Message):
     slot: int
     def __init__(self, variable: _Optional[int] = ..., slot: _Optional[int] = ...) -> None: ...
 
+class Defaulted(_message.Message):
+    __slots__ = ("variable", "slot", "default")
+    VARIABLE_FIELD_NUMBER: _ClassVar[int]
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    DEFAULT_FIELD_NUMBER: _ClassVar[int]
+    variable: int
+    slot: int
+    default: int
+    def __init__(self, variable: _Optional[int] = ..., slot: _Optional[int] = ..., default: _Optional[int] = ...) -> None: ...
+
 class Run(_message.Message):
-    __slots__ = ("program", "reads", "inputs", "writes", "outputs", "before", "after", "initializes", "op")
+    __slots__ = ("program", "reads", "inputs", "writes", "outputs", "before", "after", "initializes", "op", "defaults")
     PROGRAM_FIELD_NUMBER: _ClassVar[int]
     READS_FIELD_NUMBER: _ClassVar[int]
     INPUTS_FIELD_NUMBER: _ClassVar[int]
@@ -65,6 +75,7 @@ class Run(_message.Message):
     AFTER_FIELD_NUMBER: _ClassVar[int]
     INITIALIZES_FIELD_NUMBER: _ClassVar[int]
     OP_FIELD_NUMBER: _ClassVar[int]
+    DEFAULTS_FIELD_NUMBER: _ClassVar[int]
     program: Program
     reads: _containers.RepeatedScalarFieldContainer[int]
     inputs: _containers.RepeatedScalarFieldContainer[int]
@@ -74,10 +85,11 @@ class Run(_message.Message):
     after: _containers.RepeatedCompositeFieldContainer[Held]
     initializes: _containers.RepeatedScalarFieldContainer[int]
     op: str
-    def __init__(self, program: _Optional[_Union[Program, _Mapping]] = ..., reads: _Optional[_Iterable[int]] = ..., inputs: _Optional[_Iterable[int]] = ..., writes: _Optional[_Iterable[int]] = ..., outputs: _Optional[_Iterable[int]] = ..., before: _Optional[_Iterable[_Union[Held, _Mapping]]] = ..., after: _Optional[_Iterable[_Union[Held, _Mapping]]] = ..., initializes: _Optional[_Iterable[int]] = ..., op: _Optional[str] = ...) -> None: ...
+    defaults: _containers.RepeatedCompositeFieldContainer[Defaulted]
+    def __init__(self, program: _Optional[_Union[Program, _Mapping]] = ..., reads: _Optional[_Iterable[int]] = ..., inputs: _Optional[_Iterable[int]] = ..., writes: _Optional[_Iterable[int]] = ..., outputs: _Optional[_Iterable[int]] = ..., before: _Optional[_Iterable[_Union[Held, _Mapping]]] = ..., after: _Optional[_Iterable[_Union[Held, _Mapping]]] = ..., initializes: _Optional[_Iterable[int]] = ..., op: _Optional[str] = ..., defaults: _Optional[_Iterable[_Union[Defaulted, _Mapping]]] = ...) -> None: ...
 
 class Call(_message.Message):
-    __slots__ = ("function", "inputs", "outputs", "constants", "resources", "attributes", "op")
+    __slots__ = ("function", "inputs", "outputs", "constants", "resources", "attributes", "op", "variables")
     FUNCTION_FIELD_NUMBER: _ClassVar[int]
     INPUTS_FIELD_NUMBER: _ClassVar[int]
     OUTPUTS_FIELD_NUMBER: _ClassVar[int]
@@ -85,6 +97,7 @@ class Call(_message.Message):
     RESOURCES_FIELD_NUMBER: _ClassVar[int]
     ATTRIBUTES_FIELD_NUMBER: _ClassVar[int]
     OP_FIELD_NUMBER: _ClassVar[int]
+    VARIABLES_FIELD_NUMBER: _ClassVar[int]
     function: str
     inputs: _containers.RepeatedScalarFieldContainer[int]
     outputs: _containers.RepeatedScalarFieldContainer[int]
@@ -92,7 +105,8 @@ class Call(_message.Message):
     resources: _containers.RepeatedScalarFieldContainer[int]
     attributes: bytes
     op: str
-    def __init__(self, function: _Optional[str] = ..., inputs: _Optional[_Iterable[int]] = ..., outputs: _Optional[_Iterable[int]] = ..., constants: _Optional[_Iterable[str]] = ..., resources: _Optional[_Iterable[int]] = ..., attributes: _Optional[bytes] = ..., op: _Optional[str] = ...) -> None: ...
+    variables: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, function: _Optional[str] = ..., inputs: _Optional[_Iterable[int]] = ..., outputs: _Optional[_Iterable[int]] = ..., constants: _Optional[_Iterable[str]] = ..., resources: _Optional[_Iterable[int]] = ..., attributes: _Optional[bytes] = ..., op: _Optional[str] = ..., variables: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Send(_message.Message):
     __slots__ = ("edge", "target", "slot")

@@ -1,0 +1,83 @@
+"""Whether variables are initialized: tensors and checks that a step computes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from jflow.graph import Graph, Operation, Tensor, colocate_with
+from jflow.graph import get_default_graph as _default_graph
+from jflow.graph.calls import call
+from jflow.graph.primitives import is_initialized_p
+from jflow.ops.state import global_variables, local_variables
+from jflow.ops.variable import Variable
+from jflow.values import abstract, string, unknown_dim
+
+
+def is_variable_initialized(variable: Variable, name: str = "IsInitialized") -> Tensor:
+    """Returns a tensor that says whether a variable has a value: bool[].
+
+    A step that also initializes the variable may give either answer, unless control dependencies
+    order the two.
+
+    Args:
+      variable: a variable; an eager one always has a value.
+      name: name of the operation.
+
+    Raises:
+      TypeError: if it is not a variable.
+    """
+    if not isinstance(variable, Variable):
+        raise TypeError(f"expected a variable, got {variable!r:.80}")
+    if variable.is_eager:
+        return _default_graph().constant(True, name=name)
+    graph, ref = variable.graph, variable.operations.ref
+    aval = abstract((), np.dtype(np.bool_))
+    with colocate_with(variable, ignore_existing=True):
+        return graph.add(is_initialized_p, [], [aval], name=name, variable=ref).outputs[0]
+
+
+def report_uninitialized_variables(
+    var_list: Iterable[Variable] | None = None, name: str = "report_uninitialized_variables"
+) -> Tensor:
+    """Returns a tensor of the names of the variables that have no value.
+
+    Args:
+      var_list: the variables; None for the global and the local variables of the default graph.
+      name: name of the operation.
+
+    Returns:
+      string[n], the names in the order of the list; sessions return them as bytes.
+    """
+    variables = _those(var_list)
+    aval = abstract((unknown_dim(),), string)
+    return _asked("missing_names", variables, [aval], name).outputs[0]
+
+
+def assert_variables_initialized(var_list: Iterable[Variable] | None = None) -> Operation:
+    """Returns an operation that fails unless all variables have values.
+
+    Args:
+      var_list: the variables; None for the global and the local variables of the default graph.
+
+    Raises:
+      FailedPreconditionError: in the step, with the names of the variables that have none.
+    """
+    return _asked("assert_initialized", _those(var_list), [], "assert_variables_initialized")
+
+
+def _those(var_list: Iterable[Variable] | None) -> list[Variable]:
+    return [*global_variables(), *local_variables()] if var_list is None else [*var_list]
+
+
+def _asked(
+    function: str, variables: Sequence[Variable], outputs: Sequence[Any], name: str
+) -> Operation:
+    """A call of a function with the presence of each variable, and their names."""
+    graph: Graph = variables[0].graph if variables else _default_graph()
+    with graph.as_default():
+        flags = [is_variable_initialized(variable) for variable in variables]
+        names = [variable.op.name for variable in variables]
+        return call(graph, function, flags, outputs, name=name, attributes={"names": names})
