@@ -10,12 +10,11 @@ from jflow.ops import (
     global_variables,
     global_variables_initializer,
     group,
-    local_variables,
     local_variables_initializer,
+    report_uninitialized_variables,
 )
 from jflow.ops.summaries import merge_all
 from jflow.session import Session
-from jflow.training.monitored.readiness import uninitialized
 from jflow.training.saver import Saver
 
 INIT_OP = "init_op"
@@ -97,18 +96,20 @@ class Scaffold:
         """
         defaults: dict[str, tuple[str, Callable[[], Any]]] = {
             "init_op": (INIT_OP, global_variables_initializer),
-            "ready_op": (READY_OP, _default_ready_op),
+            "ready_op": (READY_OP, lambda: report_uninitialized_variables(name="ready")),
             "ready_for_local_init_op": (
                 READY_FOR_LOCAL_INIT_OP,
-                lambda: uninitialized(global_variables()),
+                lambda: report_uninitialized_variables(global_variables(), "ready_for_local_init"),
             ),
             "local_init_op": (LOCAL_INIT_OP, self.default_local_init_op),
             "summary_op": (SUMMARY_OP, merge_all),
-            "saver": (SAVERS, _default_saver),
+            "saver": (SAVERS, lambda: Saver(sharded=True, allow_empty=True)),
         }
         for name, (key, default) in defaults.items():
             if getattr(self, name) is None:
                 setattr(self, name, self.get_or_default(name, key, default))
+        if isinstance(self.saver, Saver):
+            self.saver.build()
         get_default_graph().finalize()
         return self
 
@@ -148,11 +149,3 @@ class Scaffold:
     def __repr__(self) -> str:
         given = [name for name, value in vars(self).items() if value is not None]
         return f"<jflow.train.Scaffold with {', '.join(given) or 'defaults'}>"
-
-
-def _default_ready_op() -> Any:
-    return uninitialized([*global_variables(), *local_variables()])
-
-
-def _default_saver() -> Saver | None:
-    return Saver(sharded=True) if global_variables() else None

@@ -15,7 +15,7 @@ from jflow.errors import DeadlineExceededError, FailedPreconditionError
 from jflow.graph import Graph, get_default_graph
 from jflow.runtime.config import ConfigProto, RunOptions
 from jflow.session import Session
-from jflow.training.saver import get_checkpoint_state
+from jflow.training.checkpoint_state import get_checkpoint_state
 
 _LOG = logging.getLogger(__name__)
 
