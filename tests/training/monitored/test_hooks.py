@@ -100,7 +100,7 @@ def test_stop_at_step_takes_exactly_one_number() -> None:
     "make",
     [
         lambda: tf.train.StopAtStepHook(num_steps=1),
-        lambda: tf.train.StepCounterHook(),
+        tf.train.StepCounterHook,
         lambda: tf.train.CheckpointSaverHook("unused", save_steps=1),
         lambda: tf.train.SummarySaverHook(1, scaffold=tf.train.Scaffold()),
         lambda: tf.train.GlobalStepWaiterHook(1),
@@ -116,9 +116,9 @@ def test_hooks_that_need_a_global_step_say_so(make: Any) -> None:
 def test_a_loss_that_is_nan_raises_or_stops(backend: Backend) -> None:
     counting_model(backend)
     loss = tf.placeholder(tf.float32, (), name="loss")
-    with pytest.raises(tf.train.NanLossDuringTrainingError, match="'loss:0'.* is NaN"):
-        with monitored(backend, tf.train.NanTensorHook(loss)) as session:
-            session.run(loss, {loss: 1.0})
+    with monitored(backend, tf.train.NanTensorHook(loss)) as session:
+        session.run(loss, {loss: 1.0})
+        with pytest.raises(tf.train.NanLossDuringTrainingError, match=r"'loss:0'.* is NaN"):
             session.run(loss, {loss: np.nan})
     hook = tf.train.NanTensorHook(loss, fail_on_nan_loss=False)
     with monitored(backend, hook) as session:
@@ -224,11 +224,14 @@ def test_the_rate_of_steps_is_logged_and_written(
     model = counting_model(backend)
     clock, writer = VirtualClock(), Written()
     counter = tf.train.StepCounterHook(every_n_steps=2, summary_writer=writer)
-    with caplog.at_level(logging.INFO, LOGGER), clock.installed(timer):
-        with monitored(backend, counter) as session:
-            for _ in range(5):
-                session.run(model.train)
-                clock.advance(0.5)
+    with (
+        caplog.at_level(logging.INFO, LOGGER),
+        clock.installed(timer),
+        monitored(backend, counter) as session,
+    ):
+        for _ in range(5):
+            session.run(model.train)
+            clock.advance(0.5)
     assert writer.scalars == [("global_step/sec", 2.0, 3), ("global_step/sec", 2.0, 5)]
     assert caplog.messages.count("global_step/sec: 2") == 2
 

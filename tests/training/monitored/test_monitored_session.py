@@ -83,9 +83,11 @@ def test_a_tensor_that_is_fed_twice_is_refused(backend: Backend) -> None:
         assert session.run(x) == 1.0
         with pytest.raises(RuntimeError, match=r"fed by a SessionRunHook and user: .*'x:0'"):
             session.run(x, {"x:0": 2.0})
-    with monitored(backend, fed, tf.train.FeedFnHook(lambda: {"x:0": 1.0})) as session:
-        with pytest.raises(RuntimeError, match=r"fed by two hooks: .*'x:0'"):
-            session.run(x)
+    with (
+        monitored(backend, fed, tf.train.FeedFnHook(lambda: {"x:0": 1.0})) as session,
+        pytest.raises(RuntimeError, match=r"fed by two hooks: .*'x:0'"),
+    ):
+        session.run(x)
 
 
 # Recovery
@@ -129,9 +131,11 @@ def test_other_errors_are_raised_and_end_is_not_called(backend: Backend, method:
     model = counting_model(backend)
     calls: list[str] = []
     hook = FailsOnce(calls, method, tf.errors.InternalError("a bug"))
-    with pytest.raises(tf.errors.InternalError, match="a bug"):
-        with monitored(backend, hook) as session:
-            session.run(model.step)
+    with (
+        pytest.raises(tf.errors.InternalError, match="a bug"),
+        monitored(backend, hook) as session,
+    ):
+        session.run(model.step)
     assert calls[-1] == method
     assert not tf.get_default_graph().finalized
 
@@ -140,10 +144,10 @@ def test_other_errors_are_raised_and_end_is_not_called(backend: Backend, method:
 def test_a_singular_session_does_not_recover(backend: Backend, error: Exception) -> None:
     model = counting_model(backend)
     calls: list[str] = []
-    with pytest.raises(type(error)):
-        with singular(backend, FailsOnce(calls, "after_run", error)) as session:
-            assert session.raw_session().run(model.step) == 0
-            session.run(model.step)
+    opened = singular(backend, FailsOnce(calls, "after_run", error))
+    assert opened.raw_session().run(model.step) == 0
+    with pytest.raises(type(error)), opened as session:
+        session.run(model.step)
     assert calls == ["begin", "after_create_session", "before_run", "after_run"]
 
 
@@ -277,9 +281,11 @@ def test_a_step_function_runs_steps_with_and_without_hooks(backend: Backend, kin
 
 def test_a_step_function_has_one_argument(backend: Backend) -> None:
     counting_model(backend)
-    with monitored(backend) as session:
-        with pytest.raises(ValueError, match=r"the argument step_context, got \['x', 'y'\]"):
-            session.run_step_fn(lambda x, y: None)
+    with (
+        monitored(backend) as session,
+        pytest.raises(ValueError, match=r"the argument step_context, got \['x', 'y'\]"),
+    ):
+        session.run_step_fn(lambda x, y: None)
 
 
 def test_a_step_function_is_called_again_after_the_loss_of_a_task(backend: Backend) -> None:
