@@ -1,15 +1,16 @@
-"""`StepGate`: makes the steps of a local session wait while the state that they use is moved."""
+"""`StepGate`: makes the steps of a local session wait while state is moved, saved or restored."""
 
 from __future__ import annotations
 
+import itertools
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 from jflow.deadline import Deadline
 from jflow.errors import DeadlineExceededError
 from jflow.execution.parked import ParkedAttempts
-from jflow.moves import Directory, StateId, Use
+from jflow.moves import Change, Directory, StateId, Use
 
 _HOLD = "local"
 
@@ -27,11 +28,12 @@ class StepGate:
         self._moving = threading.Lock()
         self._change = threading.Condition()
         self._n_waiting = 0
+        self._numbers = itertools.count()
 
-    def add(self, states: frozenset[StateId]) -> Use:
-        """Adds what a step uses. Raises MovedError if any of it has moved."""
+    def add(self, states: frozenset[StateId], changes: Sequence[Change] = ()) -> Use:
+        """Adds what a step uses and changes. Raises MovedError if any of it has moved."""
         with self._change:
-            return self._directory.add(states)
+            return self._directory.add(states, changes)
 
     def enter(self, use: Use, deadline: Deadline) -> None:
         """A step begins once nothing holds what it uses.
@@ -49,6 +51,34 @@ class StepGate:
         with self._change:
             self._directory.leave(use)
             if self._n_waiting:
+                self._change.notify_all()
+
+    @contextmanager
+    def pausing(
+        self, states: Collection[StateId], deadline: Deadline, *, is_exclusive: bool = False
+    ) -> Iterator[None]:
+        """A block in which no step is running that changes state, as far as that could be seen.
+
+        Args:
+          states: what is saved or restored in the block.
+          deadline: limits the wait for steps that run.
+          is_exclusive: whether no step may see a part of what the block changes.
+
+        Raises:
+          DeadlineExceededError: if steps do not end in time.
+          MovedError: if some of the state is elsewhere.
+        """
+        with deadline.holding(self._moving, "waiting for state that moves"), self._change:
+            name = f"save {next(self._numbers)}"
+            self._directory.pause(name, states, is_exclusive=is_exclusive)
+        try:
+            with self._change:
+                while not self._directory.is_quiet(name):
+                    self._wait(deadline, "waiting for steps that change what is saved")
+            yield
+        finally:
+            with self._change:
+                self._directory.resume(name)
                 self._change.notify_all()
 
     @contextmanager

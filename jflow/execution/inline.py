@@ -23,9 +23,9 @@ from jflow.execution.link import LinkedInstruction, LinkedPlan, LinkedRun
 from jflow.execution.step_state import StepState
 from jflow.execution.tracing import TracedState, traced
 from jflow.execution.variables import QUEUED_S
-from jflow.moves import is_restartable, states_of
+from jflow.moves import changes_of, is_restartable, states_of, writes_often
 from jflow.plan import Plan, Recv, Send, Slot
-from jflow.resources import Containers
+from jflow.resources import Containers, Writing
 from jflow.resources.kernel import Wanted
 from jflow.trace.measured import NO_NAMES, StepNames
 from jflow.trace.record import Recorder, TaskRecord
@@ -102,9 +102,11 @@ class LocalExecutable:
     ) -> None:
         self.names = names
         self._gate, self._watch = gate, None
+        own = [linked.plan for linked in plans]
+        changes = changes_of(own)
+        self._writes_often = writes_often(changes)
         if gate is not None:
-            own = [linked.plan for linked in plans]
-            self._use = gate.add(states_of(own))
+            self._use = gate.add(states_of(own), changes)
             if is_restartable(own):
                 self._watch = partial(gate.parked.watched, states=self._use.states)
         self._plans = plans
@@ -265,7 +267,8 @@ class LocalExecutable:
     ) -> list[Any]:
         # A step with a deadline must not wait for values that may not be computed by then.
         queued_s = QUEUED_S if deadline.timeout is None else 0.0
-        go, states = interpret, self._states(queued_s, recorder)
+        writing = Writing() if self._writes_often else None
+        go, states = interpret, self._states(queued_s, recorder, writing)
         if recorder is not None:
             go = traced
         try:
@@ -290,13 +293,17 @@ class LocalExecutable:
         finally:
             for state in states:
                 state.close()
+            if writing is not None:
+                self._containers.leave(writing)
 
-    def _states(self, queued_s: float, recorder: Recorder | None) -> Sequence[StepState]:
-        watch = self._watch
+    def _states(
+        self, queued_s: float, recorder: Recorder | None, writing: Writing | None
+    ) -> Sequence[StepState]:
+        watch, containers = self._watch, self._containers
         if recorder is None:
-            return [StepState(one, self._containers, queued_s, watch) for one in self._plans]
+            return [StepState(one, containers, queued_s, watch, writing) for one in self._plans]
         return [
-            TracedState(one, self._containers, recorder, queued_s, watch) for one in self._plans
+            TracedState(one, containers, recorder, queued_s, watch, writing) for one in self._plans
         ]
 
     def _fed(self, value: Any, number: int) -> Any:

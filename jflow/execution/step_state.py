@@ -16,7 +16,7 @@ from jflow.execution.leased_view import leased_view
 from jflow.execution.link import LinkedCall, LinkedKernel, LinkedPlan, LinkedRun
 from jflow.execution.variables import COMPUTED, QUEUED_S, Computed, VariableAccess
 from jflow.plan import Call, Recv, Slot
-from jflow.resources import Containers, Lease
+from jflow.resources import Containers, Enter, Lease, Writing
 from jflow.resources.kernel import KernelRun, Wanted, wait_for
 from jflow.values import Array, is_host
 
@@ -39,11 +39,12 @@ class StepState:
       queued_s: the time after the start of a program, in seconds, during which its results may be
         passed to another program before they are computed.
       watch: see `Watch`; None if the step cannot be run again.
+      writing: all plans of the step on this task, if they write variables more than once.
     """
 
     __slots__ = (
         *("_containers", "_is_closed", "_leases", "_linked", "_queued_s", "_reads", "_slots"),
-        "_watch",
+        *("_watch", "_writing"),
     )
 
     def __init__(
@@ -52,9 +53,11 @@ class StepState:
         containers: Containers,
         queued_s: float = QUEUED_S,
         watch: Watch | None = None,
+        writing: Writing | None = None,
     ) -> None:
         self._linked = linked
         self._watch = watch
+        self._writing = writing
         self._queued_s = queued_s
         self._reads: list[tuple[Lease, jax.Array]] = []
         self._containers = containers
@@ -209,6 +212,9 @@ class StepState:
           FailedPreconditionError: if it reads a variable that is not initialized.
           InvalidArgumentError: if a variable has a different dtype or shape than expected.
         """
+        writing = self._writing
+        if writing is not None and linked.written and not self._containers.enter(writing):
+            return None
         access = VariableAccess(linked, self._containers, self._queued_s)
         if not self._containers.begin(access):
             return None
@@ -221,6 +227,8 @@ class StepState:
 
     def wait(self, linked: LinkedRun) -> Generator[Wanted, None, VariableAccess]:
         """As `begin`; yields what it has to wait for."""
+        if self._writing is not None and linked.written:
+            yield from wait_for(self._containers.writing, Enter(self._writing))
         while True:
             access = VariableAccess(linked, self._containers, self._queued_s)
             yield from wait_for(self._containers.accesses, access)

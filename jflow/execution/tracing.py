@@ -19,7 +19,7 @@ from jflow.execution.link import LinkedInstruction, LinkedPlan, LinkedRun
 from jflow.execution.step_state import StepState, Watch
 from jflow.execution.variables import QUEUED_S
 from jflow.plan import Recv, Send
-from jflow.resources import Containers
+from jflow.resources import Containers, Writing
 from jflow.resources.kernel import Wanted
 from jflow.trace.record import PlanRecorder, Recorder
 from jflow.trace.spans import CALL, PROGRAM, WAIT
@@ -31,7 +31,7 @@ class TracedState(StepState):
     """The state of a plan in a traced step.
 
     Args:
-      linked, containers, queued_s, watch: as for `StepState`.
+      linked, containers, queued_s, watch, writing: as for `StepState`.
       recorder: notes what the task does in the step.
     """
 
@@ -44,8 +44,9 @@ class TracedState(StepState):
         recorder: Recorder,
         queued_s: float = QUEUED_S,
         watch: Watch | None = None,
+        writing: Writing | None = None,
     ) -> None:
-        super().__init__(linked, containers, queued_s, watch)
+        super().__init__(linked, containers, queued_s, watch, writing)
         plan = linked.plan
         self.recorder: PlanRecorder = recorder.of_plan(str(plan.device), plan.instructions)
 

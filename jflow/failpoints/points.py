@@ -9,17 +9,30 @@ VARIABLE = "JFLOW_TESTING_FAILPOINTS"
 """What to do at which failpoint, as JSON; the testing kit sets it for processes that it starts."""
 
 NAMES: Mapping[str, str] = {
+    "checkpoint.before_shard": "a task is about to create the file of its part of a checkpoint",
+    "checkpoint.in_shard": "half of a task's tensors are written to its file",
+    "checkpoint.shard_written": "the file of a task is on the disk",
+    "checkpoint.before_manifest": "the files of all tasks are on the disk; no manifest names them",
+    "checkpoint.manifest_written": "the manifest is on the disk under a temporary name",
+    "checkpoint.manifest_renamed": "the manifest has its name, which may not be on the disk yet",
+    "checkpoint.committed": "a checkpoint is on the disk; the one that it replaces is there too",
     "client.before_reconnect": "a client that lost its connection is about to connect again",
     "master.after_register": "every task has registered its plans; the client has no answer yet",
     "master.after_run": "every task has run its plans; the client has no answer yet",
     "peer.before_connect": "a task is about to connect to another one",
     "server.before_listen": "a server is about to listen at its address",
+    "worker.after_commit": "a task has committed a checkpoint; the master has no answer yet",
     "worker.after_move": "a task has ended a hold with a move; the mover has no answer yet",
     "worker.after_run": "a task has run its plans; the master has no answer yet",
+    "worker.after_shard": "a task has written its part of a checkpoint; no answer yet",
+    "worker.before_commit": "every task has written; one is about to commit the checkpoint",
     "worker.before_compile": "a task has received plans and programs that it has not compiled",
     "worker.before_deliver": "a task has received a value that its rendezvous does not have yet",
+    "worker.before_restore": "a task has read what it is about to restore",
     "worker.before_save": "a task holds state and is about to save it for a move",
     "worker.before_run": "a task is about to run plans",
+    "worker.before_shard": "a task has a snapshot and is about to write it",
+    "worker.before_snapshot": "a task is about to take a snapshot",
 }
 """Every failpoint, and what is true where it is. Code that comes to no other name is tested for."""
 

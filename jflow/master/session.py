@@ -5,8 +5,16 @@ from __future__ import annotations
 import asyncio
 import itertools
 import secrets
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterable,
+    Mapping,
+    Sequence,
+)
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -23,9 +31,10 @@ from jflow.errors import (
 )
 from jflow.failpoints import async_failpoint
 from jflow.master.moving import StateMover
+from jflow.master.saving import CheckpointSaver
 from jflow.master.step import Action, Fail, StartTask, Step, StopTask
 from jflow.master.view import ClusterView
-from jflow.moves import MovedError, StateId, Use, is_restartable, states_of
+from jflow.moves import MovedError, StateId, Use, changes_of, is_restartable, states_of
 from jflow.plan import Plan, feed_indices, fetch_indices, verify_step
 from jflow.protocol import (
     RECONNECT_TIMEOUT_S,
@@ -36,6 +45,7 @@ from jflow.protocol import (
     Registered,
     begin,
 )
+from jflow.saves import StateItems
 from jflow.trace.record import TaskRecord
 
 
@@ -81,7 +91,7 @@ class ClientSession:
         self._step_ids = itertools.count(secrets.randbits(63))
         self._steps: dict[int, _Registered] = {}
         self._incarnations: dict[Task, int] = {}
-        self._running: set[asyncio.Task[list[Array]]] = set()
+        self._running: set[asyncio.Task[Any]] = set()
         self._end: AbortedError | None = None
 
     # Calls of the client ----------------------------------------------------------------------
@@ -145,7 +155,7 @@ class ClientSession:
         if (action := async_failpoint("master.after_register")) is not None:
             await action
         try:
-            use = self._servers.gate.directory.add(states)
+            use = self._servers.gate.directory.add(states, changes_of(plans), self)
         except MovedError:
             await self._release(entries.values())
             raise
@@ -212,6 +222,47 @@ class ClientSession:
         async with deadline.bounding(f"moving state to {target}", str(self._own)):
             mover = StateMover(self._servers, states, target, hold_s, connect_timeout)
             await mover.run()
+
+    async def save(
+        self,
+        prefix: str,
+        items: bytes,
+        is_consistent: bool,
+        about: Mapping[str, str],
+        connect_timeout: float,
+        deadline: Deadline = FOREVER,
+    ) -> bytes:
+        """See `MasterSession.save`."""
+        async with self._saving(f"saving {prefix!r}", deadline):
+            saver = self._saver(prefix, items, connect_timeout, deadline)
+            return (await saver.save(is_consistent, about)).to_bytes()
+
+    async def restore(
+        self, prefix: str, items: bytes, connect_timeout: float, deadline: Deadline = FOREVER
+    ) -> bytes:
+        """See `MasterSession.restore`."""
+        async with self._saving(f"restoring {prefix!r}", deadline):
+            saver = self._saver(prefix, items, connect_timeout, deadline)
+            return (await saver.restore()).to_bytes()
+
+    def _saver(
+        self, prefix: str, items: bytes, connect_timeout: float, deadline: Deadline
+    ) -> CheckpointSaver:
+        wanted = StateItems.from_bytes(items)
+        return CheckpointSaver(self._servers, self, prefix, wanted, connect_timeout, deadline)
+
+    @asynccontextmanager
+    async def _saving(self, doing: str, deadline: Deadline) -> AsyncIterator[None]:
+        """A block that ends with the deadline or the session."""
+        self._check_open()
+        running = asyncio.current_task()
+        assert running is not None
+        self._running.add(running)
+        try:
+            async with deadline.bounding(doing, str(self._own)):
+                yield
+        finally:
+            self._running.discard(running)
 
     def close(self) -> None:
         """See `MasterSession.close`."""

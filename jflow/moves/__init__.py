@@ -17,7 +17,10 @@ from jflow.moves.move import Moved as Moved
 from jflow.moves.move import PutState as PutState
 from jflow.moves.move import SaveState as SaveState
 from jflow.moves.outcome import End as End
+from jflow.moves.states import Change as Change
 from jflow.moves.states import MovedError as MovedError
 from jflow.moves.states import StateId as StateId
+from jflow.moves.states import changes_of as changes_of
 from jflow.moves.states import is_restartable as is_restartable
 from jflow.moves.states import states_of as states_of
+from jflow.moves.states import writes_often as writes_often

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from jflow.cluster import Device
+from jflow.cluster import Device, Task
 from jflow.errors import AbortedError
 from jflow.plan import CALLBACK, Call, Plan, Run
 
@@ -43,11 +43,25 @@ class StateId(NamedTuple):
         said = self.kind.replace("_", " ")
         return f"{said} {self.name!r} (container {self.container!r}) on {self.device}"
 
+    @property
+    def task(self) -> Task:
+        """The task of its device."""
+        return Device.parse(self.device).task
+
+    @property
+    def is_variable(self) -> bool:
+        """Whether it is a variable."""
+        return self.kind == VARIABLE
+
     def on(self, device: str) -> StateId:
         """The same state on another device."""
         job = Device.parse(device).task.job
         container = "" if self.container == job else self.container
         return self._replace(device=device, container=container)
+
+
+Change = frozenset[StateId]
+"""The state that one instruction changes, or may change."""
 
 
 class MovedError(AbortedError):
@@ -73,16 +87,48 @@ class MovedError(AbortedError):
 
 def states_of(plans: Iterable[Plan]) -> frozenset[StateId]:
     """The variables and resources that plans use."""
-    found = set()
+    return frozenset(state for plan in plans for state in (*_variables(plan), *_resources(plan)))
+
+
+def changes_of(plans: Iterable[Plan]) -> tuple[Change, ...]:
+    """What each instruction of plans changes, or may change; those that change nothing left out."""
+    found = []
     for plan in plans:
-        device, job = str(plan.device), plan.device.task.job
-        for variable in plan.variables:
-            container = "" if variable.key.container == job else variable.key.container
-            found.add(StateId(device, VARIABLE, container, variable.key.name))
-        for spec in plan.resources:
-            container = "" if spec.container == job else spec.container
-            found.add(StateId(device, spec.kind, container, spec.name, spec.owner))
-    return frozenset(found)
+        variables, resources = _variables(plan), _resources(plan)
+        for instruction in plan.instructions:
+            match instruction:
+                case Run(writes=(_, *_) as writes):
+                    found.append(frozenset(variables[i] for i in writes))
+                case Call(resources=(_, *_) as used):
+                    found.append(frozenset(resources[i] for i in used))
+    return tuple(found)
+
+
+def writes_often(changes: Iterable[Change]) -> bool:
+    """Whether more than one instruction of a step changes variables, given what each changes."""
+    return sum(any(state.is_variable for state in change) for change in changes) > 1
+
+
+def _variables(plan: Plan) -> list[StateId]:
+    device, job = str(plan.device), plan.device.task.job
+    return [
+        StateId(device, VARIABLE, "" if key.container == job else key.container, key.name)
+        for key in (variable.key for variable in plan.variables)
+    ]
+
+
+def _resources(plan: Plan) -> list[StateId]:
+    device, job = str(plan.device), plan.device.task.job
+    return [
+        StateId(
+            device,
+            spec.kind,
+            "" if spec.container == job else spec.container,
+            spec.name,
+            spec.owner,
+        )
+        for spec in plan.resources
+    ]
 
 
 def is_restartable(plans: Iterable[Plan]) -> bool:

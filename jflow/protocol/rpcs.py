@@ -1,8 +1,8 @@
 """The table of the RPCs of a server's services.
 
 Clients, peers and the dispatcher are derived from this table: a new RPC is a message in
-`service.proto`, an entry here and a method of the service
-(`services.py`).
+`service.proto`, an entry here and a method of the service (`services.py`). The entries of saves and
+restores are in `save_rpcs.py`.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from jflow.protocol.records import (
     device_to_proto,
 )
 from jflow.protocol.rpc import Incoming, Outgoing, Rpc, Service
+from jflow.protocol.save_rpcs import OF_MASTER, OF_WORKER
 from jflow.protocol.services import MasterSession, WorkerService, WorkerSession
 from jflow.protocol.traced import serve_traced
 from jflow.protocol.v1 import service_pb2 as pb
@@ -384,7 +385,10 @@ MASTER: Service[MasterSession] = Service(
     "jflow.v1.Master/Session",
     "a master",
     lambda server: server.open_master_session(),
-    _by_name(RUN_STEP, CALLED_BACK, REGISTER_STEP, LIST_DEVICES, RELEASE, RESET_ALL, MOVE_STATE),
+    _by_name(
+        *(RUN_STEP, CALLED_BACK, REGISTER_STEP, LIST_DEVICES, RELEASE, RESET_ALL, MOVE_STATE),
+        *OF_MASTER,
+    ),
 )
 
 WORKER: Service[WorkerSession] = Service(
@@ -394,5 +398,6 @@ WORKER: Service[WorkerSession] = Service(
     _by_name(
         *(RUN_PLANS, SEND_TENSOR, REGISTER_PLANS, RELEASE, RESET),
         *(HOLD_STATE, SAVE_STATE, PUT_STATE, END_HOLD, GET_OUTCOME),
+        *OF_WORKER,
     ),
 )

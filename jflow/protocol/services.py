@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from jflow.cluster import Task
@@ -21,8 +21,76 @@ from jflow.trace.record import TaskRecord
 from jflow.values import Array
 
 
+class SaveService(Protocol):
+    """The saves and restores of one caller on a task; what it has not ended ends with its stream.
+
+    The name is that of the save or restore; no two have the same. Items are packed `StateItems`.
+    """
+
+    async def pause(
+        self, name: str, states: Sequence[StateId], seconds: float, is_exclusive: bool
+    ) -> None:
+        """Lets the task's master start no step that changes state until `resume`.
+
+        Waits until none is running whose changes could be seen in part. The pause ends by itself
+        after its seconds. If it is exclusive, steps that only read the state have to wait, too.
+
+        Raises:
+          MovedError: if some of the state is elsewhere.
+        """
+
+    async def resume(self, name: str) -> bool:
+        """Ends a pause; returns whether it had lasted until now."""
+
+    async def take(self, name: str, items: bytes, seconds: float) -> int:
+        """Takes a snapshot at one moment, without copying variables; returns its size in bytes.
+
+        Raises:
+          DeadlineExceededError: if steps that are in the middle of their writes do not end within
+            these seconds.
+          FailedPreconditionError: if a variable is not initialized.
+          MovedError: if some of the state is elsewhere.
+        """
+
+    async def write(self, name: str, prefix: str) -> bytes:
+        """Writes a snapshot to a file; returns its packed `ShardRecord`.
+
+        Raises:
+          PermissionDeniedError: if the prefix is outside the checkpoint roots of the task.
+          ResourceExhaustedError: if the disk is full.
+        """
+
+    async def commit(
+        self, name: str, prefix: str, shards: Sequence[bytes], about: Mapping[str, str]
+    ) -> None:
+        """Makes shards the checkpoint of this prefix, in place of a former one."""
+
+    async def end(self, name: str, is_committed: bool) -> None:
+        """Forgets a snapshot, and removes its file unless it is committed."""
+
+    async def load(self, name: str, prefix: str, items: bytes) -> int:
+        """Reads state from a checkpoint without setting it; returns its size in bytes.
+
+        Raises:
+          DataLossError: if a file is damaged.
+          InvalidArgumentError: if something has another dtype or shape.
+          NotFoundError: if there is no such checkpoint, or it lacks a key.
+          PermissionDeniedError: as `write`.
+        """
+
+    async def put(self, name: str, seconds: float) -> None:
+        """Sets the state to what `load` has read, at one moment. Raises as `take`."""
+
+    async def forget(self, name: str) -> None:
+        """Forgets what `load` has read."""
+
+
 class WorkerService(Protocol):
     """A worker, as the masters of the cluster call it. Every error is an `OpError`."""
+
+    @property
+    def saves(self) -> SaveService:
+        """The saves and restores of the caller."""
 
     async def register(
         self, plans: Sequence[Plan], artifacts: Artifacts, is_restartable: bool = False
@@ -151,6 +219,33 @@ class MasterSession(Protocol):
         Raises:
           MovedError: if some of it is elsewhere.
         """
+
+    async def save(
+        self,
+        prefix: str,
+        items: bytes,
+        is_consistent: bool,
+        about: Mapping[str, str],
+        connect_timeout: float,
+        deadline: Deadline,
+    ) -> bytes:
+        """Saves state as a checkpoint; returns a packed `SaveReport`.
+
+        Args:
+          prefix: the path of the checkpoint, as the tasks that have the state see it.
+          items: packed `StateItems`.
+          is_consistent: whether steps of all sessions that change the state are held back until
+            every task has its snapshot; else those of this session.
+          about: kept in the checkpoint.
+
+        Raises:
+          MovedError: if some of the state is elsewhere.
+        """
+
+    async def restore(
+        self, prefix: str, items: bytes, connect_timeout: float, deadline: Deadline
+    ) -> bytes:
+        """Restores state from a checkpoint; returns a packed `SaveReport`. Raises as `save`."""
 
     def close(self) -> None:
         """Releases what the session registered, after its running calls were cancelled."""

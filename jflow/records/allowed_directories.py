@@ -1,4 +1,7 @@
-"""Access control for files: only files below the data roots of a task may be read.
+"""Access control for files: only files below the roots that a task declares may be used.
+
+A task has two kinds of roots, which are independent: data roots, below which readers read, and
+checkpoint roots, below which checkpoints are written, read and deleted.
 
 File names come from graphs, so from every client that may open a session. The guarantee for a
 declared root: the opened file was reached from the root's own directory through directories only.
@@ -14,6 +17,8 @@ import errno
 import os
 import stat
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import compress
 from typing import BinaryIO
 
 from jflow.errors import (
@@ -29,39 +34,105 @@ from jflow.errors import (
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC
 
-_DECLARE = "declare one with `jflow server --data-root DIR` or JFLOW_DATA_ROOTS"
+_REMOTE = "://"
 
 _MISSING = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
 _FULL = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
+@dataclass(frozen=True)
+class Purpose:
+    """What roots are for, as messages say it.
+
+    Attributes:
+      roots: what the roots are called.
+      use: what cannot be done with a file outside of them.
+      declare: how the owner of a task declares one.
+    """
+
+    roots: str
+    use: str
+    declare: str
+
+
+DATA = Purpose("data root", "read", "`jflow server --data-root DIR` or JFLOW_DATA_ROOTS")
+CHECKPOINTS = Purpose(
+    "checkpoint root",
+    "used for a checkpoint",
+    "`jflow server --checkpoint-root DIR` or JFLOW_CHECKPOINT_ROOTS",
+)
+
+
 class AllowedDirectories:
-    """Opens regular files below data roots, for reading only.
+    """Opens regular files below roots for reading, and directories below them.
 
     A relative name is looked up below each root in order; an absolute one must be below a root.
 
     Args:
-      paths: the data roots; without any, no file may be read.
+      paths: the roots; without any, no file may be used. A root of checkpoints may also be a URL,
+        such as "gs://bucket/runs".
+      purpose: what they are for.
 
     Raises:
-      NotFoundError: if one of them is not a directory.
+      NotFoundError: if a local one is not a directory.
     """
 
-    def __init__(self, paths: Sequence[str]) -> None:
-        self._roots: tuple[str, ...] | None = tuple(os.path.realpath(path) for path in paths)
-        for path, root in zip(paths, self._roots, strict=True):
+    def __init__(self, paths: Sequence[str], purpose: Purpose = DATA) -> None:
+        self._purpose = purpose
+        is_url = [purpose is CHECKPOINTS and _REMOTE in path for path in paths]
+        self._urls = tuple(path.rstrip("/") for path in compress(paths, is_url))
+        local = [path for path, remote in zip(paths, is_url, strict=True) if not remote]
+        self._roots: tuple[str, ...] | None = tuple(os.path.realpath(path) for path in local)
+        for path, root in zip(local, self._roots, strict=True):
             if not os.path.isdir(root):
-                raise NotFoundError(f"the data root {path!r} is not a directory")
+                raise NotFoundError(f"the {purpose.roots} {path!r} is not a directory")
 
     @classmethod
-    def anywhere(cls) -> AllowedDirectories:
-        """Allows all files that this process may read; relative names are in its working directory.
+    def anywhere(cls, purpose: Purpose = DATA) -> AllowedDirectories:
+        """Allows all files that this process may use; relative names are in its working directory.
 
-        For local sessions, in which the user's own process reads the user's files.
+        For local sessions, in which the user's own process uses the user's files, and for
+        checkpoints of a server that only this user reaches.
         """
-        roots = cls(())
+        roots = cls((), purpose)
         roots._roots = None
         return roots
+
+    def check_url(self, url: str) -> str:
+        """The URL of a remote file, if it is below a root.
+
+        Raises:
+          InvalidArgumentError: if it is not a valid name.
+          PermissionDeniedError: if it is outside the roots.
+        """
+        text = _checked(url)
+        if ".." in text.split("/"):
+            raise self._refused(text, "contains '..'")
+        if self._roots is not None and not any(text.startswith(f"{one}/") for one in self._urls):
+            raise self._refused(text, f"is outside the {self._purpose.roots}s")
+        return text
+
+    def directory(self, name: str | bytes) -> tuple[int, str]:
+        """Opens a directory, below which the caller must follow no links.
+
+        Returns:
+          A descriptor, which the caller closes, and the path of the directory.
+
+        Raises:
+          InvalidArgumentError: if it is not a valid file name.
+          NotFoundError: if it does not exist, or is not a directory.
+          PermissionDeniedError: if it is outside the roots, or the process may not read it.
+          ResourceExhaustedError: if no more files can be opened.
+        """
+        text = _checked(name)
+        try:
+            if self._roots is None:
+                path = os.path.realpath(text)
+                return os.open(path, _DIRECTORY), path
+            root, way = self._resolve(text)
+            return _walk(root, way, _DIRECTORY), os.path.normpath(os.path.join(root, way))
+        except OSError as error:
+            raise _as_ours(error, text) from error
 
     def path(self, name: str | bytes) -> str:
         """Resolves the name of a file, which need not exist, to an absolute path without links.
@@ -113,18 +184,20 @@ class AllowedDirectories:
                     found.append((owner, os.path.relpath(path, owner)))
                     break
         if not found:
-            raise self._refused(text, "is outside the data roots")
+            raise self._refused(text, f"is outside the {self._purpose.roots}s")
         return next((way for way in found if os.path.lexists(os.path.join(*way))), found[0])
 
     def _refused(self, text: str, reason: str) -> PermissionDeniedError:
-        if not self._roots:
+        purpose = self._purpose
+        what = f"{_shown(text)} cannot be {purpose.use}"
+        roots = ", ".join(map(_shown, (*(self._roots or ()), *self._urls)))
+        if not roots:
             return PermissionDeniedError(
-                f"{_shown(text)} cannot be read: this task has no data roots; {_DECLARE}"
+                f"{what}: this task has no {purpose.roots}s; declare one with {purpose.declare}"
             )
-        roots = ", ".join(map(_shown, self._roots))
         return PermissionDeniedError(
-            f"{_shown(text)} cannot be read: it {reason}; the data roots of this task are {roots} "
-            f"({_DECLARE})"
+            f"{what}: it {reason}; the {purpose.roots}s of this task are {roots} "
+            f"(declare one with {purpose.declare})"
         )
 
 
@@ -140,8 +213,8 @@ def _shown(text: str) -> str:
     return repr(os.fsencode(text).decode(errors="backslashreplace"))
 
 
-def _walk(root: str, way: str) -> int:
-    """Opens the file at a path below the root, and refuses links in the path."""
+def _walk(root: str, way: str, flags: int = _FILE) -> int:
+    """Opens the file or directory at a path below the root, and refuses links in the path."""
     *directories, last = way.split("/")
     # The root's own path was declared by the owner of the task and may contain links.
     here = os.open(root, _DIRECTORY & ~os.O_NOFOLLOW)
@@ -150,7 +223,7 @@ def _walk(root: str, way: str) -> int:
             below = os.open(directory, _DIRECTORY, dir_fd=here)
             os.close(here)
             here = below
-        return os.open(last, _FILE, dir_fd=here)
+        return os.open(last, flags, dir_fd=here)
     finally:
         os.close(here)
 

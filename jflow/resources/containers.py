@@ -27,6 +27,7 @@ from jflow.resources.variable import (
     declared_shape,
     renamed,
 )
+from jflow.resources.writing import Writing, WritingOrder
 
 
 class Containers:
@@ -41,6 +42,7 @@ class Containers:
     Attributes:
       lock: guards the variables and the accesses to them; it is never held while a program runs.
       accesses: the cell that grants accesses to variables.
+      writing: the cell of the order between snapshots and steps that write more than once.
       resources: all resources that are not variables.
     """
 
@@ -50,6 +52,8 @@ class Containers:
         self.lock = threading.Lock()
         self._queue = AccessQueue()
         self.accesses = Cell(self._queue, lock=self.lock)
+        self._order = WritingOrder()
+        self.writing = Cell(self._order, lock=self.lock)
         self.resources = ResourceManager(task, roots or AllowedDirectories(()))
 
     def get(self, variable_id: VariableId, spec: VariableSpec) -> VariableState:
@@ -130,6 +134,17 @@ class Containers:
         if completed:
             _notify(completed)
 
+    def enter(self, writing: Writing) -> bool:
+        """Lets a step write that does so more than once; returns False if it has to wait."""
+        with self.lock:
+            return self._order.try_enter(writing)
+
+    def leave(self, writing: Writing) -> None:
+        """The part of a step has ended that may write more than once."""
+        with self.lock:
+            completed = self._order.leave(writing)
+        _notify(completed)
+
     def cut(self, wanted: Collection[VariableId] | None = None) -> VariableCut:
         """An attempt for `accesses` that leases variables, all if None, at one moment."""
         return VariableCut(self._variables, wanted)
@@ -138,18 +153,22 @@ class Containers:
         self,
         snapshots: Mapping[VariableId, VariableSnapshot],
         device_of: Callable[[VariableId], jax.Device],
+        *,
+        is_owned: bool = False,
     ) -> RestoreVariables:
         """An attempt for `accesses` that restores variables, all of them or none.
 
         Args:
           snapshots: the values.
           device_of: the devices of the variables, to which the values are copied at once.
+          is_owned: whether nothing else uses the arrays of the snapshots, so that their memory may
+            become that of the variables.
 
         Raises:
           InvalidArgumentError: as `RestoreVariables`.
         """
         named = {i: renamed(saved, i.container, i.name) for i, saved in snapshots.items()}
-        return RestoreVariables(self._variables, named, device_of)
+        return RestoreVariables(self._variables, named, device_of, is_owned=is_owned)
 
     def existing(self, variable_ids: Collection[VariableId]) -> list[VariableId]:
         """Those of the variables that are initialized."""

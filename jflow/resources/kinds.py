@@ -14,7 +14,7 @@ from jflow.resources.kernel import Kernel
 from jflow.resources.kind import Kind
 from jflow.resources.queue import QUEUE
 from jflow.resources.reader import READER
-from jflow.resources.snapshot import Snapshot, Snapshottable
+from jflow.resources.snapshot import PackedSnapshot, Snapshot, Snapshottable
 
 KINDS: tuple[Kind[Any], ...] = (
     ACCUMULATOR,
@@ -67,6 +67,27 @@ def restored(kind: str, name: str, snapshot: Snapshot, roots: AllowedDirectories
     resource = known.make(snapshot.spec, name, roots)
     resource.restore(snapshot)
     return resource
+
+
+def packed(snapshot: Snapshot) -> tuple[str, PackedSnapshot]:
+    """The kind of the resource that a snapshot was taken of, and the snapshot as bytes and arrays.
+
+    Raises:
+      InvalidArgumentError: if it is not the snapshot of a kind, or too long.
+    """
+    for kind in KINDS:
+        if isinstance(snapshot, kind.snapshot):
+            return kind.name, snapshot.packed()
+    raise InvalidArgumentError(f"a {type(snapshot).__name__} is not the snapshot of a resource")
+
+
+def unpacked(kind: str, saved: PackedSnapshot) -> Snapshot:
+    """The snapshot that `packed` gave.
+
+    Raises:
+      InvalidArgumentError: if the kind is unknown, or the record malformed.
+    """
+    return _kind(kind, kind).snapshot.unpacked(saved)
 
 
 def check_same(found: Any, spec: ResourceSpec) -> None:

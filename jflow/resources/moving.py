@@ -24,7 +24,8 @@ from jflow.resources.cell import Cell
 from jflow.resources.containers import Containers
 from jflow.resources.kernel import Wanted
 from jflow.resources.manager import ResourceId
-from jflow.resources.queue import QueueSnapshot, QueueSpec, RngState
+from jflow.resources.queue import QueueSnapshot
+from jflow.resources.snapshot import PackedSnapshot
 from jflow.resources.variable import VariableId, VariableSnapshot
 from jflow.values import Array
 
@@ -59,18 +60,15 @@ class SavedQueue(Record):
 
     Attributes:
       number: as in `SavedVariable`.
-      n_arrays: for each component the number of arrays that hold its rows; -1 for one array that
-        holds all rows, stacked.
+      record: its snapshot without the arrays.
+      n_arrays: the number of these.
     """
 
     what = "queue that moves"
 
     number: int
-    definition: bytes
-    n_arrays: tuple[Annotated[int, Range(-1, 2**31)], ...]
-    is_closed: bool
-    rng: str
-    rng_words: tuple[_Word, ...]
+    record: bytes
+    n_arrays: Annotated[int, Range()]
 
 
 @dataclass(frozen=True)
@@ -124,9 +122,9 @@ class Departure:
             if cell is not None:
                 snapshot = cell.snapshot()
                 assert isinstance(snapshot, QueueSnapshot)
-                queues.append(_saved_queue(number, snapshot))
-                for rows in snapshot.elements:
-                    arrays.extend(rows if isinstance(rows, tuple) else [rows])
+                packed = snapshot.packed()
+                queues.append(SavedQueue(number, packed.record, len(packed.arrays)))
+                arrays.extend(packed.arrays)
         return SavedStates(tuple(variables), tuple(queues)).to_bytes(), arrays
 
     def _cell(self, state: StateId) -> Cell | None:
@@ -184,7 +182,8 @@ class Arrival:
         self._queues: list[tuple[ResourceId, Cell]] = []
         for queue in saved.queues:
             state = _named(names, queue.number, QUEUE)
-            snapshot = _queue_snapshot(queue, left)
+            taken = tuple(_next(left) for _ in range(queue.n_arrays))
+            snapshot = QueueSnapshot.unpacked(PackedSnapshot(queue.record, taken))
             cell = containers.resources.made(QUEUE, state.name, snapshot)
             self._queues.append((_resource_id(state), cell))
 
@@ -222,26 +221,6 @@ def _check_free(containers: Containers, states: Collection[StateId]) -> None:
             f"there is already a {found[0]}, which is not the one that was to move there; rename "
             "one of them, or reset its container"
         )
-
-
-def _saved_queue(number: int, snapshot: QueueSnapshot) -> SavedQueue:
-    rng = snapshot.rng
-    return SavedQueue(
-        number,
-        snapshot.spec.to_bytes(),
-        tuple(len(rows) if isinstance(rows, tuple) else -1 for rows in snapshot.elements),
-        snapshot.is_closed,
-        "" if rng is None else rng.algorithm,
-        () if rng is None else rng.words,
-    )
-
-
-def _queue_snapshot(saved: SavedQueue, left: Iterator[Array]) -> QueueSnapshot:
-    elements = tuple(
-        _next(left) if n < 0 else tuple(_next(left) for _ in range(n)) for n in saved.n_arrays
-    )
-    rng = RngState(saved.rng, saved.rng_words) if saved.rng else None
-    return QueueSnapshot(QueueSpec.from_bytes(saved.definition), elements, saved.is_closed, rng)
 
 
 def _named(names: Sequence[StateId], number: int, kind: str) -> StateId:

@@ -18,11 +18,27 @@ or duplicated.
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Protocol, TypeVar
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, Self, TypeVar
 
 from jflow.errors import InvalidArgumentError
 from jflow.resources.attempt import Attempt, Resource
 from jflow.resources.spec import Spec
+from jflow.values import Array
+
+
+@dataclass(frozen=True, eq=False)
+class PackedSnapshot:
+    """A snapshot as bytes and arrays, in which form it is stored.
+
+    Attributes:
+      record: all but the arrays.
+      arrays: the arrays, in an order that the record determines.
+    """
+
+    record: bytes
+    arrays: tuple[Array, ...] = ()
 
 
 class Snapshot(Protocol):
@@ -31,6 +47,21 @@ class Snapshot(Protocol):
     @property
     def spec(self) -> Spec:
         """The spec of the resource that it was taken of."""
+
+    def packed(self) -> PackedSnapshot:
+        """The snapshot as bytes and arrays.
+
+        Raises:
+          InvalidArgumentError: if a text or list in it is longer than a record may hold.
+        """
+
+    @classmethod
+    def unpacked(cls, packed: PackedSnapshot) -> Self:
+        """The snapshot that `packed` gave; a restore checks whether it is consistent.
+
+        Raises:
+          InvalidArgumentError: if the record is malformed, or there are not as many arrays.
+        """
 
 
 Saved = TypeVar("Saved", bound=Snapshot)
@@ -86,6 +117,14 @@ def checked(snapshot: Snapshot, expected: type[Saved], spec: Spec, resource: obj
                 f"{spec.what} with {fact} {saved}"
             )
     return snapshot
+
+
+def check_count(arrays: Sequence[Array], expected: int, what: str) -> None:
+    """Refuses a packed snapshot with another number of arrays. Raises InvalidArgumentError."""
+    if len(arrays) != expected:
+        raise InvalidArgumentError(
+            f"malformed {what}: expected {expected} arrays, got {len(arrays)}"
+        )
 
 
 def inconsistent(resource: object, problem: str) -> InvalidArgumentError:

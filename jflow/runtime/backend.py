@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -16,6 +16,7 @@ from jflow.moves import StateId
 from jflow.pipeline import CompiledStep
 from jflow.placement import Inventory
 from jflow.plan import Plan
+from jflow.saves import SaveReport, StateItems
 from jflow.trace.measured import StepNames
 from jflow.trace.record import TaskRecord
 from jflow.values import Array
@@ -112,6 +113,33 @@ class Backend(Protocol):
           MovedError: if some of it is elsewhere.
           OpError: as `jflow.Session.replace`.
         """
+
+    def save(
+        self,
+        prefix: str,
+        items: StateItems,
+        about: Mapping[str, str],
+        deadline: Deadline,
+        *,
+        is_consistent: bool,
+    ) -> SaveReport:
+        """Saves state as a checkpoint.
+
+        Args:
+          prefix: the path of the checkpoint, on the machines that have the state.
+          items: what to save.
+          about: kept in the checkpoint.
+          deadline: of the call.
+          is_consistent: whether steps of all sessions are held back until every task has its
+            snapshot; else those of this session.
+
+        Raises:
+          MovedError: if some of the state is elsewhere.
+          OpError: as `jflow.Session.save`.
+        """
+
+    def restore(self, prefix: str, items: StateItems, deadline: Deadline) -> SaveReport:
+        """Restores state from a checkpoint. Raises as `save`."""
 
     def peek(self, ref: VariableRef) -> jax.Array | None:
         """The value of a variable in this process, None if there is none; never blocks."""

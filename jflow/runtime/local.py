@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from queue import SimpleQueue
 
 import jax
@@ -25,10 +25,14 @@ from jflow.records.allowed_directories import AllowedDirectories
 from jflow.resources import Containers, Wanted, wait_for
 from jflow.resources.moving import Arrival, Departure
 from jflow.runtime.backend import DeviceInfo, Executable
+from jflow.runtime.local_saves import LocalSaves
+from jflow.saves import SaveReport, StateItems
 from jflow.values import Array
 
 
-@_forks.guarded("inventory", "register", "move_state", "list_devices", ignored=("close",))
+@_forks.guarded(
+    "inventory", "register", "move_state", "save", "restore", "list_devices", ignored=("close",)
+)
 class LocalBackend:
     """Runs steps on the devices of this process; its state is freed with it."""
 
@@ -41,6 +45,8 @@ class LocalBackend:
         self._devices = local_devices(LOCAL_TASK)
         self._containers = Containers(LOCAL_TASK, AllowedDirectories.anywhere())
         self._gate = StepGate()
+        by_name = {str(device): found for device, found in self._devices.items()}
+        self._saves = LocalSaves(self._containers, self._gate, by_name)
 
     def inventory(self, tasks: Collection[Task], deadline: Deadline) -> Inventory:
         devices = {LOCAL_TASK: tuple(self._devices)}
@@ -90,6 +96,20 @@ class LocalBackend:
             arrival = Arrival(self._containers, states, target, *saved, devices[target])
             departure.finish()
             arrival.finish()
+
+    def save(
+        self,
+        prefix: str,
+        items: StateItems,
+        about: Mapping[str, str],
+        deadline: Deadline,
+        *,
+        is_consistent: bool,  # a local session has all steps to itself
+    ) -> SaveReport:
+        return self._saves.save(prefix, items, about, deadline)
+
+    def restore(self, prefix: str, items: StateItems, deadline: Deadline) -> SaveReport:
+        return self._saves.restore(prefix, items, deadline)
 
     def peek(self, ref: VariableRef) -> jax.Array | None:
         device = next((device for device in self._devices if str(device) == str(ref.spec)), None)

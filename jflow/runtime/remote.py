@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import threading
 import weakref
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -22,8 +22,10 @@ from jflow.moves import StateId
 from jflow.pipeline import CompiledStep
 from jflow.placement import Inventory
 from jflow.protocol import DeviceRecord, MasterClient, ServerInfo
+from jflow.protocol.save_rpcs import RESTORE_CHECKPOINT, SAVE_CHECKPOINT
 from jflow.runtime.backend import DeviceInfo, Executable
 from jflow.runtime.config import ConfigProto
+from jflow.saves import SaveReport, StateItems
 from jflow.trace.record import TaskRecord
 from jflow.values import Array
 from jflow.wire import connect
@@ -34,7 +36,9 @@ _LIST_TIMEOUT_S = 1.0
 """How long `list_devices` waits for each task, in seconds."""
 
 
-@_forks.guarded("inventory", "register", "move_state", "list_devices", ignored=("close",))
+@_forks.guarded(
+    "inventory", "register", "move_state", "save", "restore", "list_devices", ignored=("close",)
+)
 class RemoteBackend:
     """Runs steps on a cluster; connects to the server at first use.
 
@@ -92,6 +96,27 @@ class RemoteBackend:
     ) -> None:
         client = self.connected(deadline)
         client.move_state(states, target, hold_s, self._connect_timeout, deadline)
+
+    def save(
+        self,
+        prefix: str,
+        items: StateItems,
+        about: Mapping[str, str],
+        deadline: Deadline,
+        *,
+        is_consistent: bool,
+    ) -> SaveReport:
+        client, patience = self.connected(deadline), self._connect_timeout
+        packed = items.to_bytes()
+        record = client.call(
+            SAVE_CHECKPOINT, deadline, prefix, packed, is_consistent, about, patience
+        )
+        return SaveReport.from_bytes(record)
+
+    def restore(self, prefix: str, items: StateItems, deadline: Deadline) -> SaveReport:
+        client, packed = self.connected(deadline), items.to_bytes()
+        record = client.call(RESTORE_CHECKPOINT, deadline, prefix, packed, self._connect_timeout)
+        return SaveReport.from_bytes(record)
 
     def peek(self, _: VariableRef) -> None:
         return None  # a request to the server could block

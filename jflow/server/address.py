@@ -54,6 +54,15 @@ def listening_host(host: str, task: Task) -> str:
     return host
 
 
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches a host that `listening_host` has returned."""
+    try:
+        found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return False
+    return all(_is_loopback(str(address[0])) for *_, address in found)
+
+
 def _is_loopback(address: str) -> bool:
     return ipaddress.ip_address(address.split("%", maxsplit=1)[0]).is_loopback
 

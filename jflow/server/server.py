@@ -6,11 +6,13 @@ import logging
 import os
 import secrets
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import ClassVar, Self
 
 from jflow import _forks
+from jflow.checkpoint import ANYWHERE
 from jflow.closing import Closing
 from jflow.cluster import ClusterSpec, Task, split_address
 from jflow.errors import InvalidArgumentError, NotFoundError
@@ -26,8 +28,8 @@ from jflow.protocol import (
     Transport,
     WorkerSession,
 )
-from jflow.records.allowed_directories import AllowedDirectories
-from jflow.server.address import listening_host
+from jflow.records.allowed_directories import CHECKPOINTS, AllowedDirectories
+from jflow.server.address import is_loopback, listening_host
 from jflow.server.loop import SERVERS, run_programs_in_their_threads, take_64_bits
 from jflow.server.role import which_task
 from jflow.wire import TRANSPORTS, transport_of
@@ -38,6 +40,7 @@ _LOG = logging.getLogger(__name__)
 _N_THREADS = 8
 _STOP_S = 5.0
 _ROOTS_VARIABLE = "JFLOW_DATA_ROOTS"
+_CHECKPOINTS_VARIABLE = "JFLOW_CHECKPOINT_ROOTS"
 
 
 @_forks.guarded("start", "connect", "join", ignored=("stop",))
@@ -56,9 +59,12 @@ class Server(Closing):
       start: whether to start at once.
       data_roots: directories below which readers may read files; if None, those of
         JFLOW_DATA_ROOTS, separated as in PATH.
+      checkpoint_roots: directories below which checkpoints may be written and read; if None, those
+        of JFLOW_CHECKPOINT_ROOTS. Without any, a server that listens on the loopback interface
+        allows all directories, because its callers are its own user, and another one allows none.
 
     Raises:
-      NotFoundError: if a data root is not a directory.
+      NotFoundError: if a root is not a directory.
       ValueError: if the task is not given and cannot be inferred.
       InvalidArgumentError: if the cluster has no such task, or its address does not resolve,
         belongs to another machine or is not a loopback address.
@@ -78,6 +84,7 @@ class Server(Closing):
         *,
         start: bool = True,
         data_roots: Sequence[str | os.PathLike[str]] | None = None,
+        checkpoint_roots: Sequence[str | os.PathLike[str]] | None = None,
     ) -> None:
         if protocol not in TRANSPORTS:
             raise NotFoundError(f"No server factory registered for protocol {protocol!r}")
@@ -85,7 +92,9 @@ class Server(Closing):
         self._task = which_task(cluster, job_name, task_index)
         self._cluster = cluster
         self._protocol = protocol
-        self._roots = _roots(data_roots)
+        self._roots = AllowedDirectories(_paths(data_roots, _ROOTS_VARIABLE))
+        paths = _paths(checkpoint_roots, _CHECKPOINTS_VARIABLE)
+        self._checkpoints = AllowedDirectories(paths, CHECKPOINTS) if paths else None
         self._stopped = threading.Event()
         self._running: _Running | None = None
         if start:
@@ -119,9 +128,9 @@ class Server(Closing):
             # Not on the loop, which must serve other calls while a name is resolved.
             host = listening_host(split_address(self._address)[0], self._task)
             transport = transport_of(self._protocol)
-            starting = _start(
-                self._task, self._cluster, host, transport, self._roots, self._worker_type
-            )
+            checkpoints = self._checkpoints or (ANYWHERE if is_loopback(host) else None)
+            make = partial(self._worker_type, checkpoint_roots=checkpoints)
+            starting = _start(self._task, self._cluster, host, transport, self._roots, make)
             self._running = SERVERS.run(starting)
             self._cluster = self._running.info().cluster
 
@@ -192,13 +201,13 @@ class _Running:
         transport: Transport,
         threads: ThreadPoolExecutor,
         roots: AllowedDirectories,
-        worker_type: type[Worker],
+        make_worker: Callable[..., Worker],
     ) -> None:
         devices = local_devices(task)
         incarnation = secrets.randbits(63) + 1
         self.threads = threads
         self.peers = Peers(cluster, transport)
-        self.worker = worker_type(task, devices, self.peers, threads, roots, take_64_bits)
+        self.worker = make_worker(task, devices, self.peers, threads, roots, take_64_bits)
         self._task = task
         self._incarnation = incarnation
         self._devices = tuple(
@@ -237,7 +246,7 @@ async def _start(
     bind: str,
     transport: Transport,
     roots: AllowedDirectories,
-    worker_type: type[Worker],
+    make_worker: Callable[..., Worker],
 ) -> _Running:
     if (action := async_failpoint("server.before_listen")) is not None:
         await action
@@ -245,14 +254,15 @@ async def _start(
     threads = ThreadPoolExecutor(
         _N_THREADS, thread_name_prefix=f"jflow {task}", initializer=take_64_bits
     )
-    running = _Running(task, cluster, transport, threads, roots, worker_type)
+    running = _Running(task, cluster, transport, threads, roots, make_worker)
     bound = await running.listener.start(bind, port)
     shown = f"[{host}]" if ":" in host else host
     running.set_cluster(cluster.replace(task, f"{shown}:{bound}"))
     return running
 
 
-def _roots(data_roots: Sequence[str | os.PathLike[str]] | None) -> AllowedDirectories:
-    if data_roots is None:
-        data_roots = os.environ.get(_ROOTS_VARIABLE, "").split(os.pathsep)
-    return AllowedDirectories([os.fspath(path) for path in data_roots if path])
+def _paths(paths: Sequence[str | os.PathLike[str]] | None, variable: str) -> list[str]:
+    """Directories that are given, or else those of an environment variable."""
+    if paths is None:
+        paths = os.environ.get(variable, "").split(os.pathsep)
+    return [os.fspath(path) for path in paths if path]

@@ -19,6 +19,7 @@ from jflow.placement import Explanation
 from jflow.runtime.backend import Backend, DeviceInfo, Executable
 from jflow.runtime.config import ConfigProto, RunOptions
 from jflow.runtime.moving import MovingExecutable
+from jflow.runtime.saving import SaveReport, StateToSave, restore_state, save_state
 from jflow.runtime.steps import (
     Replacement,
     add_origin,
@@ -50,7 +51,10 @@ class _Known(NamedTuple):
     fetches: Fetches
 
 
-@_forks.guarded("run", "list_devices", "placement", "explain", "replace", "reset")
+@_forks.guarded(
+    *("run", "list_devices", "placement", "explain", "replace", "reset"),
+    *("save_state", "restore_state"),
+)
 class Session(Closing):
     """Runs a graph in this process or on a cluster.
 
@@ -333,6 +337,73 @@ class Session(Closing):
             n_steps=n_steps,
             deadline=deadline,
         )
+
+    def save_state(
+        self,
+        prefix: str,
+        states: Sequence[StateToSave],
+        *,
+        is_consistent: bool = False,
+        about: Mapping[str, str] | None = None,
+    ) -> SaveReport:
+        """Saves variables and resources as a checkpoint; `train.Saver` is its usual face.
+
+        Steps of this session are in the checkpoint whole or not at all. Of other sessions' steps,
+        what each task does is.
+
+        Args:
+          prefix: the path of the checkpoint; each task that has some of the state resolves it.
+          states: what to save, under which keys.
+          is_consistent: whether steps of all sessions that change the state are held back until
+            every task has its snapshot.
+          about: short texts to keep in the checkpoint.
+
+        Raises:
+          FailedPreconditionError: if a variable is not initialized.
+          NotFoundError: if the directory does not exist.
+          PermissionDeniedError: if the path is outside the checkpoint roots of a task.
+          ResourceExhaustedError: if the disk is full; a former checkpoint is kept.
+          DeadlineExceededError: if steps that change the state do not end in time.
+          UnavailableError, AbortedError: if a task is lost; a former checkpoint is kept, or the new
+            one is complete.
+        """
+        return self._with_state(
+            save_state, prefix, states, is_consistent=is_consistent, about=about or {}
+        )
+
+    def restore_state(self, prefix: str, states: Sequence[StateToSave]) -> SaveReport:
+        """Restores variables and resources from a checkpoint, at one moment for this session.
+
+        A variable need not be initialized. If anything cannot be restored, nothing is.
+
+        Args:
+          prefix, states: as for `save_state`.
+
+        Raises:
+          DataLossError: if a file of the checkpoint is damaged.
+          InvalidArgumentError: if something has another dtype or shape in the checkpoint.
+          NotFoundError: if there is no such checkpoint, or it has not all keys.
+          OpError: as `save_state`.
+        """
+        return self._with_state(restore_state, prefix, states)
+
+    def _with_state(
+        self,
+        act: Callable[..., SaveReport],
+        prefix: str,
+        states: Sequence[StateToSave],
+        **options: Any,
+    ) -> SaveReport:
+        if self._closed:
+            raise RuntimeError("Attempted to use a closed Session.")
+        deadline = self._deadline()
+        try:
+            return act(
+                self._graph, states, self._backend, self._placer, prefix, deadline, **options
+            )
+        except OpError as error:
+            add_origin(error, self._graph)
+            raise
 
     def list_devices(self) -> list[DeviceInfo]:
         """Returns the devices of all tasks that are up, those of the session's server first.

@@ -8,6 +8,18 @@ from jflow.training.batches import maybe_shuffle_batch as maybe_shuffle_batch
 from jflow.training.batches import maybe_shuffle_batch_join as maybe_shuffle_batch_join
 from jflow.training.batches import shuffle_batch as shuffle_batch
 from jflow.training.batches import shuffle_batch_join as shuffle_batch_join
+from jflow.training.checkpoint_reader import CheckpointReader as CheckpointReader
+from jflow.training.checkpoint_reader import NewCheckpointReader as NewCheckpointReader
+from jflow.training.checkpoint_reader import list_variables as list_variables
+from jflow.training.checkpoint_reader import load_checkpoint as load_checkpoint
+from jflow.training.checkpoint_reader import load_variable as load_variable
+from jflow.training.checkpoint_state import CheckpointState as CheckpointState
+from jflow.training.checkpoint_state import checkpoint_exists as checkpoint_exists
+from jflow.training.checkpoint_state import get_checkpoint_mtimes as get_checkpoint_mtimes
+from jflow.training.checkpoint_state import get_checkpoint_state as get_checkpoint_state
+from jflow.training.checkpoint_state import latest_checkpoint as latest_checkpoint
+from jflow.training.checkpoint_state import remove_checkpoint as remove_checkpoint
+from jflow.training.checkpoint_state import update_checkpoint_state as update_checkpoint_state
 from jflow.training.clipping import clip_by_global_norm as clip_by_global_norm
 from jflow.training.clipping import clip_by_norm as clip_by_norm
 from jflow.training.clipping import global_norm as global_norm
@@ -39,4 +51,5 @@ from jflow.training.queue_runner import QUEUE_RUNNERS as QUEUE_RUNNERS
 from jflow.training.queue_runner import QueueRunner as QueueRunner
 from jflow.training.queue_runner import add_queue_runner as add_queue_runner
 from jflow.training.queue_runner import start_queue_runners as start_queue_runners
+from jflow.training.saver import Saver as Saver
 from jflow.training.sync_replicas import SyncReplicasOptimizer as SyncReplicasOptimizer

@@ -1,4 +1,4 @@
-"""`Gate`: makes steps wait while the state that they use is moved."""
+"""`Gate`: makes steps wait while the state that they use is moved, saved or restored."""
 
 from __future__ import annotations
 
@@ -41,6 +41,16 @@ class Gate:
         while self.directory.is_held(states):
             await self.changed()
         self.directory.check(states)
+
+    async def quiet(self, pause: str) -> None:
+        """Waits until no step runs whose changes of paused state could be seen in part."""
+        while not self.directory.is_quiet(pause):
+            await self.changed()
+
+    def resume(self, pause: str) -> None:
+        """Ends a pause, if it has not ended."""
+        self.directory.resume(pause)
+        self.notify()
 
     def release(self, hold: str) -> None:
         """Ends a hold, if it has not ended, without a move."""

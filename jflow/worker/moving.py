@@ -107,7 +107,7 @@ class StateMoves:
             await action
         await self._close_plans(name, hold)
         departure = Departure(self._context.containers, hold.states)
-        await _waited(departure.wanted)
+        await waited(departure.wanted)
         record, arrays = await self._in_thread(departure.saved)
         return SavedState(record, arrays)
 
@@ -241,8 +241,8 @@ class StateMoves:
         return await loop.run_in_executor(self._context.threads, partial(work, *args))
 
 
-async def _waited(wanted: Wanted) -> None:
-    """Waits until an attempt has completed."""
+async def waited(wanted: Wanted) -> None:
+    """Waits until an attempt has completed; cancels it if the wait is cancelled."""
     cell, attempt = wanted
     loop = asyncio.get_running_loop()
     done = asyncio.Event()
@@ -256,6 +256,6 @@ async def _waited(wanted: Wanted) -> None:
     try:
         await done.wait()
     except BaseException:
-        cell.cancel(attempt, AbortedError("the move was cancelled"))
+        cell.cancel(attempt, AbortedError("the call was cancelled"))
         raise
     attempt.result()

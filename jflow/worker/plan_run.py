@@ -31,7 +31,7 @@ from jflow.execution.variables import VariableAccess
 from jflow.moves import StateId
 from jflow.plan import Recv, Send, Slot
 from jflow.protocol import Array, Client, begin
-from jflow.resources import Attempt, Cell
+from jflow.resources import Attempt, Cell, Writing
 from jflow.resources.kernel import Wanted
 from jflow.worker.context import WorkerContext
 from jflow.worker.gather import all_of
@@ -47,6 +47,7 @@ async def run_plan(
     context: WorkerContext,
     client: Client | None = None,
     parks: Collection[StateId] = (),
+    writing: Writing | None = None,
 ) -> dict[int, Array]:
     """Runs a plan; returns its fetched values by their index.
 
@@ -57,11 +58,12 @@ async def run_plan(
       context: what the plan's task provides.
       client: calls functions of the step's client; None if it is not connected to this task.
       parks: the state that it uses, if it can be run again when a move ends it; else nothing.
+      writing: as for `StepState`.
 
     Raises:
       OpError: the step failed; the error names the task.
     """
-    run = _PlanRun(linked, step, context, client, parks)
+    run = _PlanRun(linked, step, context, client, parks, writing)
     try:
         return await run.run(fed)
     except OpError as error:
@@ -99,6 +101,7 @@ class _PlanRun:
         context: WorkerContext,
         client: Client | None,
         parks: Collection[StateId],
+        writing: Writing | None,
     ) -> None:
         self._linked = linked
         self._step = step
@@ -108,10 +111,12 @@ class _PlanRun:
         recorder = context.recorders.get(step) if context.recorders else None
         if recorder is None:
             self._interpret = interpret
-            self._state = StepState(linked, context.containers, watch=watch)
+            self._state = StepState(linked, context.containers, watch=watch, writing=writing)
         else:
             self._interpret = traced
-            self._state = TracedState(linked, context.containers, recorder, watch=watch)
+            self._state = TracedState(
+                linked, context.containers, recorder, watch=watch, writing=writing
+            )
         # A traced program is waited for; elsewhere it may queue behind long ones of other steps.
         self._may_be_quick = recorder is None or linked.device.platform == "cpu"
         self._sends: list[asyncio.Future[None]] = []

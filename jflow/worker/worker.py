@@ -20,11 +20,11 @@ from jflow.errors import AbortedError, InvalidArgumentError
 from jflow.execution.functions import HostFunction
 from jflow.execution.link import NO_FUNCTIONS, LinkedPlan, link
 from jflow.failpoints import async_failpoint
-from jflow.moves import End, MovedError, StateId, Use, states_of
+from jflow.moves import End, MovedError, StateId, Use, changes_of, states_of, writes_often
 from jflow.plan import Plan, Program, feed_indices, fetch_indices
 from jflow.protocol import Array, Artifacts, Client, Registered, SavedState
-from jflow.records.allowed_directories import AllowedDirectories
-from jflow.resources import Containers
+from jflow.records.allowed_directories import CHECKPOINTS, AllowedDirectories
+from jflow.resources import Containers, Writing
 from jflow.trace.record import Recorder, TaskRecord
 from jflow.worker.constants import ConstantCache
 from jflow.worker.context import TensorTransport, WorkerContext
@@ -33,6 +33,7 @@ from jflow.worker.gather import all_of
 from jflow.worker.moving import StateMoves
 from jflow.worker.plan_run import run_plan
 from jflow.worker.rendezvous import Rendezvous
+from jflow.worker.saving import StateSaves
 from jflow.xla.cache import ProgramCache
 from jflow.xla.compile import CompiledProgram
 from jflow.xla.export import digest_of
@@ -45,6 +46,7 @@ class _Registered:
     Attributes:
       use: the state that they use.
       is_restartable: whether the step can be run again if it ends while it waits for a queue.
+      writes_often: whether they write variables more than once.
     """
 
     plans: tuple[LinkedPlan, ...]
@@ -52,6 +54,7 @@ class _Registered:
     fetches: tuple[int, ...]
     use: Use
     is_restartable: bool
+    writes_often: bool
 
 
 class Worker:
@@ -64,12 +67,14 @@ class Worker:
       threads: for compilation and other work that terminates.
       roots: the directories that readers may read; none if None.
       thread_started: each thread that runs programs calls it first.
+      checkpoint_roots: the directories that checkpoints may be in; none if None.
 
     Attributes:
       long_programs: runs programs that may take long.
       containers: the state of the task.
       programs: the cache of compiled programs.
       moves: what it does when state moves.
+      saves: what it does when state is saved or restored.
       functions: host functions that its plans may call in addition to those of every worker.
     """
 
@@ -83,6 +88,7 @@ class Worker:
         threads: ThreadPoolExecutor,
         roots: AllowedDirectories | None = None,
         thread_started: Callable[[], object] | None = None,
+        checkpoint_roots: AllowedDirectories | None = None,
     ) -> None:
         self._devices = devices
         self._handles = itertools.count(1)
@@ -97,12 +103,15 @@ class Worker:
         )
         self.programs = ProgramCache()
         self.moves = StateMoves(self._context, devices)
+        roots = checkpoint_roots or AllowedDirectories((), CHECKPOINTS)
+        self.saves = StateSaves(self._context, devices, self.moves, roots)
 
     def open_session(self) -> Worker:
         """A worker for another caller: shares everything except what each caller registered."""
-        # A shallow copy shares all state, because no attribute is rebound after `__init__`.
+        # A shallow copy shares all other state: no attribute is rebound after `__init__`.
         session = copy.copy(self)
         session._of_caller = set()
+        session.saves = self.saves.of_caller()
         return session
 
     @property
@@ -156,7 +165,9 @@ class Worker:
         handle = next(self._handles)
         self._owners.update(_owners(plans))
         feeds, fetches = feed_indices(plans), fetch_indices(plans)
-        self._registered[handle] = _Registered(tuple(linked), feeds, fetches, use, is_restartable)
+        self._registered[handle] = _Registered(
+            tuple(linked), feeds, fetches, use, is_restartable, writes_often(changes_of(plans))
+        )
         self._of_caller.add(handle)
         return Registered(handle)
 
@@ -242,10 +253,16 @@ class Worker:
             await action
         parks = registered.use.states if registered.is_restartable else ()
         # A single plan runs in this coroutine, without another pass of the event loop.
+        writing = Writing() if registered.writes_often else None
         calls = [
-            run_plan(plan, step, fed, self._context, client, parks) for plan in registered.plans
+            run_plan(plan, step, fed, self._context, client, parks, writing)
+            for plan in registered.plans
         ]
-        results = [await calls[0]] if len(calls) == 1 else await all_of(calls)
+        try:
+            results = [await calls[0]] if len(calls) == 1 else await all_of(calls)
+        finally:
+            if writing is not None:
+                self.containers.leave(writing)
         if (action := async_failpoint("worker.after_run")) is not None:
             await action
         return {index: value for result in results for index, value in result.items()}
@@ -292,6 +309,7 @@ class Worker:
     def close(self) -> None:
         """Forgets everything that this caller registered, and ends its holds."""
         self.moves.caller_lost(self._of_caller)
+        self.saves.close()
         for handle in tuple(self._of_caller):
             self.release(handle)
 

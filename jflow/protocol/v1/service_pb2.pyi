@@ -10,7 +10,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Envelope(_message.Message):
-    __slots__ = ("id", "incarnation", "status", "tensors", "timeout_s", "remaining_s", "hello", "server_info", "list_devices", "device_list", "register_step", "register_plans", "registered", "run_step", "run_plans", "send_tensor", "cancel", "reset", "release", "call_back", "called_back", "traced", "move_state", "hold_state", "save_state", "saved_state", "put_state", "end_hold", "get_outcome", "outcome")
+    __slots__ = ("id", "incarnation", "status", "tensors", "timeout_s", "remaining_s", "hello", "server_info", "list_devices", "device_list", "register_step", "register_plans", "registered", "run_step", "run_plans", "send_tensor", "cancel", "reset", "release", "call_back", "called_back", "traced", "move_state", "hold_state", "save_state", "saved_state", "put_state", "end_hold", "get_outcome", "outcome", "save_checkpoint", "restore_checkpoint", "save_report", "pause_steps", "resume_steps", "resumed", "take_snapshot", "sized", "write_shard", "shard_written", "commit_checkpoint", "end_save", "load_checkpoint", "put_loaded", "forget_loaded")
     ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
@@ -41,6 +41,21 @@ class Envelope(_message.Message):
     END_HOLD_FIELD_NUMBER: _ClassVar[int]
     GET_OUTCOME_FIELD_NUMBER: _ClassVar[int]
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    SAVE_CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    RESTORE_CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    SAVE_REPORT_FIELD_NUMBER: _ClassVar[int]
+    PAUSE_STEPS_FIELD_NUMBER: _ClassVar[int]
+    RESUME_STEPS_FIELD_NUMBER: _ClassVar[int]
+    RESUMED_FIELD_NUMBER: _ClassVar[int]
+    TAKE_SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
+    SIZED_FIELD_NUMBER: _ClassVar[int]
+    WRITE_SHARD_FIELD_NUMBER: _ClassVar[int]
+    SHARD_WRITTEN_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    END_SAVE_FIELD_NUMBER: _ClassVar[int]
+    LOAD_CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    PUT_LOADED_FIELD_NUMBER: _ClassVar[int]
+    FORGET_LOADED_FIELD_NUMBER: _ClassVar[int]
     id: int
     incarnation: int
     status: _tensor_pb2.Status
@@ -71,7 +86,22 @@ class Envelope(_message.Message):
     end_hold: EndHold
     get_outcome: GetOutcome
     outcome: Outcome
-    def __init__(self, id: _Optional[int] = ..., incarnation: _Optional[int] = ..., status: _Optional[_Union[_tensor_pb2.Status, _Mapping]] = ..., tensors: _Optional[_Iterable[_Union[_tensor_pb2.TensorMeta, _Mapping]]] = ..., timeout_s: _Optional[float] = ..., remaining_s: _Optional[float] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., server_info: _Optional[_Union[ServerInfo, _Mapping]] = ..., list_devices: _Optional[_Union[ListDevices, _Mapping]] = ..., device_list: _Optional[_Union[DeviceList, _Mapping]] = ..., register_step: _Optional[_Union[RegisterStep, _Mapping]] = ..., register_plans: _Optional[_Union[RegisterPlans, _Mapping]] = ..., registered: _Optional[_Union[Registered, _Mapping]] = ..., run_step: _Optional[_Union[RunStep, _Mapping]] = ..., run_plans: _Optional[_Union[RunPlans, _Mapping]] = ..., send_tensor: _Optional[_Union[SendTensor, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., reset: _Optional[_Union[Reset, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., call_back: _Optional[_Union[CallBack, _Mapping]] = ..., called_back: _Optional[_Union[CalledBack, _Mapping]] = ..., traced: _Optional[_Union[Traced, _Mapping]] = ..., move_state: _Optional[_Union[MoveState, _Mapping]] = ..., hold_state: _Optional[_Union[HoldState, _Mapping]] = ..., save_state: _Optional[_Union[SaveState, _Mapping]] = ..., saved_state: _Optional[_Union[SavedState, _Mapping]] = ..., put_state: _Optional[_Union[PutState, _Mapping]] = ..., end_hold: _Optional[_Union[EndHold, _Mapping]] = ..., get_outcome: _Optional[_Union[GetOutcome, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, _Mapping]] = ...) -> None: ...
+    save_checkpoint: SaveCheckpoint
+    restore_checkpoint: RestoreCheckpoint
+    save_report: SaveReport
+    pause_steps: PauseSteps
+    resume_steps: ResumeSteps
+    resumed: Resumed
+    take_snapshot: TakeSnapshot
+    sized: Sized
+    write_shard: WriteShard
+    shard_written: ShardWritten
+    commit_checkpoint: CommitCheckpoint
+    end_save: EndSave
+    load_checkpoint: LoadCheckpoint
+    put_loaded: PutLoaded
+    forget_loaded: ForgetLoaded
+    def __init__(self, id: _Optional[int] = ..., incarnation: _Optional[int] = ..., status: _Optional[_Union[_tensor_pb2.Status, _Mapping]] = ..., tensors: _Optional[_Iterable[_Union[_tensor_pb2.TensorMeta, _Mapping]]] = ..., timeout_s: _Optional[float] = ..., remaining_s: _Optional[float] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., server_info: _Optional[_Union[ServerInfo, _Mapping]] = ..., list_devices: _Optional[_Union[ListDevices, _Mapping]] = ..., device_list: _Optional[_Union[DeviceList, _Mapping]] = ..., register_step: _Optional[_Union[RegisterStep, _Mapping]] = ..., register_plans: _Optional[_Union[RegisterPlans, _Mapping]] = ..., registered: _Optional[_Union[Registered, _Mapping]] = ..., run_step: _Optional[_Union[RunStep, _Mapping]] = ..., run_plans: _Optional[_Union[RunPlans, _Mapping]] = ..., send_tensor: _Optional[_Union[SendTensor, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., reset: _Optional[_Union[Reset, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., call_back: _Optional[_Union[CallBack, _Mapping]] = ..., called_back: _Optional[_Union[CalledBack, _Mapping]] = ..., traced: _Optional[_Union[Traced, _Mapping]] = ..., move_state: _Optional[_Union[MoveState, _Mapping]] = ..., hold_state: _Optional[_Union[HoldState, _Mapping]] = ..., save_state: _Optional[_Union[SaveState, _Mapping]] = ..., saved_state: _Optional[_Union[SavedState, _Mapping]] = ..., put_state: _Optional[_Union[PutState, _Mapping]] = ..., end_hold: _Optional[_Union[EndHold, _Mapping]] = ..., get_outcome: _Optional[_Union[GetOutcome, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, _Mapping]] = ..., save_checkpoint: _Optional[_Union[SaveCheckpoint, _Mapping]] = ..., restore_checkpoint: _Optional[_Union[RestoreCheckpoint, _Mapping]] = ..., save_report: _Optional[_Union[SaveReport, _Mapping]] = ..., pause_steps: _Optional[_Union[PauseSteps, _Mapping]] = ..., resume_steps: _Optional[_Union[ResumeSteps, _Mapping]] = ..., resumed: _Optional[_Union[Resumed, _Mapping]] = ..., take_snapshot: _Optional[_Union[TakeSnapshot, _Mapping]] = ..., sized: _Optional[_Union[Sized, _Mapping]] = ..., write_shard: _Optional[_Union[WriteShard, _Mapping]] = ..., shard_written: _Optional[_Union[ShardWritten, _Mapping]] = ..., commit_checkpoint: _Optional[_Union[CommitCheckpoint, _Mapping]] = ..., end_save: _Optional[_Union[EndSave, _Mapping]] = ..., load_checkpoint: _Optional[_Union[LoadCheckpoint, _Mapping]] = ..., put_loaded: _Optional[_Union[PutLoaded, _Mapping]] = ..., forget_loaded: _Optional[_Union[ForgetLoaded, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ()
@@ -305,3 +335,145 @@ class Outcome(_message.Message):
     HAS_MOVED_FIELD_NUMBER: _ClassVar[int]
     has_moved: bool
     def __init__(self, has_moved: bool = ...) -> None: ...
+
+class SaveCheckpoint(_message.Message):
+    __slots__ = ("prefix", "items", "is_consistent", "about", "connect_timeout_s")
+    class AboutEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    PREFIX_FIELD_NUMBER: _ClassVar[int]
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    IS_CONSISTENT_FIELD_NUMBER: _ClassVar[int]
+    ABOUT_FIELD_NUMBER: _ClassVar[int]
+    CONNECT_TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
+    prefix: str
+    items: bytes
+    is_consistent: bool
+    about: _containers.ScalarMap[str, str]
+    connect_timeout_s: float
+    def __init__(self, prefix: _Optional[str] = ..., items: _Optional[bytes] = ..., is_consistent: bool = ..., about: _Optional[_Mapping[str, str]] = ..., connect_timeout_s: _Optional[float] = ...) -> None: ...
+
+class RestoreCheckpoint(_message.Message):
+    __slots__ = ("prefix", "items", "connect_timeout_s")
+    PREFIX_FIELD_NUMBER: _ClassVar[int]
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    CONNECT_TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
+    prefix: str
+    items: bytes
+    connect_timeout_s: float
+    def __init__(self, prefix: _Optional[str] = ..., items: _Optional[bytes] = ..., connect_timeout_s: _Optional[float] = ...) -> None: ...
+
+class SaveReport(_message.Message):
+    __slots__ = ("record",)
+    RECORD_FIELD_NUMBER: _ClassVar[int]
+    record: bytes
+    def __init__(self, record: _Optional[bytes] = ...) -> None: ...
+
+class PauseSteps(_message.Message):
+    __slots__ = ("name", "states", "seconds", "is_exclusive")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    STATES_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    IS_EXCLUSIVE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    states: _containers.RepeatedCompositeFieldContainer[_tensor_pb2.StateId]
+    seconds: float
+    is_exclusive: bool
+    def __init__(self, name: _Optional[str] = ..., states: _Optional[_Iterable[_Union[_tensor_pb2.StateId, _Mapping]]] = ..., seconds: _Optional[float] = ..., is_exclusive: bool = ...) -> None: ...
+
+class ResumeSteps(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class Resumed(_message.Message):
+    __slots__ = ("has_lasted",)
+    HAS_LASTED_FIELD_NUMBER: _ClassVar[int]
+    has_lasted: bool
+    def __init__(self, has_lasted: bool = ...) -> None: ...
+
+class TakeSnapshot(_message.Message):
+    __slots__ = ("name", "items", "seconds")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    items: bytes
+    seconds: float
+    def __init__(self, name: _Optional[str] = ..., items: _Optional[bytes] = ..., seconds: _Optional[float] = ...) -> None: ...
+
+class Sized(_message.Message):
+    __slots__ = ("n_bytes",)
+    N_BYTES_FIELD_NUMBER: _ClassVar[int]
+    n_bytes: int
+    def __init__(self, n_bytes: _Optional[int] = ...) -> None: ...
+
+class WriteShard(_message.Message):
+    __slots__ = ("name", "prefix")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PREFIX_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    prefix: str
+    def __init__(self, name: _Optional[str] = ..., prefix: _Optional[str] = ...) -> None: ...
+
+class ShardWritten(_message.Message):
+    __slots__ = ("record",)
+    RECORD_FIELD_NUMBER: _ClassVar[int]
+    record: bytes
+    def __init__(self, record: _Optional[bytes] = ...) -> None: ...
+
+class CommitCheckpoint(_message.Message):
+    __slots__ = ("name", "prefix", "shards", "about")
+    class AboutEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PREFIX_FIELD_NUMBER: _ClassVar[int]
+    SHARDS_FIELD_NUMBER: _ClassVar[int]
+    ABOUT_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    prefix: str
+    shards: _containers.RepeatedScalarFieldContainer[bytes]
+    about: _containers.ScalarMap[str, str]
+    def __init__(self, name: _Optional[str] = ..., prefix: _Optional[str] = ..., shards: _Optional[_Iterable[bytes]] = ..., about: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class EndSave(_message.Message):
+    __slots__ = ("name", "is_committed")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    IS_COMMITTED_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    is_committed: bool
+    def __init__(self, name: _Optional[str] = ..., is_committed: bool = ...) -> None: ...
+
+class LoadCheckpoint(_message.Message):
+    __slots__ = ("name", "prefix", "items")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PREFIX_FIELD_NUMBER: _ClassVar[int]
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    prefix: str
+    items: bytes
+    def __init__(self, name: _Optional[str] = ..., prefix: _Optional[str] = ..., items: _Optional[bytes] = ...) -> None: ...
+
+class PutLoaded(_message.Message):
+    __slots__ = ("name", "seconds")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    seconds: float
+    def __init__(self, name: _Optional[str] = ..., seconds: _Optional[float] = ...) -> None: ...
+
+class ForgetLoaded(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
+from jflow.packing import Record
 from jflow.resources.accumulator.spec import AccumulatorSpec
-from jflow.resources.snapshot import inconsistent
+from jflow.resources.snapshot import PackedSnapshot, check_count, inconsistent
 from jflow.resources.tensors import mismatch
 from jflow.values import Array, Shape, TensorSpec, is_compatible, shape_text
 
@@ -32,6 +34,24 @@ class SumSnapshot:
     shape: Shape = None
 
 
+@dataclass(frozen=True)
+class _Packed(Record):
+    """An accumulator's snapshot without its arrays.
+
+    Attributes:
+      present: whether the sum has sums, indices and counts.
+    """
+
+    what = "snapshot of an accumulator"
+
+    spec: AccumulatorSpec
+    global_step: int
+    n_dropped: int
+    n_gradients: int
+    shape: Shape
+    present: tuple[bool, bool, bool]
+
+
 @dataclass(frozen=True, eq=False)
 class AccumulatorSnapshot:
     """The gradients that an accumulator contains, and its step.
@@ -47,6 +67,33 @@ class AccumulatorSnapshot:
     global_step: int
     n_dropped: int
     gradient_sum: SumSnapshot
+
+    def packed(self) -> PackedSnapshot:
+        """See `Snapshot`."""
+        saved = self.gradient_sum
+        arrays = (saved.sums, saved.indices, saved.counts)
+        sums, indices, counts = (array is not None for array in arrays)
+        record = _Packed(
+            self.spec,
+            self.global_step,
+            self.n_dropped,
+            saved.n_gradients,
+            saved.shape,
+            (sums, indices, counts),
+        )
+        return PackedSnapshot(
+            record.to_bytes(), tuple(array for array in arrays if array is not None)
+        )
+
+    @classmethod
+    def unpacked(cls, packed: PackedSnapshot) -> Self:
+        """See `Snapshot`."""
+        record = _Packed.from_bytes(packed.record)
+        check_count(packed.arrays, sum(record.present), record.what)
+        left = iter(packed.arrays)
+        sums, indices, counts = (next(left) if there else None for there in record.present)
+        gradient_sum = SumSnapshot(record.n_gradients, sums, indices, counts, record.shape)
+        return cls(record.spec, record.global_step, record.n_dropped, gradient_sum)
 
     def check(self, accumulator: object) -> None:
         """Raises InvalidArgumentError if the sums do not match the spec."""

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Self
 
 import numpy as np
 
+from jflow.packing import Range, Record
 from jflow.resources.queue.spec import SHUFFLE, QueueSpec
-from jflow.resources.snapshot import inconsistent
+from jflow.resources.snapshot import PackedSnapshot, check_count, inconsistent
 from jflow.resources.tensors import mismatch
 from jflow.values import Array
 
 Rows = Array | tuple[Array, ...]
 """One component of several elements: stacked, [n, ...]; n arrays if their shapes may differ."""
 
+_STACKED = -1
 _WORD_BITS = 64
 _N_WORDS = 6
 
@@ -32,6 +34,23 @@ class RngState:
 
     algorithm: str
     words: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class _Packed(Record):
+    """A queue's snapshot without its arrays.
+
+    Attributes:
+      n_arrays: for each component the number of arrays that hold its rows; `_STACKED` for one array
+        that holds all rows.
+    """
+
+    what = "snapshot of a queue"
+
+    spec: QueueSpec
+    n_arrays: tuple[Annotated[int, Range(_STACKED, 2**31)], ...]
+    is_closed: bool
+    rng: RngState | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +74,29 @@ class QueueSnapshot:
     elements: tuple[Rows, ...]
     is_closed: bool
     rng: RngState | None = None
+
+    def packed(self) -> PackedSnapshot:
+        """See `Snapshot`."""
+        n_arrays = tuple(
+            len(rows) if isinstance(rows, tuple) else _STACKED for rows in self.elements
+        )
+        record = _Packed(self.spec, n_arrays, self.is_closed, self.rng)
+        arrays: list[Array] = []
+        for rows in self.elements:
+            arrays.extend(rows if isinstance(rows, tuple) else [rows])
+        return PackedSnapshot(record.to_bytes(), tuple(arrays))
+
+    @classmethod
+    def unpacked(cls, packed: PackedSnapshot) -> Self:
+        """See `Snapshot`."""
+        record = _Packed.from_bytes(packed.record)
+        check_count(packed.arrays, sum(abs(n) for n in record.n_arrays), record.what)
+        left = iter(packed.arrays)
+        elements = tuple(
+            next(left) if n == _STACKED else tuple(next(left) for _ in range(n))
+            for n in record.n_arrays
+        )
+        return cls(record.spec, elements, record.is_closed, record.rng)
 
     def check(self, queue: object) -> None:
         """Raises InvalidArgumentError if the elements do not match the spec."""

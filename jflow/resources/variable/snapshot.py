@@ -137,6 +137,7 @@ class RestoreVariables(Access):
       variables: all variables of the task.
       snapshots: what to restore.
       device_of: the device of a variable.
+      is_owned: whether nothing else uses the arrays of the snapshots.
 
     Raises:
       InvalidArgumentError: if a snapshot is inconsistent. If one does not have the dtype and shape
@@ -150,6 +151,8 @@ class RestoreVariables(Access):
         variables: MutableMapping[VariableId, VariableState],
         snapshots: Mapping[VariableId, VariableSnapshot],
         device_of: Callable[[VariableId], jax.Device],
+        *,
+        is_owned: bool = False,
     ) -> None:
         # It reads as far as the order is concerned: it needs no time between its grant and its end.
         super().__init__(tuple(snapshots), ())
@@ -160,7 +163,9 @@ class RestoreVariables(Access):
         # A copy, because on a CPU the array may be a view of the memory that it is made from, also
         # with may_alias=False (JAX 0.10), and programs write to the memory of a variable.
         self._arrays = {
-            key: jax.device_put(snapshot.value.copy(), device_of(key))
+            key: jax.device_put(
+                snapshot.value if is_owned else snapshot.value.copy(), device_of(key)
+            )
             for key, snapshot in snapshots.items()
         }
 

@@ -1,0 +1,50 @@
+"""Failures of files as errors of jflow."""
+
+from __future__ import annotations
+
+import errno
+
+from jflow.errors import (
+    DataLossError,
+    FailedPreconditionError,
+    NotFoundError,
+    OpError,
+    PermissionDeniedError,
+    ResourceExhaustedError,
+    UnknownError,
+)
+
+_CLASSES: dict[int, type[OpError]] = {
+    errno.ENOENT: NotFoundError,
+    errno.ENOTDIR: NotFoundError,
+    errno.ENAMETOOLONG: NotFoundError,
+    errno.EACCES: PermissionDeniedError,
+    errno.EPERM: PermissionDeniedError,
+    errno.EROFS: PermissionDeniedError,
+    errno.ELOOP: PermissionDeniedError,
+    errno.ENOSPC: ResourceExhaustedError,
+    errno.EDQUOT: ResourceExhaustedError,
+    errno.EFBIG: ResourceExhaustedError,
+    errno.EMFILE: ResourceExhaustedError,
+    errno.ENFILE: ResourceExhaustedError,
+    errno.ENOMEM: ResourceExhaustedError,
+    errno.EIO: DataLossError,
+    errno.ENXIO: FailedPreconditionError,
+    errno.EISDIR: FailedPreconditionError,
+}
+_HINTS = {errno.ELOOP: "; it is a link, which checkpoints do not follow"}
+
+
+def failure(error: OSError, path: str, doing: str) -> OpError:
+    """The error for a failure of the system.
+
+    Args:
+      error: the failure.
+      path: the file.
+      doing: what cannot be done with it, such as "written after 10 of 20 bytes".
+    """
+    number = error.errno or 0
+    reason = error.strerror or str(error)
+    return _CLASSES.get(number, UnknownError)(
+        f"{path!r} cannot be {doing}: {reason}{_HINTS.get(number, '')}"
+    )

@@ -1,0 +1,284 @@
+"""`CheckpointSaver`: acts out one save or restore on the tasks of a cluster.
+
+A save: steps are paused, each task that has state takes its snapshot, the pauses end, the tasks
+write, and one of them commits. What can be seen in part is only what changes state of several tasks
+in one step, or resources and variables together: such steps have to end before the snapshots. If
+they do not in a short time, because one waits for what the pause holds back, everything goes on and
+it is tried again with more time. A checkpoint exists from the commit on, and not before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any, ParamSpec, TypeVar
+
+from jflow.cluster import Task
+from jflow.deadline import Deadline, seconds_text
+from jflow.deadline.clock import now
+from jflow.errors import (
+    AbortedError,
+    DeadlineExceededError,
+    InvalidArgumentError,
+    OpError,
+    ResourceExhaustedError,
+)
+from jflow.master.view import ClusterView
+from jflow.moves import StateId
+from jflow.protocol.rpc import Rpc
+from jflow.protocol.save_rpcs import (
+    COMMIT_CHECKPOINT,
+    END_SAVE,
+    FORGET_LOADED,
+    LOAD_CHECKPOINT,
+    PAUSE_STEPS,
+    PUT_LOADED,
+    RESUME_STEPS,
+    TAKE_SNAPSHOT,
+    WRITE_SHARD,
+)
+from jflow.protocol.services import WorkerSession
+from jflow.saves import PATIENCE_S, SaveReport, StateItems, by_task, pauses
+from jflow.worker import all_of
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class CheckpointSaver:
+    """One save or restore. Every method must be called on the event loop.
+
+    Args:
+      servers: the master's view of the cluster.
+      session: whose steps are held back, unless those of all sessions are.
+      prefix: the path of the checkpoint.
+      items: what is saved or restored.
+      connect_timeout: the longest time to wait for a task that does not answer, in seconds.
+      deadline: of the call.
+
+    Raises:
+      InvalidArgumentError: if there is nothing to save, or some of it is on no task of the cluster.
+    """
+
+    def __init__(
+        self,
+        servers: ClusterView,
+        session: object,
+        prefix: str,
+        items: StateItems,
+        connect_timeout: float,
+        deadline: Deadline,
+    ) -> None:
+        self._servers = servers
+        self._own = servers.info().task
+        self._session = session
+        self._prefix = prefix
+        self._by_task = {task: own.to_bytes() for task, own in by_task(items.items).items()}
+        self._states = [item.state for item in items.items]
+        self._connect_timeout = connect_timeout
+        self._deadline = deadline
+        self._name = secrets.token_hex(8)
+        self._names = itertools.count()
+        self._incarnations: dict[Task, int] = {}
+        self._held_s = 0.0
+        known = {*servers.info().cluster.tasks()}
+        for task in self._by_task:
+            if task not in known:
+                raise InvalidArgumentError(
+                    f"there is no task {task} in the cluster; it has {[*map(str, known)]}"
+                )
+        if not self._by_task:
+            raise InvalidArgumentError("there is nothing to save or restore")
+
+    async def save(self, is_consistent: bool, about: Mapping[str, str]) -> SaveReport:
+        """Saves the state. Raises as `MasterSession.save`."""
+        begun = now()
+        await self._connect(is_consistent)
+        is_committing = False
+
+        async def take(seconds: float) -> list[int]:
+            try:
+                return await all_of(self._take(task, seconds) for task in self._by_task)
+            except DeadlineExceededError:
+                await self._end(is_committed=False)  # on the tasks that have taken one
+                raise
+
+        try:
+            sizes = await self._undisturbed(take, is_consistent=is_consistent, is_exclusive=False)
+            shards = await all_of(map(self._write, self._by_task))
+            is_committing = True
+            first, own = next(iter(self._by_task)), self._servers.worker.saves.commit
+            await self._on(first, COMMIT_CHECKPOINT, own, self._name, self._prefix, shards, about)
+        except ResourceExhaustedError:
+            is_committing = False  # the manifest could not be written
+            raise
+        finally:
+            # Nothing that may be committed is removed; the next save removes it if it was not.
+            self._in_background(self._end(is_committed=is_committing))
+        return SaveReport(sum(sizes), self._held_s, now() - begun)
+
+    async def restore(self) -> SaveReport:
+        """Restores the state. Raises as `MasterSession.restore`."""
+        begun = now()
+        await self._connect(is_consistent=False)
+        worker = self._servers.worker.saves
+
+        async def put(seconds: float) -> None:
+            await all_of(
+                self._on(task, PUT_LOADED, worker.put, self._name, seconds)
+                for task in self._by_task
+            )
+
+        try:
+            sizes = await all_of(
+                self._on(task, LOAD_CHECKPOINT, worker.load, self._name, self._prefix, items)
+                for task, items in self._by_task.items()
+            )
+            await self._undisturbed(put, is_consistent=False, is_exclusive=True)
+        finally:
+            self._in_background(self._forget())
+        return SaveReport(sum(sizes), self._held_s, now() - begun)
+
+    # Taking -----------------------------------------------------------------------------------
+
+    async def _undisturbed(
+        self, act: Callable[[float], Awaitable[R]], *, is_consistent: bool, is_exclusive: bool
+    ) -> R:
+        """Acts while no step is running whose changes could be seen in part.
+
+        Raises:
+          DeadlineExceededError: if steps that run do not end in time.
+        """
+        patience = self._deadline if self._deadline.timeout is not None else Deadline(PATIENCE_S)
+        for seconds in pauses():
+            begun = now()
+            try:
+                async with self._pause(seconds, is_consistent, is_exclusive) as resume:
+                    result = await act(seconds)
+                    if await resume():
+                        return result
+                error = AbortedError("a pause ended before every task had its snapshot")
+            except (DeadlineExceededError, _DisturbedError) as caught:
+                error = caught
+            finally:
+                self._held_s = now() - begun
+            if (patience.remaining() or 0.0) <= seconds:
+                raise DeadlineExceededError(
+                    "steps that change what is saved or restored did not end within "
+                    f"{seconds_text(patience.timeout or 0.0)}; nothing was done. A step that waits "
+                    "for a queue and changes state of several tasks, or resources that are saved "
+                    f"as well, has to go on first ({error.message})"
+                )
+            await asyncio.sleep(seconds)  # what was held back goes on meanwhile
+        raise AssertionError("attempts never end")
+
+    @asynccontextmanager
+    async def _pause(
+        self, seconds: float, is_consistent: bool, is_exclusive: bool
+    ) -> AsyncIterator[Callable[[], Awaitable[bool]]]:
+        """A block in which steps are held back; gives what ends the pauses, if all have lasted."""
+        name = f"{self._name}-{next(self._names)}"
+        tasks = [*self._servers.info().cluster.tasks()] if is_consistent else []
+        service, gate = self._servers.worker.saves, self._servers.gate
+        states: Sequence[StateId] = self._states
+
+        async def resume() -> bool:
+            gate.resume(name)
+            ends = [self._on(task, RESUME_STEPS, service.resume, name) for task in tasks]
+            return all(await all_of(ends))
+
+        await gate.released(states)
+        gate.directory.pause(
+            name,
+            states,
+            is_exclusive=is_exclusive,
+            session=None if is_consistent else self._session,
+        )
+        try:
+            limit = asyncio.timeout(seconds)
+            try:
+                async with limit:
+                    if is_consistent:
+                        # Longer than the attempt takes, which waits for two things in a row.
+                        arguments = (name, states, 3 * seconds, is_exclusive)
+                        await all_of(
+                            self._on(task, PAUSE_STEPS, service.pause, *arguments) for task in tasks
+                        )
+                    else:
+                        await gate.quiet(name)
+            except TimeoutError:
+                raise _DisturbedError(
+                    f"{self._own} waited for steps that change {states[0]} and more"
+                ) from None
+            yield resume
+        finally:
+            gate.resume(name)
+            self._in_background(self._quietly(resume()))
+
+    async def _take(self, task: Task, seconds: float) -> int:
+        worker, items = self._servers.worker.saves, self._by_task[task]
+        return await self._on(task, TAKE_SNAPSHOT, worker.take, self._name, items, seconds)
+
+    async def _write(self, task: Task) -> bytes:
+        worker = self._servers.worker.saves
+        return await self._on(task, WRITE_SHARD, worker.write, self._name, self._prefix)
+
+    # Ending -----------------------------------------------------------------------------------
+
+    async def _end(self, *, is_committed: bool) -> None:
+        worker = self._servers.worker.saves
+        for task in self._by_task:
+            await self._quietly(self._on(task, END_SAVE, worker.end, self._name, is_committed))
+
+    async def _forget(self) -> None:
+        worker = self._servers.worker.saves
+        for task in self._by_task:
+            await self._quietly(self._on(task, FORGET_LOADED, worker.forget, self._name))
+
+    async def _quietly(self, call: Awaitable[object]) -> None:
+        """Ends something on a task; one that is lost has ended it itself."""
+        with suppress(OpError):
+            await call
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        self._servers.background.start(work)
+
+    # Calls ------------------------------------------------------------------------------------
+
+    async def _connect(self, is_consistent: bool) -> None:
+        tasks = self._servers.info().cluster.tasks() if is_consistent else self._by_task
+
+        async def connect(task: Task) -> None:
+            info = self._servers.info()
+            if task != self._own:
+                peer = self._servers.peers[task]
+                info = await peer.connect(self._connect_timeout, self._deadline)
+            self._incarnations[task] = info.incarnation
+
+        await all_of(map(connect, tasks))
+
+    async def _on(
+        self,
+        task: Task,
+        rpc: Rpc[WorkerSession, P, R],
+        own: Callable[P, Awaitable[R]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> R:
+        """Calls the worker of a task; its errors name the task."""
+        try:
+            if task == self._own:
+                return await own(*args, **kwargs)
+            return await self._servers.peers[task].call(
+                rpc, self._incarnations[task], *args, **kwargs
+            )
+        except OpError as error:
+            error.with_context(task=str(task))
+            raise
+
+
+class _DisturbedError(AbortedError):
+    """Steps did not end within the time of one attempt."""

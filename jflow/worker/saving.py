@@ -1,0 +1,282 @@
+"""`StateSaves`: what a task does when a master saves or restores state.
+
+A save pauses steps at their masters, takes a snapshot of each task, ends the pauses and lets each
+task write what it has taken; one task then commits the checkpoint. Whatever a master leaves behind,
+because it fails or is lost, ends with its stream: pauses, leases and files that were not committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import jax
+
+from jflow.checkpoint import ShardRecord, commit, locate, open_checkpoint
+from jflow.cluster import Device
+from jflow.deadline import seconds_text
+from jflow.errors import AbortedError, DeadlineExceededError, InvalidArgumentError, OpError
+from jflow.failpoints import async_failpoint
+from jflow.moves import StateId
+from jflow.records.allowed_directories import AllowedDirectories
+from jflow.resources.kernel import Wanted
+from jflow.saves import RestoreOfTask, SnapshotOfTask, StateItems
+from jflow.worker.context import WorkerContext
+from jflow.worker.moving import StateMoves, waited
+
+
+@dataclass
+class _Save:
+    """A snapshot that the task has taken, and the shard that it writes.
+
+    Attributes:
+      prefix, shard: the checkpoint, and the file once it is written.
+      writing: the thread that writes.
+      is_over: whether the save has ended; a shard that is still being written is dropped then.
+    """
+
+    snapshot: SnapshotOfTask
+    prefix: str = ""
+    shard: ShardRecord | None = None
+    writing: Future[ShardRecord] | None = None
+    is_over: bool = False
+
+
+@dataclass
+class _Begun:
+    """What one caller has begun and not ended, by the name of the save."""
+
+    pauses: dict[str, asyncio.TimerHandle] = field(default_factory=dict)
+    saves: dict[str, _Save] = field(default_factory=dict)
+    restores: dict[str, RestoreOfTask] = field(default_factory=dict)
+
+
+class StateSaves:
+    """The saves and restores of one caller on a task. Call it on the event loop only.
+
+    Args:
+      context: the task.
+      devices: its devices.
+      moves: what the steps wait at, and where state is.
+      roots: the directories that checkpoints may be in.
+    """
+
+    def __init__(
+        self,
+        context: WorkerContext,
+        devices: Mapping[Device, jax.Device],
+        moves: StateMoves,
+        roots: AllowedDirectories,
+    ) -> None:
+        self._context = context
+        self._devices = devices
+        self._by_name = {str(device): found for device, found in devices.items()}
+        self._moves = moves
+        self._roots = roots
+        self._begun = _Begun()
+
+    def of_caller(self) -> StateSaves:
+        """The saves of another caller on the same task."""
+        return StateSaves(self._context, self._devices, self._moves, self._roots)
+
+    # Pauses -----------------------------------------------------------------------------------
+
+    async def pause(
+        self, name: str, states: Sequence[StateId], seconds: float, is_exclusive: bool
+    ) -> None:
+        """See `SaveService.pause`."""
+        self._check_new(name, self._begun.pauses)
+        await self._moves.steps.released(states)
+        self._moves.steps.directory.pause(name, states, is_exclusive=is_exclusive)
+        loop = asyncio.get_running_loop()
+        self._begun.pauses[name] = loop.call_later(seconds, self._resumed, name)
+        try:
+            await self._moves.steps.quiet(name)
+        except BaseException:
+            self._resumed(name)
+            raise
+
+    async def resume(self, name: str) -> bool:
+        """See `SaveService.resume`."""
+        return self._resumed(name)
+
+    def _resumed(self, name: str) -> bool:
+        timer = self._begun.pauses.pop(name, None)
+        if timer is None:
+            return False
+        timer.cancel()
+        self._moves.steps.resume(name)
+        return True
+
+    # Saves ------------------------------------------------------------------------------------
+
+    async def take(self, name: str, items: bytes, seconds: float) -> int:
+        """See `SaveService.take`."""
+        self._check_new(name, self._begun.saves)
+        wanted = self._own(items)
+        await self._moves.plans.released([item.state for item in wanted.items])
+        if (action := async_failpoint("worker.before_snapshot")) is not None:
+            await action
+        snapshot = SnapshotOfTask(self._context.containers, wanted)
+        save = self._begun.saves[name] = _Save(snapshot)
+        try:
+            await self._both(snapshot.closing, snapshot.wanted, seconds)
+            await self._in_thread(snapshot.take)
+            if save.is_over:
+                raise AbortedError("the save was given up while the snapshot was taken")
+        except BaseException:
+            self._end(name)
+            raise
+        finally:
+            snapshot.reopen()
+        return snapshot.n_bytes
+
+    async def write(self, name: str, prefix: str) -> bytes:
+        """See `SaveService.write`."""
+        save = self._begun.saves.get(name)
+        if save is None:
+            raise AbortedError(
+                "the snapshot is gone, because the save was given up",
+                task=str(self._context.task),
+            )
+        if (action := async_failpoint("worker.before_shard")) is not None:
+            await action
+        task = self._context.task
+        save.writing = self._context.threads.submit(
+            self._written, save, prefix, name, f"{task.job}-{task.index}"
+        )
+        record = await asyncio.wrap_future(save.writing)
+        if (action := async_failpoint("worker.after_shard")) is not None:
+            await action
+        return record.to_bytes()
+
+    def _written(self, save: _Save, prefix: str, number: str, shard: str) -> ShardRecord:
+        save.prefix = prefix
+        try:
+            record = save.snapshot.write(prefix, number, shard, self._roots)
+        finally:
+            save.snapshot.drop()
+        save.shard = record
+        if save.is_over:
+            self._discard(save)
+            raise AbortedError("the save was given up while its shard was written")
+        return record
+
+    def _discard(self, save: _Save) -> None:
+        """Removes a shard that is not committed. The next save does it if this fails."""
+        if save.shard is not None:
+            with suppress(OpError), locate(save.prefix, self._roots) as place:
+                place.storage.remove(place.file(save.shard.file))
+
+    async def commit(
+        self, name: str, prefix: str, shards: Sequence[bytes], about: Mapping[str, str]
+    ) -> None:
+        """See `SaveService.commit`."""
+        if (action := async_failpoint("worker.before_commit")) is not None:
+            await action
+        records = [ShardRecord.from_bytes(shard) for shard in shards]
+        await self._in_thread(self._committed, name, prefix, records, about)
+        if (action := async_failpoint("worker.after_commit")) is not None:
+            await action
+
+    def _committed(
+        self, number: str, prefix: str, shards: Sequence[ShardRecord], about: Mapping[str, str]
+    ) -> None:
+        with locate(prefix, self._roots) as place:
+            commit(place, number, shards, about=about)
+
+    async def end(self, name: str, is_committed: bool) -> None:
+        """See `SaveService.end`."""
+        self._end(name, is_committed=is_committed)
+
+    def _end(self, name: str, *, is_committed: bool = False) -> None:
+        save = self._begun.saves.pop(name, None)
+        if save is None:
+            return
+        save.is_over = True
+        if save.writing is None:
+            save.snapshot.drop()
+        elif save.writing.done() and not is_committed:
+            self._context.threads.submit(self._discard, save)
+
+    # Restores ---------------------------------------------------------------------------------
+
+    async def load(self, name: str, prefix: str, items: bytes) -> int:
+        """See `SaveService.load`."""
+        self._check_new(name, self._begun.restores)
+        wanted = self._own(items)
+        await self._moves.plans.released([item.state for item in wanted.items])
+        restore = await self._in_thread(self._loaded, prefix, wanted)
+        self._begun.restores[name] = restore
+        n_bytes: int = restore.n_bytes
+        return n_bytes
+
+    def _loaded(self, prefix: str, wanted: StateItems) -> RestoreOfTask:
+        with open_checkpoint(prefix, self._roots) as checkpoint:
+            return RestoreOfTask(
+                self._context.containers, wanted, checkpoint, self._by_name.__getitem__
+            )
+
+    async def put(self, name: str, seconds: float) -> None:
+        """See `SaveService.put`."""
+        restore = self._begun.restores.pop(name, None)
+        if restore is None:
+            raise AbortedError("what was to be restored is gone, because the restore was given up")
+        if (action := async_failpoint("worker.before_restore")) is not None:
+            await action
+        try:
+            await self._both(restore.closing, restore.wanted, seconds)
+            await self._in_thread(restore.finish)
+        finally:
+            restore.reopen()
+
+    async def forget(self, name: str) -> None:
+        """See `SaveService.forget`."""
+        self._begun.restores.pop(name, None)
+
+    def close(self) -> None:
+        """Ends everything that the caller has begun, because it is gone."""
+        for name in [*self._begun.pauses]:
+            self._resumed(name)
+        for name in [*self._begun.saves]:
+            self._end(name)
+        self._begun.restores.clear()
+
+    # Common parts -----------------------------------------------------------------------------
+
+    def _own(self, items: bytes) -> StateItems:
+        wanted = StateItems.from_bytes(items)
+        for item in wanted.items:
+            if item.device not in self._by_name:
+                raise InvalidArgumentError(
+                    f"{self._context.task} has no device {item.device}, which is to have {item}; "
+                    f"it has {', '.join(self._by_name)}"
+                )
+        return wanted
+
+    def _check_new(self, name: str, known: Mapping[str, object]) -> None:
+        if name in known:
+            raise InvalidArgumentError(f"{name!r} has begun already")
+
+    async def _both(self, closing: Wanted, wanted: Wanted, seconds: float) -> None:
+        """Waits until no step is in the middle of its writes, and then for the variables."""
+        try:
+            async with asyncio.timeout(seconds):
+                await waited(closing)
+                await waited(wanted)
+        except TimeoutError:
+            cell, attempt = closing if not closing[1].is_complete else wanted
+            raise DeadlineExceededError(
+                f"steps that write variables of {self._context.task} did not end within "
+                f"{seconds_text(seconds)}; it {cell.reason(attempt) or 'waited for them'}",
+                task=str(self._context.task),
+            ) from None
+
+    async def _in_thread(self, work: Callable[..., Any], *args: Any) -> Any:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._context.threads, partial(work, *args))
