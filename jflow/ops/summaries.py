@@ -6,14 +6,11 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from jflow.graph import Tensor, name_scope
+from jflow.graph import GraphKeys, Tensor, name_scope
 from jflow.graph import get_default_graph as _default_graph
 from jflow.graph.calls import call
 from jflow.ops.decoder_calls import strings_of
 from jflow.values import abstract, shape_text, string
-
-SUMMARIES = "summaries"
-"""The collection of the summaries of a graph."""
 
 _ILLEGAL = re.compile(r"[^-/\w.]")
 
@@ -123,7 +120,9 @@ def merge(
     return merged
 
 
-def merge_all(key: str = SUMMARIES, scope: str | None = None, name: str = "merge") -> Tensor | None:
+def merge_all(
+    key: str = GraphKeys.SUMMARIES, scope: str | None = None, name: str = "merge"
+) -> Tensor | None:
     """Returns one serialized summary of all in a collection of the default graph.
 
     Args:
@@ -135,9 +134,7 @@ def merge_all(key: str = SUMMARIES, scope: str | None = None, name: str = "merge
     Returns:
       string[]; None if there are no summaries.
     """
-    found = _default_graph().get_collection(key)
-    if scope is not None:
-        found = [summary for summary in found if re.match(scope, summary.name)]
+    found = _default_graph().get_collection(key, scope)
     return merge(found, name=name) if found else None
 
 
@@ -162,7 +159,7 @@ def _summary(
             name="summary",
             attributes={"tag": f"{family}/{tag}" if family else tag, **attributes},
         ).outputs[0]
-    for key in (SUMMARIES,) if collections is None else collections:
+    for key in (GraphKeys.SUMMARIES,) if collections is None else collections:
         graph.add_to_collection(key, made)
     return made
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from jflow.graph import get_default_graph
+from jflow.graph import GraphKeys, get_default_graph
 from jflow.session import Session
 from jflow.training.coordinator import Coordinator
 from jflow.training.monitored.control_hooks import required_global_step
@@ -17,7 +17,7 @@ from jflow.training.monitored.run_hook import (
     SessionRunHook,
     SessionRunValues,
 )
-from jflow.training.monitored.scaffold import SAVERS, Scaffold
+from jflow.training.monitored.scaffold import Scaffold
 from jflow.training.monitored.timer import SecondOrStepTimer
 
 _LOG = logging.getLogger(__name__)
@@ -132,10 +132,10 @@ class CheckpointSaverHook(SessionRunHook):
 
 
 def _saver_of_graph() -> Any:
-    found = get_default_graph().get_collection(SAVERS)
+    found = get_default_graph().get_collection(GraphKeys.SAVERS)
     if len(found) != 1:
         raise RuntimeError(
-            f"expected one saver in the collection {SAVERS!r}, found {len(found)}; pass saver= or "
-            "scaffold= to the CheckpointSaverHook"
+            f"expected one saver in the collection {GraphKeys.SAVERS!r}, found {len(found)}; pass "
+            "saver= or scaffold= to the CheckpointSaverHook"
         )
     return found[0]

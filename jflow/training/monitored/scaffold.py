@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from jflow.graph import Graph, Operation, get_default_graph
+from jflow.graph import Graph, GraphKeys, Operation, get_default_graph
 from jflow.ops import (
     global_variables,
     global_variables_initializer,
@@ -16,13 +16,6 @@ from jflow.ops import (
 from jflow.ops.summaries import merge_all
 from jflow.session import Session
 from jflow.training.saver import Saver
-
-INIT_OP = "init_op"
-READY_OP = "ready_op"
-READY_FOR_LOCAL_INIT_OP = "ready_for_local_init_op"
-LOCAL_INIT_OP = "local_init_op"
-SUMMARY_OP = "summary_op"
-SAVERS = "savers"
 
 InitFn = Callable[["Scaffold", Session], object]
 
@@ -95,15 +88,15 @@ class Scaffold:
           RuntimeError: if a collection has several of what is missing here.
         """
         defaults: dict[str, tuple[str, Callable[[], Any]]] = {
-            "init_op": (INIT_OP, global_variables_initializer),
-            "ready_op": (READY_OP, lambda: report_uninitialized_variables(name="ready")),
+            "init_op": (GraphKeys.INIT_OP, global_variables_initializer),
+            "ready_op": (GraphKeys.READY_OP, lambda: report_uninitialized_variables(name="ready")),
             "ready_for_local_init_op": (
-                READY_FOR_LOCAL_INIT_OP,
+                GraphKeys.READY_FOR_LOCAL_INIT_OP,
                 lambda: report_uninitialized_variables(global_variables(), "ready_for_local_init"),
             ),
-            "local_init_op": (LOCAL_INIT_OP, self.default_local_init_op),
-            "summary_op": (SUMMARY_OP, merge_all),
-            "saver": (SAVERS, lambda: Saver(sharded=True, allow_empty=True)),
+            "local_init_op": (GraphKeys.LOCAL_INIT_OP, self.default_local_init_op),
+            "summary_op": (GraphKeys.SUMMARY_OP, merge_all),
+            "saver": (GraphKeys.SAVERS, lambda: Saver(sharded=True, allow_empty=True)),
         }
         for name, (key, default) in defaults.items():
             if getattr(self, name) is None:

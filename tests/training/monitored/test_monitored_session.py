@@ -251,10 +251,10 @@ def test_an_error_of_a_thread_stops_the_loop_and_is_raised_at_the_end(backend: B
         def after_create_session(self, session: Any, coord: tf.train.Coordinator) -> None:
             coords.append(coord)
 
-    with pytest.raises(ValueError, match="of a thread"), monitored(backend, Keeps()) as session:
-        coords[0].request_stop(ValueError("of a thread"))
-        while not session.should_stop():
-            pass
+    opened = monitored(backend, Keeps())
+    coords[0].request_stop(ValueError("of a thread"))
+    with pytest.raises(ValueError, match="of a thread"), opened as session:
+        assert session.should_stop()
 
 
 # Step functions
