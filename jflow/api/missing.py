@@ -36,7 +36,7 @@ _RENAMED = {
         is_finite=isfinite is_inf=isinf is_nan=isnan
         cholesky=linalg.cholesky matrix_determinant=linalg.det matrix_inverse=linalg.inv
         matrix_solve=linalg.solve norm=linalg.norm qr=linalg.qr self_adjoint_eig=linalg.eigh
-        svd=linalg.svd embedding_lookup=take
+        svd=linalg.svd
         """,
     ),
     **_all_in(
@@ -58,13 +58,13 @@ _RENAMED = {
         "jflow.random",
         """
         multinomial=categorical random_gamma=gamma random_normal=normal random_shuffle=permutation
-        random_uniform=uniform set_random_seed=key
+        random_uniform=uniform
         """,
     ),
     **_all_in(
         "jflow",
         """
-        InteractiveSession=Session all_variables=global_variables get_variable=Variable
+        InteractiveSession=Session all_variables=global_variables
         initialize_all_variables=global_variables_initializer
         initialize_local_variables=local_variables_initializer
         initialize_variables=variables_initializer saturate_cast=cast to_bfloat16=cast

@@ -17,12 +17,14 @@ from jax.numpy import uint32 as uint32
 from jax.numpy import uint64 as uint64
 
 from jflow import tracebacks as _tracebacks
+from jflow import variables as _variables
 from jflow.functions import Connection as Connection
 from jflow.functions import connect as connect
 from jflow.functions import function as function
 from jflow.functions import grad as grad
 from jflow.functions import value_and_grad as value_and_grad
 from jflow.graph import Graph as Graph
+from jflow.graph import GraphKeys as GraphKeys
 from jflow.graph import Operation as Operation
 from jflow.graph import Tensor as Tensor
 from jflow.graph import colocate_with as colocate_with
@@ -34,7 +36,6 @@ from jflow.graph import get_default_session as get_default_session
 from jflow.graph import gradients as gradients
 from jflow.graph import name_scope as name_scope
 from jflow.graph import reset_default_graph as reset_default_graph
-from jflow.graph import variable_scope as variable_scope
 from jflow.launch import LocalCluster as LocalCluster
 from jflow.ops import ArrayRecordReader as ArrayRecordReader
 from jflow.ops import ConditionalAccumulator as ConditionalAccumulator
@@ -54,7 +55,10 @@ from jflow.ops import TextLineReader as TextLineReader
 from jflow.ops import TFRecordReader as TFRecordReader
 from jflow.ops import Variable as Variable
 from jflow.ops import WholeFileReader as WholeFileReader
+from jflow.ops import add_to_collection as add_to_collection
+from jflow.ops import add_to_collections as add_to_collections
 from jflow.ops import as_string as as_string
+from jflow.ops import assert_variables_initialized as assert_variables_initialized
 from jflow.ops import assign as assign
 from jflow.ops import assign_add as assign_add
 from jflow.ops import assign_sub as assign_sub
@@ -69,16 +73,22 @@ from jflow.ops import decode_raw as decode_raw
 from jflow.ops import encode_jpeg as encode_jpeg
 from jflow.ops import encode_png as encode_png
 from jflow.ops import ensure_shape as ensure_shape
+from jflow.ops import get_collection as get_collection
+from jflow.ops import get_collection_ref as get_collection_ref
 from jflow.ops import global_variables as global_variables
 from jflow.ops import global_variables_initializer as global_variables_initializer
 from jflow.ops import group as group
 from jflow.ops import identity as identity
+from jflow.ops import is_variable_initialized as is_variable_initialized
 from jflow.ops import local_variables as local_variables
 from jflow.ops import local_variables_initializer as local_variables_initializer
+from jflow.ops import model_variables as model_variables
+from jflow.ops import moving_average_variables as moving_average_variables
 from jflow.ops import no_op as no_op
 from jflow.ops import parse_example as parse_example
 from jflow.ops import parse_single_example as parse_single_example
 from jflow.ops import placeholder as placeholder
+from jflow.ops import report_uninitialized_variables as report_uninitialized_variables
 from jflow.ops import scatter_add as scatter_add
 from jflow.ops import scatter_div as scatter_div
 from jflow.ops import scatter_max as scatter_max
@@ -108,5 +118,28 @@ from jflow.training import clip_by_global_norm as clip_by_global_norm
 from jflow.training import clip_by_norm as clip_by_norm
 from jflow.training import global_norm as global_norm
 from jflow.values import string as string
+from jflow.variables import AUTO_REUSE as AUTO_REUSE
+from jflow.variables import PartitionedVariable as PartitionedVariable
+from jflow.variables import VariableScope as VariableScope
+from jflow.variables import fixed_size_partitioner as fixed_size_partitioner
+from jflow.variables import get_local_variable as get_local_variable
+from jflow.variables import get_variable as get_variable
+from jflow.variables import get_variable_scope as get_variable_scope
+from jflow.variables import min_max_variable_partitioner as min_max_variable_partitioner
+from jflow.variables import no_regularizer as no_regularizer
+from jflow.variables import set_random_seed as set_random_seed
+from jflow.variables import variable_axis_size_partitioner as variable_axis_size_partitioner
+from jflow.variables import variable_scope as variable_scope
+
+constant_initializer = _variables.Constant
+glorot_normal_initializer = _variables.GlorotNormal
+glorot_uniform_initializer = _variables.GlorotUniform
+ones_initializer = _variables.Ones
+orthogonal_initializer = _variables.Orthogonal
+random_normal_initializer = _variables.RandomNormal
+random_uniform_initializer = _variables.RandomUniform
+truncated_normal_initializer = _variables.TruncatedNormal
+variance_scaling_initializer = _variables.VarianceScaling
+zeros_initializer = _variables.Zeros
 
 _tracebacks.end_here(globals())

@@ -44,6 +44,7 @@ from jflow.training import piecewise_constant as piecewise_constant
 from jflow.training import polynomial_decay as polynomial_decay
 from jflow.training import range_input_producer as range_input_producer
 from jflow.training import remove_checkpoint as remove_checkpoint
+from jflow.training import replica_device_setter as replica_device_setter
 from jflow.training import shuffle_batch as shuffle_batch
 from jflow.training import shuffle_batch_join as shuffle_batch_join
 from jflow.training import slice_input_producer as slice_input_producer

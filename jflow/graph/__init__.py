@@ -15,5 +15,4 @@ from jflow.graph.scope import get_default_graph as get_default_graph
 from jflow.graph.scope import get_default_session as get_default_session
 from jflow.graph.scope import name_scope as name_scope
 from jflow.graph.scope import reset_default_graph as reset_default_graph
-from jflow.graph.scope import variable_scope as variable_scope
 from jflow.graph.symbolic import Symbolic as Symbolic

@@ -60,8 +60,9 @@ class Collections:
 
     def add_to_collections(self, names: Hashable | Iterable[Hashable], value: Any) -> None:
         """Appends a value to each of some collections, once; `names` may be a single one."""
-        is_single = isinstance(names, str) or not isinstance(names, Iterable)
-        for name in (names,) if is_single else dict.fromkeys(names):
+        if isinstance(names, str) or not isinstance(names, Iterable):
+            names = (names,)
+        for name in dict.fromkeys(names):
             self.add_to_collection(name, value)
 
     def get_collection(self, name: Hashable, scope: str | None = None) -> list[Any]:

@@ -223,8 +223,12 @@ def is_blocking(eqn: jex.JaxprEqn) -> bool:
     return calls_client(eqn) or (eqn.primitive is host_p and bool(eqn.params["is_blocking"]))
 
 
-def _read_aval(*, variable: VariableRef) -> jax.core.ShapedArray:
+def _read_aval(*_: Any, variable: VariableRef) -> jax.core.ShapedArray:
     return variable.aval
+
+
+def _flag_aval(*, variable: VariableRef) -> jax.core.ShapedArray:
+    return jax.core.ShapedArray((), bool)
 
 
 def _write_aval(
@@ -284,6 +288,8 @@ def _used(params: dict[str, Any]) -> VariableRef | ResourceRef:
 
 
 read_p.def_abstract_eval(_read_aval)
+value_or_p.def_abstract_eval(_read_aval)
+is_initialized_p.def_abstract_eval(_flag_aval)
 check_p.def_effectful_abstract_eval(_check_aval)
 for _primitive in WRITES:
     _primitive.def_effectful_abstract_eval(_write_aval)

@@ -139,13 +139,6 @@ def name_scope(name: str | None) -> Iterator[str]:
         yield prefix
 
 
-def variable_scope(name: str) -> AbstractContextManager[str]:
-    """Returns a block whose variables and other operations have names that start with `name/`."""
-    if not isinstance(name, str):
-        raise TypeError(f"expected the name of a variable scope, got {type(name).__name__}")
-    return name_scope(name)
-
-
 def control_dependencies(
     inputs: Iterable[Any] | None,
 ) -> AbstractContextManager[None]:

@@ -30,6 +30,7 @@ from jflow.training.decay import inverse_time_decay as inverse_time_decay
 from jflow.training.decay import natural_exp_decay as natural_exp_decay
 from jflow.training.decay import piecewise_constant as piecewise_constant
 from jflow.training.decay import polynomial_decay as polynomial_decay
+from jflow.training.device_setter import replica_device_setter as replica_device_setter
 from jflow.training.global_step import create_global_step as create_global_step
 from jflow.training.global_step import get_global_step as get_global_step
 from jflow.training.global_step import get_or_create_global_step as get_or_create_global_step

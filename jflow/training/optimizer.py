@@ -211,7 +211,7 @@ class Optimizer:
             written = [*variables, *jax.tree.leaves(state)]
             values = zip(written, jax.tree.leaves(new), strict=True)
             return group(
-                *(slot.assign(value) for slot, value in values),
+                *(slot.assign(_constrained(slot, value)) for slot, value in values),
                 self.iterations.assign_add(1),
                 name="update",
             )
@@ -251,6 +251,15 @@ class Optimizer:
         if self._iterations is None:
             with colocate_with(beside, ignore_existing=True):
                 self._iterations = Variable(np.int32(0), trainable=False, name="iterations")
+
+
+def _constrained(variable: Variable, value: Tensor) -> Tensor:
+    """Applies the constraint of a variable, if it has one, to its new value, beside it."""
+    if variable.constraint is None:
+        return value
+    with colocate_with(variable, ignore_existing=True):
+        constrained: Tensor = variable.constraint(value)
+    return constrained
 
 
 def as_optimizer(optimizer: Optimizer | GradientTransformation) -> Optimizer:

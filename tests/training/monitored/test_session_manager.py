@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -68,15 +70,65 @@ def test_a_ready_operation_may_also_fail_or_give_nothing(backend: Backend) -> No
     nothing.prepare_session(backend.target, init_op=model.step.initializer).close()
 
 
-def test_recover_session_without_a_checkpoint_gives_a_session_that_is_not_ready(
-    backend: Backend,
+def test_recover_session_restores_or_says_that_it_did_not(
+    backend: Backend, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     model = counting_model(backend)
-    session, is_restored = _manager().recover_session(backend.target)
+    saver, partial = tf.train.Saver(), tf.train.Saver([model.step])
+    manager = _manager()
+    options: dict[str, Any] = {"saver": saver, "checkpoint_dir": str(tmp_path)}
+    session, is_restored = manager.recover_session(backend.target, **options)
     with session:
         assert not is_restored
-        with pytest.raises(tf.errors.FailedPreconditionError):
-            session.run(model.step)
+        session.run([model.step.initializer, model.weight.initializer])
+        session.run(model.train)
+        saver.save(session, tmp_path / "model", global_step=1)
+    backend.reset()
+    session, is_restored = manager.recover_session(backend.target, **options)
+    with session:
+        assert is_restored
+        assert session.run(model.step) == 1
+        assert saver.last_checkpoints == [str(tmp_path / "model-1")]
+    backend.reset()
+    with caplog.at_level(logging.INFO, "jflow.training.monitored"):
+        session, is_restored = manager.recover_session(
+            backend.target, partial, checkpoint_filename_with_path=str(tmp_path / "model-1")
+        )
+    session.close()
+    assert not is_restored
+    assert "did not make the model ready: variables not initialized: weight" in caplog.text
+    with pytest.raises(ValueError, match="got both"):
+        manager.recover_session(
+            backend.target, **options, checkpoint_filename_with_path=str(tmp_path / "model-1")
+        )
+
+
+def test_prepare_session_waits_for_a_checkpoint(backend: Backend, tmp_path: Path) -> None:
+    model = counting_model(backend)
+    saver = tf.train.Saver()
+    manager = _manager()
+    clock, waits = VirtualClock(), []
+
+    def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        clock.advance(seconds)
+        if len(waits) == 2:
+            with backend.session() as other:
+                other.run([model.step.initializer, model.weight.initializer])
+                other.run(model.train)
+                saver.save(other, tmp_path / "model")
+            backend.reset()
+
+    with clock.installed(session_manager):
+        session_manager.time.sleep = sleep  # type: ignore[method-assign]
+        with manager.prepare_session(
+            backend.target,
+            saver=saver,
+            checkpoint_dir=str(tmp_path),
+            wait_for_checkpoint=True,
+        ) as session:
+            assert session.run(model.step) == 1
+    assert waits == [30, 30]
 
 
 def test_wait_for_session_returns_once_the_chief_has_initialized(shared_backend: Backend) -> None:

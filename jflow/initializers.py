@@ -1,0 +1,38 @@
+"""Initial values of variables, under TensorFlow's name tf.initializers."""
+
+from jflow import tracebacks as _tracebacks
+from jflow.variables import Constant as constant
+from jflow.variables import GlorotNormal as glorot_normal
+from jflow.variables import GlorotUniform as glorot_uniform
+from jflow.variables import Identity as identity
+from jflow.variables import Ones as ones
+from jflow.variables import Orthogonal as orthogonal
+from jflow.variables import RandomNormal as random_normal
+from jflow.variables import RandomUniform as random_uniform
+from jflow.variables import TruncatedNormal as truncated_normal
+from jflow.variables import VarianceScaling as variance_scaling
+from jflow.variables import Zeros as zeros
+from jflow.variables import he_normal as he_normal
+from jflow.variables import he_uniform as he_uniform
+from jflow.variables import lecun_normal as lecun_normal
+from jflow.variables import lecun_uniform as lecun_uniform
+
+__all__ = [
+    "constant",
+    "glorot_normal",
+    "glorot_uniform",
+    "he_normal",
+    "he_uniform",
+    "identity",
+    "lecun_normal",
+    "lecun_uniform",
+    "ones",
+    "orthogonal",
+    "random_normal",
+    "random_uniform",
+    "truncated_normal",
+    "variance_scaling",
+    "zeros",
+]
+
+_tracebacks.end_here(globals())

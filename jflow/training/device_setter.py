@@ -1,0 +1,75 @@
+"""`replica_device_setter`: variables on the parameter servers, all else on a worker."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from typing import Any
+
+from jflow.cluster import ClusterSpec, DeviceSpec
+from jflow.graph import Operation
+
+PS_OPS = ("variable",)
+"""The types of operations that a parameter server gets: those that stand for variables."""
+
+
+def replica_device_setter(
+    ps_tasks: int = 0,
+    ps_device: str = "/job:ps",
+    worker_device: str = "/job:worker",
+    merge_devices: bool = True,
+    cluster: Any = None,
+    ps_ops: Collection[str] | None = None,
+    ps_strategy: Callable[[Operation], int] | None = None,
+) -> Callable[[Operation], str] | None:
+    """Returns a device function for `jflow.device`, for replicas that share variables.
+
+    Variables go to the parameter servers in turn, in the order in which they are made; the parts
+    of a partitioned variable are variables. Operations on a variable run where it lives; all others
+    request `worker_device`. A request inside the block wins: a variable that requests another job
+    goes there, and one that requests a task of the parameter servers goes to that task and still
+    counts as a turn.
+
+    Args:
+      ps_tasks: the number of parameter servers; that of `cluster` if it is given.
+      ps_device: their device; "" to leave variables where they are.
+      worker_device: the device of all other operations; "" for none.
+      merge_devices: whether fields that a request inside the block omits are filled in; if not, an
+        operation with a request keeps exactly that.
+      cluster: a `ClusterSpec`, or what makes one.
+      ps_ops: the types of operations that go to parameter servers; None for `PS_OPS`.
+      ps_strategy: a function from such an operation to the index of its parameter server; None to
+        take them in turn.
+
+    Returns:
+      The function; None if there are no parameter servers.
+
+    Raises:
+      ValueError: if a device is malformed, or the cluster has no such job.
+    """
+    servers, workers = DeviceSpec.parse(ps_device), DeviceSpec.parse(worker_device)
+    if cluster is not None:
+        spec = cluster if isinstance(cluster, ClusterSpec) else ClusterSpec(cluster)
+        ps_tasks = spec.num_tasks(servers.job or "ps")
+    if not ps_tasks:
+        return None
+    types = PS_OPS if ps_ops is None else ps_ops
+    strategy = _in_turn(ps_tasks) if ps_strategy is None else ps_strategy
+
+    def setter(op: Operation) -> str:
+        requested = op.spec
+        if not merge_devices and not requested.is_empty:
+            return op.device
+        if op.type not in types or servers.is_empty:
+            return str(workers.merge(requested))
+        if requested.job in (None, servers.job):
+            return str(replace(servers, task=strategy(op)).merge(requested))
+        return op.device
+
+    return setter
+
+
+def _in_turn(n: int) -> Callable[[Operation], int]:
+    turns = itertools.count()
+    return lambda _: next(turns) % n

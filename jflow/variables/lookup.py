@@ -1,0 +1,121 @@
+"""`embedding_lookup`: rows of a table that may be in parts on several tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jflow.graph import Graph, Symbolic, Tensor, colocate_with, name_scope
+from jflow.graph import get_default_graph as _default_graph
+from jflow.ops import Variable
+from jflow.variables.partitioned import PartitionedVariable
+
+STRATEGIES = ("mod", "div")
+
+
+def embedding_lookup(
+    params: Any,
+    ids: Any,
+    partition_strategy: str = "mod",
+    name: str = "embedding_lookup",
+    max_norm: float | None = None,
+) -> Tensor:
+    """Returns rows of a table.
+
+    Each part gives its rows beside itself, so that the table stays where it is; a part of several
+    gives a row for every id, of which the result takes those that belong to it.
+
+    Args:
+      params: T[m, *row]: a tensor or variable; a partitioned variable; or a list of parts, of which
+        part i has shape [m_i, *row].
+      ids: integers of any shape.
+      partition_strategy: how ids belong to n parts. "mod": id i is row i // n of part i % n.
+        "div": the parts follow each other, the first m % n of them with one row more.
+      name: scope of the operations.
+      max_norm: rows with a larger L2 norm are scaled down to it; None for no limit.
+
+    Returns:
+      T[*ids.shape, *row]; for an id that is out of range what `jax.numpy.take` gives: NaN, or an
+      extreme integer.
+
+    Raises:
+      ValueError: if the strategy is another one, or there are no parts.
+      TypeError: if the ids are not integers.
+    """
+    if partition_strategy not in STRATEGIES:
+        raise ValueError(f"expected the partition strategy mod or div, got {partition_strategy!r}")
+    parts = [*params] if isinstance(params, PartitionedVariable | list | tuple) else [params]
+    if not parts:
+        raise ValueError("expected at least one part of the table, got none")
+    graph = _graph_of(parts)
+    with graph.as_default(), name_scope(name):
+        at = graph.as_tensor(ids)
+        if not jnp.issubdtype(at.dtype, jnp.integer):
+            raise TypeError(f"ids must be integers, got {at.dtype.name}")
+        rows = _rows(graph, parts, at, partition_strategy)
+        if max_norm is None:
+            return rows
+        limited: Tensor = graph.apply(_limited, (rows, at.ndim, max_norm), name="max_norm")
+        return limited
+
+
+def _graph_of(parts: Sequence[Any]) -> Graph:
+    first = parts[0]
+    return first.graph if isinstance(first, Variable | Tensor) else _default_graph()
+
+
+def _rows(graph: Graph, parts: Sequence[Any], ids: Tensor, strategy: str) -> Tensor:
+    if len(parts) == 1:
+        return _gathered(graph, parts[0], ids)
+    n_rows = tuple(int(part.shape[0]) for part in parts)
+    local = graph.apply(_local, (ids, n_rows, strategy), name="local_ids")
+    rows = [_gathered(graph, part, at) for part, at in zip(parts, local, strict=True)]
+    chosen: Tensor = graph.apply(_chosen, (ids, rows, n_rows, strategy), name="rows")
+    return chosen
+
+
+def _gathered(graph: Graph, part: Any, ids: Tensor) -> Tensor:
+    """The rows of one part, gathered beside it."""
+    if not isinstance(part, Symbolic):
+        part = graph.constant(part)
+    with colocate_with(part, ignore_existing=True):
+        rows: Tensor = graph.apply(jnp.take, (part, ids), {"axis": 0}, name="gather")
+    return rows
+
+
+def _assigned(ids: jax.Array, n_rows: Sequence[int], strategy: str) -> tuple[jax.Array, jax.Array]:
+    """The part of each id, and its row there; for an id out of range no part."""
+    n, n_total = len(n_rows), sum(n_rows)
+    if strategy == "mod":
+        part, row = ids % n, ids // n
+    else:
+        size, larger = n_total // n, n_total % n
+        part = jnp.maximum(ids // (size + 1), (ids - larger) // max(size, 1))
+        row = jnp.where(part < larger, ids % (size + 1), (ids - larger) % max(size, 1))
+    return jnp.where((ids < 0) | (ids >= n_total), n, part), row
+
+
+def _local(ids: jax.Array, n_rows: Sequence[int], strategy: str) -> list[jax.Array]:
+    part, row = _assigned(ids, n_rows, strategy)
+    return [jnp.where(part == number, row, 0) for number in range(len(n_rows))]
+
+
+def _chosen(
+    ids: jax.Array, rows: Sequence[jax.Array], n_rows: Sequence[int], strategy: str
+) -> jax.Array:
+    part, _ = _assigned(ids, n_rows, strategy)
+    part = part.reshape(*part.shape, *(1,) * (rows[0].ndim - part.ndim))
+    nothing = jnp.full(part.shape, rows[0].size)  # out of range, for which `take` has its value
+    found = jnp.take(rows[0].reshape(-1), nothing) + jnp.zeros_like(rows[0])
+    for number, each in enumerate(rows):
+        found = jnp.where(part == number, each, found)
+    return found
+
+
+def _limited(rows: jax.Array, n_dims: int, max_norm: float) -> jax.Array:
+    axes = tuple(range(n_dims, rows.ndim))
+    norm = jnp.sqrt(jnp.sum(rows * rows, axis=axes, keepdims=True))
+    return rows * jnp.where(norm > max_norm, max_norm / norm, 1.0)

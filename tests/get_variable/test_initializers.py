@@ -1,0 +1,137 @@
+"""Initializers: their values, dtypes and seeds, and the kinds of functions that are accepted."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jflow as tf
+
+
+def value_of(initializer: Any, shape: list[int], dtype: Any = None) -> np.ndarray:
+    with tf.Graph().as_default():
+        variable = tf.get_variable("v", shape, dtype, initializer=initializer)
+        with tf.Session() as session:
+            session.run(variable.initializer)
+            return np.asarray(session.run(variable))
+
+
+def test_fixed_values_fill_the_shape() -> None:
+    assert value_of(tf.zeros_initializer, [2]).tolist() == [0.0, 0.0]
+    assert value_of(tf.ones_initializer(), [2], tf.int32).tolist() == [1, 1]
+    assert value_of(tf.constant_initializer(3), [2], tf.bfloat16).tolist() == [3.0, 3.0]
+    assert value_of(tf.constant_initializer([1, 2]), [2, 2]).tolist() == [[1.0, 2.0], [2.0, 2.0]]
+    assert value_of(tf.initializers.identity(gain=2.0), [2, 3]).tolist() == [[2, 0, 0], [0, 2, 0]]
+    assert value_of(None, [2], tf.int32).tolist() == [0, 0]
+    assert value_of(None, [2], tf.bool).tolist() == [False, False]
+    with pytest.raises(ValueError, match=r"3 initial values do not fit the shape \(2,\)"):
+        value_of(tf.constant_initializer([1, 2, 3]), [2])
+    with pytest.raises(ValueError, match="has two dimensions"):
+        value_of(tf.initializers.identity(), [2])
+
+
+@pytest.mark.parametrize(
+    ("initializer", "mean", "stddev", "limits"),
+    [
+        (tf.random_normal_initializer(1.0, 2.0), 1.0, 2.0, (-9.0, 11.0)),
+        (tf.truncated_normal_initializer(1.0, 2.0), 1.0, 2.0 * 0.8796, (-3.0, 5.0)),
+        (tf.random_uniform_initializer(-1.0, 3.0), 1.0, 4 / math.sqrt(12), (-1.0, 3.0)),
+        (tf.glorot_uniform_initializer(), 0.0, math.sqrt(2 / 300), None),
+        (tf.glorot_normal_initializer(), 0.0, math.sqrt(2 / 300), None),
+        (tf.initializers.he_normal(), 0.0, math.sqrt(2 / 100), None),
+        (tf.initializers.he_uniform(), 0.0, math.sqrt(2 / 100), None),
+        (tf.initializers.lecun_normal(), 0.0, math.sqrt(1 / 100), None),
+        (tf.initializers.lecun_uniform(), 0.0, math.sqrt(1 / 100), None),
+        (tf.variance_scaling_initializer(3.0, "fan_out"), 0.0, math.sqrt(3 / 200), None),
+        (
+            tf.variance_scaling_initializer(distribution="untruncated_normal"),
+            *(0.0, 0.1, None),
+        ),
+        (None, 0.0, math.sqrt(2 / 300), None),
+    ],
+    ids=str,
+)
+def test_random_values_have_the_moments_of_their_distribution(
+    initializer: Any, mean: float, stddev: float, limits: tuple[float, float] | None
+) -> None:
+    tf.set_random_seed(0)
+    drawn = np.asarray(
+        tf.Session().run((initializer or tf.glorot_uniform_initializer())([100, 200]))
+    )
+    assert abs(drawn.mean() - mean) < 0.05 * stddev
+    assert abs(drawn.std() / stddev - 1) < 0.03
+    low, high = limits or (-math.inf, math.inf)
+    assert low <= drawn.min()
+    assert drawn.max() <= high
+
+
+def test_an_orthogonal_matrix_is_one() -> None:
+    q = value_of(tf.orthogonal_initializer(gain=2.0, seed=1), [8, 4])
+    np.testing.assert_allclose(q.T @ q, 4 * np.eye(4), atol=1e-5)
+
+
+def test_vectors_and_scalars_count_as_their_own_connections() -> None:
+    assert np.abs(value_of(None, [300])).max() <= math.sqrt(3 / 300)
+    assert value_of(tf.glorot_normal_initializer(), []).shape == ()
+    with pytest.raises(ValueError, match="`mode` must be"):
+        tf.variance_scaling_initializer(mode="fan")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="`scale` must be"):
+        tf.variance_scaling_initializer(scale=-1)
+    with pytest.raises(ValueError, match="`distribution` must be"):
+        tf.variance_scaling_initializer(distribution="cauchy")  # type: ignore[arg-type]
+
+
+def test_seeds_repeat_values_and_no_seed_draws_others() -> None:
+    seeded = tf.random_normal_initializer(seed=3)
+    np.testing.assert_array_equal(value_of(seeded, [4]), value_of(seeded, [4]))
+    assert not np.array_equal(value_of(None, [4]), value_of(None, [4]))
+
+    def two(seed: int) -> list[np.ndarray]:
+        with tf.Graph().as_default():
+            tf.set_random_seed(seed)
+            pair = [tf.get_variable(name, [4]) for name in "ab"]
+            with tf.Session() as session:
+                session.run(tf.global_variables_initializer())
+                return session.run(pair)
+
+    first, again, other = two(1), two(1), two(2)
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first, other)
+    assert not np.array_equal(first[0], first[1])
+    with pytest.raises(TypeError, match="expected an integer as seed"):
+        tf.set_random_seed("a")  # type: ignore[arg-type]
+
+
+def test_integers_are_drawn_uniformly() -> None:
+    drawn = value_of(tf.random_uniform_initializer(2, 5), [1000], tf.int32)
+    assert set(drawn.tolist()) == {2, 3, 4}
+    with pytest.raises(TypeError, match="makes floating-point values"):
+        value_of(tf.random_normal_initializer(), [2], tf.int32)
+
+
+def test_jax_s_initializers_and_plain_functions_are_initializers() -> None:
+    def of_key(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
+        return jax.random.bernoulli(key, 0.5, shape).astype(dtype)
+
+    assert value_of(jax.nn.initializers.ones, [2]).tolist() == [1.0, 1.0]
+    assert value_of(jax.nn.initializers.he_normal(), [4, 4]).std() > 0
+    assert set(value_of(of_key, [100], tf.int32).tolist()) == {0, 1}
+    assert value_of(lambda shape: jnp.full(shape, 2.0), [2]).tolist() == [2.0, 2.0]
+    assert value_of(lambda shape, dtype: tf.numpy.ones(shape, dtype), [2]).tolist() == [1.0, 1.0]
+    assert value_of(lambda: tf.constant([5.0, 6.0]), [2]).tolist() == [5.0, 6.0]
+    with pytest.raises(ValueError, match=r"returned a value of shape \(3,\), expected \(2,\)"):
+        value_of(lambda: np.ones(3, np.float32), [2])
+    with pytest.raises(TypeError, match="requested with dtype float32"):
+        value_of(lambda: tf.constant([1, 2]), [2])
+
+
+def test_outside_of_graphs_an_initializer_gives_an_array() -> None:
+    with tf.connect():
+        drawn = tf.initializers.he_normal(seed=1)([3, 3])
+    assert isinstance(drawn, jax.Array)
+    assert drawn.shape == (3, 3)
