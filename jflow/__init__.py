@@ -8,6 +8,7 @@ from jflow.api import on_first_use as _on_first_use
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from jflow import checkpoint as checkpoint
     from jflow import contrib as contrib
     from jflow import data as data
     from jflow import errors as errors
@@ -27,7 +28,7 @@ else:
         globals(),
         "jflow.api.root",
         modules=(
-            *("contrib", "data", "errors", "estimator", "initializers", "inspect"),
+            *("checkpoint", "contrib", "data", "errors", "estimator", "initializers", "inspect"),
             *("lax", "nn", "numpy", "random", "summary", "timeline", "train"),
         ),
         starred=("errors", "lax", "nn", "numpy", "random"),

@@ -1,5 +1,12 @@
-"""Checkpoints on disk: writing, committing and reading them."""
+"""Checkpoints: `jflow.checkpoint.save` and `restore`, and what is on disk.
 
+The public names `save` and `restore` are of higher rooms, and are imported when they are first
+used; a task that only writes its part needs none of them.
+"""
+
+from typing import TYPE_CHECKING
+
+from jflow.api import on_first_use as _on_first_use
 from jflow.checkpoint.checkpoint import Checkpoint as Checkpoint
 from jflow.checkpoint.checkpoint import SavedTensor as SavedTensor
 from jflow.checkpoint.commit import commit as commit
@@ -14,3 +21,10 @@ from jflow.checkpoint.prefix import CheckpointPrefix as CheckpointPrefix
 from jflow.checkpoint.prefix import checkpoint_roots as checkpoint_roots
 from jflow.checkpoint.prefix import locate as locate
 from jflow.checkpoint.shard import write_shard as write_shard
+
+if TYPE_CHECKING:
+    from jflow.api.checkpoint import SaveReport as SaveReport
+    from jflow.api.checkpoint import restore as restore
+    from jflow.api.checkpoint import save as save
+else:
+    __getattr__, __dir__ = _on_first_use(globals(), "jflow.api.checkpoint", modules=())

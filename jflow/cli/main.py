@@ -93,6 +93,14 @@ def _parser() -> argparse.ArgumentParser:
         metavar="DIR",
         help="a directory that readers may read; may be repeated (default: JFLOW_DATA_ROOTS)",
     )
+    server.add_argument(
+        "--checkpoint-root",
+        action="append",
+        metavar="DIR",
+        help="a directory that checkpoints may be written to and read from; may be repeated "
+        "(default: JFLOW_CHECKPOINT_ROOTS; else any directory if the server listens on the "
+        "loopback interface only, and none if it does not)",
+    )
     server.set_defaults(run=_server)
     bench.add_command(commands)
     return parser
@@ -152,7 +160,13 @@ def _server(options: argparse.Namespace) -> None:
     cluster = read_tf_config().cluster if text is None else parse_cluster(text, "--cluster")
     if not cluster:
         raise ValueError("no cluster: give --cluster, or set TF_CONFIG")
-    server = Server(cluster, options.job, options.index, data_roots=options.data_root)
+    server = Server(
+        cluster,
+        options.job,
+        options.index,
+        data_roots=options.data_root,
+        checkpoint_roots=options.checkpoint_root,
+    )
     try:
         for number in _STOPPING:
             signal.signal(number, _interrupt)

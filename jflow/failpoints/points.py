@@ -24,14 +24,11 @@ NAMES: Mapping[str, str] = {
     "worker.after_commit": "a task has committed a checkpoint; the master has no answer yet",
     "worker.after_move": "a task has ended a hold with a move; the mover has no answer yet",
     "worker.after_run": "a task has run its plans; the master has no answer yet",
-    "worker.after_shard": "a task has written its part of a checkpoint; no answer yet",
-    "worker.before_commit": "every task has written; one is about to commit the checkpoint",
     "worker.before_compile": "a task has received plans and programs that it has not compiled",
     "worker.before_deliver": "a task has received a value that its rendezvous does not have yet",
     "worker.before_restore": "a task has read what it is about to restore",
     "worker.before_save": "a task holds state and is about to save it for a move",
     "worker.before_run": "a task is about to run plans",
-    "worker.before_shard": "a task has a snapshot and is about to write it",
     "worker.before_snapshot": "a task is about to take a snapshot",
 }
 """Every failpoint, and what is true where it is. Code that comes to no other name is tested for."""

@@ -6,7 +6,7 @@ import itertools
 import secrets
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, Self
@@ -30,6 +30,7 @@ from jflow.pipeline import StepRequest
 from jflow.placement import DEFAULT_STRATEGY, Explanation, Placer, Strategy
 from jflow.runtime.backend import DeviceInfo, Executable
 from jflow.runtime.config import ConfigProto
+from jflow.runtime.saving import SaveReport, StateToSave, restore_state, save_state
 from jflow.runtime.steps import (
     explain_step,
     named_strategy,
@@ -105,6 +106,28 @@ class Connection(Closing):
         """
         return self._backend.list_devices(Deadline(self.timeout))
 
+    def save_state(
+        self,
+        prefix: str,
+        states: Sequence[StateToSave],
+        *,
+        is_consistent: bool = False,
+        about: Mapping[str, str] | None = None,
+    ) -> SaveReport:
+        """Saves eager state; see `jflow.checkpoint.save` and `Session.save_state`."""
+        self._check_open()
+        deadline = Deadline(self.timeout)
+        options = {"is_consistent": is_consistent, "about": about or {}}
+        return save_state(
+            Graph(), states, self._backend, self._placer(None), prefix, deadline, **options
+        )
+
+    def restore_state(self, prefix: str, states: Sequence[StateToSave]) -> SaveReport:
+        """Restores eager state; see `jflow.checkpoint.restore` and `Session.restore_state`."""
+        self._check_open()
+        deadline, placer = Deadline(self.timeout), self._placer(None)
+        return restore_state(Graph(), states, self._backend, placer, prefix, deadline)
+
     def close(self) -> None:
         """Cancels running functions and closes the connection. May be called again."""
         self._is_closed = True
@@ -157,6 +180,8 @@ class Connection(Closing):
                 "peek",
                 "place",
                 "register",
+                "restore_state",
+                "save_state",
                 "step",
                 "timeout",
                 "unnamed",
@@ -215,11 +240,14 @@ class Connection(Closing):
         Raises:
           RuntimeError: if the connection is closed.
         """
-        if self._is_closed:
-            raise RuntimeError(f"{self!r} is closed; call jflow.connect again")
+        self._check_open()
         checks_nans = internals.debug_nans.value
         request = StepRequest((target,), tuple(fetches), tuple(fed), checks_nans)
         return self.register(graph, request, deadline, DEFAULT_STRATEGY)
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise RuntimeError(f"{self!r} is closed; call jflow.connect again")
 
     def calls_of(self, function: Any) -> dict[Any, Any]:
         """The compiled calls of a function on this connection; freed when either of them is."""

@@ -160,7 +160,7 @@ class CheckpointSaver:
                     result = await act(seconds)
                     if await resume():
                         return result
-                error = AbortedError("a pause ended before every task had its snapshot")
+                error: OpError = AbortedError("a pause ended before every task had its snapshot")
             except (DeadlineExceededError, _DisturbedError) as caught:
                 error = caught
             finally:
@@ -238,7 +238,7 @@ class CheckpointSaver:
         for task in self._by_task:
             await self._quietly(self._on(task, FORGET_LOADED, worker.forget, self._name))
 
-    async def _quietly(self, call: Awaitable[object]) -> None:
+    async def _quietly(self, call: Awaitable[Any]) -> None:
         """Ends something on a task; one that is lost has ended it itself."""
         with suppress(OpError):
             await call

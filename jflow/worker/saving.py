@@ -144,15 +144,11 @@ class StateSaves:
                 "the snapshot is gone, because the save was given up",
                 task=str(self._context.task),
             )
-        if (action := async_failpoint("worker.before_shard")) is not None:
-            await action
         task = self._context.task
         save.writing = self._context.threads.submit(
             self._written, save, prefix, name, f"{task.job}-{task.index}"
         )
         record = await asyncio.wrap_future(save.writing)
-        if (action := async_failpoint("worker.after_shard")) is not None:
-            await action
         return record.to_bytes()
 
     def _written(self, save: _Save, prefix: str, number: str, shard: str) -> ShardRecord:
@@ -177,8 +173,6 @@ class StateSaves:
         self, name: str, prefix: str, shards: Sequence[bytes], about: Mapping[str, str]
     ) -> None:
         """See `SaveService.commit`."""
-        if (action := async_failpoint("worker.before_commit")) is not None:
-            await action
         records = [ShardRecord.from_bytes(shard) for shard in shards]
         await self._in_thread(self._committed, name, prefix, records, about)
         if (action := async_failpoint("worker.after_commit")) is not None:

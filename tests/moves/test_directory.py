@@ -32,6 +32,83 @@ def test_what_has_moved_is_named_to_steps_that_use_it_and_to_those_that_are_regi
     assert directory.enter(directory.add(frozenset({variable("v", B), variable("w")})))
 
 
+def changing(directory: Directory, *changes: set[StateId], session: object = None) -> Use:
+    """A step that changes state, by the instructions that do."""
+    states = frozenset[StateId]().union(*changes)
+    return directory.add(states, [*map(frozenset, changes)], session)
+
+
+def test_a_pause_holds_back_steps_that_change_the_state_and_no_others() -> None:
+    directory = Directory()
+    v, w = variable("v"), variable("w")
+    changes, reads, other = changing(directory, {v}), directory.add(frozenset({v})), {w}
+    directory.pause("p", [v])
+    assert not directory.enter(changes)
+    assert directory.enter(reads)
+    assert directory.enter(changing(directory, other))
+    directory.pause("q", [v], is_exclusive=True)
+    assert not directory.enter(directory.add(frozenset({v})))
+    directory.resume("q")
+    directory.resume("p")
+    directory.resume("p")
+    assert directory.enter(changes)
+
+
+def test_a_pause_of_one_session_holds_back_only_its_steps() -> None:
+    directory = Directory()
+    v, own, other = variable("v"), object(), object()
+    directory.pause("p", [v], session=own)
+    assert not directory.enter(changing(directory, {v}, session=own))
+    assert directory.enter(changing(directory, {v}, session=other))
+
+
+def test_a_pause_waits_only_for_what_could_be_seen_in_part() -> None:
+    directory = Directory()
+    v, w, there = variable("v"), variable("w"), variable("w", B)
+    queue = StateId(A, "queue", "", "q")
+    whole = [
+        changing(directory, {v}),
+        changing(directory, {v}, {w}),
+        changing(directory, {v}, {variable("x", B)}),
+        changing(directory, {queue}),
+    ]
+    split = [changing(directory, {v}, {there}), changing(directory, {queue}, {v})]
+    for use in whole:
+        assert directory.enter(use)
+    directory.pause("p", [v, w, there, queue])
+    assert directory.is_quiet("p")
+    directory.resume("p")
+    for use in split:
+        assert directory.enter(use)
+        directory.pause("p", [v, w, there, queue])
+        assert not directory.is_quiet("p")
+        directory.leave(use)
+        assert directory.is_quiet("p")
+        directory.resume("p")
+
+
+def test_an_exclusive_pause_waits_for_readers_of_several_tasks() -> None:
+    directory = Directory()
+    both = {variable("v"), variable("v", B)}
+    here, across = directory.add(frozenset({variable("v")})), directory.add(frozenset(both))
+    assert directory.enter(here)
+    assert directory.enter(across)
+    directory.pause("p", both, is_exclusive=True)
+    assert not directory.is_quiet("p")
+    directory.leave(across)
+    assert directory.is_quiet("p"), "what reads one task sees one moment"
+
+
+def test_what_moves_is_not_paused() -> None:
+    directory = Directory()
+    directory.hold("h", [variable("v")], B)
+    with pytest.raises(AbortedError, match="being moved"):
+        directory.pause("p", [variable("v")])
+    directory.move("h")
+    with pytest.raises(MovedError):
+        directory.pause("p", [variable("v")])
+
+
 def test_a_hold_is_idle_once_the_steps_have_ended_that_use_the_state_here_or_there() -> None:
     directory = Directory()
     here = directory.add(frozenset({variable("v")}))

@@ -40,6 +40,7 @@ ROOT = Path(__file__).parents[2]
 PS, WORKER = "/job:ps/task:0", "/job:worker/task:0"
 PATIENT = tf.ConfigProto(operation_timeout_in_ms=100_000)
 REACHED: dict[str, list[str]] = {name: [] for name in FAILPOINTS}
+SAVING = [name for name in FAILPOINTS if name.startswith("checkpoint.")]
 LOST = tf.errors.UnavailableError("the test lost it")
 
 T = TypeVar("T", bound=Callable[..., Any])
@@ -148,6 +149,41 @@ def test_state_whose_move_fails_is_at_one_place_and_keeps_its_updates(
         assert session.run(add) == 3.0
         has_moved = session.placement(add)[add.op] != before
         assert has_moved is (name == "worker.after_move")
+
+
+@reaches("worker.before_snapshot", "worker.after_commit", "worker.before_restore")
+@reaches(*SAVING)
+@pytest.mark.parametrize("name", ["worker.before_snapshot", "worker.after_commit", *SAVING])
+def test_a_save_that_fails_leaves_a_whole_checkpoint_and_steps_go_on(
+    target: str, tmp_path: Path, name: str
+) -> None:
+    with tf.device(PS):
+        x = tf.Variable(1.0, name="x")
+    with tf.device(WORKER):
+        y = tf.Variable(1.0, name="y")
+    add = [x.assign_add(1.0), y.assign_add(1.0)]
+    saver = tf.train.Saver()
+    path = tmp_path / "model"
+    with tf.Session(target, config=PATIENT) as session:
+        session.run(tf.global_variables_initializer())
+        saver.save(session, path)
+        assert session.run(add) == [2.0, 2.0]
+        with (
+            failpoints({name: Raise(LOST, times=1)}),
+            pytest.raises(tf.errors.UnavailableError, match="the test lost it"),
+        ):
+            saver.save(session, path)
+        assert session.run(add) == [3.0, 3.0]
+        saver.restore(session, path)
+        assert session.run([x, y]) in ([1.0, 1.0], [2.0, 2.0])
+        saver.save(session, path)
+        assert len([*tmp_path.glob("*.safetensors")]) == 2, "what was left is removed"
+        with (
+            failpoints({"worker.before_restore": Raise(LOST, times=1)}),
+            pytest.raises(tf.errors.UnavailableError, match="the test lost it"),
+        ):
+            saver.restore(session, path)
+        saver.restore(session, path)
 
 
 @reaches("worker.before_deliver")
