@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,16 @@ def test_tensorboard_shows_numbers_histograms_and_images(tmp_path: Path) -> None
     assert (picture.height, picture.width) == (2, 3)
     (text, *_) = found.Tensors("note")
     assert list(text.tensor_proto.string_val) == [b"hello"]
+
+
+def test_the_summaries_of_the_page_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "monitored.md").read_text()
+    (block,) = re.findall(r"^```py\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    exec(compile(block, "monitored.md", "exec"), {"tf": tf})
+    assert len(opened(tmp_path / "logs").Scalars("loss")) == 10
 
 
 def test_a_training_writes_its_rate_and_its_summaries(tmp_path: Path) -> None:
