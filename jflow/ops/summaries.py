@@ -164,7 +164,7 @@ def _summary(
     return made
 
 
-def _clean(name: str) -> str:
+def _clean(name: Any) -> str:
     if not isinstance(name, str) or not name.strip("/"):
         raise ValueError(f"expected a name for the summary, got {name!r}")
     return _ILLEGAL.sub("_", name).strip("/")

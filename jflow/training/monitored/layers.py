@@ -144,7 +144,8 @@ class Hooked:
         for hook, args, values in zip(self._hooks, added, found, strict=True):
             results = None if args.fetches is None else values
             hook.after_run(context, SessionRunValues(results, options, metadata))
-        self.stop_requested = self.stop_requested or context.stop_requested
+        if context.stop_requested:
+            self.stop_requested = True
         return result
 
 

@@ -111,18 +111,8 @@ class SessionManager:
                     session.run(init_op, feed_dict=init_feed_dict)
                 if init_fn is not None:
                     init_fn(session)
-            missing = self._initialize_locally(session)
-            if missing is not None:
-                raise RuntimeError(
-                    f"init operations did not make the model ready for local_init: {missing} "
-                    f"(init_op {init_op!r}, init_fn {init_fn!r})"
-                )
-            missing = self._missing(session, self._ready_op)
-            if missing is not None:
-                raise RuntimeError(
-                    f"init operations did not make the model ready: {missing} (init_op "
-                    f"{init_op!r}, init_fn {init_fn!r}, local_init_op {self._local_init_op!r})"
-                )
+            self._check(self._initialize_locally(session), "ready for local_init", init_op, init_fn)
+            self._check(self._missing(session, self._ready_op), "ready", init_op, init_fn)
         return session
 
     def recover_session(
@@ -215,6 +205,7 @@ class SessionManager:
         if checkpoint:
             saver.restore(session, checkpoint)
             return True
+        assert checkpoint_dir is not None
         deadline = time.monotonic() + max_wait_secs
         while not ((state := get_checkpoint_state(checkpoint_dir)) and state.model_checkpoint_path):
             if time.monotonic() >= deadline:
@@ -237,6 +228,14 @@ class SessionManager:
                 options=self._local_init_run_options,
             )
         return missing
+
+    def _check(self, missing: str | None, what: str, init_op: Any, init_fn: Any) -> None:
+        """Raises RuntimeError if something is missing after the initialization."""
+        if missing is not None:
+            raise RuntimeError(
+                f"init operations did not make the model {what}: {missing} (init_op {init_op!r}, "
+                f"init_fn {init_fn!r}, local_init_op {self._local_init_op!r})"
+            )
 
     def _missing(self, session: Session, ready_op: Any) -> str | None:
         """What a ready operation says is missing, None if nothing is."""

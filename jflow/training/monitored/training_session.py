@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from jflow.runtime.config import ConfigProto
@@ -27,12 +27,16 @@ USE_DEFAULT: Final = UseDefault()
 
 Steps = int | UseDefault | None
 Seconds = float | UseDefault | None
+Intervals = tuple[int | None, float | None]
+"""Steps and seconds between two times."""
+
+Path = str | os.PathLike[str] | None
 
 
 def MonitoredTrainingSession(  # noqa: N802, PLR0913, PLR0917 - as in TensorFlow
     master: str = "",
     is_chief: bool = True,
-    checkpoint_dir: str | os.PathLike[str] | None = None,
+    checkpoint_dir: Path = None,
     scaffold: Scaffold | None = None,
     hooks: Sequence[SessionRunHook] | None = None,
     chief_only_hooks: Sequence[SessionRunHook] | None = None,
@@ -44,7 +48,7 @@ def MonitoredTrainingSession(  # noqa: N802, PLR0913, PLR0917 - as in TensorFlow
     log_step_count_steps: int | None = 100,
     max_wait_secs: float = 7200,
     save_checkpoint_steps: Steps = USE_DEFAULT,
-    summary_dir: str | os.PathLike[str] | None = None,
+    summary_dir: Path = None,
 ) -> MonitoredSession:
     """Returns a monitored session for one process of a training.
 
@@ -80,30 +84,37 @@ def MonitoredTrainingSession(  # noqa: N802, PLR0913, PLR0917 - as in TensorFlow
     if not is_chief:
         worker = WorkerSessionCreator(scaffold, master, config, max_wait_secs)
         return MonitoredSession(worker, hooks, stop_grace_period_secs)
-    all_hooks = list(chief_only_hooks or ())
-    summary_dir = summary_dir or checkpoint_dir
-    if summary_dir:
-        if log_step_count_steps and log_step_count_steps > 0:
-            directory = summary_dir if can_write_events() else None
-            all_hooks.append(StepCounterHook(log_step_count_steps, output_dir=directory))
-        steps, secs = _intervals(save_summaries_steps, save_summaries_secs, (100, None))
-        if steps or secs:
-            all_hooks.append(
-                SummarySaverHook(steps, secs, output_dir=summary_dir, scaffold=scaffold)
-            )
-    if checkpoint_dir:
-        steps, secs = _intervals(save_checkpoint_steps, save_checkpoint_secs, (None, 600))
-        if steps or secs:
-            all_hooks.append(CheckpointSaverHook(checkpoint_dir, secs, steps, scaffold=scaffold))
-    all_hooks.extend(hooks or ())
+    summaries = _intervals(save_summaries_steps, save_summaries_secs, (100, None))
+    checkpoints = _intervals(save_checkpoint_steps, save_checkpoint_secs, (None, 600))
+    all_hooks = [
+        *(chief_only_hooks or ()),
+        *_reports(summary_dir or checkpoint_dir, scaffold, log_step_count_steps or 0, summaries),
+        *_saves(checkpoint_dir, scaffold, checkpoints),
+        *(hooks or ()),
+    ]
     directory = os.fspath(checkpoint_dir) if checkpoint_dir else None
     chief = ChiefSessionCreator(scaffold, master, config, directory)
     return MonitoredSession(chief, all_hooks, stop_grace_period_secs)
 
 
-def _intervals(
-    steps: Steps, secs: Seconds, default: tuple[int | None, float | None]
-) -> tuple[int | None, float | None]:
+def _reports(
+    directory: Path, scaffold: Scaffold, n_steps: int, intervals: Intervals
+) -> Iterator[SessionRunHook]:
+    """The hooks that report the rate of steps and the summaries of a graph."""
+    if directory and n_steps > 0:
+        yield StepCounterHook(n_steps, output_dir=directory if can_write_events() else None)
+    if directory and any(intervals):
+        yield SummarySaverHook(*intervals, output_dir=directory, scaffold=scaffold)
+
+
+def _saves(directory: Path, scaffold: Scaffold, intervals: Intervals) -> Iterator[SessionRunHook]:
+    """The hook that saves checkpoints."""
+    if directory and any(intervals):
+        steps, secs = intervals
+        yield CheckpointSaverHook(directory, secs, steps, scaffold=scaffold)
+
+
+def _intervals(steps: Steps, secs: Seconds, default: Intervals) -> Intervals:
     """The steps and seconds between two times; None for each that is not given or not positive."""
     if isinstance(steps, UseDefault) and isinstance(secs, UseDefault):
         return default
