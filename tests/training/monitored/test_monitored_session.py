@@ -21,13 +21,12 @@ LOST = [tf.errors.AbortedError("lost"), tf.errors.UnavailableError("gone")]
 KINDS = [monitored, singular]
 
 
-@pytest.mark.parametrize("kind", KINDS)
 def test_hooks_are_called_in_order_around_creation_each_step_and_the_end(
-    backend: Backend, kind: Any
+    backend: Backend,
 ) -> None:
     model = counting_model(backend)
     calls: list[str] = []
-    with kind(backend, Recorder(calls, "a "), Recorder(calls, "b ")) as session:
+    with monitored(backend, Recorder(calls, "a "), Recorder(calls, "b ")) as session:
         session.run(model.train)
         assert session.run(model.step) == 1
     step = ["a before_run", "b before_run", "a after_run", "b after_run"]
@@ -93,8 +92,10 @@ def test_a_tensor_that_is_fed_twice_is_refused(backend: Backend) -> None:
 # Recovery
 
 
-@pytest.mark.parametrize("error", LOST)
-@pytest.mark.parametrize("method", ["before_run", "after_run", "after_create_session"])
+@pytest.mark.parametrize(
+    ("method", "error"),
+    [("before_run", LOST[0]), ("after_run", LOST[1]), ("after_create_session", LOST[1])],
+)
 def test_after_the_loss_of_a_task_a_new_session_runs_the_same_step_again(
     backend: Backend, method: str, error: Exception
 ) -> None:
@@ -108,10 +109,9 @@ def test_after_the_loss_of_a_task_a_new_session_runs_the_same_step_again(
     assert calls == ["begin", *failed, *again, "end"]
 
 
-@pytest.mark.parametrize("error", LOST)
-def test_the_creation_of_the_session_is_tried_again(backend: Backend, error: Exception) -> None:
+def test_the_creation_of_the_session_is_tried_again(backend: Backend) -> None:
     model = counting_model(backend)
-    failures = [error, error]
+    failures = [*LOST, *LOST]
 
     class Creator(tf.train.ChiefSessionCreator):
         def create_session(self) -> tf.Session:
@@ -140,10 +140,10 @@ def test_other_errors_are_raised_and_end_is_not_called(backend: Backend, method:
     assert not tf.get_default_graph().finalized
 
 
-@pytest.mark.parametrize("error", LOST)
-def test_a_singular_session_does_not_recover(backend: Backend, error: Exception) -> None:
+def test_a_singular_session_does_not_recover(backend: Backend) -> None:
     model = counting_model(backend)
     calls: list[str] = []
+    error = LOST[0]
     opened = singular(backend, FailsOnce(calls, "after_run", error))
     assert opened.raw_session().run(model.step) == 0
     with pytest.raises(type(error)), opened as session:
@@ -176,8 +176,10 @@ def test_a_task_that_a_thread_of_the_session_has_lost_is_recovered_from(backend:
 # How it ends
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("end", [tf.errors.OutOfRangeError("no more data"), StopIteration()])
+@pytest.mark.parametrize(
+    ("kind", "end"),
+    [(monitored, tf.errors.OutOfRangeError("no more data")), (singular, StopIteration())],
+)
 def test_the_end_of_the_data_ends_the_block_quietly_with_end_hooks(
     backend: Backend, kind: Any, end: Exception
 ) -> None:
@@ -190,11 +192,10 @@ def test_the_end_of_the_data_ends_the_block_quietly_with_end_hooks(
     assert session.should_stop()
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_another_error_is_raised_without_end_hooks(backend: Backend, kind: Any) -> None:
+def test_another_error_is_raised_without_end_hooks(backend: Backend) -> None:
     counting_model(backend)
     calls: list[str] = []
-    with pytest.raises(KeyError, match="of the user"), kind(backend, Recorder(calls)):
+    with pytest.raises(KeyError, match="of the user"), monitored(backend, Recorder(calls)):
         raise KeyError("of the user")
     assert calls == ["begin", "after_create_session"]
 
@@ -260,8 +261,7 @@ def test_an_error_of_a_thread_stops_the_loop_and_is_raised_at_the_end(backend: B
 # Step functions
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_step_function_runs_steps_with_and_without_hooks(backend: Backend, kind: Any) -> None:
+def test_a_step_function_runs_steps_with_and_without_hooks(backend: Backend) -> None:
     model = counting_model(backend)
     calls: list[str] = []
 
@@ -269,7 +269,7 @@ def test_a_step_function_runs_steps_with_and_without_hooks(backend: Backend, kin
         step_context.session.run(model.train)
         return step_context.run_with_hooks(model.step)
 
-    with kind(backend, Recorder(calls)) as session:
+    with singular(backend, Recorder(calls)) as session:
         assert session.run_step_fn(step_fn) == 1
         del calls[:2]
         assert calls == ["before_run", "after_run"]
