@@ -105,6 +105,7 @@ PROSE = re.compile(
     re.IGNORECASE,
 )
 PEOPLE = (
+    "He et al.",  # an author
     "who wrote it",  # a program
     "Who owns what",  # in the code
     "Who may call",  # users, whom the security page is about
@@ -115,6 +116,8 @@ PEOPLE = (
     '"who"',  # a column of the people in a table
 )
 """Phrases about people, who may be "who"; code is "it"."""
+METHODS = frozenset({"he_normal", "he_uniform"})
+"""Names of methods that are those of people."""
 _PIECES = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _NAME = re.compile(r"[^\W\d]\w*")
 _SENTENCE = re.compile(r"def (test_\w*)")
@@ -229,6 +232,8 @@ def _in_name(room: str, path: Path, line: int, name: str) -> Iterator[Found]:
 @cache
 def _retired_in(name: str) -> tuple[tuple[str, str], ...]:
     whole = name.lstrip("_")
+    if whole in METHODS:
+        return ()
     if whole in NAMES:
         return ((whole, NAMES[whole]),)
     words = map(str.lower, _PIECES.findall(name))

@@ -42,7 +42,7 @@ _RENAMED = {
     **_all_in(
         "jflow.nn",
         """
-        reduce_logsumexp=logsumexp
+        embedding_lookup=embedding_lookup reduce_logsumexp=logsumexp
         """,
     ),
     **_all_in(

@@ -17,7 +17,6 @@ from jax.numpy import uint32 as uint32
 from jax.numpy import uint64 as uint64
 
 from jflow import tracebacks as _tracebacks
-from jflow import variables as _variables
 from jflow.functions import Connection as Connection
 from jflow.functions import connect as connect
 from jflow.functions import function as function
@@ -125,21 +124,22 @@ from jflow.variables import fixed_size_partitioner as fixed_size_partitioner
 from jflow.variables import get_local_variable as get_local_variable
 from jflow.variables import get_variable as get_variable
 from jflow.variables import get_variable_scope as get_variable_scope
+from jflow.variables import initializers as _initializers
 from jflow.variables import min_max_variable_partitioner as min_max_variable_partitioner
 from jflow.variables import no_regularizer as no_regularizer
 from jflow.variables import set_random_seed as set_random_seed
 from jflow.variables import variable_axis_size_partitioner as variable_axis_size_partitioner
 from jflow.variables import variable_scope as variable_scope
 
-constant_initializer = _variables.Constant
-glorot_normal_initializer = _variables.GlorotNormal
-glorot_uniform_initializer = _variables.GlorotUniform
-ones_initializer = _variables.Ones
-orthogonal_initializer = _variables.Orthogonal
-random_normal_initializer = _variables.RandomNormal
-random_uniform_initializer = _variables.RandomUniform
-truncated_normal_initializer = _variables.TruncatedNormal
-variance_scaling_initializer = _variables.VarianceScaling
-zeros_initializer = _variables.Zeros
+constant_initializer = _initializers.Constant
+glorot_normal_initializer = _initializers.GlorotNormal
+glorot_uniform_initializer = _initializers.GlorotUniform
+ones_initializer = _initializers.Ones
+orthogonal_initializer = _initializers.Orthogonal
+random_normal_initializer = _initializers.RandomNormal
+random_uniform_initializer = _initializers.RandomUniform
+truncated_normal_initializer = _initializers.TruncatedNormal
+variance_scaling_initializer = _initializers.VarianceScaling
+zeros_initializer = _initializers.Zeros
 
 _tracebacks.end_here(globals())

@@ -260,7 +260,7 @@ class StepState:
         if access.held:
             self._hold_all(access.held)
         for slot, default in access.missing:
-            self._share(slot, default)
+            self._copy_slot(slot, default)
         result: jax.Array | None = None
         try:
             if not access.is_done:
@@ -314,7 +314,7 @@ class StepState:
                 self._slots[slot] = value
         return results[:n_written], results[-1] if results else None
 
-    def _share(self, slot: Slot, source: Slot) -> None:
+    def _copy_slot(self, slot: Slot, source: Slot) -> None:
         """Fills a slot with the value of another one."""
         self._slots[slot] = self._slots[source]
         if source in self._leases:

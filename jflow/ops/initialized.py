@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from jflow.graph import Graph, Operation, Tensor, colocate_with
+from jflow.graph import Graph, Operation, Tensor, colocate_with, name_scope
 from jflow.graph import get_default_graph as _default_graph
 from jflow.graph.calls import call
 from jflow.graph.primitives import is_initialized_p
@@ -46,14 +46,14 @@ def report_uninitialized_variables(
 
     Args:
       var_list: the variables; None for the global and the local variables of the default graph.
-      name: name of the operation.
+      name: scope of the operations.
 
     Returns:
       string[n], the names in the order of the list; sessions return them as bytes.
     """
     variables = _those(var_list)
     aval = abstract((unknown_dim(),), string)
-    return _asked("missing_names", variables, [aval], name).outputs[0]
+    return _check("missing_names", variables, [aval], name).outputs[0]
 
 
 def assert_variables_initialized(var_list: Iterable[Variable] | None = None) -> Operation:
@@ -65,19 +65,20 @@ def assert_variables_initialized(var_list: Iterable[Variable] | None = None) -> 
     Raises:
       FailedPreconditionError: in the step, with the names of the variables that have none.
     """
-    return _asked("assert_initialized", _those(var_list), [], "assert_variables_initialized")
+    return _check("assert_initialized", _those(var_list), [], "assert_variables_initialized")
 
 
 def _those(var_list: Iterable[Variable] | None) -> list[Variable]:
     return [*global_variables(), *local_variables()] if var_list is None else [*var_list]
 
 
-def _asked(
+def _check(
     function: str, variables: Sequence[Variable], outputs: Sequence[Any], name: str
 ) -> Operation:
     """A call of a function with the presence of each variable, and their names."""
     graph: Graph = variables[0].graph if variables else _default_graph()
-    with graph.as_default():
+    with graph.as_default(), name_scope(name):
         flags = [is_variable_initialized(variable) for variable in variables]
         names = [variable.op.name for variable in variables]
-        return call(graph, function, flags, outputs, name=name, attributes={"names": names})
+        attributes = {"names": names}
+        return call(graph, function, flags, outputs, name=function, attributes=attributes)

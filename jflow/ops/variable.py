@@ -84,12 +84,8 @@ class Variable(Symbolic):
             self._operations = made
             self.initial_value, self.initializer = made.initial_value, made.initializer
             graph.add_to_collections(_listing(collections, trainable), self)
-        elif not validate_shape:
-            raise ValueError(
-                f"variable {name or ''!r} is eager and cannot have validate_shape=False: functions "
-                "are compiled for the sizes of eager variables; make it in graph code"
-            )
         else:
+            _check_eager(name or "", validate_shape, caching_device)
             self._operations = EagerVariable(owner, initial_value, name, dtype)
         self._ref = self._operations.ref
 
@@ -337,6 +333,19 @@ class Variable(Symbolic):
 def read(value: Any) -> Any:
     """Returns the value of a variable, and any other argument unchanged."""
     return value.value() if isinstance(value, Variable) else value
+
+
+def _check_eager(name: str, validate_shape: bool, caching_device: Any) -> None:
+    if not validate_shape:
+        raise ValueError(
+            f"variable {name!r} is eager and cannot have validate_shape=False: functions are "
+            "compiled for the sizes of eager variables; make it in graph code"
+        )
+    if caching_device is not None:
+        raise ValueError(
+            f"variable {name!r} is eager and cannot have a caching_device: a function reads it "
+            "where it lives; make it in graph code"
+        )
 
 
 def _listing(collections: Sequence[str] | None, trainable: bool) -> dict[str, None]:

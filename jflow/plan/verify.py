@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 from jflow.cluster import Device
 from jflow.errors import InvalidArgumentError
 from jflow.plan.plan import (
+    CALLBACK,
     NAN_CHECK,
     VARYING,
     Call,
@@ -304,6 +305,8 @@ class _PlanVerifier:
         self._check_names(call.constants, "digests", call)
         self._check_text(call.op, "the name of an operation", call)
         self._check_numbers(call.variables, call)
+        if call.variables and (call.resources or call.function == CALLBACK):
+            self._fail("only a function without resources asks for variables", call)
         n_resources = len(self._plan.resources)
         for resource in call.resources:
             if not _is_index(resource, n_resources):

@@ -55,7 +55,7 @@ def replica_device_setter(
     if not ps_tasks:
         return None
     types = PS_OPS if ps_ops is None else ps_ops
-    strategy = _in_turn(ps_tasks) if ps_strategy is None else ps_strategy
+    strategy = _round_robin(ps_tasks) if ps_strategy is None else ps_strategy
 
     def setter(op: Operation) -> str:
         requested = op.spec
@@ -70,6 +70,6 @@ def replica_device_setter(
     return setter
 
 
-def _in_turn(n: int) -> Callable[[Operation], int]:
-    turns = itertools.count()
-    return lambda _: next(turns) % n
+def _round_robin(n: int) -> Callable[[Operation], int]:
+    counter = itertools.count()
+    return lambda _: next(counter) % n

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, Protocol
 
@@ -20,6 +21,7 @@ from jflow.graph import (
 )
 from jflow.ops import Variable, group, trainable_variables
 from jflow.training.locality import SHARED, OwnerIndex, key_of, local_calls
+from jflow.values import SaveSliceInfo
 from jflow.xla.jaxprs import shape_of
 
 GradsAndVars = Iterable[tuple[Tensor | None, Variable]]
@@ -240,6 +242,7 @@ class Optimizer:
         name = jax.tree_util.keystr(way, simple=True, separator="_") or "state"
         with name_scope(f"{beside.op.name}/"), colocate_with(beside, ignore_existing=True):
             slot = Variable(value, trainable=False, name=name)
+        slot.save_slice_info = _slice_of(slot, beside)
         if owner == SHARED:
             self._shared.append(slot)
         else:
@@ -251,6 +254,15 @@ class Optimizer:
         if self._iterations is None:
             with colocate_with(beside, ignore_existing=True):
                 self._iterations = Variable(np.int32(0), trainable=False, name="iterations")
+
+
+def _slice_of(slot: Variable, beside: Variable) -> SaveSliceInfo | None:
+    """The slice that a slot of a part of a partitioned variable is in a checkpoint."""
+    info = beside.save_slice_info
+    if info is None or slot.shape != beside.shape:
+        return None
+    name = slot.op.name.removeprefix(beside.op.name)
+    return dataclasses.replace(info, full_name=f"{info.full_name}{name}")
 
 
 def _constrained(variable: Variable, value: Tensor) -> Tensor:

@@ -315,36 +315,36 @@ class Orthogonal(_Random):
 
 
 class GlorotUniform(VarianceScaling):
-    """Glorot's and Bengio's (2010) uniform initializer, also called Xavier's."""
+    """The uniform initializer of Glorot and Bengio (2010), also called Xavier's."""
 
     def __init__(self, seed: int | None = None, dtype: Any = None) -> None:
         super().__init__(1.0, "fan_avg", "uniform", seed, dtype)
 
 
 class GlorotNormal(VarianceScaling):
-    """Glorot's and Bengio's (2010) normal initializer, truncated."""
+    """The normal initializer of Glorot and Bengio (2010), truncated."""
 
     def __init__(self, seed: int | None = None, dtype: Any = None) -> None:
         super().__init__(1.0, "fan_avg", "truncated_normal", seed, dtype)
 
 
 def he_uniform(seed: int | None = None, dtype: Any = None) -> Initializer:
-    """Returns He's et al. (2015) uniform initializer, for layers with rectifiers."""
+    """Returns the uniform initializer of He et al. (2015), for layers with rectifiers."""
     return VarianceScaling(2.0, "fan_in", "uniform", seed, dtype)
 
 
 def he_normal(seed: int | None = None, dtype: Any = None) -> Initializer:
-    """Returns He's et al. (2015) normal initializer, truncated."""
+    """Returns the normal initializer of He et al. (2015), truncated."""
     return VarianceScaling(2.0, "fan_in", "truncated_normal", seed, dtype)
 
 
 def lecun_uniform(seed: int | None = None, dtype: Any = None) -> Initializer:
-    """Returns LeCun's et al. (1998) uniform initializer."""
+    """Returns the uniform initializer of LeCun et al. (1998)."""
     return VarianceScaling(1.0, "fan_in", "uniform", seed, dtype)
 
 
 def lecun_normal(seed: int | None = None, dtype: Any = None) -> Initializer:
-    """Returns LeCun's et al. (1998) normal initializer, truncated."""
+    """Returns the normal initializer of LeCun et al. (1998), truncated."""
     return VarianceScaling(1.0, "fan_in", "truncated_normal", seed, dtype)
 
 

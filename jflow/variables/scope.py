@@ -6,7 +6,6 @@ thread, as name scopes do.
 
 from __future__ import annotations
 
-import enum
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -22,14 +21,14 @@ from jflow.graph import get_default_graph as _default_graph
 from jflow.ops import Variable
 
 
-class ReuseMode(enum.Enum):
-    """How `get_variable` treats a variable that exists, beside False and True."""
+class ReuseMode:
+    """As `reuse` of a variable scope: a variable that exists is returned, another one is made."""
 
-    AUTO_REUSE = 1
+    def __repr__(self) -> str:
+        return "jflow.AUTO_REUSE"
 
 
-AUTO_REUSE = ReuseMode.AUTO_REUSE
-"""Returns the variable if it exists, else makes it."""
+AUTO_REUSE = ReuseMode()
 
 Reuse = bool | ReuseMode | None
 
@@ -187,20 +186,10 @@ def variable_scope(  # noqa: PLR0913, PLR0917 - TensorFlow's arguments
       auxiliary_name_scope: whether it opens a name scope.
 
     Raises:
-      TypeError: if `name_or_scope` is neither.
-      ValueError: if there is no name, or with `reuse=True` only a default name, or `reuse` is
-        something else.
+      TypeError: if `name_or_scope` is neither, or there is no name at all.
+      ValueError: if there is only a default name with `reuse=True`, or `reuse` is something else.
     """
-    if reuse not in (None, True, False, AUTO_REUSE):
-        raise ValueError(f"The reuse parameter must be True or False or None, got {reuse!r:.80}")
-    if not isinstance(name_or_scope, str | VariableScope | None):
-        raise TypeError(
-            f"expected the name of a variable scope, or a scope, got {type(name_or_scope).__name__}"
-        )
-    if name_or_scope is None and default_name is None:
-        raise ValueError("If default_name is None then name_or_scope is required")
-    if name_or_scope is None and reuse:
-        raise ValueError("reuse=True cannot be used without a name_or_scope")
+    _check_arguments(name_or_scope, default_name, reuse)
     graph = _default_graph()
     scopes = scopes_of(graph)
     changed = {
@@ -225,6 +214,19 @@ def variable_scope(  # noqa: PLR0913, PLR0917 - TensorFlow's arguments
         scope = replace(base, reuse=reuse or base.reuse, custom_getter=getter, **known)
         with _opened(scopes, scope, is_entered_again):
             yield scope
+
+
+def _check_arguments(name_or_scope: Any, default_name: str | None, reuse: Reuse) -> None:
+    if reuse not in (None, True, False, AUTO_REUSE):
+        raise ValueError(f"The reuse parameter must be True or False or None, got {reuse!r:.80}")
+    if not isinstance(name_or_scope, str | VariableScope | None):
+        raise TypeError(
+            f"expected the name of a variable scope, or a scope, got {type(name_or_scope).__name__}"
+        )
+    if name_or_scope is None and default_name is None:
+        raise TypeError("If default_name is None then name_or_scope is required")
+    if name_or_scope is None and reuse:
+        raise ValueError("reuse=True cannot be used without a name_or_scope")
 
 
 @contextmanager

@@ -108,22 +108,11 @@ def get_variable(  # noqa: PLR0913, PLR0917 - TensorFlow's arguments
         dtype or partition; if there is neither a shape nor a value; or as the partitioner raises.
       TypeError: if the name is not text, or the initial value has another dtype.
     """
+    arguments = {**locals()}  # by name, as custom getters take them
+    del arguments["name"], arguments["custom_getter"]
     if not isinstance(name, str):
         raise TypeError(f"expected the name of a variable, got {name!r:.80}")
     scope = get_variable_scope()
-    arguments = {
-        "shape": shape,
-        "dtype": dtype,
-        "initializer": initializer,
-        "regularizer": regularizer,
-        "trainable": trainable,
-        "collections": collections,
-        "caching_device": caching_device,
-        "partitioner": partitioner,
-        "validate_shape": validate_shape,
-        "use_resource": use_resource,
-        "constraint": constraint,
-    }
     given = _with_defaults(scope, arguments)
     getter = chained(custom_getter, scope.custom_getter)
     with name_scope(None):
@@ -235,6 +224,11 @@ def _made(wanted: _Wanted) -> Variable:
                 f"shape {shape} and {initializer!r:.80}"
             )
         return Variable(initializer, name=name, dtype=wanted.dtype, **wanted.options)
+    if initializer is None and shape is None:
+        raise ValueError(
+            f"Variable {name} did not get an initializer, so its `shape` argument must be "
+            "specified."
+        )
     if initializer is None:
         initializer = initializers.default_initializer(name, wanted.dtype)
     if not callable(initializer):

@@ -19,7 +19,8 @@ from jflow.api.missing import _RENAMED
         ("while_loop", "jflow.lax.while_loop"),
         ("random_normal", "jflow.random.normal"),
         ("truncated_normal", "jflow.random.truncated_normal"),
-        ("get_variable", "jflow.Variable"),
+        ("all_variables", "jflow.global_variables"),
+        ("embedding_lookup", "jflow.nn.embedding_lookup"),
     ],
 )
 def test_a_name_of_tensorflow_says_what_does_the_same_here(name: str, instead: str) -> None:

@@ -9,8 +9,9 @@ import pytest
 
 from jflow import errors
 from jflow.cluster import Device, Task
-from jflow.execution import LinkedRun, StepState, link
-from jflow.plan import Plan, Program, Run, VariableKey, VariableSpec
+from jflow.execution import LinkedCall, LinkedRun, StepState, link
+from jflow.execution.link import NO_FUNCTIONS
+from jflow.plan import Call, Plan, Program, Run, VariableKey, VariableSpec
 from jflow.resources import Containers
 from tests.variables import get_variable, set_variable
 
@@ -23,12 +24,12 @@ ADD_ONE = jax.jit(lambda old: [old + 1], donate_argnums=0)
 """As a program: takes the old value of a variable, gives the new one."""
 
 
-def _state(containers, *runs, n_slots=4, programs=None):
+def _state(containers, *runs, n_slots=5, programs=None, functions=NO_FUNCTIONS):
     """The state of a plan, and the plan's instructions linked with their programs."""
     plan = Plan(CPU, n_slots, (X, Y), (tuple(runs),))
     found = programs or {"add one": ADD_ONE}
-    linked = link(plan, HERE, lambda program: found[program.digest], {}.__getitem__)
-    runs = [run for run in linked.stages[0] if isinstance(run, LinkedRun)]
+    linked = link(plan, HERE, lambda program: found[program.digest], {}.__getitem__, functions)
+    runs = [run for run in linked.stages[0] if isinstance(run, LinkedRun | LinkedCall)]
     return StepState(linked, containers), runs
 
 
@@ -108,6 +109,47 @@ def test_an_access_that_ends_after_its_step_was_closed_holds_nothing():
     other, (update,) = _state(containers, _update())
     _run(other, update)
     assert _address(containers) == before
+
+
+def test_a_default_is_used_only_for_a_variable_without_a_value():
+    containers = _containers(x=1.0)
+    run = Run(None, before=((0, 0),), defaults=((0, 2, 1), (1, 3, 1), (1, 4, 0)))
+    state, (linked,) = _state(containers, run)
+    state[1] = np.float32([7, 7, 7])
+    _run(state, linked)
+    assert [state[slot].tolist() for slot in (2, 3, 4)] == [[1.0] * 3, [7.0] * 3, [1.0] * 3]
+    assert [state.is_leased(slot) for slot in (2, 3, 4)] == [True, False, True]
+    other, (update,) = _state(containers, _update())
+    _run(other, update)
+    assert [state[slot].tolist() for slot in (2, 4)] == [[1.0] * 3] * 2
+    state.close()
+    before = _address(containers)
+    _run(other, update)
+    assert _address(containers) == before
+
+
+def test_a_default_waits_for_a_program_that_writes_the_variable():
+    containers = _containers(x=1.0)
+    state, (update, read) = _state(containers, _update(), Run(None, defaults=((0, 2, 1),)))
+    state[1] = np.float32([7, 7, 7])
+    writer = state.begin(update)
+    assert state.begin(read) is None
+    state.finish(writer)
+    _run(state, read)
+    assert state[2].tolist() == [2.0] * 3
+
+
+def test_a_function_is_told_which_variables_have_values():
+    calls = []
+    containers = _containers(x=1.0)
+    state, (call,) = _state(
+        containers,
+        Call("seen", (0,), variables=(0, 1)),
+        functions={"seen": lambda *values: calls.append([*map(np.asarray, values)]) or ()},
+    )
+    state[0] = np.float32([3])
+    state.call(call)
+    assert [value.tolist() for value in calls[0]] == [True, False, [3.0]]
 
 
 def test_a_program_without_variables_waits_for_nothing():

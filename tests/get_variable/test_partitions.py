@@ -20,12 +20,12 @@ TABLE = np.arange(30, dtype=np.float32).reshape(10, 3)
 
 def test_ten_rows_in_three_parts_are_four_three_three(backend: Backend) -> None:
     n_devices = len(backend.devices)
-    turn = iter(range(100))
+    counter = iter(range(100))
 
-    def in_turn(op: tf.Operation) -> str | None:
-        return backend.devices[next(turn) % n_devices] if op.type == "variable" else None
+    def round_robin(op: tf.Operation) -> str | None:
+        return backend.devices[next(counter) % n_devices] if op.type == "variable" else None
 
-    with tf.device(in_turn), tf.variable_scope("s"):
+    with tf.device(round_robin), tf.variable_scope("s"):
         pv = tf.get_variable("pv", initializer=TABLE, partitioner=tf.fixed_size_partitioner(3))
     assert [part.name for part in pv] == [f"s/pv/part_{i}:0" for i in range(3)]
     assert [part.shape for part in pv] == [(4, 3), (3, 3), (3, 3)]
@@ -59,37 +59,44 @@ def _spelled(devices: list[str], n: int) -> list[str]:
     return found
 
 
+def _parts(strategy: str, devices: list[str]) -> list[tf.Variable]:
+    """A table in three parts, in turn on devices."""
+    rows = {"mod": [TABLE[i::3] for i in range(3)], "div": [TABLE[:4], TABLE[4:7], TABLE[7:]]}
+    parts = []
+    for i, values in enumerate(rows[strategy]):
+        with tf.device(devices[i % len(devices)]):
+            parts.append(tf.Variable(values, name=f"{strategy}{i}"))
+    return parts
+
+
+IDS = np.array([[0, 9, 4], [4, 3, 7]], np.int32)
+
+
 def test_rows_are_looked_up_in_parts(backend: Backend) -> None:
     ids = tf.placeholder(tf.int32, (2, 3))
-    parts = {}
-    for strategy in ("mod", "div"):
-        order = np.concatenate([np.arange(10)[i::3] for i in range(3)])
-        rows = TABLE[order] if strategy == "mod" else TABLE
-        made = []
-        ends = [0, 4, 7, 10]
-        for i in range(3):
-            with tf.device(backend.devices[i % len(backend.devices)]):
-                made.append(tf.Variable(rows[ends[i] : ends[i + 1]], name=f"{strategy}{i}"))
-        parts[strategy] = made
     found = [
-        tf.nn.embedding_lookup(made, ids, partition_strategy=strategy)
-        for strategy, made in parts.items()
+        tf.nn.embedding_lookup(_parts(strategy, backend.devices), ids, strategy)
+        for strategy in ("mod", "div")
     ]
-    slopes = tf.gradients(tf.numpy.sum(found[0] ** 2), parts["mod"])
-    short = tf.nn.embedding_lookup(parts["div"], ids, "div", max_norm=1.0)
-    given = np.array([[0, 9, 4], [4, 3, 7]], np.int32)
     with backend.session() as session:
         session.run(tf.global_variables_initializer())
-        for rows in session.run(found, {ids: given}):
-            np.testing.assert_array_equal(rows, TABLE[given])
-        expected = jax.grad(lambda table: jnp.sum(table[given] ** 2))(TABLE)
-        for i, slope in enumerate(session.run(slopes, {ids: given})):
-            np.testing.assert_allclose(slope, expected[i::3], rtol=1e-6)
-        norms = np.linalg.norm(session.run(short, {ids: given}), axis=-1)
-        np.testing.assert_allclose(norms, 1.0, rtol=1e-5)
-        outside = session.run(found, {ids: given * 10 - 5})
-        assert np.isnan(outside[0][0, 0]).all()
-        assert np.isnan(outside[1][0, 1]).all()
+        for rows in session.run(found, {ids: IDS}):
+            np.testing.assert_array_equal(rows, TABLE[IDS])
+
+
+def test_a_lookup_in_parts_has_gradients_limits_of_norms_and_nan_out_of_range() -> None:
+    parts = _parts("mod", ["/cpu:0"])
+    rows = tf.nn.embedding_lookup(parts, IDS, max_norm=1.0)
+    squares = tf.numpy.sum(tf.nn.embedding_lookup(parts, IDS) ** 2)
+    outside = tf.nn.embedding_lookup(parts, [10, 0, -1, 11])
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        *slopes, short, missing = session.run([*tf.gradients(squares, parts), rows, outside])
+    expected = jax.grad(lambda table: jnp.sum(table[IDS] ** 2))(TABLE)
+    for i, slope in enumerate(slopes):
+        np.testing.assert_allclose(slope, expected[i::3], rtol=1e-6)
+    np.testing.assert_allclose(np.linalg.norm(short, axis=-1), 1.0, rtol=1e-5)
+    assert np.isnan(missing).all(axis=1).tolist() == [True, False, True, True]
 
 
 def test_one_table_is_looked_up_as_it_is() -> None:
@@ -262,7 +269,12 @@ def test_parts_train_as_the_whole_does() -> None:
     whole = tf.get_variable("whole", initializer=TABLE)
     pv = tf.get_variable("pv", initializer=TABLE, partitioner=tf.fixed_size_partitioner(3))
     loss = tf.numpy.mean(whole**2) + tf.numpy.mean(tf.numpy.square(pv))
-    train = tf.train.AdamOptimizer(0.1).minimize(loss)
+    optimizer = tf.train.AdamOptimizer(0.1)
+    train = optimizer.minimize(loss)
+    slots = [optimizer.get_slot(part, "mu") for part in pv]
+    assert [slot.save_slice_info.full_name for slot in slots] == ["pv/mu"] * 3
+    assert [slot.save_slice_info.var_offset for slot in slots] == [(0, 0), (4, 0), (7, 0)]
+    assert optimizer.get_slot(whole, "mu").save_slice_info is None
     with tf.Session() as session:
         session.run(tf.global_variables_initializer())
         session.run(train)

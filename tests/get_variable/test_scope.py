@@ -123,7 +123,7 @@ def test_reuse_is_inherited_and_false_does_not_end_it() -> None:
     ("arguments", "error", "message"),
     [
         ({"name_or_scope": 3}, TypeError, "expected the name of a variable scope, or a scope"),
-        ({"name_or_scope": None}, ValueError, "name_or_scope is required"),
+        ({"name_or_scope": None}, TypeError, "name_or_scope is required"),
         ({"name_or_scope": None, "default_name": "d", "reuse": True}, ValueError, "reuse=True"),
         ({"name_or_scope": "a", "reuse": "yes"}, ValueError, "must be True or False or None"),
         ({"name_or_scope": "a b"}, ValueError, "is not a valid node name"),
@@ -204,7 +204,7 @@ def test_a_value_as_initializer_gives_shape_and_dtype() -> None:
         tf.get_variable("x", [2], initializer=tf.constant([1.0, 2.0]))
     with pytest.raises(ValueError, match=r"Initializer type 'float32' and explicit dtype 'int32'"):
         tf.get_variable("x", dtype=tf.int32, initializer=tf.constant(1.0))
-    with pytest.raises(ValueError, match="expected a shape of the variable, got none"):
+    with pytest.raises(ValueError, match="x did not get an initializer, so its `shape` argument"):
         tf.get_variable("x")
     with pytest.raises(ValueError, match="must be fully defined"):
         tf.get_variable("x", [None, 2])

@@ -60,6 +60,7 @@ def test_the_keys_are_those_that_the_library_uses(key: str) -> None:
     if key == "GLOBAL_STEP":
         made: object = tf.train.create_global_step()
     else:
-        made = tf.train.QueueRunner(tf.FIFOQueue(1, [tf.float32]), [])
+        queue = tf.FIFOQueue(1, [tf.float32], [()])
+        made = tf.train.QueueRunner(queue, [queue.enqueue(1.0)])
         tf.train.add_queue_runner(made)
     assert tf.get_collection(getattr(tf.GraphKeys, key)) == [made]

@@ -219,20 +219,6 @@ def test_a_name_scope_belongs_to_its_graph():
         assert tf.constant(1.0, name="x").op.name == "x"
 
 
-def test_a_variable_scope_is_a_prefix_of_variables_and_operations():
-    with tf.variable_scope("my_problem_1"):
-        variable = tf.Variable(1.0, name="x")
-        total = tf.numpy.add(variable, 1.0)
-    assert variable.name == "my_problem_1/x:0"
-    assert variable.initializer.name.startswith("my_problem_1/x/")
-    assert total.op.name == "my_problem_1/add"
-
-
-def test_a_variable_scope_has_a_name():
-    with pytest.raises(TypeError, match="expected the name of a variable scope"):
-        tf.variable_scope(None)
-
-
 # Control dependencies
 
 

@@ -92,7 +92,8 @@ class _Drawing:
             case "call":
                 inputs, resources = self.slots(), self.subset(self.n_resources)
                 call = Call(draw(NAMES), inputs, self.news(), draw(DIGESTS), resources)
-                return replace(call, op=draw(TEXTS))
+                variables = () if resources else self.subset(self.n_variables)
+                return replace(call, op=draw(TEXTS), variables=variables)
         return self.run()
 
     def one(self) -> st.SearchStrategy[int]:
@@ -103,7 +104,10 @@ class _Drawing:
         before = tuple((v, self.new()) for v in self.subset(self.n_variables))
         inputs = self.slots()
         if draw(st.booleans()):
-            return Run(None, inputs=inputs, before=before)
+            defaulted = self.subset(self.n_variables) if self.filled else ()
+            known = [draw(self.one()) for _ in defaulted]
+            defaults = [(v, self.new(), at) for v, at in zip(defaulted, known, strict=True)]
+            return Run(None, inputs=inputs, before=before, defaults=tuple(defaults))
         reads, writes = self.subset(self.n_variables), self.subset(self.n_variables)
         donated = tuple(i for i, variable in enumerate(reads) if variable in writes)
         program = Program(draw(NAMES), draw(DIGESTS), donated)
@@ -165,6 +169,23 @@ SENSELESS: dict[str, tuple[Plan, str]] = {
     "a send of no slot": (_bad(Send(0, THERE, 4)), "slot 4 is out of range"),
     "a call that takes no slot": (_bad(Call("f", (0, 4))), "slot 4 is out of range"),
     "a call that gives no slot": (_bad(Call("f", (), (4,))), "slot 4 is out of range"),
+    "a call that asks for no variable": (
+        _bad(Call("f", variables=(1,))),
+        "variable 1 is out of range",
+    ),
+    "a call on a resource that asks for a variable": (
+        _bad(Call("queue.size", resources=(0,), variables=(0,))),
+        "only a function without resources asks for variables",
+    ),
+    "a default of no variable": (
+        _bad(Run(None, defaults=((1, 1, 0),))),
+        "variable 1 is out of range",
+    ),
+    "a default of an empty slot": (
+        _bad(Run(None, defaults=((0, 1, 3),))),
+        "slot 3 is read before it is filled",
+    ),
+    "a default in a filled slot": (_bad(Run(None, defaults=((0, 0, 0),))), "slot 0 is filled"),
     "a call on no resource": (_bad(Call("f", resources=(1,))), "resource 1 is out of range"),
     "a run that takes no slot": (_bad(Run(None, inputs=(0, 4))), "slot 4 is out of range"),
     "a run that gives no slot": (_bad(Run(None, outputs=(4,))), "slot 4 is out of range"),

@@ -20,6 +20,8 @@ LINES = {
     "send %2 to /job:w/task:1/device:CPU:0 as edge 7": Send(7, THERE, 2),
     "send signal to /job:w/task:1/device:CPU:0 as edge 7": Send(7, THERE, None),
     "run nothing(); %2 = v0 before": Run(None, before=((0, 2),)),
+    "run nothing(); %2 = v0 before, else %1": Run(None, defaults=((0, 2, 1),)),
+    "%3 = call f(has v0, %1)": Call("f", (1,), (3,), variables=(0,)),
     "%3 = run 0123456789ab(%1, const fedcba987654)": Run(
         Program(DIGEST, (OTHER,)), inputs=(1,), outputs=(3,)
     ),
