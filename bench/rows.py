@@ -130,9 +130,34 @@ PIPELINES = Group(
     ),
 )
 
+SAVING = Group(
+    (Case("saving", rounds=1),),
+    (
+        Row("save over two tasks", "dd with fsync", 2.0),
+        Row("restore over two tasks", "dd with fsync", 2.0),
+        Row("step beside a save", "step without a save", 1.5),
+    ),
+)
+
+CHECKPOINTS = Group(
+    (Case("checkpoints", rounds=1),),  # it alternates by itself
+    (
+        Row("write 1 GB in two shards", "dd of 1 GB with fsync", 2.0),
+        Row("write 1 GB in two shards", "Orbax writes 1 GB"),
+        Row("read 1 GB in two shards", "dd of 1 GB from the disk", 2.0),
+        Row("read 1 GB in two shards", "Orbax reads 1 GB"),
+        Alone("memory to write 1 GB", 0.2e9, "B"),
+        Alone("memory to read 1 GB", 0.2e9, "B"),
+        Alone("memory for Orbax to write 1 GB", unit="B"),
+        Alone("memory for Orbax to read 1 GB", unit="B"),
+    ),
+)
+
 GROUPS = {
     "calls": CALLS,
+    "saving": SAVING,
     "long-program": LONG_PROGRAM,
     "queues": QUEUES,
     "pipelines": PIPELINES,
+    "checkpoints": CHECKPOINTS,
 }

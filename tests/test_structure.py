@@ -61,6 +61,7 @@ PUBLIC = [
     "bfloat16",
     "bool",
     "cast",
+    "checkpoint",
     "clip_by_global_norm",
     "clip_by_norm",
     "colocate_with",

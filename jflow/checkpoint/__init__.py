@@ -16,6 +16,7 @@ from jflow.checkpoint.commit import sweep as sweep
 from jflow.checkpoint.item import Item as Item
 from jflow.checkpoint.layout import ShardRecord as ShardRecord
 from jflow.checkpoint.opening import open_checkpoint as open_checkpoint
+from jflow.checkpoint.orbax import write_orbax as write_orbax
 from jflow.checkpoint.prefix import ANYWHERE as ANYWHERE
 from jflow.checkpoint.prefix import CheckpointPrefix as CheckpointPrefix
 from jflow.checkpoint.prefix import checkpoint_roots as checkpoint_roots
@@ -27,4 +28,9 @@ if TYPE_CHECKING:
     from jflow.api.checkpoint import restore as restore
     from jflow.api.checkpoint import save as save
 else:
-    __getattr__, __dir__ = _on_first_use(globals(), "jflow.api.checkpoint", modules=())
+    __getattr__, _ = _on_first_use(globals(), "jflow.api.checkpoint")
+
+    def __dir__():
+        """The public names; those of the room are for the rooms above it."""
+        public = ("Checkpoint", "SaveReport", "SavedTensor", "open_checkpoint", "restore", "save")
+        return [*public, "write_orbax"]

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jflow.checkpoint.regions import Box, empty
+from jflow.checkpoint.regions import TensorBox, empty
 from jflow.closing import Closing
 from jflow.errors import InvalidArgumentError, NotFoundError
 from jflow.resources.snapshot import Snapshot
 from jflow.values import NUMBERS, Array, string
 
-Region = Sequence[slice]
+TensorRegion = Sequence[slice]
 """A slice of the whole tensor for each dimension, without steps."""
 
 
@@ -76,13 +76,13 @@ class Checkpoint(Closing, ABC):
         """Closes the files."""
 
     @abstractmethod
-    def _read(self, key: str, info: SavedTensor, box: Box, target: Array) -> None:
+    def _read(self, key: str, info: SavedTensor, box: TensorBox, target: Array) -> None:
         """Reads a region that is not empty."""
 
     def __contains__(self, key: object) -> bool:
         return key in self.keys()
 
-    def read(self, key: str, region: Region | None = None, out: Array | None = None) -> Array:
+    def read(self, key: str, region: TensorRegion | None = None, out: Array | None = None) -> Array:
         """A tensor, or a region of it, in physical form.
 
         Args:
@@ -127,9 +127,9 @@ class Checkpoint(Closing, ABC):
         self.close()
 
 
-def _box(key: str, info: SavedTensor, region: Region | None) -> Box:
+def _box(key: str, info: SavedTensor, region: TensorRegion | None) -> TensorBox:
     if region is None:
-        return Box((0,) * len(info.shape), info.shape)
+        return TensorBox((0,) * len(info.shape), info.shape)
     begin = tuple(one.start or 0 for one in region)
     end = tuple(
         size if one.stop is None else one.stop
@@ -143,4 +143,4 @@ def _box(key: str, info: SavedTensor, region: Region | None) -> Box:
         raise InvalidArgumentError(
             f"{[*region]} is not a region of {key!r}, whose shape is {info.shape}"
         )
-    return Box(begin, end)
+    return TensorBox(begin, end)

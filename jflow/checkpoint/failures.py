@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 
 from jflow.errors import (
+    AlreadyExistsError,
     DataLossError,
     FailedPreconditionError,
     NotFoundError,
@@ -18,6 +19,7 @@ _CLASSES: dict[int, type[OpError]] = {
     errno.ENOENT: NotFoundError,
     errno.ENOTDIR: NotFoundError,
     errno.ENAMETOOLONG: NotFoundError,
+    errno.EEXIST: AlreadyExistsError,
     errno.EACCES: PermissionDeniedError,
     errno.EPERM: PermissionDeniedError,
     errno.EROFS: PermissionDeniedError,

@@ -7,8 +7,8 @@ left over from saves that failed.
 
 A shard is a file of the safetensors format, which other tools open: a header in JSON, then the
 bytes of all tensors without gaps. jflow itself reads neither header nor JSON. The last two
-"tensors" are its own: the table of what is in the file, a packed `ShardTable`, and the CRC-32 of
-each block of the data. The manifest has the CRC-32 of the header, the table and the CRCs, so that
+"tensors" are its own: the table of what is in the file, a packed `ShardTable`, and the CRC-32C of
+each block of the data. The manifest has the CRC-32C of the header, the table and the CRCs, so that
 each byte of each file is under a checksum, and nothing is interpreted before it was checked.
 """
 
@@ -17,17 +17,20 @@ from __future__ import annotations
 import math
 import re
 import struct
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from jflow.errors import DataLossError, InvalidArgumentError
 from jflow.packing import Limits, Range, Record
+from jflow.records.crc32c import checksum
 from jflow.values import NUMBERS, string
 
 BLOCK_BYTES = 4 << 20
 """The bytes of data under one checksum."""
+
+MAX_HEADER_BYTES = 100_000_000
+"""The longest header that the safetensors library reads."""
 
 VERSION = 1
 
@@ -37,7 +40,7 @@ _Checksum = Annotated[int, Range(0, 2**32 - 1)]
 
 _MANIFEST = ".index"
 _MAGIC = b"JFLOW-CK"
-_HEADER = struct.Struct("<8sQI")  # magic, bytes of the record, CRC-32 of the record
+_HEADER = struct.Struct("<8sQI")  # magic, bytes of the record, CRC-32C of the record
 _SAVE = "[0-9a-f]{16}"
 _SHARD = re.compile(rf"{_SAVE}\.[A-Za-z0-9_-]{{1,100}}\.safetensors")
 _WRITTEN = re.compile(
@@ -48,7 +51,7 @@ _MAX_RANK = 64  # of a NumPy array
 
 
 @dataclass(frozen=True)
-class Entry(Record):
+class TensorEntry(Record):
     """An array in a shard.
 
     Attributes:
@@ -99,7 +102,7 @@ class Entry(Record):
 
 
 @dataclass(frozen=True)
-class SavedState(Record):
+class StateEntry(Record):
     """The snapshot of a resource: its record, and the arrays beside it."""
 
     what = "state in a checkpoint"
@@ -107,7 +110,7 @@ class SavedState(Record):
     key: str
     kind: str
     record: bytes
-    arrays: tuple[Entry, ...]
+    arrays: tuple[TensorEntry, ...]
 
 
 @dataclass(frozen=True)
@@ -124,8 +127,8 @@ class ShardTable(Record):
     limits: ClassVar[Limits] = Limits(1 << 28, 1 << 26, 1 << 23)
 
     block_bytes: Annotated[int, Range(1, 1 << 30)]
-    entries: tuple[Entry, ...]
-    states: tuple[SavedState, ...]
+    entries: tuple[TensorEntry, ...]
+    states: tuple[StateEntry, ...]
 
 
 @dataclass(frozen=True)
@@ -137,7 +140,7 @@ class ShardRecord(Record):
       n_bytes: the size of the file.
       n_head, n_table, n_sums: the bytes of the header, the table and the checksums; the data are
         between header and table.
-      crc: the CRC-32 of header, table and checksums.
+      crc: the CRC-32C of header, table and checksums.
     """
 
     what = "shard of a checkpoint"
@@ -152,6 +155,8 @@ class ShardRecord(Record):
     def __post_init__(self) -> None:
         if not _SHARD.fullmatch(self.file):
             raise InvalidArgumentError(f"invalid name of a shard: {self.file!r}")
+        if self.n_head > MAX_HEADER_BYTES or self.n_table > ShardTable.limits.n_bytes:
+            raise InvalidArgumentError(f"{self.file!r} has a header or table that is too long")
         if self.n_head + self.n_table + self.n_sums > self.n_bytes or self.n_sums % 4:
             raise InvalidArgumentError(f"{self.file!r} is smaller than what is in it")
 
@@ -178,7 +183,7 @@ class Manifest(Record):
     def to_file(self) -> bytes:
         """The content of the manifest's file."""
         data = self.to_bytes()
-        return _HEADER.pack(_MAGIC, len(data), zlib.crc32(data)) + data
+        return _HEADER.pack(_MAGIC, len(data), checksum(data)) + data
 
     @classmethod
     def from_file(cls, data: bytes, path: str) -> Manifest:
@@ -192,7 +197,7 @@ class Manifest(Record):
                 f"{path!r} is damaged: expected {n_bytes} bytes at offset {_HEADER.size}, got "
                 f"{len(record)}"
             )
-        if crc != zlib.crc32(record):
+        if crc != checksum(record):
             raise DataLossError(f"{path!r} is damaged: wrong CRC at offset {_HEADER.size}")
         try:
             return cls.from_bytes(record)

@@ -144,12 +144,11 @@ class _LocalSource(FileSource):
         if not stat.S_ISREG(found.st_mode):
             self.close()
             raise FailedPreconditionError(f"{path!r} is not a regular file")
+        _read_ahead(descriptor)
 
     def read_into(self, offset: int, data: memoryview) -> None:
         end = offset + len(data)
         try:
-            # The disk reads the next block while this one is checked.
-            _read_ahead(self._descriptor, end, len(data))
             while data:
                 n = os.preadv(self._descriptor, [data], end - len(data))
                 if not n:
@@ -172,6 +171,7 @@ def _write_back(descriptor: int, offset: int, n_bytes: int) -> None:
         os.posix_fadvise(descriptor, offset, n_bytes, os.POSIX_FADV_DONTNEED)
 
 
-def _read_ahead(descriptor: int, offset: int, n_bytes: int) -> None:
+def _read_ahead(descriptor: int) -> None:
+    """Lets the system read further ahead, while the checksum of a block is computed."""
     if hasattr(os, "posix_fadvise"):
-        os.posix_fadvise(descriptor, offset, n_bytes, os.POSIX_FADV_WILLNEED)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_SEQUENTIAL)

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from jflow.checkpoint.checkpoint import Checkpoint, SavedTensor
 from jflow.checkpoint.commit import read_manifest
-from jflow.checkpoint.layout import Entry, SavedState
+from jflow.checkpoint.layout import StateEntry, TensorEntry
 from jflow.checkpoint.prefix import CheckpointPrefix
-from jflow.checkpoint.regions import Box, box_of, empty, read_box
+from jflow.checkpoint.regions import TensorBox, box_of, empty, read_box
 from jflow.checkpoint.shard_reader import ShardReader
 from jflow.errors import DataLossError, InvalidArgumentError
 from jflow.resources.kinds import unpacked
@@ -22,10 +22,10 @@ class _Piece(NamedTuple):
     """A stored slice of a tensor."""
 
     shard: ShardReader
-    entry: Entry
+    entry: TensorEntry
 
     @property
-    def box(self) -> Box:
+    def box(self) -> TensorBox:
         """Its region of the whole tensor as programs see it."""
         return box_of(self.entry.begin, self.entry.shape[: len(self.entry.begin)])
 
@@ -49,7 +49,7 @@ class NativeCheckpoint(Checkpoint):
         self._prefix = prefix
         self._shards: list[ShardReader] = []
         self._tensors: dict[str, list[_Piece]] = defaultdict(list)
-        self._states: dict[str, tuple[ShardReader, SavedState]] = {}
+        self._states: dict[str, tuple[ShardReader, StateEntry]] = {}
         try:
             self._open()
         except BaseException:
@@ -105,18 +105,18 @@ class NativeCheckpoint(Checkpoint):
             shard.close()
         self._prefix.close()
 
-    def _read(self, key: str, info: SavedTensor, box: Box, target: Array) -> None:
+    def _read(self, key: str, info: SavedTensor, box: TensorBox, target: Array) -> None:
         for piece in self._tensors[key]:
             common = box.common(piece.box)
             if common is None:
                 continue
-            part = target[(*common.within(box.begin).slices, ...)]
+            part = target[common.within(box.begin).index]
             inner = common.within(piece.entry.begin)
             if info.stored == string.name:
-                part[...] = _whole(piece, key)[(*inner.slices, ...)]
+                part[...] = _whole(piece, key)[inner.index]
                 continue
             zeros = (0,) * len(info.trailing)
-            stored = Box((*inner.begin, *zeros), (*inner.end, *info.trailing))
+            stored = TensorBox((*inner.begin, *zeros), (*inner.end, *info.trailing))
             read_box(piece.shard.reader(piece.entry, key), piece.entry.shape, stored, part)
 
     def _check_whole(self, key: str, pieces: list[_Piece]) -> None:
@@ -136,7 +136,7 @@ class NativeCheckpoint(Checkpoint):
             )
 
 
-def _overlap(boxes: list[Box]) -> bool:
+def _overlap(boxes: list[TensorBox]) -> bool:
     """Whether any two of the regions have something in common."""
     boxes = sorted(boxes)
     for i, box in enumerate(boxes):
@@ -157,7 +157,7 @@ def _whole(piece: _Piece, key: str) -> Array:
         read_box(read, entry.shape, box_of((0,) * array.ndim, entry.shape), array)
         return array
     data = empty((entry.n_bytes,), NUMBERS["uint8"])
-    read(0, memoryview(data))
+    read(0, data.data)
     try:
         strings, end = read_strings(data, math.prod(entry.shape))
     except ValueError as error:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 
 from jflow.checkpoint.checkpoint import Checkpoint
+from jflow.checkpoint.commit import exists
 from jflow.checkpoint.native import NativeCheckpoint
+from jflow.checkpoint.orbax import OrbaxCheckpoint, item_of
 from jflow.checkpoint.prefix import ANYWHERE, locate
+from jflow.errors import PermissionDeniedError
 from jflow.records.allowed_directories import AllowedDirectories
 
 
@@ -24,5 +27,21 @@ def open_checkpoint(
       InvalidArgumentError: if it is not a valid prefix.
       NotFoundError: if there is no such checkpoint.
       PermissionDeniedError: if it is outside the roots, or the process may not read it.
+      UnimplementedError: if it is one of Orbax, and `orbax-checkpoint` is not installed.
     """
-    return NativeCheckpoint(locate(prefix, allowed))
+    located = locate(prefix, allowed)
+    if not exists(located):
+        directory = item_of(located.path)
+        if directory is not None:
+            located.close()
+            return _open_orbax(directory, allowed)
+    return NativeCheckpoint(located)
+
+
+def _open_orbax(directory: str, allowed: AllowedDirectories) -> Checkpoint:
+    if not allowed.is_anywhere:
+        raise PermissionDeniedError(
+            f"{directory!r} is a checkpoint of Orbax, which follows links when it reads; a task "
+            "with checkpoint roots opens checkpoints of jflow only"
+        )
+    return OrbaxCheckpoint(directory)

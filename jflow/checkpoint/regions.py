@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,7 +17,7 @@ ReadBytes = Callable[[int, memoryview], None]
 """Fills a buffer with the bytes of an array from an offset on."""
 
 
-class Box(NamedTuple):
+class TensorBox(NamedTuple):
     """A region of a tensor.
 
     Attributes:
@@ -33,30 +33,30 @@ class Box(NamedTuple):
         """The sizes of the region."""
         return tuple(end - begin for begin, end in zip(*self, strict=True))
 
-    def common(self, other: Box) -> Box | None:
+    def common(self, other: TensorBox) -> TensorBox | None:
         """The region that both have in common; None if it is empty."""
         begin = tuple(map(max, zip(self.begin, other.begin, strict=True)))
         end = tuple(map(min, zip(self.end, other.end, strict=True)))
         is_empty = any(low >= high for low, high in zip(begin, end, strict=True))
-        return None if is_empty else Box(begin, end)
+        return None if is_empty else TensorBox(begin, end)
 
-    def within(self, origin: tuple[int, ...]) -> Box:
+    def within(self, origin: tuple[int, ...]) -> TensorBox:
         """The same region, with indices counted from another one."""
         begin, end = (
             tuple(index - first for index, first in zip(corner, origin, strict=True))
             for corner in self
         )
-        return Box(begin, end)
+        return TensorBox(begin, end)
 
     @property
-    def slices(self) -> tuple[slice, ...]:
-        """The index of the region in an array."""
-        return tuple(map(slice, self.begin, self.end))
+    def index(self) -> Any:
+        """What an array is indexed with for a view of the region, also if it has no dimensions."""
+        return (*map(slice, self.begin, self.end), ...)
 
 
-def box_of(begin: Sequence[int], shape: Sequence[int]) -> Box:
+def box_of(begin: Sequence[int], shape: Sequence[int]) -> TensorBox:
     """The region of some sizes that begins at an index."""
-    return Box(tuple(begin), tuple(map(sum, zip(begin, shape, strict=True))))
+    return TensorBox(tuple(begin), tuple(map(sum, zip(begin, shape, strict=True))))
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Array:
@@ -67,7 +67,7 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Array:
     return memory[start : start + n_bytes].view(dtype).reshape(shape)
 
 
-def read_box(read: ReadBytes, shape: Sequence[int], box: Box, target: Array) -> None:
+def read_box(read: ReadBytes, shape: Sequence[int], box: TensorBox, target: Array) -> None:
     """Reads a region of a stored array, with a few MiB of memory besides the target.
 
     Args:
@@ -79,7 +79,9 @@ def read_box(read: ReadBytes, shape: Sequence[int], box: Box, target: Array) -> 
     _read(read, 0, tuple(shape), box, target)
 
 
-def _read(read: ReadBytes, offset: int, shape: tuple[int, ...], box: Box, target: Array) -> None:
+def _read(
+    read: ReadBytes, offset: int, shape: tuple[int, ...], box: TensorBox, target: Array
+) -> None:
     """As `read_box`, of an array at an offset."""
     if not shape:
         read(offset, _bytes_of(target))
@@ -87,7 +89,7 @@ def _read(read: ReadBytes, offset: int, shape: tuple[int, ...], box: Box, target
     (low, *lows), (high, *highs) = box
     row_bytes = math.prod(shape[1:]) * target.itemsize
     has_whole_rows = not any(lows) and tuple(highs) == shape[1:]
-    inner = Box(tuple(lows), tuple(highs))
+    inner = TensorBox(tuple(lows), tuple(highs))
     if has_whole_rows and target.flags.c_contiguous:
         read(offset + low * row_bytes, _bytes_of(target))
     elif row_bytes > _CHUNK_BYTES:
@@ -99,8 +101,8 @@ def _read(read: ReadBytes, offset: int, shape: tuple[int, ...], box: Box, target
             n = min(n_rows, high - row)
             rows = np.empty((n, *shape[1:]), target.dtype)
             read(offset + row * row_bytes, _bytes_of(rows))
-            target[row - low : row - low + n] = rows[(slice(None), *inner.slices)]
+            target[row - low : row - low + n] = rows[(slice(None), *inner.index)]
 
 
 def _bytes_of(contiguous: Array) -> memoryview:
-    return memoryview(contiguous.reshape(-1).view(np.uint8))
+    return contiguous.reshape(-1).view(np.uint8).data

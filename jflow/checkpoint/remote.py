@@ -26,16 +26,19 @@ class RemoteStorage(CheckpointStorage):
       url: the directory.
 
     Raises:
-      UnimplementedError: if the package that opens such URLs is not installed.
+      UnimplementedError: if `etils.epath` does not open such URLs.
     """
 
     def __init__(self, url: str) -> None:
         self.path = url
+        with _failures(url, "opened"):
+            path: Any = importlib.import_module("etils.epath").Path
         try:
-            with _failures(url, "opened"):
-                self._directory: Any = importlib.import_module("etils.epath").Path(url)
-        except (KeyError, TypeError) as error:
-            raise UnimplementedError(f"etils.epath does not open {url!r}: {error}") from error
+            self._directory: Any = path(url)
+        except KeyError as error:
+            raise UnimplementedError(
+                f"etils.epath does not open {url!r}; it opens gs://, s3://, az:// and hf://"
+            ) from error
 
     def create(self, name: str, n_bytes: int) -> FileSink:
         with _failures(self.file(name), "created"):

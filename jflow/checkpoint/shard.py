@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import sys
-import zlib
 from array import array as machine_array
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -19,16 +18,18 @@ from jflow.checkpoint.header import NamedBytes, header
 from jflow.checkpoint.item import Item, logical_shape
 from jflow.checkpoint.layout import (
     BLOCK_BYTES,
-    Entry,
-    SavedState,
+    MAX_HEADER_BYTES,
     ShardRecord,
     ShardTable,
+    StateEntry,
+    TensorEntry,
     shard_name,
 )
 from jflow.checkpoint.prefix import CheckpointPrefix
 from jflow.checkpoint.storage import FileSink
 from jflow.errors import InvalidArgumentError
 from jflow.failpoints import failpoint
+from jflow.records.crc32c import checksum
 from jflow.resources.kinds import packed
 from jflow.values import (
     NUMBERS,
@@ -58,12 +59,13 @@ def write_shard(
       save: the number of the save, 16 hexadecimal digits; random, and the same for all tasks.
       task: what tells the shards of the save apart, such as "ps-0".
       items: what is saved. The array of each is read once, in an order of the writer's choice.
-      written: called when the array of an item is not needed any more.
+      written: called with each tensor as soon as its array is not needed any more.
 
     Returns:
       What `commit` needs; the file is on the disk.
 
     Raises:
+      AlreadyExistsError: if the save has written this shard before.
       InvalidArgumentError: if a key occurs twice, or `save` or `task` is not valid.
       PermissionDeniedError: if the process may not write there.
       ResourceExhaustedError: if the disk or the quota is full; the file is removed.
@@ -93,7 +95,7 @@ class _Planned(NamedTuple):
     """
 
     name: str
-    entry: Entry
+    entry: TensorEntry
     array: Any
     item: Item | None
 
@@ -129,22 +131,27 @@ class _Plan:
                 NamedBytes(_SUMS, "uint32", (self._n_blocks,), self.n_sums),
             ]
         )
+        if len(self.head) > MAX_HEADER_BYTES:
+            raise InvalidArgumentError(
+                f"a task cannot save {len(self.arrays)} tensors: their names take "
+                f"{len(self.head)} bytes, of at most {MAX_HEADER_BYTES}"
+            )
         self.n_bytes = len(self.head) + self._offset + len(self.table) + self.n_sums
 
-    def _add_tensor(self, item: Item) -> Entry:
+    def _add_tensor(self, item: Item) -> TensorEntry:
         if item.slice is None:
             return self._add(item.key, item.key, item.array, item.dtype, None, item)
         name = f"{item.key}[{', '.join(map(str, item.slice.var_offset))}]"
         return self._add(name, item.key, item.array, item.dtype, item.slice, item)
 
-    def _add_state(self, item: Item) -> SavedState:
+    def _add_state(self, item: Item) -> StateEntry:
         assert item.state is not None
         kind, saved = packed(item.state)
         entries = tuple(
             self._add(f"{item.key}#{i}", "", array, type_name(array), None, None)
             for i, array in enumerate(saved.arrays)
         )
-        return SavedState(item.key, kind, saved.record, entries)
+        return StateEntry(item.key, kind, saved.record, entries)
 
     def _add(
         self,
@@ -154,7 +161,7 @@ class _Plan:
         dtype: str,
         info: SaveSliceInfo | None,
         item: Item | None,
-    ) -> Entry:
+    ) -> TensorEntry:
         """Adds an array behind the others. Raises InvalidArgumentError for an unknown dtype."""
         shape, stored = tuple(array.shape), type_name(array)
         if is_host(array):
@@ -168,7 +175,7 @@ class _Plan:
         begin, full_shape = (0,) * len(visible), visible
         if info is not None:
             begin, full_shape = info.var_offset, info.full_shape
-        entry = Entry(
+        entry = TensorEntry(
             key, dtype, stored, shape, begin, full_shape, self._offset, n_bytes, self._n_blocks
         )
         self.arrays.append(_Planned(name, entry, array, item))
@@ -193,8 +200,8 @@ def _write(sink: FileSink, plan: _Plan, written: Callable[[Item], object]) -> in
     sink.write(memoryview(plan.head))
     for number, planned in enumerate(plan.arrays):
         for block in _blocks(planned):
-            sums.append(zlib.crc32(block))
-            sink.write(block)
+            sums.append(checksum(block))
+            sink.write(block.data)
         if planned.item is not None:
             written(planned.item)
         if number == len(plan.arrays) // 2:
@@ -204,21 +211,24 @@ def _write(sink: FileSink, plan: _Plan, written: Callable[[Item], object]) -> in
     tail = plan.table, sums.tobytes()
     for data in tail:
         sink.write(memoryview(data))
-    return zlib.crc32(tail[1], zlib.crc32(tail[0], zlib.crc32(plan.head)))
+    return checksum(plan.head + tail[0] + tail[1])
 
 
-def _blocks(planned: _Planned) -> Iterator[memoryview]:
+def _blocks(planned: _Planned) -> Iterator[Array]:
     """The bytes of an array, as they are under checksums."""
     entry = planned.entry
-    dtype = np.dtype(np.uint8) if entry.stored == string.name else NUMBERS[entry.stored]
     value: Array = np.asarray(planned.array)
-    if value.dtype != dtype or (entry.stored != string.name and value.shape != entry.shape):
+    if entry.stored == string.name:
+        dtype = np.dtype(np.uint8)
+    elif (type_name(value), value.shape) == (entry.stored, entry.shape):
+        dtype = NUMBERS[entry.stored]
+    else:
         raise InvalidArgumentError(
             f"{planned.name!r} was {entry.stored}{entry.shape} when the save began, and is "
             f"{type_name(value)}{value.shape} now"
         )
     # In little-endian order, and without a copy if it is so already.
     ordered = np.ascontiguousarray(value, dtype.newbyteorder("<"))
-    data = memoryview(ordered.reshape(-1).view(np.uint8))
+    data = ordered.reshape(-1).view(np.uint8)
     for begin in range(0, len(data), BLOCK_BYTES):
         yield data[begin : begin + BLOCK_BYTES]

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator
 
 import numpy as np
 
-from jflow.checkpoint.layout import BLOCK_BYTES, Entry, ShardRecord, ShardTable
+from jflow.checkpoint.layout import BLOCK_BYTES, ShardRecord, ShardTable, TensorEntry
 from jflow.checkpoint.prefix import CheckpointPrefix
 from jflow.checkpoint.regions import ReadBytes
 from jflow.checkpoint.storage import FileSource
 from jflow.errors import DataLossError, InvalidArgumentError, NotFoundError
+from jflow.records.crc32c import checksum
 
 _SUM_BYTES = 4
 
@@ -51,7 +51,7 @@ class ShardReader:
         head = file.read(0, record.n_head)
         table = file.read(begin, record.n_table)
         sums = file.read(begin + record.n_table, record.n_sums)
-        if zlib.crc32(sums, zlib.crc32(table, zlib.crc32(head))) != record.crc:
+        if checksum(head + table + sums) != record.crc:
             raise DataLossError(
                 f"{file.path!r} is damaged: wrong CRC of the header, offset 0 to {record.n_head}, "
                 f"or the table, offset {begin} to {record.n_bytes}"
@@ -70,7 +70,7 @@ class ShardReader:
         """Closes the file."""
         self._file.close()
 
-    def reader(self, entry: Entry, key: str) -> ReadBytes:
+    def reader(self, entry: TensorEntry, key: str) -> ReadBytes:
         """What reads the bytes of an entry.
 
         Args:
@@ -79,7 +79,7 @@ class ShardReader:
         """
         return _EntryReader(self._file, entry, key, self._begin, self.table, self._sums).read
 
-    def entries(self) -> Iterator[tuple[str, Entry]]:
+    def entries(self) -> Iterator[tuple[str, TensorEntry]]:
         """All entries, with the keys of the tensors and states that they belong to."""
         for entry in self.table.entries:
             yield entry.key, entry
@@ -122,7 +122,7 @@ class _EntryReader:
     def __init__(
         self,
         file: FileSource,
-        entry: Entry,
+        entry: TensorEntry,
         key: str,
         begin: int,
         table: ShardTable,
@@ -152,7 +152,7 @@ class _EntryReader:
     def _read_block(self, number: int, data: memoryview) -> None:
         at = self._begin + number * self._block_bytes
         self._file.read_into(at, data)
-        if zlib.crc32(data) != self._sums[self._entry.first_sum + number]:
+        if checksum(np.frombuffer(data, np.uint8)) != self._sums[self._entry.first_sum + number]:
             raise DataLossError(
                 f"{self._file.path!r} is damaged: wrong CRC of {self._key!r}, offset {at} to "
                 f"{at + len(data)}"

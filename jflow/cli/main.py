@@ -78,6 +78,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     calibrate.set_defaults(run=_calibrate)
 
+    _add_server(commands)
+    bench.add_command(commands)
+    return parser
+
+
+def _add_server(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     server = commands.add_parser("server", help="runs one task of a cluster until it is stopped")
     server.add_argument(
         "--cluster",
@@ -102,8 +108,6 @@ def _parser() -> argparse.ArgumentParser:
         "loopback interface only, and none if it does not)",
     )
     server.set_defaults(run=_server)
-    bench.add_command(commands)
-    return parser
 
 
 def _demo(options: argparse.Namespace) -> None:

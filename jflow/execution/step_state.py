@@ -16,7 +16,7 @@ from jflow.execution.leased_view import leased_view
 from jflow.execution.link import LinkedCall, LinkedKernel, LinkedPlan, LinkedRun
 from jflow.execution.variables import COMPUTED, QUEUED_S, Computed, VariableAccess
 from jflow.plan import Call, Recv, Slot
-from jflow.resources import Containers, Enter, Lease, Writing
+from jflow.resources import Containers, EnterWriting, Lease, Writing
 from jflow.resources.kernel import KernelRun, Wanted, wait_for
 from jflow.values import Array, is_host
 
@@ -228,7 +228,7 @@ class StepState:
     def wait(self, linked: LinkedRun) -> Generator[Wanted, None, VariableAccess]:
         """As `begin`; yields what it has to wait for."""
         if self._writing is not None and linked.written:
-            yield from wait_for(self._containers.writing, Enter(self._writing))
+            yield from wait_for(self._containers.writing, EnterWriting(self._writing))
         while True:
             access = VariableAccess(linked, self._containers, self._queued_s)
             yield from wait_for(self._containers.accesses, access)

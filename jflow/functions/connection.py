@@ -116,10 +116,15 @@ class Connection(Closing):
     ) -> SaveReport:
         """Saves eager state; see `jflow.checkpoint.save` and `Session.save_state`."""
         self._check_open()
-        deadline = Deadline(self.timeout)
-        options = {"is_consistent": is_consistent, "about": about or {}}
         return save_state(
-            Graph(), states, self._backend, self._placer(None), prefix, deadline, **options
+            Graph(),
+            states,
+            self._backend,
+            self._placer(None),
+            prefix,
+            Deadline(self.timeout),
+            about=about or {},
+            is_consistent=is_consistent,
         )
 
     def restore_state(self, prefix: str, states: Sequence[StateToSave]) -> SaveReport:

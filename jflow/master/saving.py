@@ -30,6 +30,7 @@ from jflow.master.view import ClusterView
 from jflow.moves import StateId
 from jflow.protocol.rpc import Rpc
 from jflow.protocol.save_rpcs import (
+    CLOSE_WRITES,
     COMMIT_CHECKPOINT,
     END_SAVE,
     FORGET_LOADED,
@@ -59,6 +60,9 @@ class CheckpointSaver:
       connect_timeout: the longest time to wait for a task that does not answer, in seconds.
       deadline: of the call.
 
+    Attributes:
+      is_private: whether some of it belongs to the session; a restore is then ended by `forget`.
+
     Raises:
       InvalidArgumentError: if there is nothing to save, or some of it is on no task of the cluster.
     """
@@ -78,6 +82,7 @@ class CheckpointSaver:
         self._prefix = prefix
         self._by_task = {task: own.to_bytes() for task, own in by_task(items.items).items()}
         self._states = [item.state for item in items.items]
+        self.is_private = any(state.owner for state in self._states)
         self._connect_timeout = connect_timeout
         self._deadline = deadline
         self._name = secrets.token_hex(8)
@@ -128,9 +133,17 @@ class CheckpointSaver:
 
         async def put(seconds: float) -> None:
             await all_of(
-                self._on(task, PUT_LOADED, worker.put, self._name, seconds)
+                self._on(task, CLOSE_WRITES, worker.close_writes, self._name, seconds)
                 for task in self._by_task
             )
+            # From here on it is not tried again: some tasks may have set what others have not.
+            try:
+                await all_of(
+                    self._on(task, PUT_LOADED, worker.put, self._name, PATIENCE_S)
+                    for task in self._by_task
+                )
+            except DeadlineExceededError as error:
+                raise AbortedError(f"only a part was restored: {error.message}") from None
 
         try:
             sizes = await all_of(
@@ -138,8 +151,9 @@ class CheckpointSaver:
                 for task, items in self._by_task.items()
             )
             await self._undisturbed(put, is_consistent=False, is_exclusive=True)
-        finally:
-            self._in_background(self._forget())
+        except BaseException:
+            self._in_background(self.forget())
+            raise
         return SaveReport(sum(sizes), self._held_s, now() - begun)
 
     # Taking -----------------------------------------------------------------------------------
@@ -233,7 +247,8 @@ class CheckpointSaver:
         for task in self._by_task:
             await self._quietly(self._on(task, END_SAVE, worker.end, self._name, is_committed))
 
-    async def _forget(self) -> None:
+    async def forget(self) -> None:
+        """Ends a restore, once nothing of its session needs what was restored for it alone."""
         worker = self._servers.worker.saves
         for task in self._by_task:
             await self._quietly(self._on(task, FORGET_LOADED, worker.forget, self._name))

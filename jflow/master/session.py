@@ -91,6 +91,7 @@ class ClientSession:
         self._step_ids = itertools.count(secrets.randbits(63))
         self._steps: dict[int, _Registered] = {}
         self._incarnations: dict[Task, int] = {}
+        self._restores: list[CheckpointSaver] = []
         self._running: set[asyncio.Task[Any]] = set()
         self._end: AbortedError | None = None
 
@@ -243,7 +244,10 @@ class ClientSession:
         """See `MasterSession.restore`."""
         async with self._saving(f"restoring {prefix!r}", deadline):
             saver = self._saver(prefix, items, connect_timeout, deadline)
-            return (await saver.restore()).to_bytes()
+            report = await saver.restore()
+            if saver.is_private:
+                self._restores.append(saver)
+            return report.to_bytes()
 
     def _saver(
         self, prefix: str, items: bytes, connect_timeout: float, deadline: Deadline
@@ -271,6 +275,8 @@ class ClientSession:
         for step in self._steps.values():
             self._servers.gate.directory.remove(step.use)
         self._steps.clear()
+        for restore in self._restores:
+            self._servers.background.start(restore.forget())
         # In the background, because the streams of peers may be slow.
         self._servers.background.start(self._release(entries))
 

@@ -191,6 +191,19 @@ LOAD_CHECKPOINT = Rpc(
 )
 
 
+def _close_writes(name: str, seconds: float) -> Outgoing:
+    return pb.CloseWrites(name=name, seconds=seconds), ()
+
+
+async def _serve_close_writes(worker: WorkerSession, call: Incoming) -> Outgoing:
+    body = call.envelope.close_writes
+    await worker.saves.close_writes(body.name, body.seconds)
+    return _DONE
+
+
+CLOSE_WRITES = Rpc("close_writes", _close_writes, _serve_close_writes, _nothing)
+
+
 def _put_loaded(name: str, seconds: float) -> Outgoing:
     return pb.PutLoaded(name=name, seconds=seconds), ()
 
@@ -218,5 +231,5 @@ FORGET_LOADED = Rpc("forget_loaded", _forget_loaded, _serve_forget_loaded, _noth
 OF_MASTER = (SAVE_CHECKPOINT, RESTORE_CHECKPOINT)
 OF_WORKER = (
     *(PAUSE_STEPS, RESUME_STEPS, TAKE_SNAPSHOT, WRITE_SHARD, COMMIT_CHECKPOINT, END_SAVE),
-    *(LOAD_CHECKPOINT, PUT_LOADED, FORGET_LOADED),
+    *(LOAD_CHECKPOINT, CLOSE_WRITES, PUT_LOADED, FORGET_LOADED),
 )

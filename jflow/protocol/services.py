@@ -78,11 +78,17 @@ class SaveService(Protocol):
           PermissionDeniedError: as `write`.
         """
 
+    async def close_writes(self, name: str, seconds: float) -> None:
+        """Waits until no step of the task is in the middle of its writes.
+
+        None begins to write until `put` or `forget`, if it writes more than once. Raises as `take`.
+        """
+
     async def put(self, name: str, seconds: float) -> None:
         """Sets the state to what `load` has read, at one moment. Raises as `take`."""
 
     async def forget(self, name: str) -> None:
-        """Forgets what `load` has read."""
+        """Forgets what `load` has read, and frees resources of sessions that use none of them."""
 
 
 class WorkerService(Protocol):

@@ -98,6 +98,11 @@ class AllowedDirectories:
         roots._roots = None
         return roots
 
+    @property
+    def is_anywhere(self) -> bool:
+        """Whether all files are allowed."""
+        return self._roots is None
+
     def check_url(self, url: str) -> str:
         """The URL of a remote file, if it is below a root.
 

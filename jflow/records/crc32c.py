@@ -1,8 +1,8 @@
 """CRC-32C (Castagnoli), and its masking in TFRecord files.
 
-The package google-crc32c computes it in hardware. Without it NumPy does: a CRC is linear, so the
-CRC of a block is the XOR of the contributions of its bytes, which a table has for each byte value
-and distance from the end of the block.
+The package google-crc32c computes it in hardware, at 10 GB/s. Where there is no build of it NumPy
+does: a CRC is linear, so the CRC of a block is the XOR of the contributions of its bytes, which a
+table has for each byte value and distance from the end of the block.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from collections.abc import Callable
 from functools import cache
 
 import numpy as np
+
+from jflow.values import Array
 
 _POLYNOMIAL = 0x82F63B78
 _BLOCK = 1024
@@ -30,8 +32,8 @@ def _table() -> np.ndarray[tuple[int, int], np.dtype[np.uint32]]:
     return table
 
 
-def checksum_by_numpy(data: bytes) -> int:
-    """Returns the CRC-32C of bytes, computed with NumPy."""
+def checksum_by_numpy(data: bytes | Array) -> int:
+    """Returns the CRC-32C of bytes or of u8[n], computed with NumPy."""
     table, crc = _table(), _ONES
     array = np.frombuffer(data, np.uint8)
     for start in range(0, len(data), _BLOCK):
@@ -49,8 +51,8 @@ try:
 except ImportError:
     _checksum = checksum_by_numpy
 
-checksum: Callable[[bytes], int] = _checksum
-"""Returns the CRC-32C of bytes."""
+checksum: Callable[[bytes | Array], int] = _checksum
+"""Returns the CRC-32C of bytes, or of the memory of a u8[n]."""
 
 
 def masked(crc: int) -> int:

@@ -27,6 +27,6 @@ from jflow.resources.variable import VariableSnapshot as VariableSnapshot
 from jflow.resources.variable import VariableState as VariableState
 from jflow.resources.variable import Write as Write
 from jflow.resources.variable import is_computed as is_computed
-from jflow.resources.writing import Close as Close
-from jflow.resources.writing import Enter as Enter
+from jflow.resources.writing import CloseWriting as CloseWriting
+from jflow.resources.writing import EnterWriting as EnterWriting
 from jflow.resources.writing import Writing as Writing

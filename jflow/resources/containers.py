@@ -8,11 +8,12 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, S
 import jax
 
 from jflow.cluster import Device, Task
-from jflow.errors import FailedPreconditionError, InvalidArgumentError
+from jflow.errors import CancelledError, FailedPreconditionError, InvalidArgumentError
 from jflow.plan import VariableKey, VariableSpec
 from jflow.records.allowed_directories import AllowedDirectories
 from jflow.resources.attempt import Attempt
 from jflow.resources.cell import Cell
+from jflow.resources.kernel import Wanted
 from jflow.resources.manager import ResourceManager
 from jflow.resources.variable import (
     Access,
@@ -27,7 +28,7 @@ from jflow.resources.variable import (
     declared_shape,
     renamed,
 )
-from jflow.resources.writing import Writing, WritingOrder
+from jflow.resources.writing import CloseWriting, Writing, WritingOrder
 
 
 class Containers:
@@ -144,6 +145,16 @@ class Containers:
         with self.lock:
             completed = self._order.leave(writing)
         _notify(completed)
+
+    def closing(self) -> Wanted:
+        """Waits until no step is in the middle of its writes; none begins until `reopen`."""
+        return self.writing, CloseWriting()
+
+    def reopen(self, closing: Wanted) -> None:
+        """Ends what `closing` has returned, also if it still waits. May be called again."""
+        cell, attempt = closing
+        cell.cancel(attempt, CancelledError("the snapshot was given up"))
+        cell.unread(attempt)
 
     def cut(self, wanted: Collection[VariableId] | None = None) -> VariableCut:
         """An attempt for `accesses` that leases variables, all if None, at one moment."""

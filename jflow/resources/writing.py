@@ -20,7 +20,7 @@ class Writing:
     """The part of a step on one task, which writes variables more than once."""
 
 
-class Enter(Attempt):
+class EnterWriting(Attempt):
     """Waits until a writing may write for the first time."""
 
     __slots__ = ("writing",)
@@ -30,21 +30,21 @@ class Enter(Attempt):
         self.writing = writing
 
 
-class Close(Attempt):
+class CloseWriting(Attempt):
     """Waits until no writing is inside; none enters from its submission until it is ended."""
 
 
 class WritingOrder(Resource):
     """Which writings are inside, and what closes the order.
 
-    Invariant: a `Close` is complete only while nothing is inside, and nothing enters while there is
-    one. Several may be complete at once.
+    Invariant: a `CloseWriting` is complete only while nothing is inside, and nothing enters while
+    there is one. Several may be complete at once.
     """
 
     def __init__(self) -> None:
         self._inside: set[Writing] = set()
-        self._closes: list[Close] = []
-        self._waiting: list[Enter] = []
+        self._closes: list[CloseWriting] = []
+        self._waiting: list[EnterWriting] = []
 
     def try_enter(self, writing: Writing) -> bool:
         """Lets a writing in, or returns False if it has to wait."""
@@ -56,10 +56,10 @@ class WritingOrder(Resource):
         return True
 
     def submit(self, attempt: Attempt) -> list[Attempt]:
-        if isinstance(attempt, Close):
+        if isinstance(attempt, CloseWriting):
             self._closes.append(attempt)
             return self._closed()
-        assert isinstance(attempt, Enter)
+        assert isinstance(attempt, EnterWriting)
         if not self.try_enter(attempt.writing):
             self._waiting.append(attempt)
             return []
@@ -75,18 +75,18 @@ class WritingOrder(Resource):
         if attempt.is_complete:
             return []
         attempt.fail(error)
-        if isinstance(attempt, Close):
+        if isinstance(attempt, CloseWriting):
             return [attempt, *self._reopened(attempt)]
-        assert isinstance(attempt, Enter)
+        assert isinstance(attempt, EnterWriting)
         self._waiting.remove(attempt)
         return [attempt]
 
     def unread(self, attempt: Attempt) -> list[Attempt]:
-        """Ends a `Close` that has completed; a writing stays inside until its step ends."""
-        return self._reopened(attempt) if isinstance(attempt, Close) else []
+        """Ends a `CloseWriting` that has completed; a writing stays inside until its step ends."""
+        return self._reopened(attempt) if isinstance(attempt, CloseWriting) else []
 
     def reason(self, attempt: Attempt) -> str:
-        if isinstance(attempt, Close):
+        if isinstance(attempt, CloseWriting):
             return f"waited for {len(self._inside)} steps that write several times"
         return "waited for a snapshot of the variables"
 
@@ -101,7 +101,7 @@ class WritingOrder(Resource):
             close.succeed()
         return [*completed]
 
-    def _reopened(self, ended: Close) -> list[Attempt]:
+    def _reopened(self, ended: CloseWriting) -> list[Attempt]:
         if ended in self._closes:
             self._closes.remove(ended)
         if self._closes:

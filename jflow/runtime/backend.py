@@ -135,7 +135,7 @@ class Backend(Protocol):
 
         Raises:
           MovedError: if some of the state is elsewhere.
-          OpError: as `jflow.Session.save`.
+          OpError: as `jflow.Session.save_state`.
         """
 
     def restore(self, prefix: str, items: StateItems, deadline: Deadline) -> SaveReport:

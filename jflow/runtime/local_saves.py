@@ -54,21 +54,17 @@ class LocalSaves:
         begun = time.monotonic()
         states = [item.state for item in items.items]
 
-        def take(limit: Deadline) -> tuple[SnapshotOfTask, float]:
-            start = time.monotonic()
+        def take(limit: Deadline) -> SnapshotOfTask:
             snapshot = SnapshotOfTask(self._containers, items)
             try:
-                with self._gate.pausing(states, limit):
-                    _wait([snapshot.closing, snapshot.wanted], limit)
-                    snapshot.take()
+                _wait(snapshot.wanted, limit)
+                snapshot.take()
             except BaseException:
                 snapshot.drop()
                 raise
-            finally:
-                snapshot.reopen()
-            return snapshot, time.monotonic() - start
+            return snapshot
 
-        snapshot, held_s = _until_undisturbed(take, states, deadline)
+        snapshot, held_s = self._undisturbed(take, states, deadline)
         number = secrets.token_hex(8)
         try:
             shard = snapshot.write(prefix, number, _SHARD, ANYWHERE)
@@ -86,42 +82,58 @@ class LocalSaves:
             device_of = self._devices.__getitem__
             restore = RestoreOfTask(self._containers, items, checkpoint, device_of)
 
-        def put(limit: Deadline) -> float:
-            start = time.monotonic()
-            try:
-                with self._gate.pausing(states, limit, is_exclusive=True):
-                    _wait([restore.closing, restore.wanted], limit)
-                    restore.finish()
-            finally:
-                restore.reopen()
-            return time.monotonic() - start
+        def put(_: Deadline) -> None:
+            _wait(restore.wanted, _patience(deadline))
+            restore.finish()
 
-        held_s = _until_undisturbed(put, states, deadline)
+        _, held_s = self._undisturbed(put, states, deadline, is_exclusive=True)
         return SaveReport(restore.n_bytes, held_s, time.monotonic() - begun)
 
+    def _undisturbed(
+        self,
+        act: Callable[[Deadline], R],
+        states: Sequence[StateId],
+        deadline: Deadline,
+        *,
+        is_exclusive: bool = False,
+    ) -> tuple[R, float]:
+        """Acts while no step is running whose changes could be seen in part.
 
-def _until_undisturbed(
-    act: Callable[[Deadline], R], states: Sequence[StateId], deadline: Deadline
-) -> R:
-    """Acts with a short deadline, and again with longer ones if steps do not end in time."""
-    patience = deadline if deadline.timeout is not None else Deadline(PATIENCE_S)
-    for seconds in pauses():
-        try:
-            return act(Deadline(seconds))
-        except DeadlineExceededError as error:
-            if (patience.remaining() or 0.0) <= seconds:
-                raise DeadlineExceededError(
-                    f"steps that change {states[0]} did not end within "
-                    f"{seconds_text(patience.timeout or 0.0)}, and nothing was done; a step that "
-                    f"waits for a queue cannot be waited for ({error.message})"
-                ) from None
+        Returns:
+          What `act` returns, and how long steps were held back, in seconds.
+
+        Raises:
+          DeadlineExceededError: if steps that run do not end in time.
+        """
+        patience = _patience(deadline)
+        for seconds in pauses():
+            begun, limit, closing = time.monotonic(), Deadline(seconds), self._containers.closing()
+            try:
+                with self._gate.pausing(states, limit, is_exclusive=is_exclusive):
+                    _wait(closing, limit)
+                    result = act(limit)
+                return result, time.monotonic() - begun
+            except DeadlineExceededError as error:
+                if (patience.remaining() or 0.0) <= seconds:
+                    raise DeadlineExceededError(
+                        f"steps that change {states[0]} did not end within "
+                        f"{seconds_text(patience.timeout or 0.0)}, and nothing was done; a step "
+                        "that waits for a queue in the middle of its changes has to go on first "
+                        f"({error.message})"
+                    ) from None
+            finally:
+                self._containers.reopen(closing)
             time.sleep(seconds)  # what was held back goes on meanwhile
-    raise AssertionError("attempts never end")
+        raise AssertionError("attempts never end")
 
 
-def _wait(wanted: Sequence[Wanted], deadline: Deadline) -> None:
+def _patience(deadline: Deadline) -> Deadline:
+    """The deadline of a call, or how long it waits for steps if it has none."""
+    return deadline if deadline.timeout is not None else Deadline(PATIENCE_S)
+
+
+def _wait(wanted: Wanted, deadline: Deadline) -> None:
     def waiting() -> Generator[Wanted, None, None]:
-        for cell, attempt in wanted:
-            yield from wait_for(cell, attempt)
+        yield from wait_for(*wanted)
 
     run_fibers({0: waiting()}, {0: ()}, deadline, SimpleQueue())

@@ -53,7 +53,7 @@ def save_state(
     about: Mapping[str, str],
     is_consistent: bool,
 ) -> SaveReport:
-    """Saves state; see `jflow.Session.save`.
+    """Saves state; see `jflow.Session.save_state`.
 
     Args:
       graph: the graph that the state is used in.
@@ -77,7 +77,7 @@ def restore_state(
     prefix: str,
     deadline: Deadline,
 ) -> SaveReport:
-    """Restores state; see `jflow.Session.restore`. The arguments are as for `save_state`."""
+    """Restores state; see `jflow.Session.restore_state`. The arguments are as for `save_state`."""
 
     def restore(items: StateItems) -> SaveReport:
         return backend.restore(prefix, items, deadline)

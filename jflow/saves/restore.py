@@ -1,4 +1,4 @@
-"""`RestoreOfTask`: what one task takes from a checkpoint, read first and set at one moment then."""
+"""`RestoreOfTask`: what a task takes from a checkpoint, read first and set at one moment later."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from jflow.checkpoint import Checkpoint, SavedTensor
 from jflow.cluster import Device
 from jflow.errors import InvalidArgumentError, NotFoundError
 from jflow.plan import VARYING
-from jflow.resources import Close, Containers, Snapshot, VariableId, VariableSnapshot, Wanted
+from jflow.resources import Containers, Snapshot, VariableId, VariableSnapshot, Wanted
 from jflow.resources.variable import declared_shape
 from jflow.saves.items import StateItem, StateItems
-from jflow.saves.snapshot import reopen, resource_id, variable_id
+from jflow.saves.snapshot import resource_id, variable_id
 from jflow.values import Array, is_compatible, shape_text
 
 
 class RestoreOfTask:
-    """A restore on one task. `closing` and `wanted` must complete, in this order, before `finish`.
+    """A restore on one task. `wanted` must complete, while the order of writes is closed, and then
+    `finish` is called.
 
     Args:
       containers: the state of the task.
@@ -28,9 +29,9 @@ class RestoreOfTask:
       device_of: the device of a name.
 
     Attributes:
-      closing: waits until no step of the task is in the middle of its writes.
       wanted: sets the variables, all at one moment.
       n_bytes: the size of what it has read of variables.
+      owners: the sessions that resources belong to which it restores.
 
     Raises:
       NotFoundError: if the checkpoint lacks a key.
@@ -53,6 +54,7 @@ class RestoreOfTask:
         values: dict[VariableId, VariableSnapshot] = {}
         self._resources: list[tuple[StateItem, Snapshot]] = []
         self.n_bytes = 0
+        self.owners = {item.owner for item in items.items if item.owner}
         for item, info in zip(items.items, infos, strict=True):
             if info is not None:
                 value = _read(item, info, checkpoint)
@@ -63,7 +65,6 @@ class RestoreOfTask:
         for item, snapshot in self._resources:
             # Made and dropped, so that what cannot be restored is found before anything is.
             containers.resources.made(item.kind, item.name, snapshot)
-        self.closing: Wanted = (containers.writing, Close())
         setting = containers.restoring(values, lambda key: device_of(key.device), is_owned=True)
         self.wanted: Wanted = (containers.accesses, setting)
 
@@ -73,10 +74,6 @@ class RestoreOfTask:
         for item, snapshot in self._resources:
             resources.get(Device.parse(item.device), item.resource)
             resources.restore(resource_id(item), snapshot)
-
-    def reopen(self) -> None:
-        """Lets steps go on that write more than once. May be called again."""
-        reopen(self.closing)
 
 
 def _info(item: StateItem, checkpoint: Checkpoint) -> SavedTensor | None:

@@ -12,23 +12,24 @@ import numpy as np
 
 from jflow.checkpoint import Item, ShardRecord, locate, write_shard
 from jflow.cluster import Device
-from jflow.errors import CancelledError, FailedPreconditionError, InvalidArgumentError
+from jflow.errors import FailedPreconditionError, InvalidArgumentError
 from jflow.records.allowed_directories import AllowedDirectories
-from jflow.resources import Close, Containers, Lease, ResourceId, Snapshot, VariableId, Wanted
+from jflow.resources import Containers, Lease, ResourceId, Snapshot, VariableId, Wanted
+from jflow.resources.kinds import make
 from jflow.resources.variable import LeasedVariable
 from jflow.saves.items import StateItem, StateItems
 from jflow.values import Array, SaveSliceInfo
 
 
 class SnapshotOfTask:
-    """A snapshot of one task. `closing` and `wanted` must complete, in this order, before `take`.
+    """A snapshot of one task. `wanted` must complete, while the order of writes is closed, and then
+    `take` is called.
 
     Args:
       containers: the state of the task.
       items: what to save.
 
     Attributes:
-      closing: waits until no step of the task is in the middle of its writes.
       wanted: leases the variables.
       n_bytes: the size of the variables, once it is taken.
     """
@@ -37,7 +38,6 @@ class SnapshotOfTask:
         self._containers = containers
         self._items = items.items
         self._cut = containers.cut([variable_id(one) for one in self._items if one.is_variable])
-        self.closing: Wanted = (containers.writing, Close())
         self.wanted: Wanted = (containers.accesses, self._cut)
         self._resources: dict[StateItem, Snapshot] = {}
         self.n_bytes = 0
@@ -55,12 +55,15 @@ class SnapshotOfTask:
                 leased = self._cut.leased.get(variable_id(item))
                 self.n_bytes += _checked(item, leased).lease.buffer.array.nbytes
             else:
-                cell = self._containers.resources.get(Device.parse(item.device), item.resource)
-                self._resources[item] = cell.snapshot()
+                self._resources[item] = self._state(item)
 
-    def reopen(self) -> None:
-        """Lets steps go on that write more than once."""
-        reopen(self.closing)
+    def _state(self, item: StateItem) -> Snapshot:
+        """The state of a resource; that of a new one if it does not exist yet."""
+        resources = self._containers.resources
+        if resources.find(resource_id(item)) is None:
+            return make(item.resource, AllowedDirectories(())).snapshot()
+        # With a check that it is as the graph expects.
+        return resources.get(Device.parse(item.device), item.resource).snapshot()
 
     def write(self, prefix: str, save: str, shard: str, roots: AllowedDirectories) -> ShardRecord:
         """Writes everything to a file, and ends the lease of each variable that is written.
@@ -114,13 +117,6 @@ class _LeasedArray:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         view = self._lease.buffer.array.addressable_data(0)
         return np.asarray(view, dtype=dtype, copy=copy)
-
-
-def reopen(closing: Wanted) -> None:
-    """Ends a `Close`, whether it has completed or still waits."""
-    cell, attempt = closing
-    cell.cancel(attempt, CancelledError("the snapshot was given up"))
-    cell.unread(attempt)
 
 
 def variable_id(item: StateItem) -> VariableId:

@@ -106,15 +106,22 @@ class ProcessCluster(Closing):
         """Waits until a task's process has ended, as by `Kill`; returns its exit code."""
         return self._programs[Task(job, index)].wait()
 
-    def restart(self, job: str = "worker", index: int = 0) -> None:
-        """Starts a task anew at its address, without failpoints; ends it first if it runs.
+    def restart(
+        self,
+        job: str = "worker",
+        index: int = 0,
+        points: Mapping[str, FailpointAction] | None = None,
+    ) -> None:
+        """Starts a task anew at its address; ends it first if it runs. Returns when it serves.
 
-        Returns when it serves.
+        Args:
+          job, index: the task.
+          points: what happens at failpoints of the new process; none of the former one's stay.
         """
         task = Task(job, index)
         self._programs[task].close()
         self._points[str(task)].close()
-        self._points[str(task)] = failpoints({}, here=False).__enter__()
+        self._points[str(task)] = failpoints(points or {}, here=False).__enter__()
         self._programs[task] = self._start(task, self.address(job, index))
         self._listen(task, "address")
         self._introduce(task)

@@ -148,10 +148,17 @@ def get_checkpoint_mtimes(checkpoint_prefixes: Sequence[str]) -> list[float]:
     return found
 
 
-def remove_checkpoint(checkpoint_prefix: str) -> None:
-    """Removes a checkpoint from this machine. Raises NotFoundError if there is no directory."""
+def remove_checkpoint(checkpoint_prefix: str, meta_graph_suffix: str = "meta") -> None:
+    """Removes a checkpoint, and the graph beside it, from this machine.
+
+    Raises:
+      NotFoundError: if there is no such directory.
+      PermissionDeniedError: if the process may not write there.
+    """
     with locate(checkpoint_prefix) as place:
         delete(place)
+    with suppress(OSError):
+        os.unlink(f"{checkpoint_prefix}.{meta_graph_suffix}")
 
 
 def _parsed(text: str) -> dict[str, list[str]]:

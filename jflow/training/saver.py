@@ -6,11 +6,17 @@ import logging
 import operator
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar
 
-from jflow.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, OpError
-from jflow.graph import GraphKeys, get_default_graph
+from jflow.errors import (
+    FailedPreconditionError,
+    InvalidArgumentError,
+    NotFoundError,
+    OpError,
+    UnimplementedError,
+)
+from jflow.graph import Graph, GraphKeys, get_default_graph
 from jflow.ops import Variable
 from jflow.runtime.saving import StateToSave
 from jflow.session import Session
@@ -59,6 +65,9 @@ class Saver:
       TypeError: if `var_list` is of another type, or has anything but variables.
       ValueError: if there are no variables, or two with one name.
     """
+
+    graph_writer: ClassVar[Callable[[str, Graph], object] | None] = None
+    """What writes a graph to a file, which `save` does with the graph of its session."""
 
     def __init__(  # noqa: PLR0913 - the arguments are TensorFlow's
         self,
@@ -140,31 +149,42 @@ class Saver:
         """
         self.build()
         _check_session(sess)
-        path = os.fspath(save_path)
-        name = latest_filename or STATE_FILE
-        if os.path.split(name)[0]:
-            raise ValueError("'latest_filename' must not contain path components")
-        if global_step is None and os.path.basename(path) == name:
-            raise ValueError(f"'latest_filename' collides with 'save_path': {name!r} and {path!r}")
-        if global_step is not None:
-            step = _step(sess, global_step)
-            path = f"{path}-{step:08d}" if self._pads_step else f"{path}-{step}"
+        path = self._path(sess, os.fspath(save_path), global_step, latest_filename or STATE_FILE)
         if not self._states:
             return None
         directory = os.path.dirname(path)
         try:
             sess.save_state(path, self._states)
             if write_state:
-                self._record(path, directory, latest_filename)
+                self._record(path, directory, latest_filename, meta_graph_suffix)
         except (FailedPreconditionError, NotFoundError, FileNotFoundError) as error:
             if not os.path.isdir(directory or "."):
                 raise ValueError(
                     f"Parent directory of {path} doesn't exist, can't save."
                 ) from error
             raise
+        writer = type(self).graph_writer
+        if write_meta_graph and writer is not None:
+            try:
+                writer(f"{path}.{meta_graph_suffix}", sess.graph)
+            except UnimplementedError as error:  # the variables are saved nevertheless
+                _LOG.warning("the graph of %s is not saved: %s", path, error)
         return path
 
-    def _record(self, path: str, directory: str, latest_filename: str | None) -> None:
+    def _path(self, sess: Session, path: str, global_step: Any, name: str) -> str:
+        """The path of a new checkpoint. Raises ValueError if it collides with the list's name."""
+        if os.path.split(name)[0]:
+            raise ValueError("'latest_filename' must not contain path components")
+        if global_step is not None:
+            step = _step(sess, global_step)
+            return f"{path}-{step:08d}" if self._pads_step else f"{path}-{step}"
+        if os.path.basename(path) == name:
+            raise ValueError(f"'latest_filename' collides with 'save_path': {name!r} and {path!r}")
+        return path
+
+    def _record(
+        self, path: str, directory: str, latest_filename: str | None, meta_graph_suffix: str
+    ) -> None:
         """Lists a new checkpoint, and removes the oldest one if there are too many."""
         oldest = None
         if self._max_to_keep:
@@ -185,7 +205,7 @@ class Saver:
             self._next_kept += self._every_s
             return
         try:
-            remove_checkpoint(oldest[0])
+            remove_checkpoint(oldest[0], meta_graph_suffix)
         except (OpError, OSError) as error:
             _LOG.warning("%s cannot be removed: %s", oldest[0], error)
 

@@ -90,7 +90,7 @@ def restore(path: str | os.PathLike[str], state: Any = None) -> SaveReport:
 
 @dataclass(frozen=True)
 class _Wanted:
-    """What is saved or restored, and by whom."""
+    """What is saved or restored, and the session or connection that does it."""
 
     place: Session | Connection
     states: list[StateToSave]

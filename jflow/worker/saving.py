@@ -8,7 +8,7 @@ because it fails or is lost, ends with its stream: pauses, leases and files that
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -49,11 +49,17 @@ class _Save:
 
 @dataclass
 class _Begun:
-    """What one caller has begun and not ended, by the name of the save."""
+    """What one caller has begun and not ended, by the name of the save.
+
+    Attributes:
+      owners: the sessions that own resources which were restored.
+    """
 
     pauses: dict[str, asyncio.TimerHandle] = field(default_factory=dict)
     saves: dict[str, _Save] = field(default_factory=dict)
     restores: dict[str, RestoreOfTask] = field(default_factory=dict)
+    closings: dict[str, Wanted] = field(default_factory=dict)
+    owners: dict[str, Collection[str]] = field(default_factory=dict)
 
 
 class StateSaves:
@@ -64,6 +70,7 @@ class StateSaves:
       devices: its devices.
       moves: what the steps wait at, and where state is.
       roots: the directories that checkpoints may be in.
+      is_used: whether registered plans use resources of a session.
     """
 
     def __init__(
@@ -72,17 +79,19 @@ class StateSaves:
         devices: Mapping[Device, jax.Device],
         moves: StateMoves,
         roots: AllowedDirectories,
+        is_used: Callable[[str], bool],
     ) -> None:
         self._context = context
         self._devices = devices
         self._by_name = {str(device): found for device, found in devices.items()}
         self._moves = moves
         self._roots = roots
+        self._is_used = is_used
         self._begun = _Begun()
 
     def of_caller(self) -> StateSaves:
         """The saves of another caller on the same task."""
-        return StateSaves(self._context, self._devices, self._moves, self._roots)
+        return StateSaves(self._context, self._devices, self._moves, self._roots, self._is_used)
 
     # Pauses -----------------------------------------------------------------------------------
 
@@ -122,10 +131,11 @@ class StateSaves:
         await self._moves.plans.released([item.state for item in wanted.items])
         if (action := async_failpoint("worker.before_snapshot")) is not None:
             await action
-        snapshot = SnapshotOfTask(self._context.containers, wanted)
+        containers = self._context.containers
+        snapshot, closing = SnapshotOfTask(containers, wanted), containers.closing()
         save = self._begun.saves[name] = _Save(snapshot)
         try:
-            await self._both(snapshot.closing, snapshot.wanted, seconds)
+            await self._waited(seconds, closing, snapshot.wanted)
             await self._in_thread(snapshot.take)
             if save.is_over:
                 raise AbortedError("the save was given up while the snapshot was taken")
@@ -133,7 +143,7 @@ class StateSaves:
             self._end(name)
             raise
         finally:
-            snapshot.reopen()
+            containers.reopen(closing)
         return snapshot.n_bytes
 
     async def write(self, name: str, prefix: str) -> bytes:
@@ -216,6 +226,21 @@ class StateSaves:
                 self._context.containers, wanted, checkpoint, self._by_name.__getitem__
             )
 
+    async def close_writes(self, name: str, seconds: float) -> None:
+        """See `SaveService.close_writes`."""
+        self._reopen(name)
+        closing = self._begun.closings[name] = self._context.containers.closing()
+        try:
+            await self._waited(seconds, closing)
+        except BaseException:
+            self._reopen(name)
+            raise
+
+    def _reopen(self, name: str) -> None:
+        closing = self._begun.closings.pop(name, None)
+        if closing is not None:
+            self._context.containers.reopen(closing)
+
     async def put(self, name: str, seconds: float) -> None:
         """See `SaveService.put`."""
         restore = self._begun.restores.pop(name, None)
@@ -223,15 +248,24 @@ class StateSaves:
             raise AbortedError("what was to be restored is gone, because the restore was given up")
         if (action := async_failpoint("worker.before_restore")) is not None:
             await action
+        self._begun.owners[name] = restore.owners
         try:
-            await self._both(restore.closing, restore.wanted, seconds)
+            await self._waited(seconds, restore.wanted)
             await self._in_thread(restore.finish)
         finally:
-            restore.reopen()
+            self._reopen(name)
 
     async def forget(self, name: str) -> None:
         """See `SaveService.forget`."""
+        self._forget(name)
+
+    def _forget(self, name: str) -> None:
+        self._reopen(name)
         self._begun.restores.pop(name, None)
+        # A session's resources are freed with its last plans, of which there may be none.
+        for owner in self._begun.owners.pop(name, ()):
+            if not self._is_used(owner):
+                self._context.containers.resources.end(owner)
 
     def close(self) -> None:
         """Ends everything that the caller has begun, because it is gone."""
@@ -239,7 +273,8 @@ class StateSaves:
             self._resumed(name)
         for name in [*self._begun.saves]:
             self._end(name)
-        self._begun.restores.clear()
+        for name in {*self._begun.restores, *self._begun.closings, *self._begun.owners}:
+            self._forget(name)
 
     # Common parts -----------------------------------------------------------------------------
 
@@ -257,14 +292,14 @@ class StateSaves:
         if name in known:
             raise InvalidArgumentError(f"{name!r} has begun already")
 
-    async def _both(self, closing: Wanted, wanted: Wanted, seconds: float) -> None:
-        """Waits until no step is in the middle of its writes, and then for the variables."""
+    async def _waited(self, seconds: float, *wanted: Wanted) -> None:
+        """Waits for attempts, one after the other."""
+        cell, attempt = wanted[0]
         try:
             async with asyncio.timeout(seconds):
-                await waited(closing)
-                await waited(wanted)
+                for cell, attempt in wanted:
+                    await waited((cell, attempt))
         except TimeoutError:
-            cell, attempt = closing if not closing[1].is_complete else wanted
             raise DeadlineExceededError(
                 f"steps that write variables of {self._context.task} did not end within "
                 f"{seconds_text(seconds)}; it {cell.reason(attempt) or 'waited for them'}",

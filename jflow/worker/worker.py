@@ -104,7 +104,9 @@ class Worker:
         self.programs = ProgramCache()
         self.moves = StateMoves(self._context, devices)
         roots = checkpoint_roots or AllowedDirectories((), CHECKPOINTS)
-        self.saves = StateSaves(self._context, devices, self.moves, roots)
+        self.saves = StateSaves(
+            self._context, devices, self.moves, roots, self._owners.__contains__
+        )
 
     def open_session(self) -> Worker:
         """A worker for another caller: shares everything except what each caller registered."""

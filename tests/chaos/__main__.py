@@ -1,14 +1,19 @@
-"""The long run: `python -m tests.chaos`, for JFLOW_CHAOS_SECONDS with JFLOW_CHAOS_SEED."""
+"""The long run: `python -m tests.chaos`, for JFLOW_CHAOS_SECONDS with JFLOW_CHAOS_SEED.
+
+Then tasks are killed in JFLOW_CHAOS_SAVES saves.
+"""
 
 from __future__ import annotations
 
 import os
 import random
+import shutil
 import sys
 import tempfile
 from pathlib import Path
 
 from tests.chaos.chaos import run_chaos
+from tests.chaos.saves import run_saves
 
 
 def main() -> int:
@@ -25,7 +30,14 @@ def main() -> int:
         return 1
     for history in folder.iterdir():
         history.unlink()
-    folder.rmdir()
+    saves = run_saves(int(os.environ.get("JFLOW_CHAOS_SAVES", "200")), seed, folder)
+    print(saves)
+    for violation in saves.violations:
+        print(f"  {violation}")
+    if saves.violations:
+        print(f"The checkpoint is in {folder}")
+        return 1
+    shutil.rmtree(folder)
     return 0
 
 

@@ -1,10 +1,11 @@
-"""The short run; `make chaos` is the long one."""
+"""The short runs; `make chaos` are the long ones."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from tests.chaos.chaos import run_chaos
+from tests.chaos.saves import TASKS, run_saves
 
 
 def test_no_element_is_lost_or_doubled_when_clients_are_killed(tmp_path: Path) -> None:
@@ -12,3 +13,12 @@ def test_no_element_is_lost_or_doubled_when_clients_are_killed(tmp_path: Path) -
     assert not outcome.findings.violations, outcome
     assert outcome.n_kills >= 3
     assert outcome.findings.n_delivered > 50
+
+
+def test_a_task_that_is_killed_in_a_save_leaves_the_old_or_the_new_checkpoint(
+    tmp_path: Path,
+) -> None:
+    kills = [(TASKS[0], "checkpoint.manifest_written"), (TASKS[0], "checkpoint.in_shard")]
+    outcome = run_saves(2, seed=0, folder=tmp_path, kills=kills)
+    assert not outcome.violations, outcome.violations
+    assert outcome.n_kills == 2

@@ -49,7 +49,7 @@ def _modules_of_extras() -> list[str]:
 def run_plain(program: str, *arguments: str) -> str:
     """The output of a program for which imports of optional packages fail."""
     modules = _modules_of_extras()
-    assert {"pyarrow", "google_crc32c", "PIL", "tqdm"} <= {*modules}
+    assert {"orbax", "pyarrow", "PIL", "tqdm"} <= {*modules}
     assert not {"jflow", "grain", "jax", "numpy", "array_record"} & {*modules}
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", _BLOCK.format(modules=modules) + program, *arguments],

@@ -8,18 +8,20 @@ from hypothesis import strategies as st
 
 from jflow.inspect.drawing.columns import fitted
 from jflow.inspect.drawing.layers import layered
-from jflow.inspect.drawing.layout import Item, Layout, Rect, arrange
+from jflow.inspect.drawing.layout import Layout, Rect, SizedBox, arrange
 
 N_LANES = 3
 
-Graph = tuple[list[Item], list[tuple[int, int]]]
+Graph = tuple[list[SizedBox], list[tuple[int, int]]]
 
 
 @st.composite
 def graphs(draw: st.DrawFn) -> Graph:
     """Boxes of any size and lane, and any edges between them, cycles and doubles included."""
     sizes = st.integers(10, 200)
-    boxes = draw(st.lists(st.builds(Item, sizes, sizes, st.integers(0, N_LANES - 1)), min_size=1))
+    boxes = draw(
+        st.lists(st.builds(SizedBox, sizes, sizes, st.integers(0, N_LANES - 1)), min_size=1)
+    )
     ends = st.integers(0, len(boxes) - 1)
     edges = draw(st.lists(st.tuples(ends, ends).filter(lambda edge: edge[0] != edge[1])))
     return boxes, edges
@@ -89,7 +91,7 @@ def test_nothing_has_a_layout() -> None:
 
 
 def test_edges_point_down_but_for_those_that_close_a_cycle() -> None:
-    boxes = [Item(10, 10, 0)] * 4
+    boxes = [SizedBox(10, 10, 0)] * 4
     layout = arrange(boxes, [(2, 3), (3, 0), (0, 1), (1, 0)], [0.0])
     tops = [box.y for box in layout.boxes]
     assert tops[2] < tops[3] < tops[0] < tops[1]
@@ -108,7 +110,7 @@ def test_order_of_rows_avoids_crossings() -> None:
 
 
 def test_chain_is_straight() -> None:
-    boxes = [Item(width, 20, 0) for width in (40, 120, 60, 90)]
+    boxes = [SizedBox(width, 20, 0) for width in (40, 120, 60, 90)]
     layout = arrange(boxes, [(0, 1), (1, 2), (2, 3)], [300.0])
     assert len({stop.x for route in layout.routes for stop in route}) == 1
 

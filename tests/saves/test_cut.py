@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -104,6 +106,29 @@ def test_steps_of_the_session_are_in_a_checkpoint_whole_or_not_at_all(
         counts += found
     assert counts == sorted(counts)
     assert counts[-1] <= last
+
+
+def test_a_save_waits_for_a_step_of_the_session_that_has_done_a_part(
+    servers: list[tf.train.Server], target: str, threads: ThreadPoolExecutor, tmp_path: Path
+) -> None:
+    with tf.device(PS):
+        first = tf.Variable(np.int32(0), name="first")
+        done = first.assign_add(1)
+    with tf.device(WORKER):
+        second = tf.Variable(np.int32(0), name="second")
+        train = second.assign_add(done)
+    paused = servers[1].worker.moves.steps.directory._pauses
+    with tf.Session(target) as session:
+        session.run(tf.global_variables_initializer())
+        with failpoints({"worker.before_deliver": Pause()}) as points:
+            step = threads.submit(session.run, train)
+            points.wait_until_reached("worker.before_deliver")
+            saving = threads.submit(saved, session, tmp_path / "model", [first, second])
+            wait_until(lambda: bool(paused) or saving.done(), "the save")
+            points.release("worker.before_deliver")
+            got(saving)
+            got(step)
+    assert [int(value(tmp_path / "model", name)) for name in ("first", "second")] == [1, 1]
 
 
 def test_a_consistent_save_has_steps_of_all_sessions_whole_or_not_at_all(
@@ -242,3 +267,35 @@ def test_a_task_without_rights_refuses_and_one_with_a_root_allows(tmp_path: Path
                 saver.restore(session, wrong / "model")
         saver.restore(session, path)
     assert not [*outside.iterdir()]
+
+
+def test_a_full_disk_fails_the_save_and_training_goes_on(
+    backend: BackendUnderTest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if backend.name == "processes":
+        pytest.skip("the disk is full for this process only")
+    with tf.device(backend.devices[-1]):
+        v = tf.Variable(np.zeros(10_000, np.float32), name="v")
+    add = v.assign_add(np.ones(10_000, np.float32))
+    write = os.write
+
+    def full(descriptor: int, data: Any) -> int:
+        if len(data) > 10_000:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(descriptor, data)
+
+    path = tmp_path / "model"
+    with backend.session() as session:
+        session.run(v.initializer)
+        saved(session, path, [v])
+        session.run(add)
+        before = sorted(tmp_path.iterdir())
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "write", full)
+            with pytest.raises(tf.errors.ResourceExhaustedError, match=r"model.*after \d+ of"):
+                saved(session, path, [v])
+        assert sorted(tmp_path.iterdir()) == before, "the old one is kept, and nothing of the new"
+        assert value(path, "v")[0] == 0
+        assert session.run(add)[0] == 2
+        saved(session, path, [v])
+        assert value(path, "v")[0] == 2

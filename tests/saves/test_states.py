@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import jflow as tf
+from jflow.testing import wait_until
 from jflow.testing.backends import BackendUnderTest
 
 
@@ -136,3 +137,36 @@ def test_the_keys_of_lists_and_containers(tmp_path: Path) -> None:
         tf.checkpoint.save(tmp_path / "dict", {"layers": [inner, outer]})
     assert tf.train.list_variables(tmp_path / "list") == [("mine//v", []), ("v2", [])]
     assert tf.train.list_variables(tmp_path / "dict") == [("layers/0", []), ("layers/1", [])]
+
+
+def test_what_is_not_shared_is_restored_for_one_session_and_freed_with_it(
+    backend: BackendUnderTest, tmp_path: Path
+) -> None:
+    queue = tf.FIFOQueue(5, tf.int32, ((),))
+    put, take, size = queue.enqueue(3), queue.dequeue(), queue.size()
+    with backend.session() as session:
+        tf.checkpoint.save(tmp_path / "new", session)
+        session.run([put])
+        tf.checkpoint.save(tmp_path / "one", session)
+    with backend.session() as session:
+        tf.checkpoint.restore(tmp_path / "one", session)
+        assert session.run(size) == 1
+        assert session.run(take) == 3
+        tf.checkpoint.restore(tmp_path / "one", session)
+        tf.checkpoint.restore(tmp_path / "new", session)
+        assert session.run(size) == 0
+
+
+def test_a_session_that_only_restores_leaves_no_resources(tmp_path: Path) -> None:
+    queue = tf.FIFOQueue(5, tf.int32, ((),))
+    put = queue.enqueue(3)
+    with tf.train.Server({"local": ["127.0.0.1:0"]}) as server:
+        resources = server.worker.containers.resources
+        with tf.Session(server.target) as session:
+            session.run(put)
+            tf.checkpoint.save(tmp_path / "one", session)
+        wait_until(lambda: not resources.cells(), "the end of the first session")
+        with tf.Session(server.target) as session:
+            tf.checkpoint.restore(tmp_path / "one", session)
+            assert resources.cells()
+        wait_until(lambda: not resources.cells(), "the end of the second session")

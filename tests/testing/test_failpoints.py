@@ -34,6 +34,7 @@ from jflow.testing import (
     start_servers,
     wait_until,
 )
+from tests.checkpoint.saving import save_value, saved_value
 from tests.moves.placing import all_on
 
 ROOT = Path(__file__).parents[2]
@@ -128,6 +129,33 @@ def test_a_step_whose_answer_is_lost_has_changed_the_state(target: str, name: st
         ):
             session.run(add)
         assert session.run(x) == 3.0
+
+
+SAVE_POINTS = [
+    "checkpoint.before_shard",
+    "checkpoint.in_shard",
+    "checkpoint.shard_written",
+    "checkpoint.before_manifest",
+    "checkpoint.manifest_written",
+    "checkpoint.manifest_renamed",
+    "checkpoint.committed",
+]
+
+
+@reaches(*SAVE_POINTS)
+@pytest.mark.parametrize("name", SAVE_POINTS)
+def test_a_save_that_fails_leaves_the_old_or_the_new_checkpoint_whole(
+    name: str, tmp_path: Path
+) -> None:
+    save_value(tmp_path / "m", 1.0, "0" * 16)
+    with (
+        failpoints({name: Raise(LOST, times=1)}) as points,
+        pytest.raises(tf.errors.UnavailableError, match="the test lost it"),
+    ):
+        save_value(tmp_path / "m", 2.0, "1" * 16)
+    assert points.reached(name) >= 1
+    is_new = name in ("checkpoint.manifest_renamed", "checkpoint.committed")
+    assert saved_value(tmp_path / "m") == (2.0 if is_new else 1.0)
 
 
 @reaches("worker.before_save", "worker.after_move")

@@ -418,3 +418,20 @@ def test_a_deferred_saver_looks_its_variables_up_later(tmp_path: Path) -> None:
         assert saver.save(session, tmp_path / "model")
     with pytest.raises(RuntimeError, match="closed Session"):
         saver.save(session, tmp_path / "model")
+
+
+def test_the_graph_is_written_beside_the_checkpoint_if_it_can_be(
+    session: tf.Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(path: str, graph: tf.Graph) -> None:
+        assert graph is session.graph
+        if "1" in Path(path).name:
+            raise tf.errors.UnimplementedError("a callback cannot be exported")
+        Path(path).write_text("graph")
+
+    monkeypatch.setattr(tf.train.Saver, "graph_writer", staticmethod(write))
+    saver = tf.train.Saver(max_to_keep=2)
+    for step in range(3):
+        assert saver.save(session, tmp_path / "model", step, meta_graph_suffix="g")
+    assert saver.save(session, tmp_path / "model", 3, write_meta_graph=False)
+    assert [path.name for path in tmp_path.glob("*.g")] == ["model-2.g"]

@@ -57,7 +57,7 @@ class Rect:
 
 
 @dataclass(frozen=True)
-class Item:
+class SizedBox:
     """A box to lay out: its size in pixels, and its lane from 0 on the left."""
 
     width: float
@@ -89,7 +89,9 @@ class Layout:
     height: float
 
 
-def arrange(items: Sequence[Item], edges: Sequence[Edge], lane_widths: Sequence[float]) -> Layout:
+def arrange(
+    items: Sequence[SizedBox], edges: Sequence[Edge], lane_widths: Sequence[float]
+) -> Layout:
     """Lays out boxes so that edges point down, are short and rarely cross.
 
     Args:
@@ -131,7 +133,9 @@ def _lanes(inner_widths: Sequence[float]) -> list[tuple[float, float]]:
     return list(zip(starts, inner_widths, strict=False))
 
 
-def _bands(layers: Layers, x: Sequence[float], items: Sequence[Item]) -> list[tuple[float, float]]:
+def _bands(
+    layers: Layers, x: Sequence[float], items: Sequence[SizedBox]
+) -> list[tuple[float, float]]:
     """(top, bottom) of each row, with larger gaps where routes go far sideways or change lanes."""
     row_of = {vertex: number for number, row in enumerate(layers.rows) for vertex in row}
     reach = [0.0] * len(layers.rows)

@@ -6,7 +6,7 @@ from jflow.cluster import Device
 from jflow.inspect.captions import arrow_label, arrow_title
 from jflow.inspect.drawing.arrow import add_arrow, add_label, free_position
 from jflow.inspect.drawing.colour import PAPER, device_colour, mixed
-from jflow.inspect.drawing.layout import Item, Layout, Rect, arrange
+from jflow.inspect.drawing.layout import Layout, Rect, SizedBox, arrange
 from jflow.inspect.drawing.legend import add_legend, legend
 from jflow.inspect.drawing.markup import (
     Element,
@@ -54,7 +54,7 @@ def _summary(diagram: Diagram) -> str:
 def _arranged(diagram: Diagram) -> Layout:
     lane_of = {device: number for number, device in enumerate(diagram.devices)}
     return arrange(
-        [Item(*box_size(box), lane_of[box.device]) for box in diagram.boxes],
+        [SizedBox(*box_size(box), lane_of[box.device]) for box in diagram.boxes],
         [(arrow.source, arrow.target) for arrow in diagram.arrows],
         [text_width(str(device), 13, bold=True) for device in diagram.devices],
     )
