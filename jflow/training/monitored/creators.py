@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 
 from jflow.graph import get_default_graph
@@ -35,13 +36,13 @@ class ChiefSessionCreator(SessionCreator):
         scaffold: Scaffold | None = None,
         master: str = "",
         config: ConfigProto | None = None,
-        checkpoint_dir: str | None = None,
+        checkpoint_dir: str | os.PathLike[str] | None = None,
         checkpoint_filename_with_path: str | None = None,
     ) -> None:
         self._scaffold = scaffold or Scaffold()
         self._master = master
         self._config = config
-        self._checkpoint_dir = checkpoint_dir
+        self._checkpoint_dir = os.fspath(checkpoint_dir) if checkpoint_dir else None
         self._checkpoint_filename_with_path = checkpoint_filename_with_path
 
     def create_session(self) -> Session:

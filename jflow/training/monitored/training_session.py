@@ -53,7 +53,8 @@ def MonitoredTrainingSession(  # noqa: N802, PLR0913, PLR0917 - as in TensorFlow
     """Returns a monitored session for one process of a training.
 
     The chief restores the latest checkpoint or initializes the variables, and saves checkpoints,
-    summaries and the rate of steps. Every other process waits until the variables are ready.
+    summaries and the rate of steps. Other processes wait until the variables are ready. If both
+    intervals of checkpoints, or of summaries, are None or not positive, there are none.
 
     Args:
       master: target of the session.
@@ -66,14 +67,12 @@ def MonitoredTrainingSession(  # noqa: N802, PLR0913, PLR0917 - as in TensorFlow
       save_summaries_steps: steps between summaries, 100 by default.
       save_summaries_secs: seconds between summaries.
       config: options of the session.
-      stop_grace_period_secs: how long to wait for threads at the end, in seconds.
+      stop_grace_period_secs: how long to wait for threads at the end.
       log_step_count_steps: steps between two logs of the rate; None or 0 for none.
       max_wait_secs: how long another process waits for the chief, in seconds.
       save_checkpoint_steps: steps between checkpoints, instead of seconds.
       summary_dir: directory of the event files; None for `checkpoint_dir`. Without the package
         tensorboardX the rate is only logged.
-
-    If both intervals of checkpoints, or of summaries, are None or not positive, there are none.
 
     Raises:
       ValueError: if both intervals of checkpoints, or of summaries, are given.
@@ -82,8 +81,8 @@ def MonitoredTrainingSession(  # noqa: N802, PLR0913, PLR0917 - as in TensorFlow
     """
     scaffold = scaffold or Scaffold()
     if not is_chief:
-        worker = WorkerSessionCreator(scaffold, master, config, max_wait_secs)
-        return MonitoredSession(worker, hooks, stop_grace_period_secs)
+        creator = WorkerSessionCreator(scaffold, master, config, max_wait_secs)
+        return MonitoredSession(creator, hooks, stop_grace_period_secs)
     summaries = _intervals(save_summaries_steps, save_summaries_secs, (100, None))
     checkpoints = _intervals(save_checkpoint_steps, save_checkpoint_secs, (None, 600))
     all_hooks = [
@@ -92,8 +91,7 @@ def MonitoredTrainingSession(  # noqa: N802, PLR0913, PLR0917 - as in TensorFlow
         *_saves(checkpoint_dir, scaffold, checkpoints),
         *(hooks or ()),
     ]
-    directory = os.fspath(checkpoint_dir) if checkpoint_dir else None
-    chief = ChiefSessionCreator(scaffold, master, config, directory)
+    chief = ChiefSessionCreator(scaffold, master, config, checkpoint_dir)
     return MonitoredSession(chief, all_hooks, stop_grace_period_secs)
 
 

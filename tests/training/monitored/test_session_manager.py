@@ -54,7 +54,8 @@ def test_prepare_session_says_what_is_not_initialized(backend: Backend) -> None:
     manager = _manager()
     with pytest.raises(RuntimeError, match=f"not make the model ready for local_init: {said}"):
         manager.prepare_session(backend.target, init_op=forgets)
-    ready = tf.train.SessionManager(ready_op="ready:0")
+    (ready_op,) = tf.get_default_graph().get_collection("ready_op")
+    ready = tf.train.SessionManager(ready_op=ready_op)
     with pytest.raises(RuntimeError, match=f"not make the model ready: {said}"):
         ready.prepare_session(backend.target, init_op=forgets)
     with pytest.raises(RuntimeError, match="no init_op, init_fn or local_init_op was given"):
@@ -107,12 +108,12 @@ def test_prepare_session_waits_for_a_checkpoint(backend: Backend, tmp_path: Path
     model = counting_model(backend)
     saver = tf.train.Saver()
     manager = _manager()
-    clock, waits = VirtualClock(), []
+    clock, pauses = VirtualClock(), []
 
     def sleep(seconds: float) -> None:
-        waits.append(seconds)
+        pauses.append(seconds)
         clock.advance(seconds)
-        if len(waits) == 2:
+        if len(pauses) == 2:
             with backend.session() as other:
                 other.run([model.step.initializer, model.weight.initializer])
                 other.run(model.train)
@@ -128,7 +129,7 @@ def test_prepare_session_waits_for_a_checkpoint(backend: Backend, tmp_path: Path
             wait_for_checkpoint=True,
         ) as session:
             assert session.run(model.step) == 1
-    assert waits == [30, 30]
+    assert pauses == [30, 30]
 
 
 def test_wait_for_session_returns_once_the_chief_has_initialized(shared_backend: Backend) -> None:
@@ -154,17 +155,17 @@ def test_wait_for_session_returns_once_the_chief_has_initialized(shared_backend:
 def test_wait_for_session_gives_up_after_its_time(backend: Backend) -> None:
     counting_model(backend)
     manager = _manager()
-    clock, waits = VirtualClock(), []
+    clock, pauses = VirtualClock(), []
 
     def sleep(seconds: float) -> None:
-        waits.append(seconds)
+        pauses.append(seconds)
         clock.advance(seconds)
 
     with clock.installed(session_manager):
         session_manager.time.sleep = sleep  # type: ignore[method-assign]
         with pytest.raises(tf.errors.DeadlineExceededError, match="not ready after waiting 70 s"):
             manager.wait_for_session(backend.target, max_wait_secs=70)
-    assert waits == [30, 30]
+    assert pauses == [30, 30]
 
 
 def test_a_session_that_cannot_be_prepared_is_closed(
@@ -181,7 +182,7 @@ def test_a_session_that_cannot_be_prepared_is_closed(
     with pytest.raises(RuntimeError):
         _manager().prepare_session(backend.target, init_op="forgets")
     with pytest.raises(RuntimeError, match="closed"):
-        opened[0].run("ready:0")
+        opened[0].run(model.step)
 
 
 def test_a_condition_of_the_local_initialization_requires_one() -> None:

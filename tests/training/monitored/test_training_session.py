@@ -52,7 +52,7 @@ def test_training_goes_on_from_the_latest_checkpoint(backend: Backend, tmp_path:
                 session.run(model.train)
         backend.reset()
     saved = tf.train.latest_checkpoint(tmp_path)
-    for options in ({"checkpoint_dir": str(tmp_path)}, {"checkpoint_filename_with_path": saved}):
+    for options in ({"checkpoint_dir": tmp_path}, {"checkpoint_filename_with_path": saved}):
         with singular(backend, **options) as session:
             np.testing.assert_equal(session.run(model.weight), np.full(3, 6.0))
         backend.reset()
