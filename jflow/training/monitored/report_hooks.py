@@ -155,6 +155,11 @@ class StepCounterHook(SessionRunHook):
             if self._writer is not None:
                 self._writer.add_scalar(self._tag, rate, step)
 
+    def end(self, session: Session) -> None:
+        """Flushes the event file."""
+        if self._writer is not None:
+            self._writer.flush()
+
     def _warn_of_standstill(self, step: int) -> None:
         if step == self._seen and not self._has_warned:
             self._has_warned = True
