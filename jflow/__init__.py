@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from jflow import nn as nn
     from jflow import numpy as numpy
     from jflow import random as random
+    from jflow import summary as summary
     from jflow import timeline as timeline
     from jflow import train as train
     from jflow.api.root import *
@@ -28,7 +29,7 @@ else:
         "jflow.api.root",
         modules=(
             *("checkpoint", "contrib", "data", "errors", "estimator", "initializers", "inspect"),
-            *("lax", "nn", "numpy", "random", "timeline", "train"),
+            *("lax", "nn", "numpy", "random", "summary", "timeline", "train"),
         ),
         starred=("errors", "lax", "nn", "numpy", "random"),
     )

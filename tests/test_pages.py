@@ -12,9 +12,11 @@ import pytest
 DOCS = Path(__file__).parents[1] / "docs"
 
 
-@pytest.mark.parametrize(
-    ("name", "n_blocks"), [("queues", 3), ("saving", 3), ("training", 1), ("variables", 2)]
-)
+PAGES = {"queues": 3, "saving": 3, "training": 1, "monitored": 2, "variables": 2}
+"""The number of programs of each page."""
+
+
+@pytest.mark.parametrize(("name", "n_blocks"), PAGES.items())
 def test_the_code_of_the_page_runs(name: str, n_blocks: int, tmp_path: Path) -> None:
     page = (DOCS / f"{name}.md").read_text()
     blocks = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)

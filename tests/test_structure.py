@@ -152,6 +152,7 @@ PUBLIC = [
     "string_strip",
     "string_to_number",
     "substr",
+    "summary",
     "timeline",
     "trace_steps",
     "train",

@@ -51,5 +51,30 @@ from jflow.training import slice_input_producer as slice_input_producer
 from jflow.training import start_queue_runners as start_queue_runners
 from jflow.training import string_input_producer as string_input_producer
 from jflow.training import update_checkpoint_state as update_checkpoint_state
+from jflow.training.monitored import CheckpointSaverHook as CheckpointSaverHook
+from jflow.training.monitored import CheckpointSaverListener as CheckpointSaverListener
+from jflow.training.monitored import ChiefSessionCreator as ChiefSessionCreator
+from jflow.training.monitored import FeedFnHook as FeedFnHook
+from jflow.training.monitored import FinalOpsHook as FinalOpsHook
+from jflow.training.monitored import GlobalStepWaiterHook as GlobalStepWaiterHook
+from jflow.training.monitored import LoggingTensorHook as LoggingTensorHook
+from jflow.training.monitored import MonitoredSession as MonitoredSession
+from jflow.training.monitored import MonitoredTrainingSession as MonitoredTrainingSession
+from jflow.training.monitored import NanLossDuringTrainingError as NanLossDuringTrainingError
+from jflow.training.monitored import NanTensorHook as NanTensorHook
+from jflow.training.monitored import ProfilerHook as ProfilerHook
+from jflow.training.monitored import Scaffold as Scaffold
+from jflow.training.monitored import SecondOrStepTimer as SecondOrStepTimer
+from jflow.training.monitored import SessionCreator as SessionCreator
+from jflow.training.monitored import SessionManager as SessionManager
+from jflow.training.monitored import SessionRunArgs as SessionRunArgs
+from jflow.training.monitored import SessionRunContext as SessionRunContext
+from jflow.training.monitored import SessionRunHook as SessionRunHook
+from jflow.training.monitored import SessionRunValues as SessionRunValues
+from jflow.training.monitored import SingularMonitoredSession as SingularMonitoredSession
+from jflow.training.monitored import StepCounterHook as StepCounterHook
+from jflow.training.monitored import StopAtStepHook as StopAtStepHook
+from jflow.training.monitored import SummarySaverHook as SummarySaverHook
+from jflow.training.monitored import WorkerSessionCreator as WorkerSessionCreator
 
 _tracebacks.end_here(globals())

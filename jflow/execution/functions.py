@@ -13,7 +13,7 @@ import numpy as np
 from jflow.errors import FailedPreconditionError, InvalidArgumentError, NotANumberError
 from jflow.execution.rows import ROW_FUNCTIONS
 from jflow.plan import NAN_CHECK
-from jflow.records import DECODERS
+from jflow.records import DECODERS, SUMMARIES
 from jflow.resources import KERNELS, Kernel
 from jflow.values import NUMBERS, Array, as_strings, is_compatible, shape_text
 
@@ -102,6 +102,7 @@ _FUNCTIONS: Mapping[str, HostFunction] = {
     "ensure_shape_like": _ensure_shape_like,
     **ROW_FUNCTIONS,
     **DECODERS,
+    **SUMMARIES,
 }
 
 

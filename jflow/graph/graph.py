@@ -482,7 +482,11 @@ class Graph(Collections):
         """Makes the graph read-only: adding an operation raises RuntimeError."""
         self._finalized = True
 
+    def _unsafe_unfinalize(self) -> None:
+        """Takes back `finalize`; steps that were registered before stay as they are."""
+        self._finalized = False
+
     @property
     def finalized(self) -> bool:
-        """Whether `finalize` was called."""
+        """Whether the graph is read-only."""
         return self._finalized

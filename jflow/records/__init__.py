@@ -13,4 +13,7 @@ from jflow.records.features import as_columns as as_columns
 from jflow.records.parquet_file import ParquetBlocks as ParquetBlocks
 from jflow.records.reader import Records as Records
 from jflow.records.sources import open_records as open_records
+from jflow.records.summary import SUMMARIES as SUMMARIES
+from jflow.records.summary import checked_summary as checked_summary
+from jflow.records.summary import scalar_value as scalar_value
 from jflow.records.tfrecord import TFRecordWriter as TFRecordWriter

@@ -16,9 +16,8 @@ from jflow.errors import (
     OpError,
     UnimplementedError,
 )
-from jflow.graph import Graph, get_default_graph
+from jflow.graph import Graph, GraphKeys, get_default_graph
 from jflow.ops import Variable
-from jflow.ops.variable import GLOBAL_VARIABLES
 from jflow.runtime.saving import StateToSave
 from jflow.session import Session
 from jflow.training.checkpoint_state import (
@@ -106,7 +105,7 @@ class Saver:
         if found is None:
             graph = get_default_graph()
             found = [
-                *graph.get_collection(GLOBAL_VARIABLES),
+                *graph.get_collection(GraphKeys.GLOBAL_VARIABLES),
                 *graph.get_collection(SAVEABLE_OBJECTS),
             ]
         states = states_to_save(found, reshape=self._reshape)

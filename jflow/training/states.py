@@ -12,9 +12,9 @@ import numpy as np
 
 from jflow.errors import InvalidArgumentError
 from jflow.functions import Connection
-from jflow.graph import Graph, VariableRef, get_default_session
+from jflow.graph import Graph, GraphKeys, VariableRef, get_default_session
 from jflow.graph.primitives import ResourceRef
-from jflow.ops import GLOBAL_VARIABLES, LOCAL_VARIABLES, Variable
+from jflow.ops import Variable
 from jflow.placement.states import refs_of
 from jflow.runtime.saving import SaveReport, StateToSave
 from jflow.session import Session
@@ -150,7 +150,10 @@ def _entries(state: Any, prefix: str) -> Iterator[StateToSave]:
 
 def _of_graph(graph: Graph) -> list[StateToSave]:
     """All state that the operations of a graph use."""
-    listed = [*graph.get_collection(GLOBAL_VARIABLES), *graph.get_collection(LOCAL_VARIABLES)]
+    listed = [
+        *graph.get_collection(GraphKeys.GLOBAL_VARIABLES),
+        *graph.get_collection(GraphKeys.LOCAL_VARIABLES),
+    ]
     slices = {
         variable.operations.ref: variable.save_slice_info
         for variable in listed

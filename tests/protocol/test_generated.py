@@ -10,7 +10,7 @@ import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
 from jflow.protocol.v1 import plan_pb2, service_pb2, tensor_pb2
-from jflow.records.v1 import example_pb2
+from jflow.records.v1 import example_pb2, summary_pb2
 
 ROOT = Path(__file__).parents[2]
 MODULES = {
@@ -18,6 +18,7 @@ MODULES = {
     "jflow/v1/service": service_pb2,
     "jflow/v1/tensor": tensor_pb2,
     "jflow/records/v1/example": example_pb2,
+    "jflow/records/v1/summary": summary_pb2,
 }
 
 _FIELD = re.compile(r"(?:(repeated|optional) )?([\w.]+|map<\w+, \w+>) (\w+) = (\d+);")

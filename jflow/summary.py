@@ -1,0 +1,13 @@
+"""Summaries of steps for TensorBoard, under TensorFlow's name tf.summary."""
+
+from typing import TYPE_CHECKING
+
+from jflow import tracebacks as _tracebacks
+from jflow.api import on_first_use as _on_first_use
+
+if TYPE_CHECKING:
+    from jflow.api.summary import *
+else:
+    __getattr__, __dir__ = _on_first_use(globals(), "jflow.api.summary")
+
+_tracebacks.end_here(globals())

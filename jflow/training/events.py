@@ -1,0 +1,152 @@
+"""`FileWriter`: event files with summaries, which TensorBoard opens; written by tensorboardX."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+import time
+from importlib.util import find_spec
+from typing import Any, ClassVar
+
+from jflow.closing import Closing
+from jflow.records import checked_summary, needed, scalar_value
+
+_NUMBERS = itertools.count()
+"""Makes the names of files differ that a process writes into one directory."""
+
+
+def can_write_events() -> bool:
+    """Whether the package is installed that writes event files."""
+    return find_spec("tensorboardX") is not None
+
+
+class FileWriter(Closing):
+    """Writes summaries into a new event file. Its methods may be called from several threads.
+
+    Args:
+      logdir: directory of the event files, which is made if it does not exist.
+      flush_secs: the file is flushed when a summary is added this many seconds after the last time.
+      filename_suffix: last part of the name of the file.
+
+    Raises:
+      UnimplementedError: if tensorboardX is not installed (`jflow[summaries]`).
+      OSError: if the file cannot be made.
+    """
+
+    def __init__(
+        self,
+        logdir: str | os.PathLike[str],
+        flush_secs: float = 120,
+        filename_suffix: str | None = None,
+    ) -> None:
+        self._files = needed("tensorboardX.event_file_writer", "summaries", "writing summaries")
+        self._events = needed("tensorboardX.proto.event_pb2", "summaries", "writing summaries")
+        self._logdir = os.fspath(logdir)
+        self._flush_secs = flush_secs
+        self._suffix = filename_suffix or ""
+        self._lock = threading.Lock()
+        self._writer: Any = None
+        self._flushed = 0.0
+        self.reopen()
+
+    def get_logdir(self) -> str:
+        """Returns the directory of the event files."""
+        return self._logdir
+
+    def add_summary(self, summary: bytes, global_step: int | None = None) -> None:
+        """Writes a summary.
+
+        Args:
+          summary: serialized, the value of a tensor of `jflow.summary`.
+          global_step: the step that it belongs to.
+
+        Raises:
+          InvalidArgumentError: if this is not a summary.
+          RuntimeError: if the writer is closed.
+        """
+        step = 0 if global_step is None else int(global_step)
+        event = self._events.Event(wall_time=time.time(), step=step)
+        event.summary.ParseFromString(checked_summary(summary))
+        with self._lock:
+            self._opened().write_event(event)
+            if time.monotonic() >= self._flushed + self._flush_secs:
+                self._flush()
+
+    def add_scalar(self, tag: str, value: float, global_step: int | None = None) -> None:
+        """Writes the summary of a number.
+
+        Args:
+          tag: the name under which TensorBoard shows it.
+          value: the number.
+          global_step: the step that it belongs to.
+
+        Raises:
+          RuntimeError: if the writer is closed.
+        """
+        self.add_summary(scalar_value(tag, value), global_step)
+
+    def flush(self) -> None:
+        """Writes to disk what was added so far. Raises RuntimeError if the writer is closed."""
+        with self._lock:
+            self._opened()
+            self._flush()
+
+    def close(self) -> None:
+        """Writes to disk what was added, and closes the file. May be called again."""
+        with self._lock:
+            if self._writer is not None:
+                self._writer.close()
+                self._writer = None
+
+    def reopen(self) -> None:
+        """Goes on in a new file of the directory, if it is closed."""
+        with self._lock:
+            if self._writer is None:
+                os.makedirs(self._logdir, exist_ok=True)
+                # The library names files by the second.
+                suffix = f".{os.getpid()}.{next(_NUMBERS)}{self._suffix}"
+                self._writer = self._files.EventsWriter(
+                    os.path.join(self._logdir, "events"), suffix
+                )
+                self._flushed = time.monotonic()
+
+    def _leave(self, failed: bool) -> None:
+        self.close()
+
+    def _opened(self) -> Any:
+        if self._writer is None:
+            raise RuntimeError(f"the writer of {self._logdir!r} is closed; call reopen()")
+        return self._writer
+
+    def _flush(self) -> None:
+        self._writer.flush()
+        self._flushed = time.monotonic()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._writer is None else "open"
+        return f"<jflow.summary.FileWriter of {self._logdir!r}, {state}>"
+
+
+class FileWriterCache:
+    """The writers of this process, one for each directory."""
+
+    _writers: ClassVar[dict[str, FileWriter]] = {}
+    _lock = threading.Lock()
+
+    @classmethod
+    def get(cls, logdir: str | os.PathLike[str]) -> FileWriter:
+        """Returns the writer of a directory; raises as `FileWriter`."""
+        key = os.fspath(logdir)
+        with cls._lock:
+            if key not in cls._writers:
+                cls._writers[key] = FileWriter(key)
+            return cls._writers[key]
+
+    @classmethod
+    def clear(cls) -> None:
+        """Closes all writers and forgets them."""
+        with cls._lock:
+            for writer in cls._writers.values():
+                writer.close()
+            cls._writers.clear()

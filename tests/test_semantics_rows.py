@@ -1,0 +1,71 @@
+"""The rows of semantics_rows.toml: each one is shown by tests, on all backends."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.clusters import BACKENDS
+
+TESTS = Path(__file__).parent
+TABLE = tomllib.loads((TESTS / "semantics_rows.toml").read_text())
+ROWS: list[dict[str, Any]] = [row for row in TABLE["row"] if "left_out" not in row]
+
+
+@pytest.fixture(scope="module")
+def collected() -> dict[str, set[str]]:
+    """The parameters of each test in the files that the rows name, by its id without them."""
+    files = sorted({test.partition("::")[0] for row in ROWS for test in row["tests"]})
+    options = ["--collect-only", "-q", "-n", "0", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, *files],
+        cwd=TESTS.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    found: dict[str, set[str]] = defaultdict(set)
+    for line in done.stdout.splitlines():
+        test, _, parameters = line.partition("[")
+        found[test].update(re.split(r"[-\]]", parameters))
+    return found
+
+
+def test_rows_without_tests_are_listed_as_open() -> None:
+    lacking = [row["feature"] for row in ROWS if not row["tests"]]
+    assert lacking == TABLE.get("open", [])
+    assert "open" not in TABLE or TABLE["open"], "no row is open: remove the list"
+
+
+def test_a_row_has_one_entry() -> None:
+    features = [row["feature"] for row in TABLE["row"]]
+    assert sorted(set(features)) == sorted(features)
+    assert {row["section"] for row in TABLE["row"]} == {3, 9}
+
+
+def test_the_tests_of_all_rows_are_collected(collected: dict[str, set[str]]) -> None:
+    missing = {test for row in ROWS for test in row["tests"] if test not in collected}
+    assert not missing
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["feature"])
+def test_a_row_is_shown_on_all_backends(
+    row: dict[str, Any], collected: dict[str, set[str]]
+) -> None:
+    if not row["tests"]:
+        pytest.skip("the row is open")
+    shown = {parameter for test in row["tests"] for parameter in collected.get(test, ())}
+    assert set(BACKENDS) <= shown
+
+
+def test_the_page_says_how_many_rows_are_shown() -> None:
+    (sentence,) = re.findall(r"(\d+) of (\d+) rows are shown", (TESTS / "README.md").read_text())
+    assert sentence == (str(sum(bool(row["tests"]) for row in ROWS)), str(len(TABLE["row"])))

@@ -1,0 +1,149 @@
+"""Summaries: what operations serialize, and the writer of event files."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import jflow as tf
+from jflow.records.v1 import summary_pb2 as pb
+from jflow.training import events
+from tests.clusters import Backend
+
+
+def run(backend: Backend, summary: Any, feeds: Any = None) -> Any:
+    """The values of a summary, as messages."""
+    with backend.session() as session:
+        data = session.run(summary, feeds)
+    assert isinstance(data, bytes)
+    return pb.Summary.FromString(data).value
+
+
+def test_a_scalar_is_a_tag_and_a_number(backend: Backend) -> None:
+    with tf.device(backend.devices[-1]):
+        x = tf.placeholder(tf.float32, ())
+        summary = tf.summary.scalar("loss", x * 2)
+    (value,) = run(backend, summary, {x: 1.5})
+    assert (value.tag, value.simple_value) == ("loss", 3.0)
+
+
+def test_tags_are_unique_and_have_the_name_scope_and_the_family() -> None:
+    with tf.Session() as session:
+        with tf.name_scope("tower"):
+            made = [tf.summary.scalar("a loss", 1) for _ in range(2)]
+        made.append(tf.summary.scalar("x", 1.0, family="losses"))
+        tags = [pb.Summary.FromString(data).value[0].tag for data in session.run(made)]
+    assert tags == ["tower/a_loss", "tower/a_loss_1", "losses/losses/x"]
+
+
+@pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16, tf.int32])
+def test_a_histogram_counts_the_values_of_each_bucket(dtype: Any) -> None:
+    values = tf.constant([[0, 1], [-1, 1]], dtype)
+    with tf.Session() as session:
+        data = session.run(tf.summary.histogram("w", values))
+    (value,) = pb.Summary.FromString(data).value
+    histogram = value.histo
+    assert (histogram.min, histogram.max, histogram.num) == (-1, 1, 4)
+    assert (histogram.sum, histogram.sum_squares) == (1, 3)
+    limits = list(histogram.bucket_limit)
+    counted = {
+        x: count
+        for x in (-1, 0, 1)
+        for low, high, count in zip([-np.inf, *limits[:-1]], limits, histogram.bucket, strict=True)
+        if low <= x < high
+    }
+    assert counted == {-1: 1, 0: 1, 1: 2}
+    assert sum(histogram.bucket) == 4
+    assert len(histogram.bucket) < 10  # runs of empty buckets are one
+
+
+def test_a_histogram_refuses_what_is_not_finite(backend: Backend) -> None:
+    x = tf.placeholder(tf.float32, (2,))
+    with backend.session() as session, pytest.raises(tf.errors.InvalidArgumentError) as caught:
+        session.run(tf.summary.histogram("w", x), {x: [1, np.nan]})
+    assert "NaN in the histogram summary 'w'" in caught.value.message
+
+
+def test_images_are_png_files_with_floats_scaled(backend: Backend) -> None:
+    pixels = np.zeros((4, 2, 3, 1), np.float32)
+    pixels[0, 0] = [[0], [1], [2]]
+    pixels[1, 0] = [[-2], [0], [np.nan]]
+    values = run(backend, tf.summary.image("digit", pixels, max_outputs=2))
+    assert [value.tag for value in values] == ["digit/image/0", "digit/image/1"]
+    decoded = []
+    for value in values:
+        assert (value.image.height, value.image.width, value.image.colorspace) == (2, 3, 1)
+        decoded.append(tf.data.decode_png(value.image.encoded_image_string)[0, :, 0].tolist())
+    assert decoded == [[0, 127, 255], [0, 127, 255]]
+    (only,) = run(backend, tf.summary.image("one", np.zeros((1, 1, 1, 3), np.uint8), 1))
+    assert only.tag == "one/image"
+
+
+def test_text_is_a_tensor_for_the_plugin(backend: Backend) -> None:
+    (value,) = run(backend, tf.summary.text("note", tf.constant(["a", "b"])))
+    assert value.metadata.plugin_data.plugin_name == "text"
+    assert value.tensor.dtype == 7
+    assert [dim.size for dim in value.tensor.tensor_shape.dim] == [2]
+    assert list(value.tensor.string_val) == [b"a", b"b"]
+
+
+def test_summaries_are_merged(backend: Backend) -> None:
+    assert tf.summary.merge_all() is None
+    tf.summary.scalar("a", 1.0)
+    with tf.name_scope("inner"):
+        tf.summary.scalar("b", 2.0)
+    apart = tf.summary.scalar("c", 3.0, collections=["others"])
+    merged = tf.summary.merge_all()
+    assert [value.tag for value in run(backend, merged)] == ["a", "inner/b"]
+    assert [value.tag for value in run(backend, tf.summary.merge_all(scope="inner/"))] == [
+        "inner/b"
+    ]
+    assert [value.tag for value in run(backend, tf.summary.merge([merged, apart]))] == [
+        *("a", "inner/b"),
+        "c",
+    ]
+    with pytest.raises(tf.errors.InvalidArgumentError, match="duplicate tag 'c'"):
+        run(backend, tf.summary.merge([apart, apart]))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="expected a serialized summary"):
+        run(backend, tf.summary.merge([tf.constant("not a summary")]))
+
+
+def test_what_cannot_be_summarized_is_refused_when_the_graph_is_built() -> None:
+    with pytest.raises(ValueError, match=r"'w' requires a scalar, got shape \(2,\)"):
+        tf.summary.scalar("w", [1.0, 2.0])
+    with pytest.raises(TypeError, match="expected strings"):
+        tf.summary.text("w", 1.0)
+    with pytest.raises(ValueError, match="at least one summary"):
+        tf.summary.merge([])
+    with pytest.raises(ValueError, match="max_outputs of at least 1"):
+        tf.summary.image("w", np.zeros((1, 1, 1, 1), np.uint8), 0)
+    with pytest.raises(ValueError, match="a name for the summary, got '/'"):
+        tf.summary.scalar("/", 1.0)
+
+
+def test_a_writer_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tensorboardX.event_file_writer", None)
+    with pytest.raises(tf.errors.UnimplementedError, match=r"pip install 'jflow\[summaries\]'"):
+        tf.summary.FileWriter(tmp_path / "logs")
+    assert not (tmp_path / "logs").exists()
+
+
+def test_without_the_package_a_training_only_logs_its_rate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "find_spec", lambda _: None)
+    monkeypatch.setitem(sys.modules, "tensorboardX.event_file_writer", None)
+    step = tf.train.create_global_step()
+    count = step.assign_add(1)
+    with tf.train.MonitoredTrainingSession(checkpoint_dir=tmp_path) as session:
+        session.run(count)
+    assert tf.train.latest_checkpoint(tmp_path)
+    tf.summary.scalar("step", step)
+    with pytest.raises(tf.errors.UnimplementedError, match=r"jflow\[summaries\]"):
+        tf.train.MonitoredTrainingSession(
+            checkpoint_dir=tmp_path, scaffold=tf.train.Scaffold(summary_op=tf.summary.merge_all())
+        )
