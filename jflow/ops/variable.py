@@ -14,7 +14,7 @@ from jflow.graph import get_default_graph as _default_graph
 from jflow.graph.completion import visible
 from jflow.graph.primitives import read_p
 from jflow.stateful import GraphVariable, VariableOperations
-from jflow.values import Dtype, declared
+from jflow.values import Dtype, SaveSliceInfo, declared
 from jflow.xla import internals
 
 GLOBAL_VARIABLES = "variables"
@@ -61,6 +61,8 @@ class Variable(Symbolic):
         if initial_value is None:
             raise ValueError(f"variable {name or ''!r} needs an initial value")
         self.trainable = trainable
+        self.constraint: Callable[[Any], Any] | None = None
+        self.save_slice_info: SaveSliceInfo | None = None
         self._operations: VariableOperations
         owner = owners.current()
         if owner is None:
@@ -79,6 +81,19 @@ class Variable(Symbolic):
         else:
             self._operations = EagerVariable(owner, initial_value, name, dtype)
         self._ref = self._operations.ref
+
+    @classmethod
+    def of_operations(
+        cls, operations: GraphVariable, trainable: bool, slice_info: SaveSliceInfo | None = None
+    ) -> Variable:
+        """Returns the variable of operations that a graph has already, as of an imported one."""
+        made = cls.__new__(cls)
+        made.trainable = trainable
+        made.constraint = None
+        made.save_slice_info = slice_info
+        made._operations, made._ref = operations, operations.ref
+        made.initial_value, made.initializer = operations.initial_value, operations.initializer
+        return made
 
     # What it is -------------------------------------------------------------------------------
 
@@ -255,7 +270,7 @@ class Variable(Symbolic):
         return f"<jflow.Variable {self._operations.describe(attributes)}>"
 
     def __dir__(self) -> list[str]:
-        return visible(super().__dir__(), "operations", "to_tensor")
+        return visible(super().__dir__(), "of_operations", "operations", "to_tensor")
 
 
 def read(value: Any) -> Any:
