@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from jflow import data as data
     from jflow import errors as errors
     from jflow import estimator as estimator
+    from jflow import export as export
     from jflow import inspect as inspect
     from jflow import lax as lax
     from jflow import nn as nn
@@ -25,7 +26,7 @@ else:
         globals(),
         "jflow.api.root",
         modules=(
-            *("contrib", "data", "errors", "estimator", "inspect"),
+            *("contrib", "data", "errors", "estimator", "export", "inspect"),
             *("lax", "nn", "numpy", "random", "timeline", "train"),
         ),
         starred=("errors", "lax", "nn", "numpy", "random"),

@@ -31,6 +31,7 @@ class Reader:
     Args:
       archive: the file's content.
       variable, resource: give the variable or resource of an index.
+      symbols: sizes for symbols in the document; others are new symbols of this process.
     """
 
     def __init__(
@@ -38,12 +39,13 @@ class Reader:
         archive: Archive,
         variable: Callable[[int], VariableRef],
         resource: Callable[[int], ResourceRef],
+        symbols: dict[str, Any] | None = None,
     ) -> None:
         self.variable = variable
         self.resource = resource
         self._archive = archive
         self._document = archive.document
-        self._symbols: dict[str, Any] = {}
+        self._symbols: dict[str, Any] = dict(symbols or {})
         self._avals: dict[int, AbstractValue] = {}
         self._programs: dict[int, jex.ClosedJaxpr] = {}
         self._exported: dict[int, jax.export.Exported] = {}

@@ -84,15 +84,20 @@ class Variable(Symbolic):
 
     @classmethod
     def of_operations(
-        cls, operations: GraphVariable, trainable: bool, slice_info: SaveSliceInfo | None = None
+        cls,
+        operations: VariableOperations,
+        trainable: bool = True,
+        slice_info: SaveSliceInfo | None = None,
     ) -> Variable:
-        """Returns the variable of operations that a graph has already, as of an imported one."""
+        """Returns the variable of reads and writes that exist already, as of an imported graph."""
         made = cls.__new__(cls)
         made.trainable = trainable
         made.constraint = None
         made.save_slice_info = slice_info
         made._operations, made._ref = operations, operations.ref
-        made.initial_value, made.initializer = operations.initial_value, operations.initializer
+        if isinstance(operations, GraphVariable):
+            made.initial_value = operations.initial_value
+            made.initializer = operations.initializer
         return made
 
     # What it is -------------------------------------------------------------------------------

@@ -121,11 +121,11 @@ def canonical_sizes(shapes: Iterable[Sequence[Dim]]) -> Callable[[Dim], Dim] | N
 
 
 def parsed_dim(text: str, symbols: dict[str, Dim]) -> Dim:
-    """Returns the size that `str` of a size describes, with symbols of this process.
+    """Returns the size that `str` of a size describes, with other sizes for its symbols.
 
     Args:
       text: an expression of symbols.
-      symbols: the symbols for names in such texts; those that are missing are added.
+      symbols: the sizes for names in such texts; new symbols are added for those that are missing.
 
     Raises:
       ValueError: if it is not such an expression.
@@ -136,7 +136,7 @@ def parsed_dim(text: str, symbols: dict[str, Dim]) -> Dim:
     def renamed(match: re.Match[str]) -> str:
         if match[0] not in symbols:
             symbols[match[0]] = unknown_dim()
-        return str(symbols[match[0]])
+        return f"({symbols[match[0]]})"
 
     (dim,) = jax.export.symbolic_shape(_NAMED.sub(renamed, text), scope=_SCOPE)
     return dim
