@@ -174,12 +174,15 @@ def _bind_sizes(aval: Aval, shape: tuple[Any, ...], symbols: dict[str, Any]) -> 
     """Takes the sizes of unknown dimensions from the shape of an argument."""
     wanted = aval.shape or ()
     if len(wanted) != len(shape) or any(
-        isinstance(size, int) and size != found
-        for size, found in zip(wanted, shape, strict=True)
+        isinstance(size, int) and size != found for size, found in zip(wanted, shape, strict=True)
     ):
         raise TypeError(f"expected an argument of shape {wanted}, got {shape}")
     for size, found in zip(wanted, shape, strict=True):
-        if isinstance(size, str) and size.isidentifier() and symbols.setdefault(size, found) != found:
+        if (
+            isinstance(size, str)
+            and size.isidentifier()
+            and symbols.setdefault(size, found) != found
+        ):
             raise TypeError(
                 f"expected arguments with equal sizes {size}, got {symbols[size]} and {found}"
             )

@@ -52,8 +52,7 @@ def primitives() -> dict[str, jex.Primitive]:
 
 
 OWN: dict[str, jex.Primitive] = {
-    primitive.name: primitive
-    for primitive in (*SOURCES, *HANDLES, group_p)
+    primitive.name: primitive for primitive in (*SOURCES, *HANDLES, group_p)
 }
 """jflow's own primitives, except for calls of the client's Python functions."""
 

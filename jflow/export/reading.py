@@ -146,8 +146,7 @@ class Reader:
     def operands(self, atoms: Sequence[int | Scalar], values: Sequence[Any]) -> list[Any]:
         """The values of operands."""
         return [
-            self.scalar(x) if isinstance(x, Scalar) else self._at(values, x, "value")
-            for x in atoms
+            self.scalar(x) if isinstance(x, Scalar) else self._at(values, x, "value") for x in atoms
         ]
 
     def scalar(self, entry: Scalar) -> Any:

@@ -134,9 +134,7 @@ class Tables:
         self, atoms: Sequence[jaxprs.Atom], numbers: dict[jex.Var, int]
     ) -> tuple[int | Scalar, ...]:
         """Operands by number; literals with their type and bytes."""
-        return tuple(
-            self._scalar(x) if isinstance(x, jex.Literal) else numbers[x] for x in atoms
-        )
+        return tuple(self._scalar(x) if isinstance(x, jex.Literal) else numbers[x] for x in atoms)
 
     def _scalar(self, literal: jex.Literal) -> Scalar:
         aval: Any = literal.aval
@@ -233,4 +231,3 @@ def _metadata(eqn: jex.JaxprEqn) -> dict[str, Any]:
     if not all(isinstance(value, str | int | float) for value in found.values()):
         raise UnwritableError(f"the XLA metadata {found!r:.80}")
     return dict(found)
-

@@ -242,7 +242,11 @@ class GraphVariable(VariableOperations):
 
     @classmethod
     def of_parts(
-        cls, op: Operation, ref: VariableRef, initial_value: Tensor, initializer: Operation,
+        cls,
+        op: Operation,
+        ref: VariableRef,
+        initial_value: Tensor,
+        initializer: Operation,
         value: Tensor,
     ) -> GraphVariable:
         """Returns the variable of operations that its graph has already, as of an imported one.

@@ -63,7 +63,9 @@ def test_a_flipped_bit_of_the_content_is_data_loss(file: Path) -> None:
         entries = packed.infolist()
     for entry in entries:
         # The extra field beside the content may be longer than that in the directory.
-        n_extra = int.from_bytes(data[entry.header_offset + 28 : entry.header_offset + 30], "little")
+        n_extra = int.from_bytes(
+            data[entry.header_offset + 28 : entry.header_offset + 30], "little"
+        )
         at = entry.header_offset + 30 + len(entry.filename) + n_extra + entry.file_size // 2
         changed = bytearray(data)
         changed[at] ^= 4
