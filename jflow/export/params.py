@@ -132,7 +132,7 @@ def written(value: Any, tables: WritingTables) -> Any:
         return value if is_plain else {"float": value.hex()}
     if type(value) is tuple:
         return [written(item, tables) for item in value]
-    for write in (_written_class, _written_array, _written_reference):
+    for write in (_written_number, _written_class, _written_array, _written_reference):
         found = write(value, tables)
         if found is not None:
             return found
@@ -149,6 +149,10 @@ def _written_class(value: Any, tables: WritingTables) -> Any:
         return {"list": [written(item, tables) for item in value]}
     if type(value) is dict and all(type(key) is str for key in value):
         return {"dict": {key: written(item, tables) for key, item in value.items()}}
+    return None
+
+
+def _written_number(value: Any, tables: WritingTables) -> Any:
     if jax.export.is_symbolic_dim(value):
         return {"dim": str(value)}
     if type(value) is complex:

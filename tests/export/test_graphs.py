@@ -202,5 +202,5 @@ def test_a_file_of_another_version_is_refused(tmp_path: Path) -> None:
     document = archive.document
     object.__setattr__(document, "version", 99)
     write_archive(file, archive)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="expected version 1.*got 99"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"expected version 1.*got 99"):
         tf.export.load_graph(file)

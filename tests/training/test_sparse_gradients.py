@@ -218,7 +218,7 @@ def test_replicas_in_step_take_rows_as_whole_gradients() -> None:
     step = tf.train.get_or_create_global_step()
     loss = tf.numpy.sum(table[tf.constant([1, 1])])
     optimizer = tf.train.SyncReplicasOptimizer(tf.train.GradientDescentOptimizer(1.0), 1)
-    train = optimizer.minimize(loss, global_step=step)
+    train = optimizer.apply_gradients(optimizer.compute_gradients(loss), step)
     runner = optimizer.get_chief_queue_runner()
     with tf.Session() as session:
         session.run(tf.global_variables_initializer())
