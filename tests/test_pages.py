@@ -12,7 +12,7 @@ import pytest
 DOCS = Path(__file__).parents[1] / "docs"
 
 
-@pytest.mark.parametrize(("name", "n_blocks"), [("queues", 3), ("training", 1)])
+@pytest.mark.parametrize(("name", "n_blocks"), [("queues", 3), ("training", 2), ("export", 2)])
 def test_the_code_of_the_page_runs(name: str, n_blocks: int, tmp_path: Path) -> None:
     page = (DOCS / f"{name}.md").read_text()
     blocks = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)

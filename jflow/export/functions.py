@@ -23,7 +23,7 @@ from jflow.export.primitives import OWN, check_params
 from jflow.export.reading import Reader
 from jflow.functions import Function, function
 from jflow.functions.connection import current
-from jflow.graph import Graph, Operation, ResourceRef, Tensor, VariableRef
+from jflow.graph import Graph, Operation, ResourceRef, Tensor, VariableRef, tracing
 from jflow.graph.primitives import HANDLES, constant_p, group_p, host_p, placeholder_p
 from jflow.graph.request import Request, request_scope
 from jflow.ops import Variable, placeholder
@@ -55,7 +55,7 @@ def save(fun: Callable[..., Any], path: str | os.PathLike[str], *args: Any, **kw
         tensors = [_argument(leaf) for leaf in leaves]
         given, named = jax.tree.unflatten(tree, tensors)
         results = jax.tree.map(graph.as_tensor, call(*given, **named), is_leaf=_is_operation)
-    signature = (call.__name__, (given, named), results)
+    signature = (tracing.name_of(fun), (given, named), results)
     write_archive(os.fspath(path), write_graph(graph, [signature]))
 
 
@@ -138,6 +138,7 @@ class ExportedFunction:
 
     def _run(self, *args: Any, **kwargs: Any) -> Any:
         wanted, tree = jax.tree.flatten(self._arguments)
+        given: Any
         leaves, given = jax.tree.flatten((args, kwargs))
         if tree != given:
             raise TypeError(f"{self!r} takes arguments of the structure {tree}, got {given}")

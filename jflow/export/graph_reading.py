@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import jax
 import jax.extend.core as jex
+import numpy as np
 
 from jflow.cluster import DeviceSpec
 from jflow.errors import FailedPreconditionError, InvalidArgumentError
@@ -14,13 +14,13 @@ from jflow.export.archive import Archive
 from jflow.export.document import VERSION, Node, Scalar
 from jflow.export.members import read_members
 from jflow.export.params import read
-from jflow.export.primitives import OWN, check_params
+from jflow.export.primitives import OWN, check_params, check_types
 from jflow.export.reading import Reader
 from jflow.graph import Graph, Operation, ResourceRef, Tensor, VariableRef
 from jflow.graph.importing import Imported, add_equation, add_primitive, taken_names
 from jflow.ops import Variable
 from jflow.stateful import GraphVariable
-from jflow.values import SaveSliceInfo
+from jflow.values import SaveSliceInfo, is_switched_off
 
 
 def check_document(path: str, archive: Archive) -> None:
@@ -36,7 +36,7 @@ def check_document(path: str, archive: Archive) -> None:
             f"{path!r}: expected version {VERSION} of the format, got {document.version}; read it "
             "with the version of jflow that wrote it"
         )
-    if document.has_64_bits != bool(jax.config.jax_enable_x64):
+    if document.has_64_bits == is_switched_off(np.dtype(np.int64)):
         raise FailedPreconditionError(
             f"{path!r} was written with jax_enable_x64={document.has_64_bits}; call "
             f"jax.config.update('jax_enable_x64', {document.has_64_bits}) before reading it"
@@ -64,6 +64,11 @@ class GraphReader:
         self._variables: dict[int, VariableRef] = {}
         self._resources: dict[int, ResourceRef] = {}
         self._objects: dict[int, Variable] = {}
+        self._handles: dict[int, list[tuple[Callable[[int], Any], int]]] = {}
+        for index, variable in enumerate(self._document.variables):
+            self._handles.setdefault(variable.node, []).append((self._variable, index))
+        for index, resource in enumerate(self._document.resources):
+            self._handles.setdefault(resource.node, []).append((self._resource, index))
 
     def read(self) -> None:
         """Adds all operations, then the members of collections.
@@ -120,6 +125,7 @@ class GraphReader:
         params = {key: read(value, self._reader) for key, value in node.params.items()}
         check_params(primitive, params)
         avals = [self._reader.aval(number) for number in node.outputs]
+        check_types(primitive, params, [x.aval for x in inputs], avals)
         op = add_primitive(self._graph, primitive, inputs, avals, imported, params)
         self._declare(len(self._operations), op)
         return op
@@ -147,12 +153,8 @@ class GraphReader:
 
     def _declare(self, number: int, op: Operation) -> None:
         """Makes an operation the handle of the state that names it."""
-        for index, variable in enumerate(self._document.variables):
-            if variable.node == number:
-                self._graph.declare(self._variable(index), op)
-        for index, resource in enumerate(self._document.resources):
-            if resource.node == number:
-                self._graph.declare(self._resource(index), op)
+        for ref_of, index in self._handles.get(number, ()):
+            self._graph.declare(ref_of(index), op)
 
     def _variable(self, index: int) -> VariableRef:
         if index not in self._variables:

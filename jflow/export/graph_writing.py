@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.extend.core as jex
+import numpy as np
 
 from jflow.errors import UnimplementedError
 from jflow.export.archive import Archive
@@ -32,6 +33,7 @@ from jflow.graph.importing import collection_keys, location_of
 from jflow.graph.primitives import calls_client
 from jflow.ops import Variable
 from jflow.stateful import GraphVariable
+from jflow.values import is_switched_off
 from jflow.xla import jaxprs
 
 
@@ -67,14 +69,15 @@ class _GraphWriter:
         collections: dict[str, tuple[Member, ...]] = {}
         for key in collection_keys(self._graph):
             members = self._graph.get_collection(key)
-            collections[key] = write_members(key, members, self.encode)
+            if isinstance(key, str):
+                collections[key] = write_members(key, members, self.encode)
         found = tuple(Signature(name, *map(self.encode, trees)) for name, *trees in signatures)
         tables = self._tables
         document = Document(
             "function" if found else "graph",
             VERSION,
             jax.__version__,
-            bool(jax.config.jax_enable_x64),
+            not is_switched_off(np.dtype(np.int64)),
             len(tables.blobs),
             tuple(tables.avals),
             tables.entries,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -16,12 +16,13 @@ from jflow.graph.primitives import (
     ACCESSES,
     HANDLES,
     SOURCES,
+    WRITES,
     constant_p,
     group_p,
     host_p,
     update_p,
 )
-from jflow.values import unknown_dim
+from jflow.values import is_compatible, is_host, string, unknown_dim, unwrapping
 
 
 def _named() -> dict[str, jex.Primitive]:
@@ -84,3 +85,42 @@ def check_params(primitive: jex.Primitive, params: dict[str, Any]) -> None:
         raise TypeError(f"{primitive.name} needs {', '.join(sorted(missing))}")
     if not all(isinstance(one, ResourceRef) for one in params.get("resources", ())):
         raise TypeError(f"{primitive.name} takes resources, got {params['resources']!r:.80}")
+
+
+def check_types(
+    primitive: jex.Primitive, params: dict[str, Any], inputs: Sequence[Any], outputs: Sequence[Any]
+) -> None:
+    """Checks the abstract values of operands and results of one of jflow's primitives.
+
+    Args:
+      primitive, params: as `check_params` accepts them.
+      inputs, outputs: the abstract values.
+
+    Raises:
+      TypeError: if they do not fit the variable or constant.
+    """
+    if primitive is constant_p:
+        _check_constant(params["value"], outputs)
+    if primitive in WRITES:
+        variable = params["variable"]
+        operands = [variable.aval, *inputs] if primitive is update_p else [variable.aval]
+        given = params["body"].in_avals if primitive is update_p else inputs
+        results = params["body"].out_avals if primitive is update_p else [variable.aval]
+        for wanted, found in ((operands, given), ([variable.aval], results)):
+            if len(wanted) != len(found) or not all(map(_fits, wanted, found)):
+                raise TypeError(f"{variable} takes {wanted}, got {found}")
+
+
+def _fits(one: Any, other: Any) -> bool:
+    return bool(one.dtype == other.dtype and is_compatible(one.shape, other.shape))
+
+
+def _check_constant(value: np.ndarray[Any, Any], outputs: Sequence[Any]) -> None:
+    if len(outputs) != 1 or outputs[0].shape is None:
+        raise TypeError(f"a constant is one value of known shape, got {outputs}")
+    (aval,) = outputs
+    program = unwrapping(aval)
+    physical = aval if program is None else program.out_avals[0]
+    dtype = string if is_host(value) else value.dtype
+    if (value.shape, dtype) != (tuple(physical.shape), physical.dtype):
+        raise TypeError(f"the constant is {aval}, but its value is {dtype} {value.shape}")

@@ -84,7 +84,8 @@ class Reader:
 
     def array(self, index: int) -> Array:
         """The array of an index."""
-        return self._at(self._archive.arrays, index, "array")
+        found: Array = self._at(self._archive.arrays, index, "array")
+        return found
 
     def exported(self, index: int) -> jax.export.Exported:
         """The StableHLO program of an index, which calls allowed native functions only."""
@@ -170,18 +171,19 @@ class Reader:
     def _results(self, equation: Equation, operands: list[Any]) -> list[Any]:
         name = equation.primitive
         params = {key: read(value, self) for key, value in equation.params.items()}
-        rule = special.READERS.get(name)
         primitive = primitives().get(name)
-        if rule is None and primitive is None:
+        compute = special.READERS.get(name) or (primitive and primitive.bind)
+        if compute is None:
             raise self.error(f"JAX {jax.__version__} has no primitive {name!r:.80}")
+        settings: Any = jax.config
         try:
             with ExitStack() as blocks:
-                if equation.is_partitionable != jax.config.jax_threefry_partitionable:
+                if equation.is_partitionable != settings.jax_threefry_partitionable:
                     blocks.enter_context(jax.threefry_partitionable(equation.is_partitionable))
                 if equation.metadata:
                     scope = jax.experimental.xla_metadata.set_xla_metadata(**equation.metadata)
                     blocks.enter_context(scope)
-                found = (rule or primitive.bind)(*operands, **params)
+                found = compute(*operands, **params)
         except InvalidArgumentError:
             raise
         except Exception as error:  # of JAX's rules, which raise many kinds

@@ -123,7 +123,8 @@ def _write_vjp(eqn: jex.JaxprEqn, depth: Depth) -> Written:
 
 
 def _write_key(eqn: jex.JaxprEqn, _: Depth) -> Written:
-    return eqn.primitive.name, {"dtype": eqn.outvars[0].aval.dtype}
+    keys: Any = eqn.outvars[0].aval
+    return eqn.primitive.name, {"dtype": keys.dtype}
 
 
 WRITERS: dict[str, Callable[[jex.JaxprEqn, Depth], Written]] = {
@@ -141,8 +142,10 @@ WRITERS: dict[str, Callable[[jex.JaxprEqn, Depth], Written]] = {
 
 def _alone(eqn: jex.JaxprEqn) -> Callable[..., Any]:
     """The equation as a function of all its operands, with its rule."""
-    inputs = [jex.Var(x.aval) for x in eqn.invars]
-    return jex.jaxpr_as_fun(jaxprs.close(inputs, eqn.outvars, [eqn.replace(invars=inputs)]))
+    inputs: list[Any] = [jex.Var(x.aval) for x in eqn.invars]
+    program = jaxprs.close(inputs, eqn.outvars, [eqn.replace(invars=inputs)])
+    fun: Callable[..., Any] = jex.jaxpr_as_fun(program)
+    return fun
 
 
 def _in_places(

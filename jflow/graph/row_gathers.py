@@ -89,7 +89,8 @@ def _row_gather(op: Operation, read: Tensor) -> RowGather | None:
 def _takes_rows(eqn: jex.JaxprEqn, shape: tuple[Any, ...]) -> bool:
     """Whether a `gather` takes whole rows by their index, and its result is only these."""
     numbers = eqn.params["dimension_numbers"]
-    n_index_dims = eqn.invars[1].aval.ndim - 1
+    indices: Any = eqn.invars[1].aval
+    n_index_dims = indices.ndim - 1
     rank = len(shape)
     return (
         tuple(numbers.collapsed_slice_dims) == (0,)
@@ -106,7 +107,7 @@ def _flat(eqn: jex.JaxprEqn, var: jex.Var) -> list[jex.JaxprEqn]:
 
     def emit(inner: jex.JaxprEqn, inputs: list[jaxprs.Atom]) -> list[jaxprs.Atom]:
         takes = any(x is var for x in inputs)
-        body = inner.params.get("jaxpr")
+        body: Any = inner.params.get("jaxpr")
         if takes and inner.primitive.name == "jit" and not body.consts:
             return jaxprs.inline(body.jaxpr, [], inputs, emit)
         outvars = [jex.Var(x.aval) for x in inner.outvars]

@@ -133,7 +133,9 @@ class Optimizer:
         """
         variables = trainable_variables() if var_list is None else list(var_list)
         gathers = {v: found for v in variables if (found := row_gathers(v, [loss])) is not None}
-        points = [x for v in variables for x in ([g.rows for g in gathers.get(v, ())] or [v])]
+        points: list[Tensor | Variable] = []
+        for v in variables:
+            points.extend([gather.rows for gather in gathers[v]] if v in gathers else [v])
         slopes = dict(zip(points, gradients(loss, points, grad_loss), strict=True))
         return [
             (rows.slices_of(v, gathers[v], [slopes[g.rows] for g in gathers[v]]), v)
@@ -154,7 +156,7 @@ class Optimizer:
         (`iterations`). Of a variable whose gradient is an `IndexedSlices`, only the rows that occur
         are updated, with the same rows of its slots; rows that do not occur keep their value and
         slots as they are. If the transformation keeps anything else for a variable than values for
-        its elements, it is updated as a whole.
+        its elements, or the variable has a constraint, it is updated as a whole.
 
         Args:
           grads_and_vars: (gradient, variable) pairs; variables whose gradient is None are not
@@ -239,7 +241,7 @@ class Optimizer:
             updates = [
                 rows.put_rows(x, sparse[owner].indices, value)
                 if owner in sparse
-                else x.assign(value)
+                else x.assign(_constrained(x, value))
                 for x, owner, value in zip(written, owners, jax.tree.leaves(new), strict=True)
             ]
             return group(*updates, self.iterations.assign_add(1), name="update")
@@ -254,7 +256,7 @@ class Optimizer:
         return {
             i: rows.summed(grad, variables[i])
             for i, grad in enumerate(grads)
-            if isinstance(grad, IndexedSlices) and by_row[i]
+            if isinstance(grad, IndexedSlices) and by_row[i] and variables[i].constraint is None
         }
 
     def _next(self, grads: Any, state: Any, params: Any, rate: Any) -> tuple[Any, Any]:
@@ -292,6 +294,15 @@ class Optimizer:
         if self._iterations is None:
             with colocate_with(beside, ignore_existing=True):
                 self._iterations = Variable(np.int32(0), trainable=False, name="iterations")
+
+
+def _constrained(variable: Variable, value: Tensor) -> Tensor:
+    """Applies the constraint of a variable, if it has one, to its new value, beside it."""
+    if variable.constraint is None:
+        return value
+    with colocate_with(variable, ignore_existing=True):
+        constrained: Tensor = variable.constraint(value)
+    return constrained
 
 
 def as_optimizer(optimizer: Optimizer | GradientTransformation) -> Optimizer:

@@ -93,6 +93,7 @@ def test_references_to_nothing_are_refused(file: Path) -> None:
         [dataclasses.replace(first, params={})],
         [dataclasses.replace(first, params={**first.params, "value": {"array": 99}})],
         [dataclasses.replace(first, params={**first.params, "other": 1})],
+        [dataclasses.replace(first, params={**first.params, "value": {"array": 1}})],
         [dataclasses.replace(first, device="nonsense")],
         [dataclasses.replace(first, name="a b")],
     ):

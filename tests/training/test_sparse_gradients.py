@@ -229,3 +229,16 @@ def test_replicas_in_step_take_rows_as_whole_gradients() -> None:
         session.run(train)
         np.testing.assert_allclose(session.run(table)[1], START[1] - 2, rtol=1e-6)
         coordinator.request_stop()
+
+
+def test_a_constraint_is_of_the_whole_variable() -> None:
+    table = tf.Variable(START)
+    table.constraint = lambda value: tf.numpy.maximum(value, 0.0)
+    loss = tf.numpy.sum(table[tf.constant([1, 4])])
+    train = tf.train.GradientDescentOptimizer(0.5).minimize(loss)
+    wanted = START.copy()
+    wanted[[1, 4]] -= 0.5
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        session.run(train)
+        np.testing.assert_allclose(session.run(table), np.maximum(wanted, 0), rtol=1e-6)
