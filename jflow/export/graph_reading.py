@@ -91,9 +91,22 @@ class GraphReader:
                 raise self._error(node, str(error)) from error
             self._operations.append(op)
             self._tensors.extend(op.outputs)
+        self._reserve_scopes()
         for key, members in self._document.collections.items():
             for member in read_members(members, self.decode):
                 self._graph.add_to_collection(key, member)
+
+    def _reserve_scopes(self) -> None:
+        """Makes new name scopes different from those of the imported operations."""
+        known = {op.name for op in self._operations} | {self._prefix.rstrip("/")}
+        scopes: dict[str, None] = {}
+        for op in self._operations:
+            parts = op.name.split("/")
+            scopes.update(dict.fromkeys("/".join(parts[:n]) for n in range(1, len(parts))))
+        with self._graph.scopes.replaced(names=""):
+            for scope in scopes:
+                if scope not in known:
+                    self._graph.unique_name(scope)
 
     # Operations -------------------------------------------------------------------------------
 

@@ -82,9 +82,9 @@ def collection_keys(graph: Graph) -> list[str]:
 
 @contextmanager
 def _around(graph: Graph, imported: Imported) -> Iterator[None]:
-    asked = request.resolved(imported.device, imported.colocated)
+    wanted = request.resolved(imported.device, imported.colocated)
     scopes = graph.scopes.replaced(names="", control_inputs=imported.control_inputs)
-    with scopes, request.request_scope(asked):
+    with scopes, request.request_scope(wanted):
         yield
 
 
