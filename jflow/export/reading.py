@@ -171,8 +171,9 @@ class Reader:
     def _results(self, equation: Equation, operands: list[Any]) -> list[Any]:
         name = equation.primitive
         params = {key: read(value, self) for key, value in equation.params.items()}
-        primitive = primitives().get(name)
-        compute = special.READERS.get(name) or (primitive and primitive.bind)
+        compute: Any = special.READERS.get(name)
+        if compute is None and name in primitives():
+            compute = primitives()[name].bind
         if compute is None:
             raise self.error(f"JAX {jax.__version__} has no primitive {name!r:.80}")
         settings: Any = jax.config
