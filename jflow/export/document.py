@@ -46,7 +46,7 @@ class ArrayEntry(Record):
 
 
 @dataclass(frozen=True)
-class Scalar(Record):
+class LiteralEntry(Record):
     """A literal of an equation: its type, and its bytes."""
 
     aval: Index
@@ -68,14 +68,14 @@ class Equation(Record):
 
     primitive: str
     params: Mapping[str, Any]
-    inputs: tuple[Index | Scalar, ...]
+    inputs: tuple[Index | LiteralEntry, ...]
     outputs: tuple[Index, ...]
     is_partitionable: bool
     metadata: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Program(Record):
+class ProgramEntry(Record):
     """A jaxpr. Its values are numbered: arguments, constants, then results of equations.
 
     Attributes:
@@ -88,7 +88,7 @@ class Program(Record):
     inputs: tuple[Index, ...]
     constants: tuple[Index, ...]
     equations: tuple[Equation, ...]
-    outputs: tuple[Index | Scalar, ...]
+    outputs: tuple[Index | LiteralEntry, ...]
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ class Node(Record):
     primitive: str
     program: Index | None
     params: Mapping[str, Any]
-    inputs: tuple[Index | Scalar, ...]
+    inputs: tuple[Index | LiteralEntry, ...]
     controls: tuple[Index, ...]
     outputs: tuple[Index, ...]
     device: str
@@ -218,7 +218,7 @@ class Document(Record):
     n_programs: Index
     avals: tuple[Aval, ...]
     arrays: tuple[ArrayEntry, ...]
-    programs: tuple[Program, ...]
+    programs: tuple[ProgramEntry, ...]
     variables: tuple[VariableEntry, ...]
     resources: tuple[ResourceEntry, ...]
     nodes: tuple[Node, ...]

@@ -15,12 +15,12 @@ from jflow.cluster import DeviceSpec
 from jflow.eager import EagerVariable
 from jflow.errors import InvalidArgumentError
 from jflow.export.archive import Archive, read_archive, write_archive
-from jflow.export.document import Aval, Document, Node, Scalar
+from jflow.export.document import Aval, Document, LiteralEntry, Node
 from jflow.export.graph_reading import check_document
 from jflow.export.graph_writing import write_graph
 from jflow.export.params import read
 from jflow.export.primitives import OWN, check_params
-from jflow.export.reading import Reader
+from jflow.export.reading import ProgramReader
 from jflow.functions import Function, function
 from jflow.functions.connection import current
 from jflow.graph import Graph, Operation, ResourceRef, Tensor, VariableRef, tracing
@@ -200,7 +200,7 @@ class _Evaluation:
     def __init__(self, archive: Archive, symbols: dict[str, Any]) -> None:
         self._document = archive.document
         self._connection = current()
-        self.reader = Reader(archive, self._variable, self._resource, symbols)
+        self.reader = ProgramReader(archive, self._variable, self._resource, symbols)
         self._values: dict[int, Any] = {}
 
     def take(self, number: int, value: Any, aval_number: int) -> None:
@@ -233,7 +233,8 @@ class _Evaluation:
 
     def _computed(self, node: Node) -> list[Any]:
         inputs = [
-            self.reader.scalar(x) if isinstance(x, Scalar) else self.value(x) for x in node.inputs
+            self.reader.scalar(x) if isinstance(x, LiteralEntry) else self.value(x)
+            for x in node.inputs
         ]
         if not node.primitive:
             program = self.reader.program(-1 if node.program is None else node.program)

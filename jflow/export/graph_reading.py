@@ -11,11 +11,11 @@ import numpy as np
 from jflow.cluster import DeviceSpec
 from jflow.errors import FailedPreconditionError, InvalidArgumentError
 from jflow.export.archive import Archive
-from jflow.export.document import VERSION, Node, Scalar
+from jflow.export.document import VERSION, LiteralEntry, Node
 from jflow.export.members import read_members
 from jflow.export.params import read
 from jflow.export.primitives import OWN, check_params, check_types
-from jflow.export.reading import Reader
+from jflow.export.reading import ProgramReader
 from jflow.graph import Graph, Operation, ResourceRef, Tensor, VariableRef
 from jflow.graph.importing import Imported, add_equation, add_primitive, taken_names
 from jflow.ops import Variable
@@ -58,7 +58,7 @@ class GraphReader:
         self._graph = graph
         self._prefix = prefix
         self._clear_devices = clear_devices
-        self._reader = Reader(archive, self._variable, self._resource)
+        self._reader = ProgramReader(archive, self._variable, self._resource)
         self._operations: list[Operation] = []
         self._tensors: list[Tensor] = []
         self._variables: dict[int, VariableRef] = {}
@@ -152,8 +152,8 @@ class GraphReader:
             raise self._error(node, f"its program takes {program.in_avals}, not {found!r:.200}")
         return add_equation(self._graph, program, inputs, imported)
 
-    def _input(self, node: Node, atom: int | Scalar) -> Any:
-        if isinstance(atom, Scalar):
+    def _input(self, node: Node, atom: int | LiteralEntry) -> Any:
+        if isinstance(atom, LiteralEntry):
             return jex.Literal(self._reader.scalar(atom), self._reader.aval(atom.aval))
         if not 0 <= atom < len(self._tensors):
             raise self._error(node, f"it takes tensor {atom}, which is not before it")

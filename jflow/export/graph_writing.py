@@ -15,10 +15,10 @@ from jflow.export.archive import Archive
 from jflow.export.document import (
     VERSION,
     Document,
+    LiteralEntry,
     Member,
     Node,
     ResourceEntry,
-    Scalar,
     Signature,
     Slice,
     VariableEntry,
@@ -143,7 +143,7 @@ class _GraphWriter:
         bare = request.replaced(eqn, None).replace(invars=atoms)
         return self._tables.program(jaxprs.close(inputs, eqn.outvars, [bare]))
 
-    def _inputs(self, op: Operation) -> tuple[int | Scalar, ...]:
+    def _inputs(self, op: Operation) -> tuple[int | LiteralEntry, ...]:
         return tuple(self._tensors[tensor.var] for tensor in op.inputs)
 
     # State ------------------------------------------------------------------------------------

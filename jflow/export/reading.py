@@ -15,7 +15,7 @@ import numpy as np
 from jflow.errors import InvalidArgumentError
 from jflow.export import special
 from jflow.export.archive import Archive
-from jflow.export.document import Equation, Program, Scalar
+from jflow.export.document import Equation, LiteralEntry, ProgramEntry
 from jflow.export.params import dtype_of, read
 from jflow.export.primitives import primitives
 from jflow.graph import ResourceRef, VariableRef
@@ -25,7 +25,7 @@ from jflow.xla import internals, jaxprs
 from jflow.xla.custom_calls import check_custom_calls
 
 
-class Reader:
+class ProgramReader:
     """What a document's tables stand for in this process.
 
     Args:
@@ -137,20 +137,21 @@ class Reader:
         with empty_request_scope():
             return jax.make_jaxpr(call)(*shapes)
 
-    def evaluate(self, program: Program, args: Sequence[Any]) -> list[Any]:
+    def evaluate(self, program: ProgramEntry, args: Sequence[Any]) -> list[Any]:
         """Computes a program, or traces it, by binding each primitive."""
         values = [*args, *(self.array(number) for number in program.constants)]
         for equation in program.equations:
             values.extend(self._results(equation, self.operands(equation.inputs, values)))
         return self.operands(program.outputs, values)
 
-    def operands(self, atoms: Sequence[int | Scalar], values: Sequence[Any]) -> list[Any]:
+    def operands(self, atoms: Sequence[int | LiteralEntry], values: Sequence[Any]) -> list[Any]:
         """The values of operands."""
         return [
-            self.scalar(x) if isinstance(x, Scalar) else self._at(values, x, "value") for x in atoms
+            self.scalar(x) if isinstance(x, LiteralEntry) else self._at(values, x, "value")
+            for x in atoms
         ]
 
-    def scalar(self, entry: Scalar) -> Any:
+    def scalar(self, entry: LiteralEntry) -> Any:
         """A literal: a NumPy scalar, or a Python number if it is weakly typed."""
         aval: Any = self.aval(entry.aval)
         kind = np.dtype(bool) if aval.dtype == jax.dtypes.float0 else aval.dtype

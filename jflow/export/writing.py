@@ -15,7 +15,7 @@ import jax.extend.core as jex
 import numpy as np
 
 from jflow.export import special
-from jflow.export.document import ArrayEntry, Aval, Equation, Program, Scalar
+from jflow.export.document import ArrayEntry, Aval, Equation, LiteralEntry, ProgramEntry
 from jflow.export.params import UnexportableError, UnwritableError, dtype_text, written
 from jflow.export.primitives import primitives
 from jflow.graph import ResourceRef, VariableRef, origin, request
@@ -29,7 +29,7 @@ _SMALL = 4096
 T = TypeVar("T")
 
 
-class Table(list[T]):
+class EntryTable(list[T]):
     """Entries that are compared by a key, so that equal ones are written once."""
 
     def __init__(self) -> None:
@@ -58,9 +58,9 @@ class Tables:
     ) -> None:
         self.variable = variable
         self.resource = resource
-        self.avals: Table[Aval] = Table()
-        self.arrays: Table[Array] = Table()
-        self.programs: Table[Program] = Table()
+        self.avals: EntryTable[Aval] = EntryTable()
+        self.arrays: EntryTable[Array] = EntryTable()
+        self.programs: EntryTable[ProgramEntry] = EntryTable()
         self.blobs: list[bytes] = []
         self._known: dict[int, tuple[jex.ClosedJaxpr, int]] = {}
         self._kept: list[Any] = []  # so that ids are not reused
@@ -115,7 +115,7 @@ class Tables:
         self._known[id(jaxpr)] = jaxpr, index
         return index
 
-    def _program(self, closed: jex.ClosedJaxpr) -> Program:
+    def _program(self, closed: jex.ClosedJaxpr) -> ProgramEntry:
         jaxpr = closed.jaxpr
         numbers = {var: i for i, var in enumerate((*jaxpr.invars, *jaxpr.constvars))}
         equations = []
@@ -123,7 +123,7 @@ class Tables:
             equations.append(self.equation(eqn, numbers))
             for var in eqn.outvars:
                 numbers[var] = len(numbers)
-        return Program(
+        return ProgramEntry(
             tuple(self.aval(var.aval) for var in jaxpr.invars),
             tuple(self.array(value) for value in closed.consts),
             tuple(equations),
@@ -132,16 +132,16 @@ class Tables:
 
     def atoms(
         self, atoms: Sequence[jaxprs.Atom], numbers: dict[jex.Var, int]
-    ) -> tuple[int | Scalar, ...]:
+    ) -> tuple[int | LiteralEntry, ...]:
         """Operands by number; literals with their type and bytes."""
         return tuple(self._scalar(x) if isinstance(x, jex.Literal) else numbers[x] for x in atoms)
 
-    def _scalar(self, literal: jex.Literal) -> Scalar:
+    def _scalar(self, literal: jex.Literal) -> LiteralEntry:
         aval: Any = literal.aval
         if aval.shape != () or not isinstance(aval.dtype, np.dtype):
             raise UnwritableError(f"a literal of the type {aval}")
         kind = np.dtype(bool) if aval.dtype == jax.dtypes.float0 else aval.dtype
-        return Scalar(self.aval(aval), np.asarray(literal.val, kind).tobytes())
+        return LiteralEntry(self.aval(aval), np.asarray(literal.val, kind).tobytes())
 
     def equation(self, eqn: jex.JaxprEqn, numbers: dict[jex.Var, int]) -> Equation:
         """The entry of an equation.

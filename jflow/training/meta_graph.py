@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from jflow import errors
+from jflow.errors import OpError
 from jflow.export import MemberKind, load_graph, register_member_kind, save_graph
 from jflow.graph import Graph, Operation
 from jflow.ops import global_variables
@@ -79,7 +79,8 @@ def _written(runner: QueueRunner, encode: Any) -> Any:
 
 def _read(value: Any, decode: Any) -> QueueRunner:
     found: Mapping[str, Any] = decode(value)
-    kinds = tuple(getattr(errors, name) for name in found["errors"])
+    known = {kind.__name__: kind for kind in OpError.__subclasses__()}
+    kinds = tuple(known[name] for name in found["errors"])
     return QueueRunner(
         _ImportedQueue(found["queue"]), found["enqueue"], found["close"], found["cancel"], kinds
     )

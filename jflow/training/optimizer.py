@@ -248,7 +248,7 @@ class Optimizer:
 
     def _sparse(
         self, grads: Sequence[Gradient], variables: Sequence[Variable]
-    ) -> Mapping[int, rows.Rows]:
+    ) -> Mapping[int, rows.RowSums]:
         """The rows to update, by the index of their variable, where that is possible."""
         if not any(isinstance(grad, IndexedSlices) for grad in grads):
             return {}

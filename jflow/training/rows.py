@@ -19,8 +19,8 @@ from jflow.graph.row_gathers import RowGather
 from jflow.ops import IndexedSlices, Variable
 
 
-class Rows(NamedTuple):
-    """Rows of a variable to update.
+class RowSums(NamedTuple):
+    """Rows of a variable to update, each with the sum of its gradients.
 
     Attributes:
       indices: i32[n], each row once; beyond the number of rows where there are fewer than n.
@@ -63,11 +63,11 @@ def slices_of(
     return IndexedSlices(values, indices, variable.shape)
 
 
-def summed(slices: IndexedSlices, variable: Variable) -> Rows:
+def summed(slices: IndexedSlices, variable: Variable) -> RowSums:
     """Returns each row once, beside the variable."""
     with colocate_with(variable, ignore_existing=True):
         args = (slices.values, slices.indices, variable.shape[0])
-        return Rows(*variable.graph.apply(_summed, args, name="summed_rows"))
+        return RowSums(*variable.graph.apply(_summed, args, name="summed_rows"))
 
 
 def _summed(values: jax.Array, indices: jax.Array, n_rows: int) -> tuple[jax.Array, jax.Array]:

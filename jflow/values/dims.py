@@ -128,7 +128,7 @@ def parsed_dim(text: str, symbols: dict[str, Dim]) -> Dim:
       symbols: the sizes for names in such texts; new symbols are added for those that are missing.
 
     Raises:
-      ValueError: if it is not such an expression.
+      ValueError: if it is not such an expression, or a size in `symbols` is an expression itself.
     """
     if not _EXPRESSION.fullmatch(text):
         raise ValueError(f"{text!r:.80} is not an expression of sizes")
@@ -136,7 +136,10 @@ def parsed_dim(text: str, symbols: dict[str, Dim]) -> Dim:
     def renamed(match: re.Match[str]) -> str:
         if match[0] not in symbols:
             symbols[match[0]] = unknown_dim()
-        return f"({symbols[match[0]]})"
+        size = symbols[match[0]]
+        if not (is_known(size) or is_symbol(size)):
+            raise ValueError(f"the size {size} is neither a number nor a symbol")
+        return str(size)
 
     (dim,) = jax.export.symbolic_shape(_NAMED.sub(renamed, text), scope=_SCOPE)
     return dim

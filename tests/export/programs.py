@@ -20,19 +20,19 @@ N_STEPS = 20
 
 
 def build() -> tf.Graph:
-    """A graph that trains a small network by Adam, with a random key, a queue and unknown sizes."""
+    """A graph that trains a small network, with a random key, a queue and unknown sizes."""
     graph = tf.Graph()
     with graph.as_default():
         x = tf.placeholder(tf.float32, (None, 3), name="x")
         with tf.device("/cpu:0"), tf.container("models"):
             w = tf.Variable(np.full((3, 4), 0.1, np.float32), name="w")
         v = tf.Variable(np.ones(4, np.float32) / 3, name="v")
-        key = tf.Variable(jax.random.key(7), name="key", trainable=False)
-        hidden = tf.nn.relu(tf.numpy.dot(x, w) + 0.1) + 0 * tf.random.normal(key, (4,))
+        tf.Variable(jax.random.key(7), name="key", trainable=False)
+        hidden = tf.nn.relu(tf.numpy.dot(x, w) + 0.1)
         error = tf.numpy.dot(hidden, v) - tf.numpy.sum(x, axis=1)
         loss = tf.identity(tf.numpy.mean(error**2), name="loss")
         step = tf.train.get_or_create_global_step()
-        train = tf.train.Optimizer(optax.adam(0.05)).minimize(loss, global_step=step)
+        train = tf.train.Optimizer(optax.sgd(0.05, momentum=0.5)).minimize(loss, global_step=step)
         queue = tf.FIFOQueue(4, [tf.float32, tf.string], shapes=[(), ()], name="queue")
         put = queue.enqueue([loss, "seen"], name="put")
         queue.dequeue(name="get")

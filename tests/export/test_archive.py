@@ -12,7 +12,7 @@ import pytest
 
 import jflow as tf
 from jflow.export.archive import Archive, read_archive, write_archive
-from jflow.export.document import Equation, Program
+from jflow.export.document import Equation, ProgramEntry
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ def test_programs_that_jax_refuses_are_refused(file: Path) -> None:
         {"params": {"a": {"surprise": 1}}},
     ):
         worse: tuple[Equation, ...] = (dataclasses.replace(equation, **changes),)  # type: ignore[arg-type]
-        programs: list[Program] = list(good.programs)
+        programs: list[ProgramEntry] = list(good.programs)
         programs[whole.program] = dataclasses.replace(program, equations=worse)
         changed(file, programs=tuple(programs))
         with pytest.raises(tf.errors.InvalidArgumentError, match="malformed exported graph"):

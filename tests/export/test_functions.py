@@ -85,6 +85,23 @@ def test_it_uses_the_variable_that_the_connection_has(tmp_path: Path) -> None:
         np.testing.assert_array_equal(w, np.ones(3))
 
 
+def test_sizes_that_follow_from_unknown_ones_come_back(tmp_path: Path) -> None:
+    def rows(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        twice = jnp.concatenate([x, x]).reshape(-1)
+        return twice * x.shape[0], jnp.mean(x[: x.shape[0] // 2 + 1])
+
+    tf.export.save(rows, tmp_path / "f", tf.data.TensorSpec((None, 2), "float32"))
+    fun = tf.export.load(tmp_path / "f")
+    with tf.Graph().as_default(), tf.Session() as session:
+        x = tf.placeholder(tf.float32, (None, 2))
+        in_graph = fun(x)
+        for n in (2, 5):
+            given = np.arange(2.0 * n, dtype=np.float32).reshape(n, 2)
+            for found in (fun(given), session.run(in_graph, {x: given})):
+                for one, other in zip(found, rows(given), strict=True):
+                    np.testing.assert_allclose(one, other)
+
+
 def test_it_becomes_part_of_a_graph(tmp_path: Path) -> None:
     tf.export.save(lambda x: (jnp.sin(x), x.sum()), tmp_path / "f", jnp.ones((2, 2)))
     fun = tf.export.load(tmp_path / "f")

@@ -15,7 +15,7 @@ import jflow as tf
 from jflow.export.archive import Archive
 from jflow.export.document import VERSION, Document
 from jflow.export.graph_writing import write_graph
-from jflow.export.reading import Reader
+from jflow.export.reading import ProgramReader
 from jflow.export.special import EXPORTED
 from jflow.export.writing import Tables
 
@@ -86,7 +86,7 @@ def again(jaxpr: jex.ClosedJaxpr) -> tuple[jex.ClosedJaxpr, Archive]:
     read = Document.from_bytes(document.to_bytes())
     assert read == document
     archive = Archive(read, tables.arrays, tables.blobs)
-    return Reader(archive, none, none).program(index), archive
+    return ProgramReader(archive, none, none).program(index), archive
 
 
 def as_arrays(values: Any) -> list[np.ndarray]:
