@@ -20,8 +20,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jflow.export.params import UnwritableError
+from jflow.export.primitives import primitives
 from jflow.graph.request import empty_request_scope
-from jflow.values import key_implementation
+from jflow.values import is_known, key_implementation
 from jflow.xla import jaxprs
 
 EXPORTED = "exported"
@@ -31,6 +32,7 @@ _CALL = "jit"
 _JVP = "custom_jvp_call"
 _VJP = "custom_vjp_call"
 _WRAP = "random_wrap"
+_SIZE = "dim_as_value"
 _DEEPEST = 2
 
 Written = tuple[str, dict[str, Any]]
@@ -241,6 +243,11 @@ def _seed_key(seed: Any, *, dtype: Any) -> Any:
     return jax.random.key(seed, impl=_name_of(dtype))
 
 
+def _size(*, dim: Any) -> Any:
+    """A size as a value; a number where the program is traced for known sizes."""
+    return jnp.asarray(dim) if is_known(dim) else primitives()[_SIZE].bind(dim=dim)
+
+
 def _name_of(dtype: Any) -> str:
     return str(key_implementation(dtype))
 
@@ -252,5 +259,6 @@ READERS: dict[str, Callable[..., Any]] = {
     EXPORTED: _exported,
     _WRAP: _wrap_key,
     "random_seed": _seed_key,
+    _SIZE: _size,
 }
 """The functions that compute what `WRITERS` wrote, by name."""
