@@ -21,7 +21,7 @@ Location = tuple[str, int, str]
 
 
 @dataclass(frozen=True)
-class Aval(Record):
+class Aval:
     """An abstract value.
 
     Attributes:
@@ -38,7 +38,7 @@ class Aval(Record):
 
 
 @dataclass(frozen=True)
-class ArrayEntry(Record):
+class ArrayEntry:
     """An array in its physical form; its bytes are the entry `arrays/<index>` of the archive."""
 
     shape: tuple[Index, ...]
@@ -46,7 +46,7 @@ class ArrayEntry(Record):
 
 
 @dataclass(frozen=True)
-class LiteralEntry(Record):
+class LiteralEntry:
     """A literal of an equation: its type, and its bytes."""
 
     aval: Index
@@ -54,7 +54,7 @@ class LiteralEntry(Record):
 
 
 @dataclass(frozen=True)
-class Equation(Record):
+class Equation:
     """An equation of a program; its results get the next numbers.
 
     Attributes:
@@ -75,7 +75,7 @@ class Equation(Record):
 
 
 @dataclass(frozen=True)
-class ProgramEntry(Record):
+class ProgramEntry:
     """A jaxpr. Its values are numbered: arguments, constants, then results of equations.
 
     Attributes:
@@ -92,7 +92,7 @@ class ProgramEntry(Record):
 
 
 @dataclass(frozen=True)
-class VariableEntry(Record):
+class VariableEntry:
     """A variable: its definition, not its value.
 
     Attributes:
@@ -111,7 +111,7 @@ class VariableEntry(Record):
 
 
 @dataclass(frozen=True)
-class ResourceEntry(Record):
+class ResourceEntry:
     """A queue or another resource: its definition, not its content; fields as `VariableEntry`."""
 
     kind: str
@@ -124,7 +124,7 @@ class ResourceEntry(Record):
 
 
 @dataclass(frozen=True)
-class Node(Record):
+class Node:
     """An operation.
 
     Attributes:
@@ -153,7 +153,7 @@ class Node(Record):
 
 
 @dataclass(frozen=True)
-class Slice(Record):
+class Slice:
     """The fields of a `SaveSliceInfo`."""
 
     full_name: str
@@ -163,7 +163,7 @@ class Slice(Record):
 
 
 @dataclass(frozen=True)
-class VariableObject(Record):
+class VariableObject:
     """A `jflow.Variable` of the graph: its variable, operations and tensors, by number.
 
     `slice` has the fields of its `SaveSliceInfo`, if it is a part of a partitioned variable.
@@ -178,7 +178,7 @@ class VariableObject(Record):
 
 
 @dataclass(frozen=True)
-class Member(Record):
+class Member:
     """A member of a collection: its kind (see `members.py`) and what that makes of it."""
 
     kind: str
@@ -186,7 +186,7 @@ class Member(Record):
 
 
 @dataclass(frozen=True)
-class Signature(Record):
+class Signature:
     """Arguments and results of a function: structures of tensor numbers (`structures.py`)."""
 
     name: str
