@@ -49,6 +49,7 @@ class Group:
 CALLS = Group(
     (
         Case("local"),
+        Case("adam"),
         Case("functions"),
         Case("remote"),
         Case("cnn"),
@@ -68,6 +69,8 @@ CALLS = Group(
         Row("scatter_add into 5000000", "TensorFlow scatter_add into 5000000", 1.0),
         Row("scatter_add into 10000", "TensorFlow scatter_add into 10000"),
         Row("local MLP step", "jax.jit MLP step", 1.1),
+        Row("Adam over 100 variables", "jax.jit Adam over 100 variables", 1.15),
+        Row("Adam over 100 small variables", "jax.jit Adam over 100 small variables"),
         Row("remote constant", "raw unary echo", 0.85),
         Row("remote constant", "raw stream echo"),
         Row("remote constant", "TensorFlow remote constant", 0.7),

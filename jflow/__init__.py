@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from jflow import data as data
     from jflow import errors as errors
     from jflow import estimator as estimator
+    from jflow import export as export
     from jflow import initializers as initializers
     from jflow import inspect as inspect
     from jflow import lax as lax
@@ -28,8 +29,8 @@ else:
         globals(),
         "jflow.api.root",
         modules=(
-            *("checkpoint", "contrib", "data", "errors", "estimator", "initializers", "inspect"),
-            *("lax", "nn", "numpy", "random", "summary", "timeline", "train"),
+            *("checkpoint", "contrib", "data", "errors", "estimator", "export", "initializers"),
+            *("inspect", "lax", "nn", "numpy", "random", "summary", "timeline", "train"),
         ),
         starred=("errors", "lax", "nn", "numpy", "random"),
     )

@@ -12,7 +12,7 @@ import pytest
 DOCS = Path(__file__).parents[1] / "docs"
 
 
-PAGES = {"queues": 3, "saving": 3, "training": 1, "monitored": 2, "variables": 2}
+PAGES = {"export": 2, "monitored": 2, "queues": 3, "saving": 3, "training": 2, "variables": 2}
 """The number of programs of each page."""
 
 

@@ -41,6 +41,7 @@ from jflow.ops import ConditionalAccumulator as ConditionalAccumulator
 from jflow.ops import FIFOQueue as FIFOQueue
 from jflow.ops import FixedLengthRecordReader as FixedLengthRecordReader
 from jflow.ops import IdentityReader as IdentityReader
+from jflow.ops import IndexedSlices as IndexedSlices
 from jflow.ops import IteratorState as IteratorState
 from jflow.ops import PaddingFIFOQueue as PaddingFIFOQueue
 from jflow.ops import ParquetReader as ParquetReader

@@ -23,11 +23,13 @@ from jflow.training import checkpoint_exists as checkpoint_exists
 from jflow.training import cosine_decay as cosine_decay
 from jflow.training import create_global_step as create_global_step
 from jflow.training import exponential_decay as exponential_decay
+from jflow.training import export_meta_graph as export_meta_graph
 from jflow.training import get_checkpoint_mtimes as get_checkpoint_mtimes
 from jflow.training import get_checkpoint_state as get_checkpoint_state
 from jflow.training import get_global_step as get_global_step
 from jflow.training import get_or_create_global_step as get_or_create_global_step
 from jflow.training import global_step as global_step
+from jflow.training import import_meta_graph as import_meta_graph
 from jflow.training import input_producer as input_producer
 from jflow.training import inverse_time_decay as inverse_time_decay
 from jflow.training import latest_checkpoint as latest_checkpoint

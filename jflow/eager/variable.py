@@ -59,6 +59,14 @@ class EagerVariable(VariableOperations):
         super().__init__(owner.create(wanted, initial_value))
         self._owner = owner
 
+    @classmethod
+    def of_ref(cls, owner: EagerOwner, ref: VariableRef) -> EagerVariable:
+        """Returns the variable of a reference, whether it has a value or not."""
+        made = cls.__new__(cls)
+        VariableOperations.__init__(made, ref)
+        made._owner = owner
+        return made
+
     @property
     def op(self) -> Operation:
         raise AttributeError(f"{self.ref} is eager and has no operation in a graph")

@@ -107,14 +107,10 @@ class VariableAccess(Access):
             if len(self.kept) == len(run.writes) and not (run.outputs or run.after):
                 self.is_done = True  # nothing needs the results of the program
                 return
-        oldest = now - self.queued_s
         self.used = containers.get_all(linked.used, linked.keys, linked.specs)
         if run.defaults:
             self.used = {**self.used, **self._present()}
-        for i, variable in self.used.items():
-            buffer = variable.buffer
-            if buffer.write is not None and buffer.write[1] < oldest and not buffer.is_computed:
-                self.late.append((linked.keys[i], buffer))
+        self._find_late(now - self.queued_s)
         for i in linked.only_written:
             containers.find(linked.keys[i], linked.specs[i])
         if self.late and self.writes:
@@ -127,6 +123,21 @@ class VariableAccess(Access):
             present = [(slot, self.used[i]) for i, slot, _ in run.defaults if i in self.used]
             self.held = [*self.held, *((slot, variable.lease()) for slot, variable in present)]
             self.missing = [(slot, other) for i, slot, other in run.defaults if i not in self.used]
+
+    def _find_late(self, oldest: float) -> None:
+        """Finds the used values that a program begun before `oldest` is still computing."""
+        computed: Write | None = None
+        for i, variable in self.used.items():
+            buffer = variable.buffer
+            write = buffer.write
+            if write is None or write[1] >= oldest:
+                continue
+            if write is computed:
+                buffer.write = None  # the device completes all results of a program together
+            elif buffer.is_computed:
+                computed = write
+            else:
+                self.late.append((self.linked.keys[i], buffer))
 
     def _present(self) -> dict[int, VariableState]:
         """The variables of `Run.defaults` that are initialized."""
@@ -159,11 +170,13 @@ class VariableAccess(Access):
     def put(self) -> None:
         if not self.results:
             return
-        linked, containers, run = self.linked, self._containers, self.linked.instruction
-        written = {**self.kept}
-        for i, array in zip(run.writes, self.results, strict=True):
-            if i not in written:
-                written[i] = containers.set(self, linked.keys[i], linked.specs[i], array, self.mark)
+        linked, run, arrays = self.linked, self.linked.instruction, self.results
+        numbers: Sequence[int] = run.writes
+        if self.kept:
+            pairs = [pair for pair in zip(numbers, arrays, strict=True) if pair[0] not in self.kept]
+            numbers, arrays = [i for i, _ in pairs], [array for _, array in pairs]
+        new = self._containers.set_all(self, numbers, linked.keys, linked.specs, arrays, self.mark)
+        written = {**self.kept, **new} if self.kept else new
         if run.after:
             self.held = [(slot, written[i].lease()) for i, slot in run.after]
 

@@ -43,7 +43,7 @@ def gradients(ys: Any, xs: Any, grad_ys: Any = None, name: str = "gradients") ->
     if not targets:
         raise ValueError("gradients requires at least one y")
     graph = targets[0].graph
-    points = [_points(graph, x) for x in _listed(xs)]
+    points = [points_of(graph, x) for x in _listed(xs)]
     leaves = list(dict.fromkeys(t for group in points for t in group))
     _check(graph, targets, leaves)
     seeds = None if grad_ys is None else [graph.as_tensor(g) for g in _listed(grad_ys)]
@@ -64,7 +64,7 @@ def _independent(graph: Graph, leaves: list[Tensor]) -> list[list[Tensor]]:
     Inside a group all leaves are inputs. The derivative by a leaf that another leaf depends on must
     pass through the other one, so it is computed separately.
     """
-    computed = {t for op in _between(graph, leaves, leaves) for t in op.outputs}
+    computed = {t for op in between(graph, leaves, leaves) for t in op.outputs}
     if computed.isdisjoint(leaves):
         return [leaves]
     return [[leaf] for leaf in leaves]
@@ -74,7 +74,7 @@ def _listed(values: Any) -> list[Any]:
     return list(values) if isinstance(values, list | tuple) else [values]
 
 
-def _points(graph: Graph, x: Any) -> list[Tensor]:
+def points_of(graph: Graph, x: Any) -> list[Tensor]:
     """Returns the tensors whose derivatives add up to the derivative with respect to `x`."""
     if isinstance(x, Tensor):
         return [x]
@@ -98,7 +98,7 @@ def _check(graph: Graph, targets: Sequence[Tensor], leaves: Sequence[Tensor]) ->
             raise TypeError(f"cannot differentiate {tensor!r}: expected a float or complex dtype")
 
 
-def _between(
+def between(
     graph: Graph, leaves: Iterable[Tensor], targets: Iterable[Tensor]
 ) -> dict[Operation, None]:
     """Returns the operations on paths from leaves to targets, in the graph's order."""
@@ -121,7 +121,7 @@ def _pull_back(
     graph: Graph, leaves: list[Tensor], targets: list[Tensor], seeds: list[Tensor] | None
 ) -> dict[Tensor, Tensor]:
     """Returns derivatives with respect to the leaves that a target depends on."""
-    path = _between(graph, leaves, targets)
+    path = between(graph, leaves, targets)
     used = {t for op in path for t in op.inputs} | set(targets)
     reached = [leaf for leaf in leaves if leaf in used]
     if not reached:

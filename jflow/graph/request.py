@@ -179,6 +179,11 @@ def context_with(context: Any, request: Request | None) -> Any:
         return present_context()
 
 
+def user_metadata(eqn: jex.JaxprEqn) -> dict[str, Any]:
+    """Returns the metadata of an equation that is not jflow's (`set_xla_metadata`)."""
+    return {key: value for key, value in (eqn.ctx.xla_metadata or {}).items() if key != _KEY}
+
+
 def _request_in(context: Any) -> Request | None:
     found: Request | None = (context.xla_metadata or {}).get(_KEY)
     return found

@@ -57,6 +57,7 @@ from jflow.ops.scatter import scatter_nd_sub as scatter_nd_sub
 from jflow.ops.scatter import scatter_nd_update as scatter_nd_update
 from jflow.ops.scatter import scatter_sub as scatter_sub
 from jflow.ops.scatter import scatter_update as scatter_update
+from jflow.ops.slices import IndexedSlices as IndexedSlices
 from jflow.ops.sparse import SparseTensor as SparseTensor
 from jflow.ops.sparse import refuse_sparse as refuse_sparse
 from jflow.ops.state import add_to_collection as add_to_collection

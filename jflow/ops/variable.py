@@ -89,6 +89,24 @@ class Variable(Symbolic):
             self._operations = EagerVariable(owner, initial_value, name, dtype)
         self._ref = self._operations.ref
 
+    @classmethod
+    def of_operations(
+        cls,
+        operations: VariableOperations,
+        trainable: bool = True,
+        slice_info: SaveSliceInfo | None = None,
+    ) -> Variable:
+        """Returns the variable of reads and writes that exist already, as of an imported graph."""
+        made = cls.__new__(cls)
+        made.trainable = trainable
+        made.constraint = None
+        made.save_slice_info = slice_info
+        made._operations, made._ref = operations, operations.ref
+        if isinstance(operations, GraphVariable):
+            made.initial_value = operations.initial_value
+            made.initializer = operations.initializer
+        return made
+
     # What it is -------------------------------------------------------------------------------
 
     @property
@@ -327,7 +345,7 @@ class Variable(Symbolic):
         return f"<jflow.Variable {self._operations.describe(attributes)}>"
 
     def __dir__(self) -> list[str]:
-        return visible(super().__dir__(), "operations", "to_tensor")
+        return visible(super().__dir__(), "of_operations", "operations", "to_tensor")
 
 
 def read(value: Any) -> Any:

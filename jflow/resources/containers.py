@@ -127,6 +127,26 @@ class Containers:
             variable.buffer = Buffer(array, write)
         return variable
 
+    def set_all(
+        self,
+        access: Access,
+        numbers: Iterable[int],
+        ids: Sequence[VariableId],
+        specs: Sequence[VariableSpec],
+        arrays: Iterable[jax.Array],
+        write: Write | None,
+    ) -> dict[int, VariableState]:
+        """Sets the variables with these numbers, as `set`; returns them by number."""
+        found = {}
+        for i, array in zip(numbers, arrays, strict=True):
+            variable = None if access.lost else self._variables.get(ids[i])
+            if variable is None:
+                variable = self.set(access, ids[i], specs[i], array, write)
+            else:
+                variable.buffer = Buffer(array, write)
+            found[i] = variable
+        return found
+
     def end(self, access: Access) -> None:
         """Ends a granted access and sets the variables that it writes."""
         with self.lock:
@@ -226,6 +246,10 @@ class Containers:
     def _check(self, variable: VariableState, spec: VariableSpec, variable_id: VariableId) -> None:
         found = variable.spec
         if found is spec:
+            return
+        if found == spec:
+            # The same object is compared by identity from now on: for each variable of each step.
+            variable.spec = spec
             return
         if (found.dtype, found.shape) != (spec.dtype, spec.shape):
             raise InvalidArgumentError(

@@ -259,6 +259,31 @@ class GraphVariable(VariableOperations):
                 self._value: Tensor = self._cached(self.read("read"), caching_device)
             graph.declare_value(f"{ref.name}:0", self._value)
 
+    @classmethod
+    def of_parts(
+        cls,
+        op: Operation,
+        ref: VariableRef,
+        initial_value: Tensor,
+        initializer: Operation,
+        value: Tensor,
+    ) -> GraphVariable:
+        """Returns the variable of operations that its graph has already, as of an imported one.
+
+        Args:
+          op: the handle operation.
+          ref: its reference.
+          initial_value, initializer: see above.
+          value: the tensor that stands for its value.
+        """
+        made = cls.__new__(cls)
+        VariableOperations.__init__(made, ref)
+        made._op, made._value = op, value
+        made.initial_value, made.initializer = initial_value, initializer
+        made.is_varying = not is_static(ref.shape)
+        op.graph.declare_value(f"{ref.name}:0", value)
+        return made
+
     @property
     def op(self) -> Operation:
         return self._op

@@ -36,6 +36,8 @@ from jflow.training.global_step import get_global_step as get_global_step
 from jflow.training.global_step import get_or_create_global_step as get_or_create_global_step
 from jflow.training.global_step import global_step as global_step
 from jflow.training.looper import LooperThread as LooperThread
+from jflow.training.meta_graph import export_meta_graph as export_meta_graph
+from jflow.training.meta_graph import import_meta_graph as import_meta_graph
 from jflow.training.optimizer import Optimizer as Optimizer
 from jflow.training.presets import AdadeltaOptimizer as AdadeltaOptimizer
 from jflow.training.presets import AdagradOptimizer as AdagradOptimizer

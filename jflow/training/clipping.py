@@ -8,12 +8,14 @@ from typing import Any
 import jax.numpy as jnp
 
 from jflow.graph import Tensor, get_default_graph
+from jflow.ops import IndexedSlices
 
 
 def global_norm(t_list: Sequence[Any], name: str = "global_norm") -> Tensor:
     """The root of the sum of squares of all elements of some tensors.
 
-    Each sum of squares may be computed where its tensor is.
+    Each sum of squares may be computed where its tensor is. Of an `IndexedSlices` the elements are
+    those of its values, even where several are for one row.
 
     Args:
       t_list: tensors; None for one that is missing.
@@ -22,7 +24,7 @@ def global_norm(t_list: Sequence[Any], name: str = "global_norm") -> Tensor:
     Raises:
       ValueError: if there are no tensors.
     """
-    squares = [_apply(_square_sum, tensor, name=name) for tensor in t_list if tensor is not None]
+    squares = [_apply(_square_sum, _values(t), name=name) for t in t_list if t is not None]
     if not squares:
         raise ValueError("expected at least one tensor to take the norm of, got none")
     norm: Tensor = _apply(_root_of_sum, *squares, name=name)
@@ -50,7 +52,10 @@ def clip_by_global_norm(
     """
     norm = global_norm(t_list) if use_norm is None else use_norm
     scaled = [
-        None if t is None else _apply(_limited, t, norm, clip_norm, name=name) for t in t_list
+        None
+        if t is None
+        else _with_values(t, _apply(_limited, _values(t), norm, clip_norm, name=name))
+        for t in t_list
     ]
     return scaled, norm
 
@@ -71,6 +76,15 @@ def clip_by_norm(t: Any, clip_norm: Any, axes: Any = None, name: str = "clip_by_
 
     tensor: Tensor = _apply(clipped, t, clip_norm, name=name)
     return tensor
+
+
+def _values(tensor: Any) -> Any:
+    return tensor.values if isinstance(tensor, IndexedSlices) else tensor
+
+
+def _with_values(tensor: Any, values: Any) -> Any:
+    is_rows = isinstance(tensor, IndexedSlices)
+    return IndexedSlices(values, tensor.indices, tensor.shape) if is_rows else values
 
 
 def _square_sum(value: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import jax
@@ -19,12 +19,16 @@ from jflow.graph import (
     name_scope,
     request,
 )
-from jflow.ops import Variable, group, trainable_variables
+from jflow.graph.row_gathers import row_gathers
+from jflow.ops import IndexedSlices, Variable, group, trainable_variables
+from jflow.training import rows
 from jflow.training.locality import SHARED, OwnerIndex, key_of, local_calls
 from jflow.values import SaveSliceInfo
 from jflow.xla.jaxprs import shape_of
 
-GradsAndVars = Iterable[tuple[Tensor | None, Variable]]
+Gradient = Tensor | IndexedSlices
+GradsAndVars = Iterable[tuple[Gradient | None, Variable]]
+Shapes = Sequence[tuple[Any, ...]]
 
 
 class GradientTransformation(Protocol):
@@ -114,8 +118,11 @@ class Optimizer:
         loss: Tensor,
         var_list: Sequence[Variable] | None = None,
         grad_loss: Tensor | None = None,
-    ) -> list[tuple[Tensor | None, Variable]]:
+    ) -> list[tuple[Gradient | None, Variable]]:
         """Returns the gradients of a loss with respect to variables, for `apply_gradients`.
+
+        The gradient of a variable that the loss uses only by row (`jnp.take(v, indices, axis=0)`,
+        `v[indices]`, `embedding_lookup`) is an `IndexedSlices`.
 
         Args:
           loss: the tensor to minimize, of floats.
@@ -127,7 +134,17 @@ class Optimizer:
           variable.
         """
         variables = trainable_variables() if var_list is None else list(var_list)
-        return list(zip(gradients(loss, variables, grad_loss), variables, strict=True))
+        gathers = {v: found for v in variables if (found := row_gathers(v, [loss])) is not None}
+        points: list[Tensor | Variable] = []
+        for v in variables:
+            points.extend([gather.rows for gather in gathers[v]] if v in gathers else [v])
+        slopes = dict(zip(points, gradients(loss, points, grad_loss), strict=True))
+        return [
+            (rows.slices_of(v, gathers[v], [slopes[g.rows] for g in gathers[v]]), v)
+            if v in gathers
+            else (slopes[v], v)
+            for v in variables
+        ]
 
     def apply_gradients(
         self,
@@ -138,7 +155,10 @@ class Optimizer:
         """Returns an operation that updates variables by their gradients.
 
         All variables are read after all gradients are computed. The optimizer counts its updates
-        (`iterations`).
+        (`iterations`). Of a variable whose gradient is an `IndexedSlices`, only the rows that occur
+        are updated, with the same rows of its slots; rows that do not occur keep their value and
+        slots as they are. If the transformation keeps anything else for a variable than values for
+        its elements, or the variable has a constraint, it is updated as a whole.
 
         Args:
           grads_and_vars: (gradient, variable) pairs; variables whose gradient is None are not
@@ -197,26 +217,49 @@ class Optimizer:
 
     # Building ---------------------------------------------------------------------------------
 
-    def _update(self, grads: Sequence[Tensor], variables: Sequence[Variable]) -> Operation:
+    def _update(self, grads: Sequence[Gradient], variables: Sequence[Variable]) -> Operation:
+        shapes = [v.shape for v in variables]
         initial = _local(
-            self._transformation.init, [[v.initial_value for v in variables]], variables
+            self._transformation.init, [[v.initial_value for v in variables]], variables, shapes
         )
         state = jax.tree_util.tree_map_with_path(
             lambda path, value: self._slot(path, value, variables), initial
         )
         self._count(variables[0])
-        with control_dependencies([group(*grads, name="gradients")]):
-            params = [variable.read_value() for variable in variables]
-            old = jax.tree.map(lambda slot: slot.read_value(), state)
-            rate = self._rate()
-            new = _local(self._next, [list(grads), old, params, rate], variables)
-            written = [*variables, *jax.tree.leaves(state)]
-            values = zip(written, jax.tree.leaves(new), strict=True)
-            return group(
-                *(slot.assign(_constrained(slot, value)) for slot, value in values),
-                self.iterations.assign_add(1),
-                name="update",
-            )
+        sparse = self._sparse(grads, variables)
+        given = [sparse[i].grads if i in sparse else _dense(g) for i, g in enumerate(grads)]
+        slots = jax.tree_util.tree_leaves_with_path(state)
+        owners = [*range(len(variables)), *(_owner(path, x, shapes) for path, x in slots)]
+        written = [*variables, *(slot for _, slot in slots)]
+        with control_dependencies([group(*given, name="gradients")]):
+            old = [
+                rows.take_rows(x, sparse[owner].indices) if owner in sparse else x.read_value()
+                for x, owner in zip(written, owners, strict=True)
+            ]
+            params, leaves = old[: len(variables)], old[len(variables) :]
+            before = jax.tree.unflatten(jax.tree.structure(state), leaves)
+            args = [given, before, params, self._rate()]
+            new = _local(self._next, args, variables, [x.shape for x in params])
+            updates = [
+                rows.put_rows(x, sparse[owner].indices, value)
+                if owner in sparse
+                else x.assign(_constrained(x, value))
+                for x, owner, value in zip(written, owners, jax.tree.leaves(new), strict=True)
+            ]
+            return group(*updates, self.iterations.assign_add(1), name="update")
+
+    def _sparse(
+        self, grads: Sequence[Gradient], variables: Sequence[Variable]
+    ) -> Mapping[int, rows.RowSums]:
+        """The rows to update, by the index of their variable, where that is possible."""
+        if not any(isinstance(grad, IndexedSlices) for grad in grads):
+            return {}
+        by_row = rows.are_row_wise(self._transformation.init, variables, _owner)
+        return {
+            i: rows.summed(grad, variables[i])
+            for i, grad in enumerate(grads)
+            if isinstance(grad, IndexedSlices) and by_row[i] and variables[i].constraint is None
+        }
 
     def _next(self, grads: Any, state: Any, params: Any, rate: Any) -> tuple[Any, Any]:
         updates, state = self._transformation.update(grads, state, params)
@@ -236,7 +279,7 @@ class Optimizer:
         A leaf that belongs to one variable, by its index and shape, is colocated with and named
         after it; any other leaf, with the first variable.
         """
-        owner = _owner(path, value, variables)
+        owner = _owner(path, value, [v.shape for v in variables])
         way = path if owner == SHARED else path[:-1]
         beside = variables[max(owner, 0)]
         name = jax.tree_util.keystr(way, simple=True, separator="_") or "state"
@@ -279,7 +322,13 @@ def as_optimizer(optimizer: Optimizer | GradientTransformation) -> Optimizer:
     return optimizer if isinstance(optimizer, Optimizer) else Optimizer(optimizer)
 
 
-def _local(fun: Callable[..., Any], args: Sequence[Any], variables: Sequence[Variable]) -> Any:
+def _dense(grad: Gradient) -> Tensor:
+    return grad.to_tensor()
+
+
+def _local(
+    fun: Callable[..., Any], args: Sequence[Any], variables: Sequence[Variable], shapes: Shapes
+) -> Any:
     """Adds a call of `fun` as operations, each beside the variable that it concerns.
 
     Args:
@@ -287,6 +336,7 @@ def _local(fun: Callable[..., Any], args: Sequence[Any], variables: Sequence[Var
       args: pytrees of tensors, and of numbers and None, which do not change; a leaf belongs to the
         variable of its index if it has its shape.
       variables: the variables.
+      shapes: their shapes in `args`, where a variable may be some of its rows.
 
     Returns:
       The result of `fun` with tensors for arrays.
@@ -294,7 +344,7 @@ def _local(fun: Callable[..., Any], args: Sequence[Any], variables: Sequence[Var
     graph = variables[0].graph
     leaves, in_tree = jax.tree_util.tree_flatten_with_path(list(args))
     tensors = [graph.as_tensor(leaf) for _, leaf in leaves]
-    arguments = [_owner(path, x, variables) for (path, _), x in zip(leaves, tensors, strict=True)]
+    arguments = [_owner(path, x, shapes) for (path, _), x in zip(leaves, tensors, strict=True)]
     out_trees = []
 
     def flat(*values: Any) -> list[Any]:
@@ -305,10 +355,8 @@ def _local(fun: Callable[..., Any], args: Sequence[Any], variables: Sequence[Var
     with request.empty_request_scope():
         traced = jax.make_jaxpr(flat)(*(shape_of(tensor.aval) for tensor in tensors))
     (out_tree,) = out_trees
-    shapes = jax.tree.unflatten(out_tree, traced.out_avals)
-    results = [
-        _owner(path, x, variables) for path, x in jax.tree_util.tree_leaves_with_path(shapes)
-    ]
+    outputs = jax.tree.unflatten(out_tree, traced.out_avals)
+    results = [_owner(path, x, shapes) for path, x in jax.tree_util.tree_leaves_with_path(outputs)]
     known = dict(zip(traced.jaxpr.invars, tensors, strict=True))
     calls: dict[Hashable, jex.ClosedJaxpr] = {}
     for one in local_calls(traced, arguments, results):
@@ -319,11 +367,11 @@ def _local(fun: Callable[..., Any], args: Sequence[Any], variables: Sequence[Var
         with colocate_with(variables[max(one.owner, 0)], ignore_existing=True):
             found = graph.inline(calls[key], inputs, lambda _: "update")
         known.update(zip(one.outputs, found, strict=True))
-    outputs = [
+    made = [
         graph.constant(np.asarray(x.val)) if isinstance(x, jex.Literal) else known[x]
         for x in traced.jaxpr.outvars
     ]
-    return jax.tree.unflatten(out_tree, outputs)
+    return jax.tree.unflatten(out_tree, made)
 
 
 def _call_of(program: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
@@ -335,10 +383,10 @@ def _call_of(program: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
     return call
 
 
-def _owner(path: tuple[Any, ...], value: Any, variables: Sequence[Variable]) -> OwnerIndex:
+def _owner(path: tuple[Any, ...], value: Any, shapes: Shapes) -> OwnerIndex:
     """The variable that a leaf belongs to, by its index and shape."""
     index = getattr(path[-1], "idx", -1) if path else -1
-    is_own = 0 <= index < len(variables) and value.shape == variables[index].shape
+    is_own = 0 <= index < len(shapes) and value.shape == shapes[index]
     return index if is_own else SHARED
 
 
@@ -348,7 +396,7 @@ def _field(path: tuple[Any, ...]) -> str:
     return names[-1] if names else jax.tree_util.keystr(path, simple=True, separator="_")
 
 
-def _check(pairs: Sequence[tuple[Tensor, Any]]) -> None:
+def _check(pairs: Sequence[tuple[Gradient, Any]]) -> None:
     if not pairs:
         raise ValueError("expected the gradient of at least one variable, got none")
     seen: set[Variable] = set()

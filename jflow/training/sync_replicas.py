@@ -35,6 +35,7 @@ from jflow.ops import (
     no_op,
 )
 from jflow.training.optimizer import (
+    Gradient,
     GradientTransformation,
     GradsAndVars,
     Optimizer,
@@ -100,7 +101,7 @@ class SyncReplicasOptimizer:
 
     def compute_gradients(
         self, loss: Tensor, var_list: Sequence[Variable] | None = None
-    ) -> list[tuple[Tensor | None, Variable]]:
+    ) -> list[tuple[Gradient | None, Variable]]:
         """Returns the gradients of a loss with respect to variables, for `apply_gradients`.
 
         Args:
@@ -126,7 +127,8 @@ class SyncReplicasOptimizer:
         Raises:
           ValueError: if there is no gradient or no global step.
         """
-        pairs = [(grad, variable) for grad, variable in grads_and_vars if grad is not None]
+        # Accumulators of gradients are dense.
+        pairs = [(grad.to_tensor(), v) for grad, v in grads_and_vars if grad is not None]
         if not pairs:
             raise ValueError("expected the gradient of at least one variable, got none")
         if global_step is None:

@@ -7,6 +7,7 @@ from jflow.values.dims import declared as declared
 from jflow.values.dims import is_known as is_known
 from jflow.values.dims import is_static as is_static
 from jflow.values.dims import is_symbol as is_symbol
+from jflow.values.dims import parsed_dim as parsed_dim
 from jflow.values.dims import symbols_of as symbols_of
 from jflow.values.dims import unknown_dim as unknown_dim
 from jflow.values.dims import unknown_sizes as unknown_sizes
@@ -33,6 +34,8 @@ from jflow.values.host import string as string
 from jflow.values.host import type_name as type_name
 from jflow.values.physical import from_physical as from_physical
 from jflow.values.physical import is_key as is_key
+from jflow.values.physical import key_dtype as key_dtype
+from jflow.values.physical import key_implementation as key_implementation
 from jflow.values.physical import physical_form as physical_form
 from jflow.values.physical import to_physical as to_physical
 from jflow.values.physical import unwrapping as unwrapping

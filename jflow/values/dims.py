@@ -22,6 +22,8 @@ _SCOPE = jax.export.SymbolicScope()
 _CANONICAL_SCOPE = jax.export.SymbolicScope()
 _NUMBERS = itertools.count()
 _SYMBOL = re.compile(r"[A-Za-z_]\w*")
+_NAMED = re.compile(r"\b[A-Za-z_]\w*\b(?!\()")  # not a function such as "max("
+_EXPRESSION = re.compile(r"[\w+\-*^(), ]{1,4096}", re.ASCII)
 
 
 def unknown_dim(hint: str = "n") -> Dim:
@@ -116,6 +118,31 @@ def canonical_sizes(shapes: Iterable[Sequence[Dim]]) -> Callable[[Dim], Dim] | N
         return done[text]
 
     return rename
+
+
+def parsed_dim(text: str, symbols: dict[str, Dim]) -> Dim:
+    """Returns the size that `str` of a size describes, with other sizes for its symbols.
+
+    Args:
+      text: an expression of symbols.
+      symbols: the sizes for names in such texts; new symbols are added for those that are missing.
+
+    Raises:
+      ValueError: if it is not such an expression, or a size in `symbols` is an expression itself.
+    """
+    if not _EXPRESSION.fullmatch(text):
+        raise ValueError(f"{text!r:.80} is not an expression of sizes")
+
+    def renamed(match: re.Match[str]) -> str:
+        if match[0] not in symbols:
+            symbols[match[0]] = unknown_dim()
+        size = symbols[match[0]]
+        if not (is_known(size) or is_symbol(size)):
+            raise ValueError(f"the size {size} is neither a number nor a symbol")
+        return str(size)
+
+    (dim,) = jax.export.symbolic_shape(_NAMED.sub(renamed, text), scope=_SCOPE)
+    return dim
 
 
 def symbols_of(dim: Dim) -> list[str]:

@@ -47,7 +47,7 @@ class PhysicalForm:
 def physical_form(dtype: Any) -> PhysicalForm | None:
     """Returns the physical form of a dtype, or None if its values are their own."""
     if is_key(dtype):
-        wrap = partial(jax.random.wrap_key_data, impl=_implementation(dtype))
+        wrap = partial(jax.random.wrap_key_data, impl=key_implementation(dtype))
         return PhysicalForm(wrap, jax.random.key_data)
     if dtype in _WIDER:
         return PhysicalForm(lambda x: x.astype(dtype), lambda x: x.astype(_WIDER[dtype]))
@@ -60,7 +60,15 @@ def is_key(dtype: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, jax.dtypes.prng_key)
 
 
-def _implementation(dtype: Any) -> Any:
+def key_dtype(implementation: str) -> Any:
+    """Returns the dtype of random keys of an implementation, such as "threefry2x32".
+
+    Raises ValueError if JAX has none of that name.
+    """
+    return jax.eval_shape(lambda: jax.random.key(0, impl=implementation)).dtype
+
+
+def key_implementation(dtype: Any) -> Any:
     """Returns `jax.random.key_impl` of keys of a dtype."""
     found = []
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from jflow.errors import InvalidArgumentError
 from jflow.execution.functions import host_function, host_kernel
+from jflow.export.document import Aval, Document, Equation, Member, Node, ProgramEntry
 from jflow.packing import Keywords, Record, pack
 from jflow.plan import CallbackAttributes
 from jflow.records import DECODERS
@@ -34,6 +35,23 @@ def _rows(*columns):
     return rows.map(lambda found: np.array(found, "<f8").tobytes())
 
 
+INDICES = st.lists(st.integers(0, 99), max_size=3).map(tuple)
+PARAMETERS = st.dictionaries(TEXTS, PLAIN, max_size=2)
+EQUATIONS = st.builds(Equation, TEXTS, PARAMETERS, INDICES, INDICES, st.booleans(), st.just({}))
+PROGRAMS = st.builds(
+    ProgramEntry, INDICES, INDICES, st.lists(EQUATIONS, max_size=2).map(tuple), INDICES
+)
+NODES = st.builds(
+    Node,
+    *(TEXTS, TEXTS, st.none() | st.integers(0, 9), PARAMETERS, INDICES, INDICES, INDICES, TEXTS),
+    *(st.lists(TEXTS, max_size=2).map(tuple), st.none() | st.tuples(TEXTS, WORDS.map(len), TEXTS)),
+)
+AVALS = st.builds(
+    Aval,
+    st.none() | st.lists(st.integers(0, 9) | TEXTS, max_size=3).map(tuple),
+    *(TEXTS, st.booleans(), st.booleans()),
+)
+
 BUILDS = {
     AccumulatorSpec: {
         "dtype": st.sampled_from(["float32", "int8", "bfloat16", "bool", "string"]),
@@ -45,6 +63,24 @@ BUILDS = {
         "number": st.integers(0, 2**32 - 1),
         "results": st.lists(SPECS, max_size=3).map(tuple),
         "is_conditional": st.booleans(),
+    },
+    Document: {
+        "kind": st.sampled_from(["graph", "function"]),
+        "version": st.integers(0, 9),
+        "jax": TEXTS,
+        "has_64_bits": st.booleans(),
+        "n_programs": st.integers(0, 9),
+        "avals": st.lists(AVALS, max_size=2).map(tuple),
+        "arrays": st.just(()),
+        "programs": st.lists(PROGRAMS, max_size=2).map(tuple),
+        "variables": st.just(()),
+        "resources": st.just(()),
+        "nodes": st.lists(NODES, max_size=2).map(tuple),
+        "objects": st.just(()),
+        "collections": st.dictionaries(
+            TEXTS, st.lists(st.builds(Member, TEXTS, PLAIN), max_size=2).map(tuple), max_size=2
+        ),
+        "signatures": st.just(()),
     },
     IteratorStateSpec: {},
     QueueSpec: {

@@ -1,0 +1,148 @@
+"""Updates of some rows of variables: gradients that are rows, and state that is updated by row.
+
+Only rows whose index occurs are read and written, also in the state of the optimizer: what an
+optimizer would do to a row whose gradient is zero, such as a decay of its averages, is left out
+until the row occurs again. That is what TensorFlow's sparse updates do (its Adam: `LazyAdam`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.extend.core as jex
+import jax.numpy as jnp
+
+from jflow.graph import Tensor, colocate_with
+from jflow.graph.row_gathers import RowGather
+from jflow.ops import IndexedSlices, Variable
+
+
+class RowSums(NamedTuple):
+    """Rows of a variable to update, each with the sum of its gradients.
+
+    Attributes:
+      indices: i32[n], each row once; beyond the number of rows where there are fewer than n.
+      grads: T[n, *row], the sums of the gradients of each row.
+    """
+
+    indices: Tensor
+    grads: Tensor
+
+
+def slices_of(
+    variable: Variable, gathers: Sequence[RowGather], slopes: Sequence[Tensor | None]
+) -> IndexedSlices | None:
+    """Returns the gradient with respect to a variable that is used by row only.
+
+    Args:
+      variable: T[m, *row].
+      gathers: the operations that take its rows.
+      slopes: the derivatives with respect to their results; None where there is none.
+    """
+    pairs = [(g, slope) for g, slope in zip(gathers, slopes, strict=True) if slope is not None]
+    if not pairs:
+        return None
+    programs = tuple(gather.program for gather, _ in pairs)
+    clips = tuple(gather.clips for gather, _ in pairs)
+    row = variable.shape[1:]
+
+    def joined(values: Sequence[Any], inputs: Sequence[Sequence[Any]]) -> tuple[Any, Any]:
+        indices = []
+        for program, others, is_clipped in zip(programs, inputs, clips, strict=True):
+            (found,) = jex.jaxpr_as_fun(program)(*others)
+            flat = found.reshape(-1)
+            indices.append(jnp.clip(flat, 0, variable.shape[0] - 1) if is_clipped else flat)
+        rows = [value.reshape(-1, *row) for value in values]
+        return jnp.concatenate(rows), jnp.concatenate(indices)
+
+    with colocate_with(variable, ignore_existing=True):
+        args = ([slope for _, slope in pairs], [gather.others for gather, _ in pairs])
+        values, indices = variable.graph.apply(joined, args, name="rows")
+    return IndexedSlices(values, indices, variable.shape)
+
+
+def summed(slices: IndexedSlices, variable: Variable) -> RowSums:
+    """Returns each row once, beside the variable."""
+    with colocate_with(variable, ignore_existing=True):
+        args = (slices.values, slices.indices, variable.shape[0])
+        return RowSums(*variable.graph.apply(_summed, args, name="summed_rows"))
+
+
+def _summed(values: jax.Array, indices: jax.Array, n_rows: int) -> tuple[jax.Array, jax.Array]:
+    at = indices.astype(jnp.int32)
+    at = jnp.where((at < 0) | (at >= n_rows), n_rows, at)
+    order = jnp.argsort(at)
+    ordered = at[order]
+    is_new = jnp.concatenate([jnp.ones((1,), bool), ordered[1:] != ordered[:-1]])
+    place = jnp.cumsum(is_new) - 1
+    sums = jnp.zeros_like(values).at[place].add(values[order])
+    unique = jnp.full_like(at, n_rows).at[place].set(ordered)
+    return unique, sums
+
+
+def take_rows(state: Variable, indices: Tensor) -> Tensor:
+    """Returns rows of a variable, beside it; zeros for indices beyond its rows."""
+    with colocate_with(state, ignore_existing=True):
+        taken: Tensor = state.graph.apply(_taken, (state.read_value(), indices), name="take_rows")
+    return taken
+
+
+def _taken(value: jax.Array, indices: jax.Array) -> jax.Array:
+    rows: jax.Array = value.at[indices].get(mode="fill", fill_value=0)
+    return rows
+
+
+def put_rows(state: Variable, indices: Tensor, rows: Tensor) -> Tensor:
+    """Writes rows of a variable in place; those beyond its rows are dropped."""
+    with colocate_with(state, ignore_existing=True):
+        written: Tensor = state.update(_put, indices, rows, name="put_rows")
+    return written
+
+
+def _put(value: jax.Array, indices: jax.Array, rows: jax.Array) -> jax.Array:
+    new: jax.Array = value.at[indices].set(rows, mode="drop")
+    return new
+
+
+def are_row_wise(
+    init: Callable[[Any], Any],
+    variables: Sequence[Variable],
+    owner_of: Callable[[Any, Any, Any], int],
+) -> list[bool]:
+    """Whether the state of an optimizer is one value for each element of a variable, or shared.
+
+    Then a row of the state belongs to the same row of the variable. A transformation that keeps
+    something else for a variable, such as sums over rows, updates it as a whole.
+
+    Args:
+      init: the transformation's function from parameters to its state.
+      variables: the variables.
+      owner_of: gives the variable that a leaf of the state belongs to, by path, leaf and shapes.
+    """
+    shapes = [variable.shape for variable in variables]
+    whole = jax.tree_util.tree_leaves_with_path(_state(init, variables, shapes))
+    found = []
+    for i, variable in enumerate(variables):
+        if not variable.shape:
+            found.append(False)
+            continue
+        fewer = list(shapes)
+        fewer[i] = (variable.shape[0] + 1, *variable.shape[1:])
+        changed = jax.tree_util.tree_leaves_with_path(_state(init, variables, fewer))
+        found.append(
+            len(whole) == len(changed)
+            and all(
+                before.shape == after.shape or owner_of(path, after, fewer) == i
+                for (path, before), (_, after) in zip(whole, changed, strict=True)
+            )
+        )
+    return found
+
+
+def _state(init: Callable[[Any], Any], variables: Sequence[Variable], shapes: Any) -> Any:
+    return jax.eval_shape(
+        init,
+        [jax.ShapeDtypeStruct(shape, v.dtype) for shape, v in zip(shapes, variables, strict=True)],
+    )
