@@ -29,7 +29,7 @@ from jflow.export.params import UnexportableError, UnwritableError, written
 from jflow.export.primitives import OWN
 from jflow.export.writing import Tables
 from jflow.graph import Graph, Operation, ResourceRef, Tensor, VariableRef, request
-from jflow.graph.importing import collection_keys, location_of
+from jflow.graph.importing import location_of
 from jflow.graph.primitives import calls_client
 from jflow.ops import Variable
 from jflow.stateful import GraphVariable
@@ -67,10 +67,9 @@ class _GraphWriter:
     def archive(self, signatures: Sequence[Any]) -> Archive:
         nodes = [self._node(op) for op in self._operations]
         collections: dict[str, tuple[Member, ...]] = {}
-        for key in collection_keys(self._graph):
+        for key in self._graph.get_all_collection_keys():
             members = self._graph.get_collection(key)
-            if isinstance(key, str):
-                collections[key] = write_members(key, members, self.encode)
+            collections[key] = write_members(key, members, self.encode)
         found = tuple(Signature(name, *map(self.encode, trees)) for name, *trees in signatures)
         tables = self._tables
         document = Document(

@@ -75,11 +75,6 @@ def location_of(op: Operation) -> origin.SourceLocation | None:
     return op._location
 
 
-def collection_keys(graph: Graph) -> list[str]:
-    """Returns the names of all collections of a graph."""
-    return list(graph._collections)
-
-
 @contextmanager
 def _around(graph: Graph, imported: Imported) -> Iterator[None]:
     wanted = request.resolved(imported.device, imported.colocated)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -12,6 +11,7 @@ from jflow.export import MemberKind, load_graph, register_member_kind, save_grap
 from jflow.graph import Graph, Operation
 from jflow.ops import global_variables
 from jflow.training.queue_runner import QueueRunner
+from jflow.training.saver import Saver
 
 
 def export_meta_graph(filename: str | os.PathLike[str], graph: Graph | None = None) -> None:
@@ -32,7 +32,7 @@ def import_meta_graph(
     meta_graph_or_file: str | os.PathLike[str],
     clear_devices: bool = False,
     import_scope: str | None = None,
-) -> Any:
+) -> Saver | None:
     """Adds the operations and collections of a file to the default graph.
 
     Args:
@@ -47,8 +47,7 @@ def import_meta_graph(
         `jflow.export.load_graph`.
     """
     load_graph(meta_graph_or_file, clear_devices=clear_devices, import_scope=import_scope)
-    saver = getattr(importlib.import_module("jflow.training"), "Saver", None)
-    return saver() if saver and global_variables() else None
+    return Saver() if global_variables() else None
 
 
 class _ImportedQueue:
@@ -86,4 +85,15 @@ def _read(value: Any, decode: Any) -> QueueRunner:
     )
 
 
+def _saver_written(saver: Saver, encode: Any) -> Any:
+    if saver.settings is None:
+        raise TypeError("a saver of some of the variables has no written form")
+    return encode(saver.settings)
+
+
+def _saver_read(value: Any, decode: Any) -> Saver:
+    return Saver(defer_build=True, **decode(value))
+
+
+register_member_kind(MemberKind("saver", Saver, _saver_written, _saver_read))
 register_member_kind(MemberKind("queue_runner", QueueRunner, _written, _read))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import operator
 import os
+import shutil
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from jflow.errors import (
     FailedPreconditionError,
@@ -16,6 +17,7 @@ from jflow.errors import (
     OpError,
     UnimplementedError,
 )
+from jflow.export import save_graph
 from jflow.graph import Graph, GraphKeys, get_default_graph
 from jflow.ops import Variable
 from jflow.runtime.saving import StateToSave
@@ -66,9 +68,6 @@ class Saver:
       ValueError: if there are no variables, or two with one name.
     """
 
-    graph_writer: ClassVar[Callable[[str, Graph], object] | None] = None
-    """What writes a graph to a file, which `save` does with the graph of its session."""
-
     def __init__(  # noqa: PLR0913 - the arguments are TensorFlow's
         self,
         var_list: Any = None,
@@ -93,6 +92,7 @@ class Saver:
         self._has_relative_paths = save_relative_paths
         self._states: list[StateToSave] | None = None
         self._latest: list[tuple[str, float]] = []
+        self._written: tuple[Graph, list[int], str] | None = None
         self._next_kept = time.time() + self._every_s
         if not defer_build:
             self.build()
@@ -155,6 +155,8 @@ class Saver:
         directory = os.path.dirname(path)
         try:
             sess.save_state(path, self._states)
+            if write_meta_graph:
+                self._write_graph(f"{path}.{meta_graph_suffix}", sess.graph)
             if write_state:
                 self._record(path, directory, latest_filename, meta_graph_suffix)
         except (FailedPreconditionError, NotFoundError, FileNotFoundError) as error:
@@ -163,13 +165,36 @@ class Saver:
                     f"Parent directory of {path} doesn't exist, can't save."
                 ) from error
             raise
-        writer = type(self).graph_writer
-        if write_meta_graph and writer is not None:
-            try:
-                writer(f"{path}.{meta_graph_suffix}", sess.graph)
-            except UnimplementedError as error:  # the variables are saved nevertheless
-                _LOG.warning("the graph of %s is not saved: %s", path, error)
         return path
+
+    @property
+    def settings(self) -> Mapping[str, Any] | None:
+        """The arguments that make an equal saver of another graph; None if it has a `var_list`."""
+        if self._var_list is not None:
+            return None
+        return {
+            "reshape": self._reshape,
+            "max_to_keep": self._max_to_keep,
+            "keep_checkpoint_every_n_hours": self._every_s / 3600,
+            "allow_empty": self._allow_empty,
+            "pad_step_number": self._pads_step,
+            "save_relative_paths": self._has_relative_paths,
+        }
+
+    def _write_graph(self, path: str, graph: Graph) -> None:
+        """Writes the graph beside a checkpoint, or copies the last file if it has not grown.
+
+        The variables are saved already, so a graph that cannot be written is only reported.
+        """
+        size = [len(graph.get_operations())]
+        size += [len(graph.get_collection(key)) for key in graph.get_all_collection_keys()]
+        try:
+            last = self._written
+            if last is None or last[:2] != (graph, size) or not _is_copied(last[2], path):
+                save_graph(path, graph)
+            self._written = (graph, size, path)
+        except (UnimplementedError, OSError) as error:
+            _LOG.warning("the graph is not saved as %s: %s", path, error)
 
     def _path(self, sess: Session, path: str, global_step: Any, name: str) -> str:
         """The path of a new checkpoint. Raises ValueError if it collides with the list's name."""
@@ -316,6 +341,17 @@ def _states(key: str | None, parts: Sequence[Variable], reshape: bool) -> list[S
 def _check_session(sess: Any) -> None:
     if not isinstance(sess, Session):
         raise TypeError(f"'sess' must be a Session; {sess!r}")
+
+
+def _is_copied(source: str, target: str) -> bool:
+    """Copies a file, if it is still there; returns whether it was."""
+    try:
+        shutil.copyfile(source, target)
+    except shutil.SameFileError:
+        pass
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _step(sess: Session, global_step: Any) -> int:

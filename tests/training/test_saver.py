@@ -299,7 +299,12 @@ def test_the_same_path_is_replaced_and_listed_once(session: tf.Session, tmp_path
     for _ in range(3):
         saver.save(session, tmp_path / "model")
     assert saver.last_checkpoints == [str(tmp_path / "model")]
-    assert sorted(path.suffix for path in tmp_path.iterdir()) == ["", ".index", ".safetensors"]
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == [
+        "",
+        ".index",
+        ".meta",
+        ".safetensors",
+    ]
 
 
 def test_a_new_saver_recovers_the_list(session: tf.Session, tmp_path: Path) -> None:
@@ -420,18 +425,34 @@ def test_a_deferred_saver_looks_its_variables_up_later(tmp_path: Path) -> None:
         saver.save(session, tmp_path / "model")
 
 
-def test_the_graph_is_written_beside_the_checkpoint_if_it_can_be(
-    session: tf.Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_graph_is_beside_each_checkpoint_and_restores_it(
+    session: tf.Session, tmp_path: Path
 ) -> None:
-    def write(path: str, graph: tf.Graph) -> None:
-        assert graph is session.graph
-        if "1" in Path(path).name:
-            raise tf.errors.UnimplementedError("a callback cannot be exported")
-        Path(path).write_text("graph")
-
-    monkeypatch.setattr(tf.train.Saver, "graph_writer", staticmethod(write))
     saver = tf.train.Saver(max_to_keep=2)
+    tf.add_to_collection("savers", saver)
     for step in range(3):
-        assert saver.save(session, tmp_path / "model", step, meta_graph_suffix="g")
+        saver.save(session, tmp_path / "model", step)
     assert saver.save(session, tmp_path / "model", 3, write_meta_graph=False)
-    assert [path.name for path in tmp_path.glob("*.g")] == ["model-2.g"]
+    tf.constant(7.0, name="later")
+    saver.save(session, tmp_path / "model", 4)
+    assert [path.name for path in tmp_path.glob("*.meta")] == ["model-4.meta"]
+    with tf.Graph().as_default() as graph:
+        imported = tf.train.import_meta_graph(tmp_path / "model-4.meta")
+        assert imported is not None
+        with tf.Session() as other:
+            imported.restore(other, tmp_path / "model-4")
+            assert other.run(["v:0", "later:0"]) == [1.0, 7.0]
+        (listed,) = graph.get_collection("savers")
+        assert listed.settings == saver.settings
+
+
+def test_a_graph_that_cannot_be_written_is_reported_and_its_variables_are_saved(
+    session: tf.Session, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with session.graph.as_default():
+        _ = tf.lax.add(tf.constant(1.0), jax.pure_callback(np.cos, tf.constant(1.0), 1.0))
+    path = tf.train.Saver().save(session, tmp_path / "model")
+    assert "the graph is not saved" in caplog.text
+    assert "calls a Python function" in caplog.text
+    assert tf.train.load_variable(path, "v") == 1.0
+    assert not [*tmp_path.glob("*.meta")]

@@ -1,4 +1,4 @@
-"""What a task does in saves and restores: what it keeps, drops and refuses, whoever is lost."""
+"""What a task does in saves and restores: what it keeps, drops and refuses when others are lost."""
 
 from __future__ import annotations
 
