@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import jax
 
-from jflow.checkpoint import ANYWHERE, commit, locate, open_checkpoint
+from jflow.checkpoint_files import ANYWHERE, commit, locate, open_checkpoint
 from jflow.deadline import Deadline, seconds_text
 from jflow.errors import DeadlineExceededError
 from jflow.execution.blocking import run_fibers

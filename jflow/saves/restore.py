@@ -7,7 +7,7 @@ from math import prod
 
 import jax
 
-from jflow.checkpoint import Checkpoint, SavedTensor
+from jflow.checkpoint_files import Checkpoint, SavedTensor
 from jflow.cluster import Device
 from jflow.errors import InvalidArgumentError, NotFoundError
 from jflow.plan import VARYING

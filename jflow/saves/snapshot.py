@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from jflow.checkpoint import Item, ShardRecord, locate, write_shard
+from jflow.checkpoint_files import Item, ShardRecord, locate, write_shard
 from jflow.cluster import Device
 from jflow.errors import FailedPreconditionError, InvalidArgumentError
 from jflow.records.allowed_directories import AllowedDirectories

@@ -12,7 +12,7 @@ from functools import partial
 from typing import ClassVar, Self
 
 from jflow import _forks
-from jflow.checkpoint import ANYWHERE
+from jflow.checkpoint_files import ANYWHERE
 from jflow.closing import Closing
 from jflow.cluster import ClusterSpec, Task, split_address
 from jflow.errors import InvalidArgumentError, NotFoundError

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from jflow.checkpoint import Checkpoint, open_checkpoint
+from jflow.checkpoint_files import Checkpoint, open_checkpoint
 from jflow.training.checkpoint_state import latest_checkpoint
 from jflow.values import Array
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from jflow.checkpoint import delete, exists, locate
+from jflow.checkpoint_files import delete, exists, locate
 from jflow.errors import OpError
 
 _LOG = logging.getLogger(__name__)

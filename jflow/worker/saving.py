@@ -17,7 +17,7 @@ from typing import Any
 
 import jax
 
-from jflow.checkpoint import ShardRecord, commit, locate, open_checkpoint
+from jflow.checkpoint_files import ShardRecord, commit, locate, open_checkpoint
 from jflow.cluster import Device
 from jflow.deadline import seconds_text
 from jflow.errors import AbortedError, DeadlineExceededError, InvalidArgumentError, OpError

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from jflow.checkpoint import Item, commit, locate, open_checkpoint, write_shard
+from jflow.checkpoint_files import Item, commit, locate, open_checkpoint, write_shard
 
 SAVE, NEXT_SAVE = "0123456789abcdef", "fedcba9876543210"
 

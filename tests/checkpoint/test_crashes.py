@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jflow.checkpoint import Item, commit, delete, locate, open_checkpoint, sweep, write_shard
+from jflow.checkpoint_files import Item, commit, delete, locate, open_checkpoint, sweep, write_shard
 from jflow.errors import (
     AbortedError,
     DataLossError,
@@ -176,7 +176,7 @@ def test_a_full_disk_keeps_the_old_checkpoint_and_leaves_no_files(
     reason = rf"{tmp_path}/m.* bytes: {os.strerror(number)}"
     for room in range(0, n_bytes, 97):
         with monkeypatch.context() as patch:
-            patch.setattr("jflow.checkpoint.local.os.write", FullDisk(room, number))
+            patch.setattr("jflow.checkpoint_files.local.os.write", FullDisk(room, number))
             with pytest.raises(ResourceExhaustedError, match=reason):
                 save_value(tmp_path / "m", 2.0, NEXT_SAVE)
         assert saved_value(tmp_path / "m") == 1.0
@@ -196,7 +196,7 @@ def test_an_error_of_the_disk_at_the_end_of_a_file_removes_it(
     def fail(_: int) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    monkeypatch.setattr("jflow.checkpoint.local.os.fsync", fail)
+    monkeypatch.setattr("jflow.checkpoint_files.local.os.fsync", fail)
     with pytest.raises(DataLossError, match=r"written after \d+ of \d+ bytes: Input/output error"):
         save(tmp_path / "m", [Item("w", np.ones(3))])
     assert names(tmp_path) == []

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jflow.checkpoint import Item, ShardRecord, exists, locate, open_checkpoint
-from jflow.checkpoint.commit import read_manifest
-from jflow.checkpoint.layout import BLOCK_BYTES, Manifest, ShardTable, TensorEntry
+from jflow.checkpoint_files import Item, ShardRecord, exists, locate, open_checkpoint
+from jflow.checkpoint_files.commit import read_manifest
+from jflow.checkpoint_files.layout import BLOCK_BYTES, Manifest, ShardTable, TensorEntry
 from jflow.errors import (
     DataLossError,
     FailedPreconditionError,

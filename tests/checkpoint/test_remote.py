@@ -12,7 +12,7 @@ import pytest
 from etils import epath
 from etils.epath import testing as epath_testing
 
-from jflow.checkpoint import Item, delete, exists, locate, open_checkpoint
+from jflow.checkpoint_files import Item, delete, exists, locate, open_checkpoint
 from jflow.errors import DataLossError, NotFoundError, UnimplementedError, UnknownError
 from tests.checkpoint.saving import NEXT_SAVE, SAVE, names, read, save, save_value, saved_value
 
@@ -67,7 +67,7 @@ def test_a_save_that_fails_at_a_url_leaves_no_files(
     def fail(*_: Any) -> None:
         raise RuntimeError("429 too many requests")
 
-    monkeypatch.setattr("jflow.checkpoint.shard.checksum", fail)
+    monkeypatch.setattr("jflow.checkpoint_files.shard.checksum", fail)
     with pytest.raises(RuntimeError, match="429"):
         save_value(f"{BUCKET}/m", 1.0)
     assert names(bucket) == []

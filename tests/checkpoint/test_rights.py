@@ -8,7 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jflow.checkpoint import ANYWHERE, Item, checkpoint_roots, locate, open_checkpoint, write_shard
+from jflow.checkpoint_files import (
+    ANYWHERE,
+    Item,
+    checkpoint_roots,
+    locate,
+    open_checkpoint,
+    write_shard,
+)
 from jflow.errors import InvalidArgumentError, NotFoundError, OpError, PermissionDeniedError
 from tests.checkpoint.saving import SAVE, names, save_value
 

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jflow.checkpoint import Item, locate, open_checkpoint, write_shard
-from jflow.checkpoint.layout import BLOCK_BYTES
+from jflow.checkpoint_files import Item, locate, open_checkpoint, write_shard
+from jflow.checkpoint_files.layout import BLOCK_BYTES
 from jflow.errors import InvalidArgumentError, NotFoundError
 from jflow.resources.accumulator import AccumulatorSnapshot, AccumulatorSpec, SumSnapshot
 from jflow.resources.iterator_state import IteratorStateSnapshot, IteratorStateSpec

@@ -15,7 +15,7 @@ from safetensors import safe_open
 from safetensors.flax import load_file as load_for_jax
 from safetensors.numpy import load_file
 
-from jflow.checkpoint import Item, open_checkpoint, write_orbax
+from jflow.checkpoint_files import Item, open_checkpoint, write_orbax
 from jflow.errors import (
     AlreadyExistsError,
     DataLossError,

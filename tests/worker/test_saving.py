@@ -12,7 +12,7 @@ import jax
 import numpy as np
 import pytest
 
-from jflow.checkpoint import ANYWHERE, exists, locate, open_checkpoint
+from jflow.checkpoint_files import ANYWHERE, exists, locate, open_checkpoint
 from jflow.cluster import Device, Task
 from jflow.errors import (
     AbortedError,

@@ -10,8 +10,8 @@ import os
 import stat
 from contextlib import suppress
 
-from jflow.checkpoint.failures import failure
-from jflow.checkpoint.storage import CheckpointStorage, FileSink, FileSource
+from jflow.checkpoint_files.failures import failure
+from jflow.checkpoint_files.storage import CheckpointStorage, FileSink, FileSource
 from jflow.errors import DataLossError, FailedPreconditionError
 from jflow.failpoints import failpoint
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 
-from jflow.checkpoint.checkpoint import Checkpoint
-from jflow.checkpoint.commit import exists
-from jflow.checkpoint.native import NativeCheckpoint
-from jflow.checkpoint.orbax import OrbaxCheckpoint, item_of
-from jflow.checkpoint.prefix import ANYWHERE, locate
+from jflow.checkpoint_files.checkpoint import Checkpoint
+from jflow.checkpoint_files.commit import exists
+from jflow.checkpoint_files.native import NativeCheckpoint
+from jflow.checkpoint_files.orbax import OrbaxCheckpoint, item_of
+from jflow.checkpoint_files.prefix import ANYWHERE, locate
 from jflow.errors import PermissionDeniedError
 from jflow.records.allowed_directories import AllowedDirectories
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
-from jflow.checkpoint.local import LocalStorage
-from jflow.checkpoint.remote import SEPARATOR, RemoteStorage
-from jflow.checkpoint.storage import CheckpointStorage
+from jflow.checkpoint_files.local import LocalStorage
+from jflow.checkpoint_files.remote import SEPARATOR, RemoteStorage
+from jflow.checkpoint_files.storage import CheckpointStorage
 from jflow.closing import Closing
 from jflow.errors import InvalidArgumentError
 from jflow.records.allowed_directories import CHECKPOINTS, AllowedDirectories

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jflow.checkpoint.regions import TensorBox, empty
+from jflow.checkpoint_files.regions import TensorBox, empty
 from jflow.closing import Closing
 from jflow.errors import InvalidArgumentError, NotFoundError
 from jflow.resources.snapshot import Snapshot

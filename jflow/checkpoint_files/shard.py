@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jflow.checkpoint.header import NamedBytes, header
-from jflow.checkpoint.item import Item, logical_shape
-from jflow.checkpoint.layout import (
+from jflow.checkpoint_files.header import NamedBytes, header
+from jflow.checkpoint_files.item import Item, logical_shape
+from jflow.checkpoint_files.layout import (
     BLOCK_BYTES,
     MAX_HEADER_BYTES,
     ShardRecord,
@@ -25,8 +25,8 @@ from jflow.checkpoint.layout import (
     TensorEntry,
     shard_name,
 )
-from jflow.checkpoint.prefix import CheckpointPrefix
-from jflow.checkpoint.storage import FileSink
+from jflow.checkpoint_files.prefix import CheckpointPrefix
+from jflow.checkpoint_files.storage import FileSink
 from jflow.errors import InvalidArgumentError
 from jflow.failpoints import failpoint
 from jflow.records.crc32c import checksum

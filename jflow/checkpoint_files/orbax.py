@@ -12,9 +12,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from jflow.checkpoint.checkpoint import Checkpoint, SavedTensor
-from jflow.checkpoint.regions import TensorBox
-from jflow.checkpoint.remote import SEPARATOR
+from jflow.checkpoint_files.checkpoint import Checkpoint, SavedTensor
+from jflow.checkpoint_files.regions import TensorBox
+from jflow.checkpoint_files.remote import SEPARATOR
 from jflow.errors import AlreadyExistsError, DataLossError, InvalidArgumentError
 from jflow.records.extras import needed
 from jflow.resources.snapshot import Snapshot

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from jflow.checkpoint.failures import failure
-from jflow.checkpoint.storage import CheckpointStorage, FileSink, FileSource
+from jflow.checkpoint_files.failures import failure
+from jflow.checkpoint_files.storage import CheckpointStorage, FileSink, FileSource
 from jflow.errors import DataLossError, OpError, UnimplementedError, UnknownError
 from jflow.failpoints import failpoint
 

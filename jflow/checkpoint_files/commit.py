@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from jflow.checkpoint.layout import (
+from jflow.checkpoint_files.layout import (
     MAX_MANIFEST_BYTES,
     VERSION,
     Manifest,
@@ -18,8 +18,8 @@ from jflow.checkpoint.layout import (
     temporary_name,
     written_by,
 )
-from jflow.checkpoint.prefix import CheckpointPrefix
-from jflow.checkpoint.storage import CheckpointStorage
+from jflow.checkpoint_files.prefix import CheckpointPrefix
+from jflow.checkpoint_files.storage import CheckpointStorage
 from jflow.errors import AbortedError, DataLossError, NotFoundError
 from jflow.failpoints import failpoint
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from jflow.checkpoint.layout import BLOCK_BYTES, ShardRecord, ShardTable, TensorEntry
-from jflow.checkpoint.prefix import CheckpointPrefix
-from jflow.checkpoint.regions import ReadBytes
-from jflow.checkpoint.storage import FileSource
+from jflow.checkpoint_files.layout import BLOCK_BYTES, ShardRecord, ShardTable, TensorEntry
+from jflow.checkpoint_files.prefix import CheckpointPrefix
+from jflow.checkpoint_files.regions import ReadBytes
+from jflow.checkpoint_files.storage import FileSource
 from jflow.errors import DataLossError, InvalidArgumentError, NotFoundError
 from jflow.records.crc32c import checksum
 

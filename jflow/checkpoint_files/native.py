@@ -6,12 +6,12 @@ import math
 from collections import defaultdict
 from typing import NamedTuple
 
-from jflow.checkpoint.checkpoint import Checkpoint, SavedTensor
-from jflow.checkpoint.commit import read_manifest
-from jflow.checkpoint.layout import StateEntry, TensorEntry
-from jflow.checkpoint.prefix import CheckpointPrefix
-from jflow.checkpoint.regions import TensorBox, box_of, empty, read_box
-from jflow.checkpoint.shard_reader import ShardReader
+from jflow.checkpoint_files.checkpoint import Checkpoint, SavedTensor
+from jflow.checkpoint_files.commit import read_manifest
+from jflow.checkpoint_files.layout import StateEntry, TensorEntry
+from jflow.checkpoint_files.prefix import CheckpointPrefix
+from jflow.checkpoint_files.regions import TensorBox, box_of, empty, read_box
+from jflow.checkpoint_files.shard_reader import ShardReader
 from jflow.errors import DataLossError, InvalidArgumentError
 from jflow.resources.kinds import unpacked
 from jflow.resources.snapshot import PackedSnapshot, Snapshot

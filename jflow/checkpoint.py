@@ -1,0 +1,13 @@
+"""Checkpoints: `jflow.checkpoint.save` and `restore`, and reading what was saved."""
+
+from typing import TYPE_CHECKING
+
+from jflow import tracebacks as _tracebacks
+from jflow.api import on_first_use as _on_first_use
+
+if TYPE_CHECKING:
+    from jflow.api.checkpoint import *
+else:
+    __getattr__, __dir__ = _on_first_use(globals(), "jflow.api.checkpoint")
+
+_tracebacks.end_here(globals())

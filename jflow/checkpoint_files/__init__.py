@@ -1,0 +1,17 @@
+"""Files of checkpoints: writing, committing and reading them."""
+
+from jflow.checkpoint_files.checkpoint import Checkpoint as Checkpoint
+from jflow.checkpoint_files.checkpoint import SavedTensor as SavedTensor
+from jflow.checkpoint_files.commit import commit as commit
+from jflow.checkpoint_files.commit import delete as delete
+from jflow.checkpoint_files.commit import exists as exists
+from jflow.checkpoint_files.commit import sweep as sweep
+from jflow.checkpoint_files.item import Item as Item
+from jflow.checkpoint_files.layout import ShardRecord as ShardRecord
+from jflow.checkpoint_files.opening import open_checkpoint as open_checkpoint
+from jflow.checkpoint_files.orbax import write_orbax as write_orbax
+from jflow.checkpoint_files.prefix import ANYWHERE as ANYWHERE
+from jflow.checkpoint_files.prefix import CheckpointPrefix as CheckpointPrefix
+from jflow.checkpoint_files.prefix import checkpoint_roots as checkpoint_roots
+from jflow.checkpoint_files.prefix import locate as locate
+from jflow.checkpoint_files.shard import write_shard as write_shard
