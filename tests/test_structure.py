@@ -214,7 +214,7 @@ def test_the_architecture_page_names_every_room() -> None:
     page = (ROOT / "ARCHITECTURE.md").read_text()
     drawing = page.split("```")[1]
     rooms = {p.name for p in (ROOT / "jflow").iterdir() if p.is_dir() and p.name != "__pycache__"}
-    named = set(re.findall(r"\b[a-z]+\b", "\n".join(x[:36] for x in drawing.splitlines())))
+    named = set(re.findall(r"\b[a-z_]+\b", "\n".join(x[:36] for x in drawing.splitlines())))
     assert rooms | {"errors"} == named
 
 
