@@ -178,7 +178,6 @@ def test_partitioners_say_how_many_parts() -> None:
         (tf.fixed_size_partitioner(2), None, "must be fully defined"),
         (tf.fixed_size_partitioner(2), [None, 2], "must be fully defined"),
     ],
-    ids=str,
 )
 def test_a_malformed_partition_is_refused(partitioner: Any, shape: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):

@@ -30,13 +30,13 @@ Seconds = float | UseDefault | None
 Intervals = tuple[int | None, float | None]
 """Steps and seconds between two times."""
 
-Directory = str | os.PathLike[str]
+FilePath = str | os.PathLike[str]
 
 
 def MonitoredTrainingSession(  # noqa: N802, PLR0913, PLR0917 - as in TensorFlow
     master: str = "",
     is_chief: bool = True,
-    checkpoint_dir: Directory | None = None,
+    checkpoint_dir: FilePath | None = None,
     scaffold: Scaffold | None = None,
     hooks: Sequence[SessionRunHook] | None = None,
     chief_only_hooks: Sequence[SessionRunHook] | None = None,
@@ -48,7 +48,7 @@ def MonitoredTrainingSession(  # noqa: N802, PLR0913, PLR0917 - as in TensorFlow
     log_step_count_steps: int | None = 100,
     max_wait_secs: float = 7200,
     save_checkpoint_steps: Steps = USE_DEFAULT,
-    summary_dir: Directory | None = None,
+    summary_dir: FilePath | None = None,
 ) -> MonitoredSession:
     """Returns a monitored session for one process of a training.
 
@@ -96,7 +96,7 @@ def MonitoredTrainingSession(  # noqa: N802, PLR0913, PLR0917 - as in TensorFlow
 
 
 def _reports(
-    directory: Directory | None, scaffold: Scaffold, n_steps: int, intervals: Intervals
+    directory: FilePath | None, scaffold: Scaffold, n_steps: int, intervals: Intervals
 ) -> Iterator[SessionRunHook]:
     """The hooks that report the rate of steps and the summaries of a graph."""
     if directory and n_steps > 0:
@@ -106,7 +106,7 @@ def _reports(
 
 
 def _saves(
-    directory: Directory | None, scaffold: Scaffold, intervals: Intervals
+    directory: FilePath | None, scaffold: Scaffold, intervals: Intervals
 ) -> Iterator[SessionRunHook]:
     """The hook that saves checkpoints."""
     if directory and any(intervals):
