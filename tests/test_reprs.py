@@ -217,6 +217,8 @@ def test_other_objects_offer_no_internals(local: tf.Connection) -> None:
         "make_callable",
         "placement",
         "replace",
+        "restore_state",
+        "save_state",
     }
     with tf.Session() as it:
         assert offered(it) == session | {"reset", "run", "target"}

@@ -97,9 +97,11 @@ class _SlowTransport:
 class TimedWorker(Worker):
     """A worker with the host function `WORK`, and ports; arguments as for `Worker`."""
 
-    def __init__(self, task: Task, devices: Any, transport: TensorTransport, *others: Any) -> None:
+    def __init__(
+        self, task: Task, devices: Any, transport: TensorTransport, *others: Any, **named: Any
+    ) -> None:
         self._links = TimedLinks.of_environment()
-        super().__init__(task, devices, _SlowTransport(transport, self._links), *others)
+        super().__init__(task, devices, _SlowTransport(transport, self._links), *others, **named)
         self._incoming = _Port(self._links.bandwidth)
         self._computing = threading.Lock()
         self.functions = {WORK: self._work}

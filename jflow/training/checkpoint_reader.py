@@ -25,9 +25,13 @@ class CheckpointReader:
     """
 
     def __init__(self, filepattern: str | os.PathLike[str]) -> None:
+        self._path = os.fspath(filepattern)
         self._checkpoint: Checkpoint = open_checkpoint(filepattern)
         keys = self._checkpoint.keys()
         self._infos = {key: self._checkpoint.info(key) for key in keys}
+
+    def __repr__(self) -> str:
+        return f"<jflow.train.CheckpointReader of {self._path!r}, {len(self._infos)} tensors>"
 
     def get_variable_to_shape_map(self) -> Mapping[str, list[int]]:
         """The shape of each tensor, by name."""

@@ -97,6 +97,10 @@ class Saver:
         if not defer_build:
             self.build()
 
+    def __repr__(self) -> str:
+        n = "unknown" if self._states is None else len(self._states)
+        return f"<jflow.train.Saver of {n} variables>"
+
     def build(self) -> None:
         """Looks up the variables, if that was deferred. Raises as the constructor."""
         if self._states is not None:

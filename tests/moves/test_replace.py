@@ -162,7 +162,10 @@ def test_an_eager_queue_goes_on_where_it_is(
             await asyncio.to_thread(wait_until, lambda: n_waiting(session) == 2)
             move = partial(session.replace, all_on(WORKER_1), fetches=take, min_gain=None)
             assert (await asyncio.to_thread(move)).moved
+            # Both wait again, in any order; an element that is sent to the other one would be lost.
+            await asyncio.to_thread(wait_until, lambda: n_waiting(session) == 2)
             cancelled.cancel()
+            await asyncio.to_thread(wait_until, lambda: n_waiting(session) == 1)
             await eager.put_async(np.int32(7))
             assert await taking == 7
             await eager.put_async(np.int32(8))

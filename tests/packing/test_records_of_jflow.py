@@ -9,6 +9,14 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from jflow.checkpoint_files.layout import (
+    VERSION,
+    Manifest,
+    ShardRecord,
+    ShardTable,
+    StateEntry,
+    TensorEntry,
+)
 from jflow.errors import InvalidArgumentError
 from jflow.execution.functions import host_function, host_kernel
 from jflow.export.document import Aval, Document, Equation, Member, Node, ProgramEntry
@@ -17,11 +25,14 @@ from jflow.plan import CallbackAttributes
 from jflow.records import DECODERS
 from jflow.resources import KERNELS
 from jflow.resources.accumulator import AccumulatorSpec
-from jflow.resources.iterator_state import IteratorStateSpec
+from jflow.resources.accumulator import snapshot as accumulator
+from jflow.resources.iterator_state import IteratorStateSnapshot, IteratorStateSpec
 from jflow.resources.moving import SavedQueue, SavedStates, SavedVariable
 from jflow.resources.queue import QueueSpec
+from jflow.resources.queue import snapshot as queue
 from jflow.resources.queue.spec import FIFO, SHUFFLE
-from jflow.resources.reader import ReaderSpec
+from jflow.resources.reader import ReaderSnapshot, ReaderSpec
+from jflow.saves.items import SaveReport, StateItem, StateItems, StateSlice
 from jflow.trace.record import TaskRecord
 from tests.packing.test_record import PLAIN, SPECS, TEXTS
 
@@ -46,6 +57,32 @@ NODES = st.builds(
     *(TEXTS, TEXTS, st.none() | st.integers(0, 9), PARAMETERS, INDICES, INDICES, INDICES, TEXTS),
     *(st.lists(TEXTS, max_size=2).map(tuple), st.none() | st.tuples(TEXTS, WORDS.map(len), TEXTS)),
 )
+TENSOR_FIELDS = {
+    **dict.fromkeys(("key", "dtype", "stored"), TEXTS),
+    **dict.fromkeys(("shape", "begin", "full_shape"), INDICES),
+    **dict.fromkeys(("offset", "n_bytes", "first_sum"), st.integers(0, 2**40)),
+}
+TENSORS = st.builds(TensorEntry, **TENSOR_FIELDS)
+STATE_FIELDS = {
+    "key": TEXTS,
+    "kind": TEXTS,
+    "record": st.binary(max_size=9),
+    "arrays": st.lists(TENSORS, max_size=2).map(tuple),
+}
+SAVED_STATES = st.builds(StateEntry, **STATE_FIELDS)
+SHARD_FIELDS = {
+    "file": st.just(".0123456789abcdef.ps-0.safetensors"),
+    **dict.fromkeys(("n_bytes", "n_head", "n_table", "n_sums"), st.integers(0, 2**40)),
+    "crc": st.integers(0, 2**32 - 1),
+}
+SHARDS = st.builds(ShardRecord, **SHARD_FIELDS)
+ITEM_FIELDS = {
+    **dict.fromkeys(("key", "device", "kind", "container", "name", "owner", "dtype"), TEXTS),
+    "shape": INDICES,
+    "definition": st.binary(max_size=9),
+    "reshapes": st.booleans(),
+    "part": st.none() | st.builds(StateSlice, INDICES, INDICES),
+}
 AVALS = st.builds(
     Aval,
     st.none() | st.lists(st.integers(0, 9) | TEXTS, max_size=3).map(tuple),
@@ -95,11 +132,8 @@ BUILDS = {
     ReaderSpec: {"kind": TEXTS, "options": st.dictionaries(TEXTS, PLAIN, max_size=3)},
     SavedQueue: {
         "number": st.integers(0, 99),
-        "definition": st.binary(max_size=9),
-        "n_arrays": st.lists(st.integers(-1, 9), max_size=3).map(tuple),
-        "is_closed": st.booleans(),
-        "rng": TEXTS,
-        "rng_words": WORDS,
+        "record": st.binary(max_size=9),
+        "n_arrays": st.integers(0, 9),
     },
     SavedStates: {"variables": st.just(()), "queues": st.just(())},
     SavedVariable: {"number": st.integers(0, 99), "dtype": TEXTS, "shape": WORDS},
@@ -114,6 +148,52 @@ BUILDS = {
         "sent": _rows(st.integers(0, 99), SECONDS),
         "received": _rows(st.integers(0, 99), SECONDS, SECONDS, SECONDS, SECONDS),
     },
+}
+
+BUILDS |= {
+    accumulator._Packed: {
+        "spec": st.builds(AccumulatorSpec, **BUILDS[AccumulatorSpec]),
+        "global_step": st.integers(0, 99),
+        "n_dropped": st.integers(0, 99),
+        "n_gradients": st.integers(0, 99),
+        "shape": BUILDS[AccumulatorSpec]["shape"],
+        "present": st.tuples(st.booleans(), st.booleans(), st.booleans()),
+    },
+    IteratorStateSnapshot: {
+        "spec": st.just(IteratorStateSpec()),
+        "text": st.none() | st.binary(max_size=9),
+    },
+    Manifest: {
+        "version": st.just(VERSION),
+        "save": TEXTS,
+        "about": st.dictionaries(TEXTS, TEXTS, max_size=2),
+        "shards": st.lists(SHARDS, max_size=2).map(tuple),
+    },
+    queue._Packed: {
+        "spec": st.builds(QueueSpec, **BUILDS[QueueSpec]),
+        "n_arrays": st.lists(st.integers(-1, 9), max_size=3).map(tuple),
+        "is_closed": st.booleans(),
+        "rng": st.none(),
+    },
+    ReaderSnapshot: {
+        "spec": st.builds(ReaderSpec, **BUILDS[ReaderSpec]),
+        "work": st.none() | st.binary(max_size=9),
+        "position": st.none() | st.integers(0, 99) | WORDS,
+        "n_records": st.integers(0, 99),
+        "n_work_units": st.integers(0, 99),
+    },
+    SaveReport: {"n_bytes": st.integers(0, 2**40), "held_s": SECONDS, "total_s": SECONDS},
+    ShardRecord: SHARD_FIELDS,
+    ShardTable: {
+        "block_bytes": st.integers(1, 1 << 30),
+        "entries": st.lists(TENSORS, max_size=2).map(tuple),
+        "states": st.lists(SAVED_STATES, max_size=2).map(tuple),
+    },
+    StateEntry: STATE_FIELDS,
+    StateItem: ITEM_FIELDS,
+    StateItems: {"items": st.lists(st.builds(StateItem, **ITEM_FIELDS), max_size=2).map(tuple)},
+    StateSlice: {"full_shape": INDICES, "offset": INDICES},
+    TensorEntry: TENSOR_FIELDS,
 }
 
 

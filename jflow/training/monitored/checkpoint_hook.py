@@ -26,6 +26,9 @@ _LOG = logging.getLogger(__name__)
 class CheckpointSaverListener:
     """Base of what is called around each save of a `CheckpointSaverHook`."""
 
+    def __repr__(self) -> str:
+        return f"<jflow.train.{type(self).__name__}>"
+
     def begin(self) -> None:
         """Called once, before the session is created."""
 

@@ -15,6 +15,9 @@ from jflow.training.monitored.session_manager import SessionManager
 class SessionCreator(ABC):
     """What opens the session of a monitored session, again after each failure."""
 
+    def __repr__(self) -> str:
+        return f"<jflow.train.{type(self).__name__}>"
+
     @abstractmethod
     def create_session(self) -> Session:
         """Returns a session whose variables are ready."""

@@ -86,6 +86,9 @@ class SessionRunHook:
     `after_create_session`; for each step `before_run`, the step, `after_run`; at the end `end`.
     """
 
+    def __repr__(self) -> str:
+        return f"<jflow.train.{type(self).__name__}>"
+
     def begin(self) -> None:
         """Called once, before the session is created; the graph may still be changed."""
 

@@ -60,6 +60,9 @@ class SessionManager:
         self._local_init_run_options = local_init_run_options
         self._local_init_feed_dict = local_init_feed_dict
 
+    def __repr__(self) -> str:
+        return f"<jflow.train.SessionManager of {self._graph!r}>"
+
     def prepare_session(  # noqa: PLR0913, PLR0917 - the arguments are TensorFlow's
         self,
         master: str,
