@@ -58,9 +58,13 @@ NODES = st.builds(
     *(st.lists(TEXTS, max_size=2).map(tuple), st.none() | st.tuples(TEXTS, WORDS.map(len), TEXTS)),
 )
 TENSOR_FIELDS = {
-    **dict.fromkeys(("key", "dtype", "stored"), TEXTS),
-    **dict.fromkeys(("shape", "begin", "full_shape"), INDICES),
-    **dict.fromkeys(("offset", "n_bytes", "first_sum"), st.integers(0, 2**40)),
+    **dict.fromkeys(("key", "dtype"), TEXTS),
+    "stored": st.sampled_from(["float32", "int32"]),
+    "shape": st.just((2,)),
+    "begin": st.tuples(st.integers(0, 3)),
+    "full_shape": st.tuples(st.integers(5, 9)),
+    "n_bytes": st.just(8),
+    **dict.fromkeys(("offset", "first_sum"), st.integers(0, 2**40)),
 }
 TENSORS = st.builds(TensorEntry, **TENSOR_FIELDS)
 STATE_FIELDS = {
@@ -71,17 +75,20 @@ STATE_FIELDS = {
 }
 SAVED_STATES = st.builds(StateEntry, **STATE_FIELDS)
 SHARD_FIELDS = {
-    "file": st.just(".0123456789abcdef.ps-0.safetensors"),
-    **dict.fromkeys(("n_bytes", "n_head", "n_table", "n_sums"), st.integers(0, 2**40)),
+    "file": st.just("0123456789abcdef.ps-0.safetensors"),
+    "n_bytes": st.integers(300, 2**40),
+    **dict.fromkeys(("n_head", "n_table"), st.integers(0, 99)),
+    "n_sums": st.integers(0, 24).map(lambda n: 4 * n),
     "crc": st.integers(0, 2**32 - 1),
 }
 SHARDS = st.builds(ShardRecord, **SHARD_FIELDS)
 ITEM_FIELDS = {
-    **dict.fromkeys(("key", "device", "kind", "container", "name", "owner", "dtype"), TEXTS),
-    "shape": INDICES,
+    **dict.fromkeys(("key", "kind", "container", "name", "owner", "dtype"), TEXTS),
+    "device": st.just("/job:ps/task:0/device:CPU:0"),
+    "shape": st.just((2,)),
     "definition": st.binary(max_size=9),
     "reshapes": st.booleans(),
-    "part": st.none() | st.builds(StateSlice, INDICES, INDICES),
+    "part": st.none() | st.just(StateSlice((4,), (1,))),
 }
 AVALS = st.builds(
     Aval,
