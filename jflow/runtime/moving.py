@@ -20,7 +20,7 @@ from jflow.values import Array
 
 T = TypeVar("T")
 
-_PAUSE_S = 0.005
+PAUSE_S = 0.005
 """How long a step waits that has only to be run again: the task that holds its state is about to
 tell all others."""
 
@@ -120,7 +120,7 @@ class MovingExecutable:
         """
         if not error.moved:
             deadline.check("waiting for state that moves")
-            time.sleep(_PAUSE_S)
+            time.sleep(PAUSE_S)
             return
         with deadline.holding(self._lock, "waiting for the step to be registered"):
             if self._executable is failed:

@@ -16,13 +16,11 @@ from jflow.placement import Placer
 from jflow.placement.states import state_id
 from jflow.plan import VARYING
 from jflow.runtime.backend import Backend
-from jflow.runtime.moving import MAX_TRIES
+from jflow.runtime.moving import MAX_TRIES, PAUSE_S
 from jflow.runtime.steps import place_step
 from jflow.saves import SaveReport as SaveReport
 from jflow.saves import StateItem, StateItems, StateSlice
 from jflow.values import SaveSliceInfo, is_known
-
-_PAUSE_S = 0.005
 
 
 @dataclass(frozen=True)
@@ -99,7 +97,7 @@ def _until_found(
         except MovedError as error:
             placer.learn(graph, error.moved)
             if not error.moved:
-                time.sleep(_PAUSE_S)
+                time.sleep(PAUSE_S)
         deadline.check("finding state that has moved")
     raise AbortedError("the state is moved by other sessions all the time; try again later")
 
@@ -143,7 +141,7 @@ def _sizes(ref: VariableRef) -> tuple[int, ...]:
 def _part(state: StateToSave) -> StateSlice | None:
     if state.part is None:
         return None
-    if state.part.var_shape != state.ref.shape if isinstance(state.ref, VariableRef) else True:
+    if not isinstance(state.ref, VariableRef) or state.part.var_shape != state.ref.shape:
         raise InvalidArgumentError(
             f"{state.ref} has the slice {state.part}, which does not fit its shape"
         )

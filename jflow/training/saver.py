@@ -31,8 +31,6 @@ from jflow.training.checkpoint_state import (
 
 _LOG = logging.getLogger(__name__)
 
-SAVEABLE_OBJECTS = "saveable_objects"
-
 _FAILED = (
     "Restoring from checkpoint failed. This is most likely due to {} from the checkpoint. Please "
     "ensure that you have not altered the graph expected based on the checkpoint. Original error: "
@@ -110,7 +108,7 @@ class Saver:
             graph = get_default_graph()
             found = [
                 *graph.get_collection(GraphKeys.GLOBAL_VARIABLES),
-                *graph.get_collection(SAVEABLE_OBJECTS),
+                *graph.get_collection(GraphKeys.SAVEABLE_OBJECTS),
             ]
         states = states_to_save(found, reshape=self._reshape)
         if not states and not self._allow_empty:
