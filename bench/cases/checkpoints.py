@@ -65,7 +65,7 @@ def forget(directory: Path) -> None:
 
 
 def extra(call: Callable[[], Any], n_kept: int = 0) -> tuple[float, int]:
-    """Seconds of a call, and the memory that it needed besides what it returns."""
+    """Seconds of a call, and the memory that it needed beyond what it returns."""
     before = memory.resident(os.getpid())
     memory.begin_peak(os.getpid())
     kept: list[Any] = []

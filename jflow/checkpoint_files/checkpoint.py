@@ -26,7 +26,7 @@ class SavedTensor:
       dtype: the name of the dtype that programs see, such as "int4".
       shape: the shape of the whole tensor as programs see it.
       stored: the name of the dtype of the arrays that `Checkpoint.read` returns.
-      trailing: the sizes that these arrays have besides: one for random keys.
+      trailing: the further sizes that these arrays have: one for random keys.
     """
 
     dtype: str

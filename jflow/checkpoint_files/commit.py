@@ -2,7 +2,7 @@
 
 The order of what reaches the disk makes a save atomic: all shards, under names of their own; the
 manifest under a temporary name; its final name. A crash leaves the former checkpoint or the new one
-whole, and besides it at most files that the next save removes.
+whole, and in addition at most files that the next save removes.
 """
 
 from __future__ import annotations

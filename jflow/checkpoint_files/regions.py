@@ -68,7 +68,7 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Array:
 
 
 def read_box(read: ReadBytes, shape: Sequence[int], box: TensorBox, target: Array) -> None:
-    """Reads a region of a stored array, with a few MiB of memory besides the target.
+    """Reads a region of a stored array, with a few MiB of memory beyond the target.
 
     Args:
       read: reads bytes of the array, which is in C order.
