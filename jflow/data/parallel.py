@@ -1,13 +1,14 @@
-"""Parallel calls of a function on the elements of a stream, with results in order."""
+"""Threads of streams: parallel calls of a function, and reading ahead."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
-from jflow.data.engine import grain
+from jflow.data.engine import experimental, grain
 from jflow.data.stream import Cursor, State
 
 
@@ -62,10 +63,24 @@ class Parallel(grain.DatasetIterator[Any]):
 
     def _stop(self) -> None:
         if self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)
+            with suppress(RuntimeError):  # of a thread that would wait for itself, see below
+                self._pool.shutdown(wait=True, cancel_futures=True)
         self._pool = None
         self._ahead.clear()
 
     def close(self) -> None:
         self._stop()
         super().close()
+
+
+class Prefetched(experimental.ThreadPrefetchDatasetIterator[Any]):
+    """Grain's iterator that reads ahead in a thread.
+
+    Grain closes an iterator that is collected as garbage, and closing waits for its threads. But
+    the collector runs on any thread, also on one of these, which cannot wait for itself; it has
+    been told to end by then.
+    """
+
+    def close(self) -> None:
+        with suppress(RuntimeError):
+            super().close()  # type: ignore[no-untyped-call]

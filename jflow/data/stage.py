@@ -13,7 +13,7 @@ from typing import Any
 
 from jflow.data.element import unstack
 from jflow.data.engine import experimental, grain
-from jflow.data.parallel import Parallel
+from jflow.data.parallel import Parallel, Prefetched
 from jflow.data.rows import ENDLESS, Endless, Mapped, Permuted, folded, most_threads, order
 from jflow.data.stream import Concatenated, Filtered, Repeated, Sliced, Stream, Unbatched
 from jflow.errors import InvalidArgumentError, OutOfRangeError
@@ -141,4 +141,4 @@ def concatenated(stages: Sequence[Stage]) -> Stage:
 
 def prefetched(stage: Stage, count: int) -> Stage:
     """Reads up to `count` elements ahead in a thread."""
-    return experimental.ThreadPrefetchIterDataset(streamed(stage), prefetch_buffer_size=count)
+    return Stream(partial(Prefetched, prefetch_buffer_size=count), streamed(stage))

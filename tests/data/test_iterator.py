@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import json
 import subprocess
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 
 from jflow import errors
 from jflow.data import Dataset, FilePosition
-from jflow.testing import PATIENCE_S
+from jflow.testing import PATIENCE_S, wait_until
 from tests.data.chains import as_lists, chains, modelled_transforms, shuffles
 
 
@@ -259,6 +260,37 @@ class TestEnds:
         before = set(threading.enumerate())
         assert len(list(threaded().take(30))) == 30
         assert no_more_threads_than(before)
+
+    @pytest.mark.parametrize(
+        "reading",
+        [
+            lambda dataset, collects: dataset.filter(collects).prefetch(2),
+            lambda dataset, collects: dataset.map(collects, num_parallel_calls=2).filter(bool),
+        ],
+        ids=["prefetch", "map in threads"],
+    )
+    def test_a_thread_may_collect_the_iterator_that_it_reads_for(self, reading) -> None:
+        before, dropped, collected = set(threading.enumerate()), threading.Event(), []
+
+        def collects(x):
+            if x > 0:
+                assert dropped.wait(PATIENCE_S)
+                gc.collect()
+                collected.append(threading.current_thread())
+            return True
+
+        iterator = reading(Dataset.range(9), collects).iterator()
+        circle = [iterator]
+        circle.append(circle)
+        next(iterator)
+        gc.disable()  # so that no other thread collects it
+        try:
+            del iterator, circle
+            dropped.set()
+            wait_until(lambda: collected and no_more_threads_than(before), "the threads to end")
+        finally:
+            gc.enable()
+        assert collected[0] not in before
 
     def test_a_closed_iterator_says_so(self) -> None:
         iterator = Dataset.range(3).iterator()
