@@ -1,5 +1,6 @@
 """What every test needs: three CPU devices before JAX starts, and a default graph of its own."""
 
+import gc
 import os
 import signal
 import subprocess
@@ -56,6 +57,16 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture(autouse=True)
 def _fresh_default_graph(fresh_graph):
     """Every test has a default graph of its own."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _short_collections():
+    """A garbage collection looks at what this file's tests have made only.
+
+    Late in a run the process has millions of objects, which would make each one take seconds.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="session")
