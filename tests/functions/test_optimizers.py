@@ -33,10 +33,7 @@ def _optimizers() -> dict[str, Callable[..., Any]]:
 
 
 OPTIMIZERS = _optimizers()
-SHORT = (
-    *("adafactor", "adam", "adamw", "dog", "galore", "lamb", "lbfgs", "lion", "momo_adam", "muon"),
-    *("noisy_sgd", "prodigy", "rprop", "schedule_free_adamw", "sgd", "sm3", "sophia"),
-)
+SHORT = ("adam", "galore", "lbfgs", "momo_adam", "noisy_sgd", "schedule_free_adamw", "sgd", "sm3")
 """One of each kind: their states and what their updates take differ. The others are like these."""
 
 

@@ -38,7 +38,7 @@ def everywhere(graph, devices, costs, constraints):
     return chosen
 
 
-@settings(max_examples=30)
+@settings(max_examples=18)
 @given(programs(DEVICES), st.sampled_from([*SHIPPED, everywhere]))
 def test_a_program_gives_what_jax_gives_under_every_strategy(program, placement) -> None:
     check(program, lambda graph: session(graph, placement))
