@@ -21,7 +21,7 @@ class Closure:
       worker: the only worker that may run it; None for any.
       expires: when it fails with a deadline error, by the clock of the events; None for never.
       inputs: the closures whose results are arguments of it.
-      is_exactly_once: whether an attempt only stages its writes, which a decision then commits.
+      is_exactly_once: whether the runtime applies its writes once however many attempts it has.
       is_repeatable: whether a second attempt beside the first one does no harm.
       burst: how many of its kind can run as one step; 1 for no bursts.
     """
@@ -45,30 +45,18 @@ class Dispatch:
       attempt: a number that no other attempt has.
       worker: where.
       closures: the closures; more than one for a burst.
+      ordinal: the first closure's number of attempts with this one.
     """
 
     attempt: int
     worker: Worker
     closures: tuple[int, ...]
+    ordinal: int = 1
 
 
 @dataclass(frozen=True)
 class CancelAttempt:
     """Cancel an attempt. How it ends is still reported to the scheduler."""
-
-    attempt: int
-
-
-@dataclass(frozen=True)
-class Commit:
-    """Commit what an attempt has staged; any worker may pass this on. It may come again."""
-
-    attempt: int
-
-
-@dataclass(frozen=True)
-class Discard:
-    """Discard what an attempt has staged, or may have staged on tasks that are still there."""
 
     attempt: int
 
@@ -131,15 +119,4 @@ class PrepareBurst:
     closure: int
 
 
-Action = (
-    Dispatch
-    | CancelAttempt
-    | Commit
-    | Discard
-    | Complete
-    | Fail
-    | Expire
-    | FailInput
-    | Drop
-    | PrepareBurst
-)
+Action = Dispatch | CancelAttempt | Complete | Fail | Expire | FailInput | Drop | PrepareBurst

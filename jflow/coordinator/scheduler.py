@@ -9,8 +9,8 @@ from it, which the shell carries out in order. Rules:
 - Closures of one kind that are next in the order may run as one attempt, a burst.
 - An attempt that is lost with its worker puts its closures back at their places in the order. One
   that fails fails its closure; the closures of a burst run again, one by one, as one of them failed.
-- In exactly-once mode an attempt that has ended is only staged. The scheduler chooses one attempt
-  of a closure for ever and discards all others.
+- In exactly-once mode every attempt of a closure has an ordinal. The runtime applies the writes of
+  one of them; a later one fences off an earlier one, or is answered with what that has done.
 - After the first failure the caller takes the error with `abandon`, which cancels all that is open;
   then `is_idle` says when nothing is running. A closure that is put back in between is dropped.
 - A closure that takes much longer than others of its kind gets one more attempt on an idle worker,
@@ -27,9 +27,7 @@ from jflow.coordinator.events import (
     Action,
     CancelAttempt,
     Closure,
-    Commit,
     Complete,
-    Discard,
     Dispatch,
     Drop,
     Expire,
@@ -71,7 +69,8 @@ class Scheduler:
         self._pace = Pace()
         self._bursts: dict[tuple[Hashable, Worker], bool] = {}
         self._n_attempts = 0
-        self._commits: dict[int, tuple[int, ...]] = {}
+        self._n_added = 0
+        self._n_ended = 0
         self._gone: dict[Worker, BaseException] = {}
 
     # What it knows ------------------------------------------------------------------------------
@@ -84,7 +83,7 @@ class Scheduler:
     @property
     def n_queued(self) -> int:
         """How many closures wait for a worker or for their inputs."""
-        return sum(not o.attempts and o.chosen is None for o in self._open.values())
+        return sum(not o.attempts for o in self._open.values())
 
     @property
     def n_open(self) -> int:
@@ -95,6 +94,13 @@ class Scheduler:
     def n_running(self) -> int:
         """How many attempts have not come back."""
         return len(self._attempts)
+
+    @property
+    def n_ended(self) -> int:
+        """A number of which all closures with lower numbers have ended."""
+        while self._n_ended < self._n_added and self._n_ended not in self._open:
+            self._n_ended += 1
+        return self._n_ended
 
     def is_open(self, number: int) -> bool:
         """Whether a closure has not ended."""
@@ -119,6 +125,7 @@ class Scheduler:
     def add(self, closure: Closure, now: float) -> list[Action]:
         """Takes a closure. Inputs that are not open have succeeded."""
         opened = self._open[closure.number] = Open(closure)
+        self._n_added = closure.number + 1
         for source in closure.inputs:
             if source in self._open:
                 opened.missing.add(source)
@@ -132,7 +139,7 @@ class Scheduler:
     def cancel(self, number: int, now: float) -> list[Action]:
         """Cancels a closure for its user; what is running is stopped where it can be."""
         opened = self._open.get(number)
-        if opened is None or opened.chosen is not None:
+        if opened is None:
             return []
         return [*self._dropped(opened, by_user=True), *self._fed(now)]
 
@@ -142,7 +149,7 @@ class Scheduler:
         while self._expiries and self._expiries[0][0] <= now:
             _, number = heapq.heappop(self._expiries)
             opened = self._open.get(number)
-            if opened is not None and opened.chosen is None:
+            if opened is not None:
                 self.has_error = True
                 actions += self._cancelled_attempts(opened)
                 actions += self._ended(opened, Expire(number))
@@ -152,46 +159,24 @@ class Scheduler:
     # Events: attempts ---------------------------------------------------------------------------
 
     def finished(self, number: int, now: float) -> list[Action]:
-        """An attempt has ended well; in exactly-once mode its writes are staged."""
+        """An attempt has ended well; in exactly-once mode its writes are committed."""
         attempt = self._taken(number)
         if attempt is None:
             return []
         self._note(attempt, now)
         actions: list[Action] = []
-        opened = self._opened(attempt)
-        if not opened:
-            actions += self._discarded(attempt)
-        elif opened[0].closure.is_exactly_once:
-            actions += self._chosen(attempt, opened)
-        else:
-            for o in opened:
-                actions += self._completed(o, attempt)
-        return [*actions, *self._fed(now)]
-
-    def committed(self, number: int, now: float) -> list[Action]:
-        """What an attempt has staged is committed."""
-        actions: list[Action] = []
-        for position, o in enumerate(self._uncommitted(number)):
-            actions += self._ended(o, Complete(o.closure.number, number, position))
-        return [*actions, *self._fed(now)]
-
-    def undone(self, number: int, now: float) -> list[Action]:
-        """What an attempt had staged was lost before the commit, so its closures run again."""
-        actions: list[Action] = []
-        for o in self._uncommitted(number):
-            actions += self._put_back(o)
+        for opened in self._opened(attempt):
+            actions += self._completed(opened, attempt)
         return [*actions, *self._fed(now)]
 
     def failed(self, number: int, error: BaseException, now: float) -> list[Action]:
-        """An attempt, or its commit, has failed by itself."""
+        """An attempt has failed by itself."""
         attempt = self._taken(number)
         if attempt is None:
-            opened = self._uncommitted(number)
-        else:
-            opened = self._opened(attempt)
-        actions: list[Action] = [] if attempt is None else self._discarded(attempt)
-        is_burst = attempt is not None and len(attempt.closures) > 1
-        for o in opened:
+            return []
+        actions: list[Action] = []
+        is_burst = len(attempt.closures) > 1
+        for o in self._opened(attempt):
             o.is_alone = o.is_alone or is_burst
             if o.is_dropped or is_burst:
                 actions += self._put_back(o)
@@ -261,7 +246,7 @@ class Scheduler:
         actions: list[Action] = []
         for number in list(self._open):
             opened = self._open.get(number)
-            if opened is not None and opened.chosen is None:
+            if opened is not None:
                 actions += self._dropped(opened, by_user=False)
         return actions
 
@@ -306,7 +291,7 @@ class Scheduler:
 
     def _put_back(self, opened: Open) -> list[Action]:
         """Queues a closure again at its place, unless it is not wanted any more."""
-        if opened.attempts or opened.chosen is not None:
+        if opened.attempts:
             return []  # the other attempt goes on
         if opened.is_dropped or self.has_error:
             return [*self._ended(opened, Drop(opened.closure.number, opened.by_user))]
@@ -321,20 +306,6 @@ class Scheduler:
             return []
         self.has_error = True
         return [*self._ended(opened, Fail(opened.closure.number, error))]
-
-    def _chosen(self, attempt: Attempt, opened: list[Open]) -> list[Action]:
-        """Decides for an attempt, unless one of its closures has another chosen one."""
-        if any(o.chosen is not None for o in opened) or len(opened) < len(attempt.closures):
-            actions = self._discarded(attempt)
-            for o in opened:
-                actions += self._put_back(o)
-            return actions
-        actions = []
-        for o in opened:
-            o.chosen = attempt.number
-            actions += self._cancelled_attempts(o)
-        self._commits[attempt.number] = attempt.closures
-        return [*actions, Commit(attempt.number)]
 
     # Attempts -----------------------------------------------------------------------------------
 
@@ -358,27 +329,14 @@ class Scheduler:
         """The closures of an attempt that have not ended."""
         return [self._open[number] for number in attempt.closures if number in self._open]
 
-    def _uncommitted(self, number: int) -> list[Open]:
-        """Takes out the closures of an attempt that was to be committed."""
-        found = [self._open[closure] for closure in self._commits.pop(number, ())]
-        for opened in found:
-            opened.chosen = None
-        return found
-
     def _lost(self, number: int) -> list[Action]:
         attempt = self._taken(number)
         if attempt is None:
             return []
-        actions = self._discarded(attempt)
+        actions: list[Action] = []
         for opened in self._opened(attempt):
             actions += self._put_back(opened)
         return actions
-
-    def _discarded(self, attempt: Attempt) -> list[Action]:
-        opened = self._opened(attempt)
-        # Of closures that have ended it is not known here whether they stage.
-        is_needed = not opened or any(o.closure.is_exactly_once for o in opened)
-        return [Discard(attempt.number)] if is_needed else []
 
     def _cancelled_attempts(self, opened: Open) -> list[Action]:
         """Cancels the attempts of a closure, except bursts that others are waiting for."""
@@ -466,7 +424,8 @@ class Scheduler:
         state.load += load
         for number in numbers:
             self._open[number].attempts.add(attempt.number)
-        return Dispatch(attempt.number, worker, numbers)
+            self._open[number].n_attempts += 1
+        return Dispatch(attempt.number, worker, numbers, self._open[numbers[0]].n_attempts)
 
     def _reissued(self, now: float) -> Iterator[Action]:
         """Second attempts of stragglers, on workers that have nothing to do."""

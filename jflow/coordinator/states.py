@@ -15,8 +15,7 @@ class Open:
     attempts: set[int] = field(default_factory=set)
     missing: set[int] = field(default_factory=set)
     dependents: list[int] = field(default_factory=list)
-    chosen: int | None = None
-    """The attempt that is being committed."""
+    n_attempts: int = 0
     is_alone: bool = False
     """Whether it has been in a burst that failed."""
     is_reissued: bool = False

@@ -11,9 +11,7 @@ from jflow.coordinator.events import (
     Action,
     CancelAttempt,
     Closure,
-    Commit,
     Complete,
-    Discard,
     Dispatch,
     Drop,
     Expire,
@@ -47,7 +45,6 @@ class World:
         self.ends: dict[int, Action] = {}
         self.applied: Counter[int] = Counter()
         self.running: dict[int, Dispatch] = {}
-        self.committing: dict[int, Dispatch] = {}
         self.has_faults = True
         self._events: list[tuple[float, int, tuple[object, ...]]] = []
         self._n_events = 0
@@ -55,6 +52,7 @@ class World:
         self._left: set[int] = set()
         self._dispatched: dict[int, Dispatch] = {}
         self._cancelled: set[int] = set()
+        self._ordinals: dict[int, int] = {}
         self._is_reporting = False
         for worker in range(self.n_workers):
             self._later(self.rng.random() * 0.1, "up", worker)
@@ -102,7 +100,7 @@ class World:
             else (),
             is_exactly_once=is_exactly_once,
             is_repeatable=rng.random() < 0.4,
-            burst=rng.choice([1, 3]),
+            burst=1 if is_exactly_once else rng.choice([1, 3]),
         )
         self.closures[number] = closure
         self._act(self.scheduler.add(closure, self.now))
@@ -168,26 +166,27 @@ class World:
             self._act(self.scheduler.failed(attempt, Failure(), self.now))
         elif self.has_faults and self.rng.random() < 0.03:
             self._act(self.scheduler.lost(attempt, self.now))
-        else:
-            self._applied(dispatch)
+        elif self._applied(dispatch):
             self._act(self.scheduler.finished(attempt, self.now))
-
-    def _decided(self, attempt: int) -> None:
-        dispatch = self.committing.pop(attempt)
-        chance = self.rng.random() if self.has_faults else 1.0
-        if chance < 0.05:
-            self._act(self.scheduler.undone(attempt, self.now))
-        elif chance < 0.07:
-            self._act(self.scheduler.failed(attempt, Failure(), self.now))
         else:
-            self.applied.update(dispatch.closures)
-            self._act(self.scheduler.committed(attempt, self.now))
+            self._act(self.scheduler.lost(attempt, self.now))
 
     def _ready(self, worker: int, kind: Hashable) -> None:
         self._act(self.scheduler.burst_ready(worker, kind, self.now))
 
-    def _applied(self, dispatch: Dispatch) -> None:
-        self.applied.update(n for n in dispatch.closures if not self.closures[n].is_exactly_once)
+    def _applied(self, dispatch: Dispatch) -> bool:
+        """Applies the writes of an attempt, as the runtime does; False if it was fenced off."""
+        number = dispatch.closures[0]
+        if not self.closures[number].is_exactly_once:
+            self.applied.update(dispatch.closures)
+            return True
+        assert len(dispatch.closures) == 1, "a burst in exactly-once mode"
+        if self.applied[number]:
+            return True  # answered from the window
+        if self._ordinals[number] > dispatch.ordinal:
+            return False
+        self.applied[number] += 1
+        return True
 
     def _later(self, delay: float, name: str, *args: object) -> None:
         self._n_events += 1
@@ -201,6 +200,7 @@ class World:
             match action:
                 case Dispatch():
                     self._check_dispatch(action)
+                    self._ordinals[action.closures[0]] = action.ordinal
                     self._dispatched[action.attempt] = self.running[action.attempt] = action
                     kind = self.closures[action.closures[0]].kind
                     each = 0.001 if "a" in str(kind) else 0.3
@@ -209,14 +209,6 @@ class World:
                     self._later(taken, "ran", action.attempt)
                 case CancelAttempt(attempt):
                     self._cancelled.add(attempt)
-                case Commit(attempt):
-                    dispatch = self._dispatched[attempt]
-                    for other in self.committing.values():
-                        assert not {*other.closures} & {*dispatch.closures}, "two attempts chosen"
-                    self.committing[attempt] = dispatch
-                    self._later(self.rng.random() * 0.1, "decided", attempt)
-                case Discard(attempt):
-                    assert attempt not in self.committing, "discarded after it was chosen"
                 case PrepareBurst(worker, closure):
                     kind = self.closures[closure].kind
                     self._later(self.rng.random() * 0.2, "ready", worker, kind)
@@ -234,7 +226,7 @@ class World:
             assert dispatch.closures[action.position] == number
             assert self.applied[number] >= 1
         if closure.is_exactly_once:
-            assert self.applied[number] == isinstance(action, Complete)
+            assert self.applied[number] <= 1
 
     # What must always hold ----------------------------------------------------------------------
 
@@ -250,7 +242,7 @@ class World:
             assert len(others) <= 1
             assert not others or closure.is_repeatable
             assert not others or others[0].worker != dispatch.worker
-            assert not any(number in d.closures for d in self.committing.values())
+            assert dispatch.ordinal > self._ordinals.get(number, 0) or len(dispatch.closures) > 1
 
     def _check(self) -> None:
         assert self.scheduler.n_running == len(self.running)
@@ -262,9 +254,7 @@ class World:
 
     def _is_waiting(self, number: int) -> bool:
         closure = self.closures[number]
-        is_away = any(
-            number in d.closures for d in (*self.running.values(), *self.committing.values())
-        )
+        is_away = any(number in d.closures for d in self.running.values())
         return not is_away and all(isinstance(self.ends.get(n), Complete) for n in closure.inputs)
 
     def _unended(self) -> list[int]:
