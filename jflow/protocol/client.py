@@ -29,6 +29,7 @@ from jflow.protocol import settings
 from jflow.protocol.callbacks import CallbackFunction, Callbacks
 from jflow.protocol.codec import error_of, frames, open_message
 from jflow.protocol.frame import Assembler
+from jflow.protocol.heartbeat import TICKS, Beat, Heartbeat, liveness_s, silence
 from jflow.protocol.outbox import Outbox
 from jflow.protocol.records import (
     Artifacts,
@@ -48,6 +49,7 @@ from jflow.protocol.rpcs import (
     RUN_STEP,
 )
 from jflow.protocol.services import MasterSession
+from jflow.protocol.ticker import ticker
 from jflow.protocol.traced import without_records
 from jflow.protocol.transport import BrokenStreamError, ClientStream, Transport, stream_error
 from jflow.protocol.v1 import service_pb2 as pb
@@ -116,12 +118,21 @@ class MasterClient:
         self._lock = threading.Lock()
         self._end: OpError | None = None
         self._outbox = Outbox()
+        self._n_received = 0
+        self._heartbeat = Heartbeat()
+        self._liveness = liveness_s()
+        self._ticker = ticker(self._liveness / TICKS)
+        self._task: str | None = None
         self._stream: ClientStream | None = None
         try:
             self._stream = transport.open(
                 MASTER.name, address, limit, self._outbox.frames(), self._take, self._ended
             )
             self.info: ServerInfo = info_from_proto(self._handshake(limit))
+            self._task = str(self.info.task)
+            self._ticker.add(self._tick)
+            if not self.is_open:  # since the handshake
+                self._ticker.remove(self._tick)
         except BaseException:
             self.close()
             raise
@@ -225,6 +236,9 @@ class MasterClient:
     def close(self) -> None:
         """Ends the session; pending calls fail with CancelledError."""
         self._finish(CancelledError("Step was cancelled by an explicit call to Session.close()"))
+        self._end_stream()
+
+    def _end_stream(self) -> None:
         self._outbox.close()
         if self._stream is not None:
             self._stream.close()
@@ -353,8 +367,8 @@ class MasterClient:
             if not isinstance(answer, CancelledError):
                 return answer
             reason, op = answer.message.partition("; ")[2], answer.op
-        task = str(self.info.task)
-        return deadline.error(f"{doing} through {task} at {self._address}", task, reason, op)
+        through = f"{doing} through {self._task} at {self._address}"
+        return deadline.error(through, self._task, reason, op)
 
     def _cancel(self, key: int) -> None:
         self._send(key, pb.Envelope(cancel=pb.Cancel(id=key)), ())
@@ -371,6 +385,7 @@ class MasterClient:
         Returns:
           False if the session is over.
         """
+        self._n_received += 1
         try:
             message = self._assembler.feed(frame)
             if message is not None:
@@ -397,11 +412,28 @@ class MasterClient:
     def _ended(self, cause: BrokenStreamError | None) -> None:
         """Takes the end of the stream."""
         if cause is None:
-            self._finish(UnavailableError(f"the server at {self._address} ended the session"))
+            error = f"the server at {self._address} ended the session"
+            self._finish(UnavailableError(error, task=self._task))
         else:
-            self._finish(stream_error(cause, f"the server at {self._address}", "this client", None))
+            self._lose(cause)
+
+    def _lose(self, cause: object) -> None:
+        server = f"the server at {self._address}"
+        self._finish(stream_error(cause, server, "this client", self._task))
+
+    def _tick(self) -> None:
+        """Asks for a sign of life, or gives the stream up, if there was none for too long."""
+        signs = self._n_received + self._outbox.n_chunks
+        match self._heartbeat.tick(signs, is_waiting=bool(self._pending)):
+            case Beat.ASK:
+                key = next(self._ids)
+                self._send(key, pb.Envelope(id=key, ping=pb.Ping()), ())
+            case Beat.LOST:
+                self._lose(silence(self._liveness))
+                self._end_stream()
 
     def _finish(self, end: OpError) -> None:
+        self._ticker.remove(self._tick)
         with self._lock:
             if self._end is None:
                 self._end = end

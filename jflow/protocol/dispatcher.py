@@ -124,6 +124,8 @@ class Dispatcher(Generic[S]):
     ) -> None:
         if message.WhichOneof("body") == "cancel":
             self._cancel(message.cancel.id)
+        elif message.HasField("ping"):
+            await self._send(pb.Envelope(id=message.id), ())
         elif message.id:
             reply, values = await noticing(self._answer(message, tensors), hand_over)
             # A small answer is sent before the next message is read.
