@@ -187,6 +187,10 @@ class AbortedError(OpError):
     error_code = Code.ABORTED
 
 
+class FencedError(AbortedError):
+    """Another program has claimed what this one works under; this one can change nothing more."""
+
+
 class OutOfRangeError(OpError):
     """The end of the data or the limit of a counter was reached."""
 
@@ -223,7 +227,9 @@ class UnauthenticatedError(OpError):
     error_code = Code.UNAUTHENTICATED
 
 
-_REFINED: dict[str, type[OpError]] = {NotANumberError.__name__: NotANumberError}
+_REFINED: dict[str, type[OpError]] = {
+    kind.__name__: kind for kind in (FencedError, NotANumberError)
+}
 """Classes that share their status code with another class, by name."""
 
 

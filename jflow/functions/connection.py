@@ -47,7 +47,7 @@ _MAX_ACCESSES = 512
 
 
 @_forks.guarded(
-    *("list_devices", "register", "place", "explain", "step", "access", "create"),
+    *("list_devices", "claim", "register", "place", "explain", "step", "access", "create"),
     ignored=("close",),
 )
 class Connection(Closing):
@@ -105,6 +105,29 @@ class Connection(Closing):
           DeadlineExceededError: if the operation timeout passes before the tasks have answered.
         """
         return self._backend.list_devices(Deadline(self.timeout))
+
+    def claim(self, name: str, epoch: int = 0) -> int:
+        """Makes this program the one that works under a name; fences off those before it.
+
+        All that this connection does from now on is under the claim. Once another program claims
+        the name, every task refuses it, for ever: steps, saves and restores raise `FencedError`,
+        and change nothing. Claims are kept by the tasks and in checkpoints.
+
+        Args:
+          name: such as that of a training run.
+          epoch: what `claim` has returned on another connection of this program, which this one is
+            to share; 0 to make a new claim.
+
+        Returns:
+          The epoch of the claim, which is higher than those of all claims before.
+
+        Raises:
+          FencedError: if there was a later claim than that of `epoch`.
+          UnavailableError: if the server does not answer. Other tasks that are down hear of the
+            claim with the first call that uses them.
+        """
+        self._check_open()
+        return self._backend.claim(name, epoch, Deadline(self.timeout))
 
     def save_state(
         self,

@@ -30,6 +30,7 @@ from jflow.errors import (
     UnavailableError,
 )
 from jflow.failpoints import async_failpoint
+from jflow.master.claiming import SessionClaim
 from jflow.master.moving import StateMover
 from jflow.master.saving import CheckpointSaver
 from jflow.master.step import Action, Fail, StartTask, Step, StopTask
@@ -93,6 +94,7 @@ class ClientSession:
         self._steps: dict[int, _Registered] = {}
         self._incarnations: dict[Task, int] = {}
         self._restores: list[CheckpointSaver] = []
+        self._claim = SessionClaim(servers)
         self._running: set[asyncio.Task[Any]] = set()
         self._end: AbortedError | None = None
 
@@ -189,6 +191,9 @@ class ClientSession:
             limit = asyncio.timeout(deadline.remaining())
             async with limit:
                 return await self._run_admitted(step, feeds, client, records)
+        except asyncio.CancelledError:
+            self._claim.check()  # a later claim has ended the step
+            raise
         except TimeoutError as error:
             if deadline.timeout is None or not limit.expired():
                 raise
@@ -205,6 +210,13 @@ class ClientSession:
         if step is not None:
             self._servers.gate.directory.remove(step.use)
             self._servers.background.start(self._release(step.entries.values()))
+
+    async def claim(
+        self, name: str, epoch: int, connect_timeout: float, deadline: Deadline = FOREVER
+    ) -> int:
+        """See `MasterSession.claim`."""
+        self._check_open()
+        return await self._claim.make(name, epoch, connect_timeout, deadline)
 
     async def reset(
         self, containers: Sequence[str], connect_timeout: float, deadline: Deadline = FOREVER
@@ -255,7 +267,9 @@ class ClientSession:
         self, prefix: str, items: bytes, connect_timeout: float, deadline: Deadline
     ) -> CheckpointSaver:
         wanted = StateItems.from_bytes(items)
-        return CheckpointSaver(self._servers, self, prefix, wanted, connect_timeout, deadline)
+        return CheckpointSaver(
+            self._servers, self, prefix, wanted, connect_timeout, deadline, self._claim
+        )
 
     @asynccontextmanager
     async def _saving(self, doing: str, deadline: Deadline) -> AsyncIterator[None]:
@@ -328,7 +342,9 @@ class ClientSession:
         if task == self._own:
             self._incarnations[task] = self._servers.info().incarnation
             async with deadline.bounding(doing, str(task)):
-                return await self._servers.worker.register(plans, artifacts, may_restart)
+                return await self._servers.worker.register(
+                    plans, artifacts, may_restart, self._claim.claim
+                )
         peer = self._servers.peers[task]
         # A task that this session has reached before is not about to start for the first time, so a
         # short timeout is enough to find that it is lost.
@@ -339,7 +355,9 @@ class ClientSession:
         # a call is refused by any later one.
         incarnation = self._incarnations.setdefault(task, info.incarnation)
         async with deadline.bounding(doing, str(task)):
-            return await peer.register(incarnation, plans, artifacts, may_restart)
+            return await peer.register(
+                incarnation, plans, artifacts, may_restart, self._claim.claim
+            )
 
     async def _run_admitted(
         self,
@@ -416,6 +434,7 @@ class ClientSession:
     def _check_open(self) -> None:
         if self._end is not None:
             raise AbortedError(self._end.message)
+        self._claim.check()
 
 
 def _only(tasks: Iterable[Task]) -> str | None:

@@ -40,6 +40,7 @@ from jflow.protocol.records import (
 )
 from jflow.protocol.rpc import Rpc
 from jflow.protocol.rpcs import (
+    CLAIM,
     LIST_DEVICES,
     MASTER,
     MOVE_STATE,
@@ -75,6 +76,7 @@ class _Answers(Protocol):
 
 @_forks.guarded(
     "call",
+    "claim",
     "list_devices",
     "register",
     "run",
@@ -221,6 +223,12 @@ class MasterClient:
     ) -> None:
         """See `MasterSession.reset`."""
         self.call(RESET_ALL, deadline, containers, connect_timeout)
+
+    def claim(
+        self, name: str, epoch: int, connect_timeout: float, deadline: Deadline = FOREVER
+    ) -> int:
+        """See `MasterSession.claim`."""
+        return self.call(CLAIM, deadline, name, epoch, connect_timeout)
 
     def move_state(
         self,

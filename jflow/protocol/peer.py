@@ -15,6 +15,7 @@ from jflow.deadline import FOREVER, Deadline
 from jflow.deadline.clock import now
 from jflow.errors import AbortedError, CancelledError, OpError, UnavailableError
 from jflow.failpoints import async_failpoint
+from jflow.fencing import Claim
 from jflow.plan import Plan
 from jflow.protocol import settings
 from jflow.protocol.codec import error_of
@@ -113,9 +114,10 @@ class Peer:
         plans: Sequence[Plan],
         artifacts: Artifacts,
         is_restartable: bool = False,
+        claim: Claim | None = None,
     ) -> Registered:
         """See `WorkerService.register`, for one incarnation of the task."""
-        return await self.call(REGISTER_PLANS, incarnation, plans, artifacts, is_restartable)
+        return await self.call(REGISTER_PLANS, incarnation, plans, artifacts, is_restartable, claim)
 
     async def run(
         self,

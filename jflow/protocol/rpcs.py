@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from jflow.cluster import Device, Task
 from jflow.errors import InvalidArgumentError
 from jflow.failpoints import async_failpoint
+from jflow.fencing import Claim
 from jflow.moves import End, StateId
 from jflow.plan import Plan
 from jflow.protocol.codec import (
@@ -232,16 +233,44 @@ MOVE_STATE = Rpc(
     doing=lambda body: f"moving {body.states[0].name!r} to {body.target}",
 )
 
+
+def _claim(name: str, epoch: int, connect_timeout: float) -> Outgoing:
+    return pb.Claim(name=name, epoch=epoch, connect_timeout_s=connect_timeout), ()
+
+
+async def _serve_claim(session: MasterSession, call: Incoming) -> Outgoing:
+    body = call.envelope.claim
+    epoch = await session.claim(body.name, body.epoch, body.connect_timeout_s, call.deadline)
+    return pb.Claimed(epoch=epoch), ()
+
+
+def _epoch(message: pb.Claimed, _: list[Array]) -> int:
+    return int(message.epoch)
+
+
+CLAIM = Rpc(
+    "claim",
+    _claim,
+    _serve_claim,
+    _epoch,
+    "claimed",
+    lambda body: f"claiming {body.name!r}",
+)
+
 # Of the worker ----------------------------------------------------------------------------------
 
 
 def _register_plans(
-    plans: Sequence[Plan], artifacts: Artifacts, is_restartable: bool = False
+    plans: Sequence[Plan],
+    artifacts: Artifacts,
+    is_restartable: bool = False,
+    claim: Claim | None = None,
 ) -> Outgoing:
     message = pb.RegisterPlans(
         plans=[plan_to_proto(plan) for plan in plans],
         artifacts=[pb.Artifact(digest=digest) for digest in artifacts],
         is_restartable=is_restartable,
+        claim=None if claim is None else pb.Claim(name=claim.name, epoch=claim.epoch),
     )
     return message, list(artifacts.values())
 
@@ -250,7 +279,8 @@ async def _serve_register_plans(worker: WorkerSession, call: Incoming) -> Outgoi
     body = call.envelope.register_plans
     plans = [plan_from_proto(plan) for plan in body.plans]
     artifacts = _artifacts(body.artifacts, call.tensors)
-    return _registered_to_proto(await worker.register(plans, artifacts, body.is_restartable))
+    claim = Claim(body.claim.name, body.claim.epoch) if body.HasField("claim") else None
+    return _registered_to_proto(await worker.register(plans, artifacts, body.is_restartable, claim))
 
 
 REGISTER_PLANS = Rpc(
@@ -374,6 +404,18 @@ def _has_moved(message: pb.Outcome, _: list[Array]) -> bool:
 
 GET_OUTCOME = Rpc("get_outcome", _get_outcome, _serve_get_outcome, _has_moved, "outcome")
 
+
+def _learn_claim(name: str, epoch: int) -> Outgoing:
+    return pb.Claim(name=name, epoch=epoch), ()
+
+
+async def _serve_learn_claim(worker: WorkerSession, call: Incoming) -> Outgoing:
+    body = call.envelope.claim
+    return pb.Claimed(epoch=await worker.learn_claim(body.name, body.epoch)), ()
+
+
+LEARN_CLAIM = Rpc("claim", _learn_claim, _serve_learn_claim, _epoch, "claimed")
+
 # The table --------------------------------------------------------------------------------------
 
 
@@ -387,6 +429,7 @@ MASTER: Service[MasterSession] = Service(
     lambda server: server.open_master_session(),
     _by_name(
         *(RUN_STEP, CALLED_BACK, REGISTER_STEP, LIST_DEVICES, RELEASE, RESET_ALL, MOVE_STATE),
+        CLAIM,
         *OF_MASTER,
     ),
 )
@@ -397,7 +440,7 @@ WORKER: Service[WorkerSession] = Service(
     lambda server: server.open_worker_session(),
     _by_name(
         *(RUN_PLANS, SEND_TENSOR, REGISTER_PLANS, RELEASE, RESET),
-        *(HOLD_STATE, SAVE_STATE, PUT_STATE, END_HOLD, GET_OUTCOME),
+        *(HOLD_STATE, SAVE_STATE, PUT_STATE, END_HOLD, GET_OUTCOME, LEARN_CLAIM),
         *OF_WORKER,
     ),
 )

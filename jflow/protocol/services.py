@@ -7,6 +7,7 @@ from typing import Protocol
 
 from jflow.cluster import Task
 from jflow.deadline import Deadline
+from jflow.fencing import Claim
 from jflow.moves import End, StateId
 from jflow.plan import Plan
 from jflow.protocol.records import (
@@ -99,11 +100,17 @@ class WorkerService(Protocol):
         """The saves and restores of the caller."""
 
     async def register(
-        self, plans: Sequence[Plan], artifacts: Artifacts, is_restartable: bool = False
+        self,
+        plans: Sequence[Plan],
+        artifacts: Artifacts,
+        is_restartable: bool = False,
+        claim: Claim | None = None,
     ) -> Registered:
         """Compiles and links plans for devices of this task, and keeps them ready to run.
 
-        Raises MovedError if state that they use has moved.
+        Raises:
+          FencedError: if there was a later claim, now or whenever they are run.
+          MovedError: if state that they use has moved.
         """
 
     async def run(
@@ -118,6 +125,15 @@ class WorkerService(Protocol):
 
         `client` is given only on the task that the client is connected to. If there are `records`,
         the step is traced, and what this task notes is added to them.
+        """
+
+    async def learn_claim(self, name: str, epoch: int) -> int:
+        """Refuses lower epochs of a name from now on, and ends what runs under one.
+
+        Epoch 0 changes nothing.
+
+        Returns:
+          The highest epoch of the name that this task has heard of; 0 if there is none.
         """
 
     async def reset(self, containers: Sequence[str]) -> None:
@@ -206,6 +222,19 @@ class MasterSession(Protocol):
 
     def release(self, handle: int) -> None:
         """Forgets a registered step, here and on the tasks that take part."""
+
+    async def claim(self, name: str, epoch: int, connect_timeout: float, deadline: Deadline) -> int:
+        """Lets this session work under a claim of a name; returns its epoch.
+
+        Args:
+          name: the name.
+          epoch: of a claim that another session of the program has made; 0 for a new one, which
+            all tasks that are up hear of before this returns.
+          connect_timeout, deadline: as of every call.
+
+        Raises:
+          FencedError: if there was a later claim; likewise every later call of this session.
+        """
 
     async def reset(
         self, containers: Sequence[str], connect_timeout: float, deadline: Deadline

@@ -98,6 +98,21 @@ class Backend(Protocol):
         On a cluster it is registered with the master when it first runs.
         """
 
+    def claim(self, name: str, epoch: int, deadline: Deadline) -> int:
+        """Does everything from now on under a claim of a name, until there is a later claim.
+
+        Args:
+          name: the name.
+          epoch: of a claim that another backend of this program has made; 0 for a new one.
+          deadline: of the call.
+
+        Returns:
+          The epoch.
+
+        Raises:
+          FencedError: if there was a later claim; likewise every later call.
+        """
+
     def move_state(
         self, states: Sequence[StateId], target: str, hold_s: float, deadline: Deadline
     ) -> None:

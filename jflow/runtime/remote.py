@@ -15,8 +15,15 @@ import numpy as np
 from jflow import _forks
 from jflow.cluster import Device, Task, Wiring, join_address, split_address
 from jflow.deadline import Deadline
-from jflow.errors import AbortedError, CancelledError, InternalError, UnimplementedError
+from jflow.errors import (
+    AbortedError,
+    CancelledError,
+    InternalError,
+    OpError,
+    UnimplementedError,
+)
 from jflow.failpoints import failpoint
+from jflow.fencing import Claim
 from jflow.graph import VariableRef
 from jflow.moves import StateId
 from jflow.pipeline import CompiledStep
@@ -37,7 +44,14 @@ _LIST_TIMEOUT_S = 1.0
 
 
 @_forks.guarded(
-    "inventory", "register", "move_state", "save", "restore", "list_devices", ignored=("close",)
+    "inventory",
+    "register",
+    "claim",
+    "move_state",
+    "save",
+    "restore",
+    "list_devices",
+    ignored=("close",),
 )
 class RemoteBackend:
     """Runs steps on a cluster; connects to the server at first use.
@@ -60,6 +74,7 @@ class RemoteBackend:
         self._is_closed = False
         self._devices: dict[Task, list[DeviceRecord]] = {}
         self._kept: dict[Task, Executable] = {}
+        self._claim: Claim | None = None
 
     def inventory(self, tasks: Collection[Task], deadline: Deadline) -> Inventory:
         info = self.connected(deadline).info
@@ -90,6 +105,12 @@ class RemoteBackend:
                 # step per task is kept alive.
                 self._kept.setdefault(plan.device.task, step)
         return handle
+
+    def claim(self, name: str, epoch: int, deadline: Deadline) -> int:
+        client = self.connected(deadline)
+        own = client.claim(name, epoch, self._connect_timeout, deadline)
+        self._claim = Claim(name, own)
+        return own
 
     def move_state(
         self, states: Sequence[StateId], target: str, hold_s: float, deadline: Deadline
@@ -166,7 +187,11 @@ class RemoteBackend:
         failpoint("client.before_reconnect")
         lost.close()  # its stream has ended; the thread that sends to it has not
         timeout = min(self._connect_timeout, _RECONNECT_TIMEOUT_S)
-        client = connect(_address(self._target), timeout, deadline)
+        try:
+            client = connect(_address(self._target), timeout, deadline)
+        except OpError as error:
+            error.with_context(task=str(lost.info.task))
+            raise
         if client.info.incarnation != lost.info.incarnation:
             client.close()
             raise AbortedError(
@@ -174,6 +199,8 @@ class RemoteBackend:
                 "open a new session",
                 task=str(client.info.task),
             )
+        if self._claim is not None:
+            client.claim(self._claim.name, self._claim.epoch, timeout, deadline)
         return client
 
     def _devices_of(

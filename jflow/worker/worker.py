@@ -20,12 +20,14 @@ from jflow.errors import AbortedError, InvalidArgumentError
 from jflow.execution.functions import HostFunction
 from jflow.execution.link import NO_FUNCTIONS, LinkedPlan, link
 from jflow.failpoints import async_failpoint
+from jflow.fencing import Claim
 from jflow.moves import End, MovedError, StateId, Use, changes_of, states_of, writes_often
 from jflow.plan import Plan, Program, feed_indices, fetch_indices
 from jflow.protocol import Array, Artifacts, Client, Registered, SavedState
 from jflow.records.allowed_directories import CHECKPOINTS, AllowedDirectories
 from jflow.resources import Containers, Writing
 from jflow.trace.record import Recorder, TaskRecord
+from jflow.worker.claims import ClaimedRuns
 from jflow.worker.constants import ConstantCache
 from jflow.worker.context import TensorTransport, WorkerContext
 from jflow.worker.device_pool import DevicePool
@@ -47,6 +49,7 @@ class _Registered:
       use: the state that they use.
       is_restartable: whether the step can be run again if it ends while it waits for a queue.
       writes_often: whether they write variables more than once.
+      claim: what their client had claimed when they were registered.
     """
 
     plans: tuple[LinkedPlan, ...]
@@ -55,6 +58,7 @@ class _Registered:
     use: Use
     is_restartable: bool
     writes_often: bool
+    claim: Claim | None
 
 
 class Worker:
@@ -75,6 +79,7 @@ class Worker:
       programs: the cache of compiled programs.
       moves: what it does when state moves.
       saves: what it does when state is saved or restored.
+      claims: what runs under claims.
       functions: host functions that its plans may call in addition to those of every worker.
     """
 
@@ -103,9 +108,10 @@ class Worker:
         )
         self.programs = ProgramCache()
         self.moves = StateMoves(self._context, devices)
+        self.claims = ClaimedRuns()
         roots = checkpoint_roots or AllowedDirectories((), CHECKPOINTS)
         self.saves = StateSaves(
-            self._context, devices, self.moves, roots, self._owners.__contains__
+            self._context, devices, self.moves, roots, self._owners.__contains__, self.claims.fences
         )
 
     def open_session(self) -> Worker:
@@ -122,7 +128,11 @@ class Worker:
         return self._context.containers
 
     async def register(
-        self, plans: Sequence[Plan], artifacts: Artifacts, is_restartable: bool = False
+        self,
+        plans: Sequence[Plan],
+        artifacts: Artifacts,
+        is_restartable: bool = False,
+        claim: Claim | None = None,
     ) -> Registered:
         """Compiles, links and keeps plans.
 
@@ -133,8 +143,12 @@ class Worker:
         Raises:
           InvalidArgumentError: if a plan is for a device of another task or malformed, or an
             artifact does not have its digest.
+          FencedError: if there was a later claim.
           MovedError: if state has moved that they use.
         """
+        if claim is not None:
+            await self.claims.learn(claim)
+            self.claims.fences.check(claim)
         task = self._context.task
         for plan in plans:
             if plan.device not in self._devices:
@@ -168,7 +182,13 @@ class Worker:
         self._owners.update(_owners(plans))
         feeds, fetches = feed_indices(plans), fetch_indices(plans)
         self._registered[handle] = _Registered(
-            tuple(linked), feeds, fetches, use, is_restartable, writes_often(changes_of(plans))
+            tuple(linked),
+            feeds,
+            fetches,
+            use,
+            is_restartable,
+            writes_often(changes_of(plans)),
+            claim,
         )
         self._of_caller.add(handle)
         return Registered(handle)
@@ -209,12 +229,26 @@ class Worker:
 
         Raises:
           AbortedError: if the handle is unknown.
+          FencedError: if there was a later claim of what its client works under.
           OpError: if a plan fails.
           asyncio.CancelledError: if it is cancelled; its argument is what it was waiting for, as
             `Waited`, if that is known.
         """
-        task = self._context.task
         registered = self._find(handle)
+        if registered.claim is None:
+            return await self._run(step, registered, feeds, client, records)
+        with self.claims.running(registered.claim):
+            return await self._run(step, registered, feeds, client, records)
+
+    async def _run(
+        self,
+        step: int,
+        registered: _Registered,
+        feeds: Sequence[Array],
+        client: Client | None,
+        records: list[TaskRecord] | None,
+    ) -> list[Array]:
+        task = self._context.task
         if len(feeds) != len(registered.feeds):
             raise InvalidArgumentError(
                 f"expected {len(registered.feeds)} fed values, got {len(feeds)}"
@@ -282,6 +316,12 @@ class Worker:
     def deliver(self, step: int, edge: int, value: Any) -> None:
         """Receives a value that a plan of another task sent."""
         self._context.deliver(step, edge, value)
+
+    async def learn_claim(self, name: str, epoch: int) -> int:
+        """See `WorkerService.learn_claim`."""
+        if epoch:
+            await self.claims.learn(Claim(name, epoch))
+        return self.claims.fences.epoch(name)
 
     async def reset(self, containers: Sequence[str]) -> None:
         """Frees containers of this task."""
