@@ -187,6 +187,10 @@ class AbortedError(OpError):
     error_code = Code.ABORTED
 
 
+class RestartedError(AbortedError):
+    """A task has restarted, or was cut off, since what the call relies on was made there."""
+
+
 class FencedError(AbortedError):
     """Another program has claimed what this one works under; this one can change nothing more."""
 
@@ -228,7 +232,7 @@ class UnauthenticatedError(OpError):
 
 
 _REFINED: dict[str, type[OpError]] = {
-    kind.__name__: kind for kind in (FencedError, NotANumberError)
+    kind.__name__: kind for kind in (FencedError, NotANumberError, RestartedError)
 }
 """Classes that share their status code with another class, by name."""
 

@@ -13,7 +13,7 @@ from typing import ParamSpec, TypeVar
 from jflow.cluster import Task
 from jflow.deadline import FOREVER, Deadline
 from jflow.deadline.clock import now
-from jflow.errors import AbortedError, CancelledError, OpError, UnavailableError
+from jflow.errors import CancelledError, OpError, RestartedError, UnavailableError
 from jflow.failpoints import async_failpoint
 from jflow.fencing import Claim
 from jflow.plan import Plan
@@ -175,7 +175,7 @@ class Peer:
         if link is None:
             raise UnavailableError(f"{self._task} was disconnected", task=str(self._task))
         if link.info.incarnation != incarnation:
-            raise AbortedError(
+            raise RestartedError(
                 f"{self._task} at {self.address} has restarted: its variables and registered "
                 "steps are gone; open a new session and initialize again",
                 task=str(self._task),

@@ -16,10 +16,10 @@ from jflow import _forks
 from jflow.cluster import Device, Task, Wiring, join_address, split_address
 from jflow.deadline import Deadline
 from jflow.errors import (
-    AbortedError,
     CancelledError,
     InternalError,
     OpError,
+    RestartedError,
     UnimplementedError,
 )
 from jflow.failpoints import failpoint
@@ -194,7 +194,7 @@ class RemoteBackend:
             raise
         if client.info.incarnation != lost.info.incarnation:
             client.close()
-            raise AbortedError(
+            raise RestartedError(
                 f"Session is not found: {client.info.task} at {self._target} has restarted; "
                 "open a new session",
                 task=str(client.info.task),

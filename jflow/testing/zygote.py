@@ -30,6 +30,7 @@ from jflow.failpoints.points import actions
 _POLL_S = 0.002
 _MAX_MESSAGE = 1 << 20
 _LENGTH_BYTES = 4
+_STDERR = 2
 
 
 class Zygote(Closing):
@@ -72,7 +73,7 @@ class Zygote(Closing):
         try:
             started = self.ask(
                 {"start": list(arguments[1:]), "environment": dict(environment)},
-                (input_read, output_write),
+                (input_read, output_write, _STDERR),
             )
         except BaseException:
             os.close(input_write)
@@ -157,7 +158,7 @@ def _send(through: socket.socket, message: Mapping[str, Any], files: Sequence[in
 def _receive(through: socket.socket) -> tuple[Any, list[int]]:
     """A message and the files that came with it; (None, []) at the end."""
     try:
-        header, files, _, _ = socket.recv_fds(through, _LENGTH_BYTES, 2)
+        header, files, _, _ = socket.recv_fds(through, _LENGTH_BYTES, 3)
     except ConnectionResetError:
         return None, []
     if len(header) < _LENGTH_BYTES:
@@ -227,6 +228,7 @@ def main() -> None:
     warnings.simplefilter("ignore", RuntimeWarning)
     with socket.socket(fileno=int(sys.argv[1])) as through:
         _serve(through)
+    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import numpy as np
 
 from jflow.cluster import Device, Task
 from jflow.deadline.clock import now
-from jflow.errors import AbortedError, InvalidArgumentError
+from jflow.errors import AbortedError, InvalidArgumentError, RestartedError
 from jflow.execution.functions import HostFunction
 from jflow.execution.link import NO_FUNCTIONS, LinkedPlan, link
 from jflow.failpoints import async_failpoint
@@ -310,7 +310,7 @@ class Worker:
         if registered is None:
             task = str(self._context.task)
             message = f"{task} has no registered plans {handle}; open a new session"
-            raise AbortedError(message, task=task)
+            raise RestartedError(message, task=task)
         return registered
 
     def deliver(self, step: int, edge: int, value: Any) -> None:
