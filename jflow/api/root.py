@@ -105,6 +105,7 @@ from jflow.ops import string_strip as string_strip
 from jflow.ops import string_to_number as string_to_number
 from jflow.ops import substr as substr
 from jflow.ops import trainable_variables as trainable_variables
+from jflow.ops import variable_creator_scope as variable_creator_scope
 from jflow.ops import variables_initializer as variables_initializer
 from jflow.records import FixedLenFeature as FixedLenFeature
 from jflow.records import FixedLenSequenceFeature as FixedLenSequenceFeature

@@ -25,7 +25,9 @@ from jflow.graph.completion import visible
 from jflow.graph.hoisting import hoist_state
 from jflow.graph.primitives import state_of
 from jflow.graph.tracing import Static
-from jflow.ops import Variable, group
+from jflow.ops import group
+from jflow.ops.variable import VariableLike
+from jflow.ops.variable import read as read_variable
 from jflow.placement import Explanation
 from jflow.runtime.steps import named_strategy
 from jflow.tracebacks import boundary, hide_frames
@@ -327,7 +329,7 @@ class Function(Generic[P, R_co]):
 
 _NEVER: tuple[None, dict[Any, _Call]] = (None, {})
 
-_STATIC = (Static, Variable)
+_STATIC = (Static, VariableLike)
 """Leaves that are passed to the function as they are; everything else is traced."""
 
 
@@ -416,7 +418,7 @@ def _static(leaf: Any) -> Any:
 
 
 def _read(tree: Any) -> Any:
-    return jax.tree.map(lambda x: x.value() if isinstance(x, Variable) else x, tree)
+    return jax.tree.map(read_variable, tree)
 
 
 def _check_outputs(outputs: Sequence[Any], tree: Any, fun: Function[..., Any]) -> None:

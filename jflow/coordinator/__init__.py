@@ -1,0 +1,1 @@
+"""Closures on workers that may fail: scheduled, coordinated, each result kept."""

@@ -1,0 +1,4 @@
+"""Names of tf.distribute.experimental."""
+
+from jflow.distribute.experimental import partitioners as partitioners
+from jflow.parameter_servers import ParameterServerStrategy as ParameterServerStrategy

@@ -1,0 +1,9 @@
+"""Partitioners of variables, under the names of tf.distribute.experimental.partitioners."""
+
+from jflow import tracebacks as _tracebacks
+from jflow.parameter_servers import FixedShardsPartitioner as FixedShardsPartitioner
+from jflow.parameter_servers import MaxSizePartitioner as MaxSizePartitioner
+from jflow.parameter_servers import MinSizePartitioner as MinSizePartitioner
+from jflow.parameter_servers import Partitioner as Partitioner
+
+_tracebacks.end_here(globals())
