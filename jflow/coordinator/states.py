@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from jflow.coordinator.events import Closure, Worker
 from jflow.coordinator.pace import AHEAD_S, MAX_AHEAD
 
+
 @dataclass
 class Open:
     """A closure that has not ended."""

@@ -39,10 +39,10 @@ class SessionClaim:
     async def make(self, name: str, epoch: int, connect_timeout: float, deadline: Deadline) -> int:
         """See `MasterSession.claim`."""
         async with deadline.bounding(f"claiming {name!r}", str(self._servers.info().task)):
+            patience = min(connect_timeout, RECONNECT_TIMEOUT_S)
             if epoch:
-                await self._present(Claim(name, epoch))
+                self.claim = await self._present(Claim(name, epoch), patience)
             else:
-                patience = min(connect_timeout, RECONNECT_TIMEOUT_S)
                 self.claim = await self._new(name, patience)
         assert self.claim is not None
         return self.claim.epoch
@@ -57,10 +57,13 @@ class SessionClaim:
             await self._servers.worker.learn_claim(claim.name, highest)
             self.check()
 
-    async def _present(self, claim: Claim) -> None:
-        await self._servers.worker.learn_claim(claim.name, claim.epoch)
+    async def _present(self, claim: Claim, patience: float) -> Claim:
+        """A claim that was made before; all tasks are asked, as this one may have been down."""
+        tasks = self._servers.info().cluster.tasks()
+        highest = await self._told(tasks, claim.name, claim.epoch, patience)
+        await self._servers.worker.learn_claim(claim.name, highest)
         self._servers.fences.check(claim)
-        self.claim = claim
+        return claim
 
     async def _new(self, name: str, patience: float) -> Claim:
         """A claim that is higher than all before, on all tasks that are up."""
