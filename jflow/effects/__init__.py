@@ -17,5 +17,6 @@ from jflow.effects.outcome import Phase as Phase
 from jflow.effects.outcome import SupersededError as SupersededError
 from jflow.effects.outcome import verdict as verdict
 from jflow.effects.results import kept_results as kept_results
+from jflow.effects.saved import NOTHING_APPLIED as NOTHING_APPLIED
 from jflow.effects.saved import SavedLedger as SavedLedger
 from jflow.effects.saved import SavedWindows as SavedWindows

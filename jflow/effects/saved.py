@@ -105,5 +105,9 @@ class SavedLedger:
         ledger.restore(windows)
 
 
+NOTHING_APPLIED = SavedLedger(SavedWindows(()), ())
+"""What a checkpoint has that was saved before any step was applied once."""
+
+
 def _taken(rest: Iterator[Array], n_results: int) -> tuple[Array, ...] | None:
     return None if n_results < 0 else tuple(next(rest) for _ in range(n_results))

@@ -45,6 +45,7 @@ class Containers:
       roots: the directories that readers may read; none by default.
 
     Attributes:
+      task: as given.
       lock: guards the variables and the accesses to them; it is never held while a program runs.
       accesses: the cell that grants accesses to variables.
       writing: the cell of the order between snapshots and steps that write more than once.
@@ -53,7 +54,7 @@ class Containers:
     """
 
     def __init__(self, task: Task, roots: AllowedDirectories | None = None) -> None:
-        self._task = task
+        self.task = task
         self._variables: dict[VariableId, VariableState] = {}
         self.lock = threading.Lock()
         self._queue = AccessQueue()
@@ -90,7 +91,7 @@ class Containers:
             f"{variable_id.device} has no value; run its initializer or "
             "jflow.global_variables_initializer() in this container first",
             op=spec.key.name,
-            task=str(self._task),
+            task=str(self.task),
         )
 
     def get_all(
@@ -247,7 +248,7 @@ class Containers:
         """Frees everything in the named containers; unknown names are ignored."""
         containers = list(containers)
         self.resources.clear(containers)
-        freed = {"" if name == self._task.job else name for name in containers}
+        freed = {"" if name == self.task.job else name for name in containers}
 
         def is_freed(key: Hashable) -> bool:
             assert isinstance(key, VariableId)
@@ -292,7 +293,7 @@ class Containers:
                 f"shape {declared_shape(spec)}; use another name or container, or reset the "
                 "container",
                 op=spec.key.name,
-                task=str(self._task),
+                task=str(self.task),
             )
 
 
