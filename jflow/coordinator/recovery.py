@@ -114,7 +114,8 @@ class Recovery(Generic[A]):
         """Decides what becomes of attempts that have failed at about the same time."""
         tasks = dict.fromkeys(report.task for report in reports)
         lost = [task for task in tasks if not self._keeper.is_there(task)]
-        if not lost and all([self._tolerance.reported(task) for task in tasks]):
+        ignored = [self._tolerance.reported(task) for task in tasks]
+        if not lost and all(ignored):
             for report in reports:
                 self._events.retry(report.worker, report.attempt)
             return

@@ -22,6 +22,7 @@ from jflow import _forks
 from jflow.cluster import Task
 from jflow.deadline import FOREVER, Deadline
 from jflow.deadline.clock import now
+from jflow.effects import Effect
 from jflow.errors import CancelledError, InternalError, OpError, UnavailableError
 from jflow.moves import StateId
 from jflow.plan import Plan
@@ -180,6 +181,7 @@ class MasterClient:
         deadline: Deadline,
         functions: Sequence[CallbackFunction] = (),
         records: list[TaskRecord] | None = None,
+        effect: Effect | None = None,
     ) -> list[Array]:
         """See `MasterSession.run`.
 
@@ -188,6 +190,7 @@ class MasterClient:
           functions: the functions that the step calls, by number; they run in this thread.
           records: if given, the step is traced, and what each task notes is added to them, by this
             process's clock.
+          effect: the attempt, of a step that is applied once.
 
         Raises:
           DeadlineExceededError: if the deadline passes. The step is cancelled then; a function that
@@ -195,21 +198,29 @@ class MasterClient:
           Exception: what one of the functions raises.
         """
         if not functions and records is None:
-            return self.call(RUN_STEP, deadline, handle, feeds)
+            return self.call(RUN_STEP, deadline, handle, feeds, effect=effect)
         is_traced = records is not None
-        request = RUN_STEP.envelope(handle, feeds, calls_back=bool(functions), is_traced=is_traced)
+        request = RUN_STEP.envelope(
+            handle, feeds, calls_back=bool(functions), is_traced=is_traced, effect=effect
+        )
         callbacks = Callbacks(functions, self._send) if functions else None
         sent = now()
         reply, tensors = self._run_calling(*request, deadline, callbacks)
         return tensors if records is None else without_records(reply.traced, tensors, sent, records)
 
-    def start(self, handle: int, feeds: Sequence[Array], deadline: Deadline) -> Future[list[Array]]:
+    def start(
+        self,
+        handle: int,
+        feeds: Sequence[Array],
+        deadline: Deadline,
+        effect: Effect | None = None,
+    ) -> Future[list[Array]]:
         """Starts `run` without functions and does not wait; cancelling the future cancels the step.
 
         The server enforces the deadline.
         """
         outcome = _Outcome(self._cancel)
-        envelope, tensors = RUN_STEP.envelope(handle, feeds)
+        envelope, tensors = RUN_STEP.envelope(handle, feeds, effect=effect)
         outcome.key = self._begin(envelope, tensors, outcome, deadline)
         return outcome
 

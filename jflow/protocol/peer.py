@@ -21,7 +21,13 @@ from jflow.protocol import settings
 from jflow.protocol.codec import error_of
 from jflow.protocol.coroutines import Waited, begin
 from jflow.protocol.heartbeat import TICKS, Beat, Heartbeat, liveness_s, silence
-from jflow.protocol.records import Artifacts, Registered, ServerInfo, info_from_proto
+from jflow.protocol.records import (
+    Artifacts,
+    Registered,
+    ServerInfo,
+    Staging,
+    info_from_proto,
+)
 from jflow.protocol.rpc import Rpc
 from jflow.protocol.rpcs import (
     REGISTER_PLANS,
@@ -126,11 +132,12 @@ class Peer:
         handle: int,
         feeds: Sequence[Array],
         records: list[TaskRecord] | None = None,
+        staging: Staging | None = None,
     ) -> Sequence[Array]:
         """See `WorkerService.run`, for one incarnation of the task."""
         if records is None:
-            return await self.call(RUN_PLANS, incarnation, step, handle, feeds)
-        request = RUN_PLANS.envelope(step, handle, feeds, is_traced=True)
+            return await self.call(RUN_PLANS, incarnation, step, handle, feeds, staging=staging)
+        request = RUN_PLANS.envelope(step, handle, feeds, is_traced=True, staging=staging)
         sent = now()
         reply, tensors = await self._reply(incarnation, *request)
         return without_records(reply.traced, tensors, sent, records)

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from jflow.cluster import Device, Task
+from jflow.effects import Effect
 from jflow.errors import InvalidArgumentError
 from jflow.failpoints import async_failpoint
 from jflow.fencing import Claim
@@ -23,11 +24,18 @@ from jflow.protocol.codec import (
     state_from_proto,
     state_to_proto,
 )
+from jflow.protocol.effect_rpcs import (
+    DECIDE_EFFECT,
+    TAKE_OVER_EFFECT,
+    effect_from_proto,
+    effect_to_proto,
+)
 from jflow.protocol.records import (
     Artifacts,
     DeviceRecord,
     Registered,
     SavedState,
+    Staging,
     device_from_proto,
     device_to_proto,
 )
@@ -145,17 +153,26 @@ REGISTER_STEP = Rpc(
 
 
 def _run_step(
-    handle: int, feeds: Sequence[Array], *, calls_back: bool = False, is_traced: bool = False
+    handle: int,
+    feeds: Sequence[Array],
+    *,
+    calls_back: bool = False,
+    is_traced: bool = False,
+    effect: Effect | None = None,
 ) -> Outgoing:
-    return pb.RunStep(handle=handle, calls_back=calls_back, is_traced=is_traced), feeds
+    message = pb.RunStep(handle=handle, calls_back=calls_back, is_traced=is_traced)
+    if effect is not None:
+        message.effect.CopyFrom(effect_to_proto(effect))
+    return message, feeds
 
 
 async def _serve_run_step(session: MasterSession, call: Incoming) -> Outgoing:
     body = call.envelope.run_step
+    effect = effect_from_proto(body.effect) if body.HasField("effect") else None
     if not body.calls_back and not body.is_traced:
-        return None, await session.run(body.handle, call.deadline, call.tensors)
+        return None, await session.run(body.handle, call.deadline, call.tensors, effect=effect)
     client = call.functions.of_call(call.envelope.id) if body.calls_back else None
-    run = partial(session.run, body.handle, call.deadline, call.tensors, client)
+    run = partial(session.run, body.handle, call.deadline, call.tensors, client, effect=effect)
     return await serve_traced(run) if body.is_traced else (None, await run())
 
 
@@ -289,16 +306,31 @@ REGISTER_PLANS = Rpc(
 
 
 def _run_plans(
-    step: int, handle: int, feeds: Sequence[Array], *, is_traced: bool = False
+    step: int,
+    handle: int,
+    feeds: Sequence[Array],
+    *,
+    is_traced: bool = False,
+    staging: Staging | None = None,
 ) -> Outgoing:
-    return pb.RunPlans(step=step, handle=handle, is_traced=is_traced), feeds
+    message = pb.RunPlans(step=step, handle=handle, is_traced=is_traced)
+    if staging is not None:
+        message.effect.CopyFrom(effect_to_proto(staging.effect))
+        message.is_alone = staging.is_alone
+        message.participants.extend(staging.participants)
+    return message, feeds
 
 
 async def _serve_run_plans(worker: WorkerSession, call: Incoming) -> Outgoing:
     body = call.envelope.run_plans
+    staging = None
+    if body.HasField("effect"):
+        effect = effect_from_proto(body.effect)
+        staging = Staging(effect, body.is_alone, tuple(body.participants))
     if body.is_traced:
-        return await serve_traced(partial(worker.run, body.step, body.handle, call.tensors, None))
-    return None, await worker.run(body.step, body.handle, call.tensors)
+        run = partial(worker.run, body.step, body.handle, call.tensors, None, staging=staging)
+        return await serve_traced(run)
+    return None, await worker.run(body.step, body.handle, call.tensors, staging=staging)
 
 
 RUN_PLANS = Rpc("run_plans", _run_plans, _serve_run_plans, _tensors, "traced")
@@ -441,6 +473,8 @@ WORKER: Service[WorkerSession] = Service(
     _by_name(
         *(RUN_PLANS, SEND_TENSOR, REGISTER_PLANS, RELEASE, RESET),
         *(HOLD_STATE, SAVE_STATE, PUT_STATE, END_HOLD, GET_OUTCOME, LEARN_CLAIM),
+        *(HOLD_STATE, SAVE_STATE, PUT_STATE, END_HOLD, GET_OUTCOME),
+        *(TAKE_OVER_EFFECT, DECIDE_EFFECT),
         *OF_WORKER,
     ),
 )

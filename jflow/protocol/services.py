@@ -7,6 +7,7 @@ from typing import Protocol
 
 from jflow.cluster import Task
 from jflow.deadline import Deadline
+from jflow.effects import Earlier, Effect
 from jflow.fencing import Claim
 from jflow.moves import End, StateId
 from jflow.plan import Plan
@@ -17,6 +18,7 @@ from jflow.protocol.records import (
     Registered,
     SavedState,
     ServerInfo,
+    Staging,
 )
 from jflow.trace.record import TaskRecord
 from jflow.values import Array
@@ -120,11 +122,36 @@ class WorkerService(Protocol):
         feeds: Sequence[Array],
         client: Client | None = None,
         records: list[TaskRecord] | None = None,
+        staging: Staging | None = None,
     ) -> Sequence[Array]:
         """Runs registered plans; values are in the order of their indices.
 
         `client` is given only on the task that the client is connected to. If there are `records`,
-        the step is traced, and what this task notes is added to them.
+        the step is traced, and what this task notes is added to them. With `staging`, what the
+        plans write is applied once: when `decide_effect` says so, or at once if this task is alone.
+
+        Raises:
+          ConflictError: if an older step has what it waits for; nothing was done.
+          AbortedError: if a later attempt of the step has taken over.
+          UnimplementedError: if the plans do more than to write variables, and are to be staged.
+        """
+
+    async def take_over_effect(self, effect: Effect) -> Earlier:
+        """Takes over from earlier attempts of a step; see `Ledger.take_over`.
+
+        Waits for one that is being applied.
+        """
+
+    async def decide_effect(
+        self, effect: Effect, by: int, is_commit: bool, results: Sequence[Array] | None
+    ) -> None:
+        """Applies or drops what an attempt has staged; see `Ledger.commit`. It may be repeated.
+
+        Args:
+          effect: the attempt.
+          by: the attempt that decides.
+          is_commit: whether it is applied.
+          results: what a repeat of the step is answered with; None if that is not kept.
         """
 
     async def learn_claim(self, name: str, epoch: int) -> int:
@@ -214,10 +241,12 @@ class MasterSession(Protocol):
         feeds: Sequence[Array],
         client: Client | None = None,
         records: list[TaskRecord] | None = None,
+        effect: Effect | None = None,
     ) -> Sequence[Array]:
         """Runs a registered step; one with callbacks requires `client`.
 
-        If there are `records`, it is traced, and what each task notes is added to them.
+        If there are `records`, it is traced, and what each task notes is added to them. With an
+        effect, it is applied once.
         """
 
     def release(self, handle: int) -> None:
