@@ -8,6 +8,7 @@ actions happen in the order in which they were decided, and none waits for a loc
 from __future__ import annotations
 
 import logging
+import secrets
 import sys
 import threading
 import time
@@ -39,6 +40,7 @@ from jflow.coordinator.metrics import Meter
 from jflow.coordinator.per_worker import PerWorkerIterator
 from jflow.coordinator.scheduler import Scheduler
 from jflow.deadline import Deadline
+from jflow.effects import ConflictError, Effect, SupersededError
 from jflow.errors import AbortedError, UnavailableError
 from jflow.functions import Connection
 
@@ -80,6 +82,7 @@ class Engine:
         self._connect = connect
         self._prepare_worker = prepare_worker
         self._watchdog_s = watchdog_s
+        self._client, self._epoch = secrets.token_hex(8), 0
         self._scheduler = Scheduler()
         self._actions: deque[Action | _Forget] = deque()
         self._is_acting = False
@@ -305,6 +308,11 @@ class Engine:
 
     def failed(self, worker: int, attempt: Attempt, error: BaseException) -> None:
         """See `LinkEvents`."""
+        if isinstance(error, SupersededError | ConflictError):
+            # A later attempt decides, or nothing was done and the closure runs again.
+            self._take(lambda now: self._scheduler.lost(attempt.number, now))
+            self._attempts.pop(attempt.number, None)
+            return
         link = self._links.get(worker)
         lost = _lost_task(error)
         if link is not None and lost in ("", str(link.task)):
@@ -381,9 +389,15 @@ class Engine:
 
     def _dispatch(self, action: Dispatch) -> None:
         closures = [self._closures[number] for number in action.closures]
-        attempt = Attempt(action.attempt, closures, action.ordinal)
+        attempt = Attempt(action.attempt, closures, self._effect(action, closures[0]))
         self._attempts[action.attempt] = attempt
         self._links[action.worker].dispatch(attempt)
+
+    def _effect(self, action: Dispatch, closure: ScheduledClosure) -> Effect | None:
+        if not closure.is_exactly_once:
+            return None
+        acknowledged = self._scheduler.n_ended
+        return Effect(self._client, self._epoch, action.closures[0], action.ordinal, acknowledged)
 
     def _complete(self, number: int, attempt: Attempt, position: int) -> None:
         closure = self._closures.pop(number)

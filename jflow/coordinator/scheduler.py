@@ -39,8 +39,8 @@ from jflow.coordinator.events import (
 from jflow.coordinator.pace import AHEAD_S, Pace
 from jflow.coordinator.states import Attempt, Open, WorkerState
 
-BURST_BELOW_S = 0.005
-"""Closures that are expected to take longer than this do not run in bursts."""
+BURST_WITHIN_S = 0.25
+"""Closures run in bursts if one is expected to take less than this, in seconds."""
 
 STRAGGLES_AFTER_S = 1.0
 """No closure is run a second time before it has run for this long."""
@@ -407,7 +407,11 @@ class Scheduler:
             return
         single = (first.kind, False)
         expected = self._pace.expected(single)
-        if expected is not None and expected < BURST_BELOW_S and self._pace.n_seen(single) > 1:
+        if (
+            expected is not None
+            and expected * first.burst < BURST_WITHIN_S
+            and self._pace.n_seen(single) > 1
+        ):
             self._bursts[key] = False
             yield PrepareBurst(worker, first.number)
 

@@ -111,6 +111,13 @@ class Connection(Closing):
         """
         self._backend.inventory((), Deadline(self.timeout if timeout is None else timeout))
 
+    def stay_lost(self) -> None:
+        """Makes calls fail at once with UnavailableError when the server was lost.
+
+        Without it, they connect again where they can, which takes time.
+        """
+        self._backend.reconnects = False
+
     def list_devices(self) -> list[DeviceInfo]:
         """Returns the devices of all tasks that are up, those of the server first.
 
@@ -247,6 +254,7 @@ class Connection(Closing):
             *(
                 "access",
                 "calls_of",
+                "check",
                 "create",
                 "explain",
                 "keeps_weak_types",
@@ -254,6 +262,7 @@ class Connection(Closing):
                 "place",
                 "register",
                 "reopen",
+                "stay_lost",
                 "restore_state",
                 "save_state",
                 "step",

@@ -182,10 +182,10 @@ def test_first_error_is_raised_once_and_cancels_what_is_open(
     def wait() -> Any:
         return queue.dequeue()
 
-    failed = coordinator.schedule(a_failure(coordinator))
+    blocked = [coordinator.schedule(wait, worker=0) for _ in range(3)]
+    failed = coordinator.schedule(a_failure(coordinator), worker=1)
     with pytest.raises(tf.errors.OutOfRangeError):
         failed.fetch()
-    blocked = [coordinator._schedule_unchecked(wait) for _ in range(3)]
     with pytest.raises(tf.errors.OutOfRangeError):
         coordinator.join()
     for value in blocked:
