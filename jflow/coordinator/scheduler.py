@@ -40,7 +40,7 @@ from jflow.coordinator.pace import AHEAD_S, Pace
 from jflow.coordinator.states import Attempt, Open, WorkerState
 
 BURST_WITHIN_S = 0.25
-"""Closures run in bursts if one is expected to take less than this, in seconds."""
+"""Closures run in bursts if one burst of them is expected to take less than this, in seconds."""
 
 STRAGGLES_AFTER_S = 1.0
 """No closure is run a second time before it has run for this long."""
@@ -113,7 +113,8 @@ class Scheduler:
 
     def is_busy(self, worker: Worker) -> bool:
         """Whether attempts of a worker have not come back."""
-        return bool(self._workers[worker].attempts)
+        state = self._workers.get(worker)
+        return state is not None and bool(state.attempts)
 
     @property
     def workers(self) -> list[Worker]:
