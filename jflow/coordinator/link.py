@@ -272,7 +272,7 @@ class WorkerLink:
             self._registered(connection, closure, closure.program.burst)
         except Exception as error:
             # Closures of the program run one by one then, and say it if the program is at fault.
-            _log.debug("no bursts of %r on %s: %s", closure.remote_value, self.task, error)
+            _log.warning("no bursts of %r on %s: %s", closure.remote_value, self.task, error)
             return
         self._events.burst_ready(self.index, closure.kind)
 
