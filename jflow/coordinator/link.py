@@ -238,9 +238,8 @@ class WorkerLink:
         key = closure.program.number, n
         concrete = self._concretes.get(key)
         if concrete is None:
-            base = closure.concrete
-            jaxpr = bound_to(base.jaxpr, self.task)
-            concrete = base.on(connection, jaxpr)
+            jaxpr = bound_to(closure.program.jaxpr, self.task)
+            concrete = closure.concrete.on(connection, jaxpr)
             if n > 1:
                 concrete = concrete.repeated(n)
         if not concrete.is_ready:
