@@ -27,7 +27,9 @@ LIFTED = ("jflow.lax", "jflow.nn", "jflow.numpy", "jflow.random")
 NESTED = (
     "jflow.contrib.learn",
     "jflow.distribute.cluster_resolver",
+    "jflow.distribute.coordinator",
     "jflow.distribute.experimental",
+    "jflow.distribute.experimental.coordinator",
     "jflow.distribute.experimental.partitioners",
 )
 """Public modules inside of those that `dir(jflow)` lists."""
