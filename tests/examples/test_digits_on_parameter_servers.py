@@ -1,4 +1,4 @@
-"""The example on servers in this process: two workers learn as well as steps one after the other."""
+"""The example with digits: two workers learn as well as steps one after the other."""
 
 from __future__ import annotations
 

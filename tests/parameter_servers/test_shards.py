@@ -107,6 +107,9 @@ def test_initializers_that_know_shards_compute_each_and_of_others_rows_are_taken
         first = tf.Variable(knowing)
         second = tf.Variable(partial(jnp.reshape, jnp.arange(8), (4, 2)))
         third = tf.Variable(partial(tf.initializers.identity(), (5, 3)))
+        fourth = tf.get_variable("fourth", [5, 3], initializer=tf.initializers.identity())
+    assert isinstance(fourth, tf.distribute.ShardedVariable)
+    assert fourth.numpy().tolist() == np.eye(5, 3).tolist()
     assert {*parts} == {((2, 2), (0, 0)), ((1, 2), (2, 0)), ((1, 2), (3, 0))}
     assert first.numpy()[:, 0].tolist() == [0, 0, 2, 3]
     assert second.numpy().tolist() == np.arange(8).reshape(4, 2).tolist()
