@@ -16,7 +16,7 @@ from typing import Generic, Protocol, TypeVar
 
 from jflow.cluster import Task
 from jflow.coordinator.losses import Tolerance
-from jflow.coordinator.restoring import StateKeeper
+from jflow.coordinator.restoring import StateRestorer
 from jflow.errors import OpError, UnavailableError
 
 _LOG = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ class Recovery(Generic[A]):
     """What happens when parameter servers are lost.
 
     Args:
-      keeper: asks and restores them.
+      restorer: asks and restores them.
       restores: whether lost variables are restored; else attempts that used them fail.
       events: what is to be done.
 
@@ -66,9 +66,11 @@ class Recovery(Generic[A]):
       n_restored: how often lost variables were restored.
     """
 
-    def __init__(self, keeper: StateKeeper, events: RecoveryEvents[A], *, restores: bool) -> None:
+    def __init__(
+        self, restorer: StateRestorer, events: RecoveryEvents[A], *, restores: bool
+    ) -> None:
         self.n_restored = 0
-        self._keeper = keeper
+        self._restorer = restorer
         self._events = events
         self._restores = restores
         self._tolerance = Tolerance(N_IGNORED)
@@ -113,7 +115,7 @@ class Recovery(Generic[A]):
     def _decide(self, reports: list[_Report[A]]) -> None:
         """Decides what becomes of attempts that have failed at about the same time."""
         tasks = dict.fromkeys(report.task for report in reports)
-        lost = [task for task in tasks if not self._keeper.is_there(task)]
+        lost = [task for task in tasks if not self._restorer.is_there(task)]
         ignored = [self._tolerance.reported(task) for task in tasks]
         if not lost and all(ignored):
             for report in reports:
@@ -124,7 +126,7 @@ class Recovery(Generic[A]):
             return
         self._events.stop_workers()
         try:
-            self._keeper.bring_back(lambda: not self._closing.is_set(), self._closing.wait)
+            self._restorer.bring_back(lambda: not self._closing.is_set(), self._closing.wait)
         except OpError as error:
             self._give_up(reports, error)
         else:

@@ -1,4 +1,4 @@
-"""`StateKeeper`: saves the variables of a strategy, restores those of lost parameter servers."""
+"""`StateRestorer`: saves the variables of a strategy, restores those of lost parameter servers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PROBE_S = 2.0
 """How long a parameter server has to answer whether it is there, in seconds."""
 
 
-class StateKeeper:
+class StateRestorer:
     """The variables on the parameter servers of a strategy, and their checkpoint. Thread-safe
     except that one thread restores at a time.
 
