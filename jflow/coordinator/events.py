@@ -1,4 +1,4 @@
-"""What the scheduler of closures takes and gives: closures, and actions for the shell to carry out."""
+"""What the scheduler of closures takes and gives: closures, and actions for the engine."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class Closure:
 
     Attributes:
       number: its place in the order of `schedule` calls; no other closure has it.
-      kind: closures of equal kind run the same program in the same mode, so they take about the same
-        time and can run as one step.
+      kind: closures of equal kind run the same program in the same mode, so they take about the
+        same time and can run as one step.
       priority: those of a higher priority run first; those of one priority, in order.
       worker: the only worker that may run it; None for any.
       expires: when it fails with a deadline error, by the clock of the events; None for never.

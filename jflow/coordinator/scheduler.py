@@ -1,14 +1,14 @@
 """The scheduler of closures: a state machine without clock, thread or socket.
 
 Events go in by method, with the present time where it matters; each returns the actions that follow
-from it, which the shell carries out in order. Rules:
+from it, which the engine carries out in order. Rules:
 
 - A closure ends exactly once: by `Complete`, `Fail`, `Expire`, `FailInput` or `Drop`.
 - A worker that is free gets the closure of the highest priority that it may run, the oldest first.
   It is given closures ahead as long as those it has are expected to take less than `AHEAD_S`.
 - Closures of one kind that are next in the order may run as one attempt, a burst.
 - An attempt that is lost with its worker puts its closures back at their places in the order. One
-  that fails fails its closure; the closures of a burst run again, one by one, as one of them failed.
+  that fails fails its closure; the closures of a burst that fails run again, one by one.
 - In exactly-once mode every attempt of a closure has an ordinal. The runtime applies the writes of
   one of them; a later one fences off an earlier one, or is answered with what that has done.
 - After the first failure the caller takes the error with `abandon`, which cancels all that is open;

@@ -7,7 +7,7 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.extend.core as jex
@@ -27,7 +27,7 @@ from jflow.placement import Explanation, Strategy
 from jflow.runtime.backend import Executable
 from jflow.runtime.steps import add_origin
 from jflow.runtime.tracing import BLOCKS, traced_run
-from jflow.values import Array, is_key, physical_form
+from jflow.values import Array, is_key, narrowed, physical_form
 from jflow.xla import internals
 from jflow.xla.jaxprs import shape_of
 
@@ -147,8 +147,20 @@ class Concrete:
         """Whether `start` need not compile or register anything first."""
         return self._is_prepared
 
-    def on(self, runner: Runner) -> Concrete:
-        """The same traced function, to be registered and run by another connection."""
+    @property
+    def jaxpr(self) -> jex.ClosedJaxpr:
+        """The equations, with all accesses to variables at the top level."""
+        return self._jaxpr
+
+    def on(self, runner: Runner, jaxpr: jex.ClosedJaxpr) -> Concrete:
+        """The same traced function, to be registered and run by another connection.
+
+        Args:
+          runner: the connection.
+          jaxpr: its equations there, with the same arguments and results.
+        """
+        if jaxpr is not self._jaxpr:
+            return Concrete(runner, jaxpr, self._names, self._strategy)
         other = copy.copy(self)
         other._runner, other._timeout = runner, runner.timeout
         other._registering, other._executable = threading.Lock(), None
@@ -203,11 +215,6 @@ class Concrete:
         others = (*map(_on_host, args), *self._empty.values())
         return [values[i] if i < n else others[i - n] for i in self._wanted]
 
-    @property
-    def out_avals(self) -> Sequence[Any]:
-        """The abstract values of the results."""
-        return self._jaxpr.out_avals
-
     def with_origin(self, error: BaseException) -> BaseException:
         """The error of a step, with the user's line that made the operation that failed."""
         if isinstance(error, OpError):
@@ -259,6 +266,20 @@ class Concrete:
         """Returns why each operation is on its device."""
         deadline = Deadline(self._timeout)
         return self._runner.explain(self.graph, self._request, deadline, self._strategy)
+
+
+class BoundCall(NamedTuple):
+    """A call that is traced and not run yet.
+
+    Attributes:
+      run: the traced function.
+      out_tree: the structure of its result.
+      args: the arguments that `run` takes.
+    """
+
+    run: Concrete
+    out_tree: Any
+    args: list[Any]
 
 
 Change = Callable[[Any], Any]

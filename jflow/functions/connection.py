@@ -99,6 +99,18 @@ class Connection(Closing):
         """The address of its server as given, "" for this process."""
         return self._target
 
+    def check(self, timeout: float | None = None) -> None:
+        """Contacts the server; does nothing in this process.
+
+        Args:
+          timeout: the longest time to wait in seconds; None for that of the options.
+
+        Raises:
+          UnavailableError: if the server does not answer within the connect timeout.
+          AbortedError: if the server was started again since it was first contacted.
+        """
+        self._backend.inventory((), Deadline(self.timeout if timeout is None else timeout))
+
     def list_devices(self) -> list[DeviceInfo]:
         """Returns the devices of all tasks that are up, those of the server first.
 

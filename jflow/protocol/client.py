@@ -480,6 +480,10 @@ class _Outcome(Future[list[Array]]):
         else:
             self.set_result(answer[1])
 
+    def stop(self) -> None:
+        """Cancels the step; the future ends when the server says how the step has ended."""
+        self._cancel_call(self.key)
+
     def cancel(self) -> bool:
         is_cancelled = super().cancel()
         if is_cancelled:

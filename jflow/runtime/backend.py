@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 
@@ -72,6 +72,22 @@ class Executable(Protocol):
         self, feeds: Sequence[Any], deadline: Deadline, *, as_jax: bool
     ) -> tuple[list[Any], list[TaskRecord]]:
         """As `run`, or as `compute` if `as_jax`; also what each task noted, by `clock.now`."""
+
+
+@runtime_checkable
+class Stoppable(Protocol):
+    """A future of a step, as `Executable.start` returns it on a cluster."""
+
+    def stop(self) -> None:
+        """Cancels the step, but not the future, which tells how the step has ended."""
+
+
+def stop_step(started: Future[list[Array]]) -> None:
+    """Cancels a step that was started; the future ends when the step has ended."""
+    if isinstance(started, Stoppable):
+        started.stop()
+    else:
+        started.cancel()
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from jflow.deadline import Deadline
 from jflow.effects import Effect
 from jflow.moves import MovedError
 from jflow.plan import Plan
-from jflow.runtime.backend import Executable
+from jflow.runtime.backend import Executable, stop_step
 from jflow.trace.measured import StepNames
 from jflow.trace.record import TaskRecord
 from jflow.values import Array
@@ -175,6 +175,13 @@ class _Started(Future[list[Array]]):
         if inner is not None:
             inner.cancel()  # which tells `_ended`
         return self.cancelled()
+
+    def stop(self) -> None:
+        """Cancels the step; the future ends when the step has ended."""
+        self._is_wanted = False
+        inner = self._inner
+        if inner is not None:
+            stop_step(inner)
 
     def _begin(self) -> None:
         executable, inner = self._step.start_once(self._feeds, self._deadline, self._effect)

@@ -37,7 +37,7 @@ from jflow.runtime.config import ConfigProto
 from jflow.runtime.numbering import Numbering
 from jflow.saves import SaveReport, StateItems
 from jflow.trace.record import TaskRecord
-from jflow.values import Array
+from jflow.values import Array, narrowed
 from jflow.wire import connect
 
 _MAX_OFFERS = 3
@@ -291,7 +291,7 @@ class _RemoteExecutable:
         return client.start(handle, feeds, deadline, effect)
 
     def compute(self, feeds: Sequence[Any], deadline: Deadline) -> list[jax.Array]:
-        values = self.run([_narrowed(np.asarray(feed)) for feed in feeds], deadline)
+        values = self.run([narrowed(np.asarray(feed)) for feed in feeds], deadline)
         # Each received array owns its memory, so JAX can use it without a copy.
         return [jax.device_put(value) for value in values]
 
@@ -300,7 +300,7 @@ class _RemoteExecutable:
     ) -> tuple[list[Any], list[TaskRecord]]:
         client, handle = self._register(deadline)
         records: list[TaskRecord] = []
-        given = [_narrowed(np.asarray(feed)) for feed in feeds] if as_jax else feeds
+        given = [narrowed(np.asarray(feed)) for feed in feeds] if as_jax else feeds
         values: list[Any] = client.run(handle, given, deadline, self._callbacks, records)
         return [jax.device_put(value) for value in values] if as_jax else values, records
 
@@ -328,11 +328,6 @@ class _RemoteExecutable:
             if not self._registered or self._registered[0][0] is not client:
                 self._registered[:] = [(client, self._backend.offer(self, client, deadline))]
             return self._registered[0]
-
-
-def _narrowed(array: Array) -> Array:
-    """The array in the dtype that JAX gives it, which depends on `jax_enable_x64`."""
-    return array.astype(jax.dtypes.canonicalize_dtype(array.dtype), copy=False)
 
 
 def reset_containers(

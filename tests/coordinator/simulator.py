@@ -24,7 +24,7 @@ from jflow.coordinator.scheduler import Scheduler
 N_CLOSURES = 25
 
 
-class Failure(Exception):
+class FailureError(Exception):
     """What a closure of the simulation raises."""
 
 
@@ -142,7 +142,7 @@ class World:
             worker = self.rng.choice(workers)
             self._left.add(worker)
             self._up.discard(worker)
-            self._act(self.scheduler.worker_leaves(worker, Failure("left"), self.now))
+            self._act(self.scheduler.worker_leaves(worker, FailureError("left"), self.now))
 
     def _join(self) -> None:
         worker = self.n_workers
@@ -161,9 +161,9 @@ class World:
         if dispatch is None:
             return
         if attempt in self._cancelled and self.rng.random() < 0.7:
-            self._act(self.scheduler.failed(attempt, Failure("cancelled"), self.now))
+            self._act(self.scheduler.failed(attempt, FailureError("cancelled"), self.now))
         elif self.has_faults and self.rng.random() < 0.02:
-            self._act(self.scheduler.failed(attempt, Failure(), self.now))
+            self._act(self.scheduler.failed(attempt, FailureError(), self.now))
         elif self.has_faults and self.rng.random() < 0.03:
             self._act(self.scheduler.lost(attempt, self.now))
         elif self._applied(dispatch):

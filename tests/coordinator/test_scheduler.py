@@ -71,7 +71,8 @@ def test_a_closure_of_a_lost_worker_runs_on_another_one_at_its_place() -> None:
     scheduler = with_workers(2)
     for number in range(4):
         scheduler.add(Closure(number), 0.0)
-    assert scheduler.worker_down(0, 1.0) == [] and not scheduler.is_up(0)
+    assert scheduler.worker_down(0, 1.0) == []
+    assert not scheduler.is_up(0)
     assert scheduler.finished(1, 1.0) == []  # too late: it was lost
     assert scheduler.finished(2, 1.0) == [Complete(1, 2, 0), Dispatch(3, 1, (0,), 2)]
 
@@ -118,7 +119,8 @@ def test_a_closure_expires_where_it_waits_and_where_it_runs() -> None:
     scheduler.add(Closure(1, expires=5.0), 0.0)
     assert scheduler.tick(4.9) == []
     assert scheduler.tick(5.0) == [CancelAttempt(1), Expire(0), Expire(1)]
-    assert scheduler.has_error and not scheduler.is_idle
+    assert scheduler.has_error
+    assert not scheduler.is_idle
     scheduler.failed(1, ValueError(), 6.0)
     assert scheduler.is_idle
 
@@ -133,7 +135,8 @@ def test_the_first_of_two_attempts_to_end_counts_and_later_ones_have_higher_ordi
     assert scheduler.lost(2, 10.0) == [Dispatch(4, 0, (1,), 3)]
     assert scheduler.n_ended == 1
     assert scheduler.finished(4, 10.1) == [Complete(1, 4, 0)]
-    assert scheduler.is_idle and scheduler.n_ended == 2
+    assert scheduler.is_idle
+    assert scheduler.n_ended == 2
 
 
 def test_a_straggler_is_run_once_more_only_if_that_is_harmless() -> None:
