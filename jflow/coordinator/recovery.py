@@ -15,7 +15,7 @@ from queue import SimpleQueue
 from typing import Generic, Protocol, TypeVar
 
 from jflow.cluster import Task
-from jflow.coordinator.losses import Tolerance
+from jflow.coordinator.losses import Tolerance, unavailable
 from jflow.coordinator.restoring import StateRestorer
 from jflow.errors import OpError, UnavailableError
 
@@ -28,6 +28,23 @@ A = TypeVar("A")
 A_contra = TypeVar("A_contra", contravariant=True)
 
 
+@dataclass(frozen=True)
+class Recovering:
+    """What a coordinator does about lost tasks.
+
+    Attributes:
+      servers: the parameter servers.
+      restorer: asks and restores them.
+      restores: whether lost variables are restored; else closures that use them fail.
+      claim: the name and epoch that connections to workers work under; None for none.
+    """
+
+    servers: tuple[Task, ...]
+    restorer: StateRestorer
+    restores: bool = False
+    claim: tuple[str, int] | None = None
+
+
 class RecoveryEvents(Protocol[A_contra]):
     """What is to be done, called on the thread of the recovery; attempts are of type A."""
 
@@ -36,6 +53,9 @@ class RecoveryEvents(Protocol[A_contra]):
 
     def give_up(self, worker: int, attempt: A_contra, error: OpError) -> None:
         """Fails an attempt, and opens a new connection to its worker."""
+
+    def fail_all(self, error: OpError) -> None:
+        """Makes an error that of all closures which are open."""
 
     def stop_workers(self) -> None:
         """Ends all connections to workers, and opens none until `resume_workers`."""
@@ -128,7 +148,7 @@ class Recovery(Generic[A]):
         try:
             self._restorer.bring_back(lambda: not self._closing.is_set(), self._closing.wait)
         except OpError as error:
-            self._give_up(reports, error)
+            self._events.fail_all(error)
         else:
             self.n_restored += 1
             self._tolerance.succeeded()
@@ -139,15 +159,5 @@ class Recovery(Generic[A]):
 
     def _give_up(self, reports: list[_Report[A]], error: OpError | None = None) -> None:
         for report in reports:
-            self._events.give_up(report.worker, report.attempt, error or _unavailable(report))
-
-
-def _unavailable(report: _Report[A]) -> OpError:
-    """The error of a closure that used a parameter server which was lost."""
-    if isinstance(report.error, UnavailableError):
-        return report.error
-    made = UnavailableError(
-        f"{report.task} was lost with its variables: {report.error}", task=str(report.task)
-    )
-    made.__cause__ = report.error
-    return made
+            told = error or unavailable(report.error, report.task)
+            self._events.give_up(report.worker, report.attempt, told)

@@ -111,6 +111,13 @@ class Connection(Closing):
         """
         self._backend.inventory((), Deadline(self.timeout if timeout is None else timeout))
 
+    def incarnation(self) -> int:
+        """A random number that identifies the life of the server; 0 in this process.
+
+        Raises as `check`.
+        """
+        return self._backend.incarnation(Deadline(self.timeout))
+
     def list_devices(self) -> list[DeviceInfo]:
         """Returns the devices of all tasks that are up, those of the server first.
 
@@ -249,6 +256,7 @@ class Connection(Closing):
                 "calls_of",
                 "create",
                 "explain",
+                "incarnation",
                 "keeps_weak_types",
                 "peek",
                 "place",
