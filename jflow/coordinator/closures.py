@@ -31,10 +31,10 @@ from jflow.values import Array
 _BURST = 32
 """How many closures run as one step, at most."""
 
-_BURST_EQUATIONS = 640
+_BURST_EQUATIONS = 256
 """How many equations such a step has, at most, so that it compiles in little time."""
 
-_LEAST_BURST = 4
+_LEAST_BURST = 8
 
 _SPECIAL = (RemoteValue, PerWorkerValues)
 
@@ -48,6 +48,7 @@ class Program:
 
     Attributes:
       number: as given.
+      resource: a queue or another resource that it uses; None if it uses variables only.
       is_repeatable: whether running it twice does no harm.
       burst: how many calls of it can run as one step.
 
@@ -60,11 +61,12 @@ class Program:
         operations = concrete.graph.get_operations()
         equations = [op.eqn for op in operations]
         _check_equations(equations)
-        has_resources = any(isinstance(ref, ResourceRef) for e in equations for ref in state_of(e))
+        state = (ref for eqn in equations for ref in state_of(eqn))
+        self.resource = next((ref for ref in state if isinstance(ref, ResourceRef)), None)
         writes = any(eqn.primitive in WRITES for eqn in equations)
-        self.is_repeatable = not writes and not has_resources
+        self.is_repeatable = not writes and self.resource is None
         burst = min(_BURST, _BURST_EQUATIONS // max(len(equations), 1))
-        self.burst = 1 if has_resources or burst < _LEAST_BURST else burst
+        self.burst = 1 if self.resource is not None or burst < _LEAST_BURST else burst
 
 
 class Programs:

@@ -22,6 +22,7 @@ from jflow.coordinator.per_worker import PerWorkerDataset, dataset_maker
 from jflow.coordinator.recovery import Recovering
 from jflow.coordinator.remote_value import RemoteValue
 from jflow.coordinator.restoring import StateRestorer
+from jflow.errors import UnimplementedError
 from jflow.functions import Connection
 from jflow.graph.completion import visible
 from jflow.parameter_servers import ParameterServerStrategy
@@ -176,6 +177,7 @@ class ClusterCoordinator(Closing):
             it captures what has to be an argument.
           ValueError: if it uses variables of another cluster or graph, values of workers differ
             in shape, or an argument is a `RemoteValue` of another coordinator.
+          UnimplementedError: if it is to have its effects exactly once, and uses a queue or reader.
           ClosureInputError: if an argument is a `RemoteValue` that has failed.
           Exception: the first error of functions since the last one that was raised, when all that
             were scheduled have ended or are cancelled; and what tracing raises.
@@ -197,6 +199,11 @@ class ClusterCoordinator(Closing):
         if is_new:
             self._engine.meter.note("function_tracing", perf_counter() - begun)
         is_exactly_once = effects == _EXACTLY_ONCE
+        if is_exactly_once and program.resource is not None:
+            raise UnimplementedError(
+                f"effects={_EXACTLY_ONCE!r} is for functions that write variables only, but {fn!r} "
+                f"uses {program.resource}; schedule it with effects={_AT_LEAST_ONCE!r}"
+            )
 
         def make(number: int) -> ScheduledClosure:
             value = RemoteValue(

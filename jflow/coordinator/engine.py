@@ -8,6 +8,7 @@ actions happen in the order in which they were decided, and none waits for a loc
 from __future__ import annotations
 
 import logging
+import secrets
 import sys
 import threading
 import time
@@ -41,6 +42,7 @@ from jflow.coordinator.per_worker import PerWorkerIterator
 from jflow.coordinator.recovery import Recovering, Recovery
 from jflow.coordinator.scheduler import Scheduler
 from jflow.deadline import Deadline
+from jflow.effects import ConflictError, Effect, SupersededError
 from jflow.errors import FencedError, OpError, UnavailableError
 from jflow.functions import Connection
 
@@ -92,6 +94,7 @@ class Engine:
         self._may_connect = threading.Event()
         self._may_connect.set()
         self._fence: FencedError | None = None
+        self._client, self._epoch = recovering.claim or (secrets.token_hex(8), 0)
         self._scheduler = Scheduler()
         self._actions: deque[Action | _Forget] = deque()
         self._is_acting = False
@@ -337,6 +340,11 @@ class Engine:
 
     def failed(self, worker: int, attempt: Attempt, error: BaseException) -> None:
         """See `LinkEvents`."""
+        if isinstance(error, SupersededError | ConflictError):
+            # A later attempt decides, or nothing was done and the closure runs again.
+            self._take(lambda now: self._scheduler.lost(attempt.number, now))
+            self._attempts.pop(attempt.number, None)
+            return
         link = self._links.get(worker)
         if link is None or not self._scheduler.is_running(attempt.number):
             self._fail_attempt(attempt, error)  # too late: its worker was lost before
@@ -464,9 +472,15 @@ class Engine:
 
     def _dispatch(self, action: Dispatch) -> None:
         closures = [self._closures[number] for number in action.closures]
-        attempt = Attempt(action.attempt, closures, action.ordinal)
+        attempt = Attempt(action.attempt, closures, self._effect(action, closures[0]))
         self._attempts[action.attempt] = attempt
         self._links[action.worker].dispatch(attempt)
+
+    def _effect(self, action: Dispatch, closure: ScheduledClosure) -> Effect | None:
+        if not closure.is_exactly_once:
+            return None
+        acknowledged = self._scheduler.n_ended
+        return Effect(self._client, self._epoch, action.closures[0], action.ordinal, acknowledged)
 
     def _complete(self, number: int, attempt: Attempt, position: int) -> None:
         closure = self._closures.pop(number)

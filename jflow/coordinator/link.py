@@ -20,6 +20,7 @@ from typing import Any, Protocol
 from jflow.cluster import Task
 from jflow.coordinator.closures import ScheduledClosure
 from jflow.deadline import FOREVER
+from jflow.effects import Effect
 from jflow.errors import CancelledError, FencedError, OpError, UnavailableError
 from jflow.functions import Concrete, Connection
 from jflow.parameter_servers import bound_to
@@ -40,16 +41,18 @@ class Attempt:
     Args:
       number: the scheduler's number of it.
       closures: the closures, all of one program.
-      ordinal: how many attempts the first closure has had, with this one.
+      effect: what makes the runtime apply its writes once; None for at least once.
 
     Attributes:
       results: the results of all closures, one after the other, once it has ended well.
     """
 
-    def __init__(self, number: int, closures: Sequence[ScheduledClosure], ordinal: int) -> None:
+    def __init__(
+        self, number: int, closures: Sequence[ScheduledClosure], effect: Effect | None
+    ) -> None:
         self.number = number
         self.closures = closures
-        self.ordinal = ordinal
+        self.effect = effect
         self.begun = perf_counter()
         self.is_cancelled = False
         self.concrete: Concrete | None = None
@@ -196,6 +199,7 @@ class WorkerLink:
                 job = self._jobs.get()
                 if job is not None:
                     job()
+                job = None  # it has an attempt, which must not outlive its end
 
     def _connected(self) -> Connection | None:
         """Connects until it succeeds; None if the link is closed."""
@@ -205,6 +209,7 @@ class WorkerLink:
             try:
                 connection.check()
                 self._events.introduce(connection)
+                connection.stay_lost()
                 self._events.rebuild(self.index)
             except FencedError as error:
                 connection.close()
@@ -288,7 +293,8 @@ class WorkerLink:
         attempt.concrete, attempt.args = concrete, args
         try:
             self._check_wanted(attempt)
-            future = concrete.start(attempt.feeds(), attempt.closures[0].deadline)
+            deadline = attempt.closures[0].deadline
+            future = concrete.start(attempt.feeds(), deadline, attempt.effect)
         except Exception as error:
             self._events.failed(self.index, attempt, error)
             return

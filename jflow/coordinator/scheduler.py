@@ -39,8 +39,8 @@ from jflow.coordinator.events import (
 from jflow.coordinator.pace import AHEAD_S, Pace
 from jflow.coordinator.states import Attempt, Open, WorkerState
 
-BURST_BELOW_S = 0.005
-"""Closures that are expected to take longer than this do not run in bursts."""
+BURST_WITHIN_S = 0.25
+"""Closures run in bursts if one burst of them is expected to take less than this, in seconds."""
 
 STRAGGLES_AFTER_S = 1.0
 """No closure is run a second time before it has run for this long."""
@@ -117,7 +117,8 @@ class Scheduler:
 
     def is_busy(self, worker: Worker) -> bool:
         """Whether attempts of a worker have not come back."""
-        return bool(self._workers[worker].attempts)
+        state = self._workers.get(worker)
+        return state is not None and bool(state.attempts)
 
     @property
     def workers(self) -> list[Worker]:
@@ -411,7 +412,11 @@ class Scheduler:
             return
         single = (first.kind, False)
         expected = self._pace.expected(single)
-        if expected is not None and expected < BURST_BELOW_S and self._pace.n_seen(single) > 1:
+        if (
+            expected is not None
+            and expected * first.burst < BURST_WITHIN_S
+            and self._pace.n_seen(single) > 1
+        ):
             self._bursts[key] = False
             yield PrepareBurst(worker, first.number)
 

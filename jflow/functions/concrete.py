@@ -15,6 +15,7 @@ import numpy as np
 
 from jflow.cluster import Device
 from jflow.deadline import FOREVER, Deadline
+from jflow.effects import Effect
 from jflow.errors import OpError
 from jflow.graph import Graph, Operation, Tensor, origin, tracing
 from jflow.graph.effect_order import EffectOrder
@@ -194,15 +195,22 @@ class Concrete:
         """What a step is fed with for these arguments."""
         return [narrowed(np.asarray(value)) for value in self._fed(args)]
 
-    def start(self, feeds: Sequence[Array], deadline: Deadline) -> Future[list[Array]]:
+    def start(
+        self, feeds: Sequence[Array], deadline: Deadline, effect: Effect | None = None
+    ) -> Future[list[Array]]:
         """Starts a step and does not wait for it; `prepare` comes before.
+
+        Args:
+          feeds: what `feeds` has returned.
+          deadline: that of the step.
+          effect: see `Executable.start`.
 
         Returns:
           The values that `host_results` takes. Errors do not have the user's line yet.
         """
         executable = self._executable
         assert executable is not None, "prepare comes before start"
-        return executable.start(feeds, deadline)
+        return executable.start(feeds, deadline, effect=effect)
 
     def host_results(self, values: list[Any], args: Sequence[Any]) -> list[Any]:
         """The results as NumPy arrays, random keys as JAX arrays."""

@@ -118,6 +118,13 @@ class Connection(Closing):
         """
         return self._backend.incarnation(Deadline(self.timeout))
 
+    def stay_lost(self) -> None:
+        """Makes calls fail at once with UnavailableError when the server was lost.
+
+        Without it, they connect again where they can, which takes time.
+        """
+        self._backend.reconnects = False
+
     def list_devices(self) -> list[DeviceInfo]:
         """Returns the devices of all tasks that are up, those of the server first.
 
@@ -254,6 +261,7 @@ class Connection(Closing):
             *(
                 "access",
                 "calls_of",
+                "check",
                 "create",
                 "explain",
                 "incarnation",
@@ -262,6 +270,7 @@ class Connection(Closing):
                 "place",
                 "register",
                 "reopen",
+                "stay_lost",
                 "restore_state",
                 "save_state",
                 "step",

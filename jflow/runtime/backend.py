@@ -111,10 +111,12 @@ class Backend(Protocol):
     Attributes:
       keeps_weak_types: whether `Executable.compute` returns arrays with JAX's weak types.
       moves_private: whether state that is not shared can move.
+      reconnects: whether a call connects again when the connection was lost.
     """
 
     keeps_weak_types: bool
     moves_private: bool
+    reconnects: bool
 
     @property
     def owner(self) -> str:

@@ -47,6 +47,7 @@ class LocalBackend:
     owner = "local"
     keeps_weak_types = True
     moves_private = True
+    reconnects = False
 
     def __init__(self) -> None:
         _forks.mark_used()

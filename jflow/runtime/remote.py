@@ -76,6 +76,7 @@ class RemoteBackend:
         self._lock = threading.Lock()
         self._client: MasterClient | None = None
         self._is_closed = False
+        self.reconnects = True
         self._devices: dict[Task, list[DeviceRecord]] = {}
         self._kept: dict[Task, Executable] = {}
         self._claim: Claim | None = None
@@ -172,6 +173,9 @@ class RemoteBackend:
         client = self._client
         if client is not None and client.is_open and not self._is_closed:
             return client
+        if client is not None and not self.reconnects and not self._is_closed:
+            task = client.info.task
+            raise UnavailableError(f"the connection to {task} was lost", task=str(task))
         limit = deadline.while_connecting(self._connect_timeout)
         with limit.holding(self._lock, f"connecting to the server at {_address(self._target)}"):
             self._check_open()

@@ -72,7 +72,7 @@ def test_construction_there_is_one_coordinator_for_a_strategy(
     coordinator: ClusterCoordinator,
 ) -> None:
     assert ClusterCoordinator(coordinator.strategy) is coordinator
-    with pytest.raises(ValueError, match="requires a jflow.distribute.ParameterServerStrategy"):
+    with pytest.raises(ValueError, match=r"requires a jflow\.distribute\.ParameterServerStrategy"):
         ClusterCoordinator("strategy")  # type: ignore[arg-type]
 
 
@@ -182,14 +182,14 @@ def test_first_error_is_raised_once_and_cancels_what_is_open(
     def wait() -> Any:
         return queue.dequeue()
 
-    failed = coordinator.schedule(a_failure(coordinator))
+    blocked = [coordinator.schedule(wait, worker=0) for _ in range(3)]
+    failed = coordinator.schedule(a_failure(coordinator), worker=1)
     with pytest.raises(tf.errors.OutOfRangeError):
         failed.fetch()
-    blocked = [coordinator._schedule_unchecked(wait) for _ in range(3)]
     with pytest.raises(tf.errors.OutOfRangeError):
         coordinator.join()
     for value in blocked:
-        with pytest.raises(tf.errors.CancelledError, match="is cancelled.*Please reschedule"):
+        with pytest.raises(tf.errors.CancelledError, match=r"is cancelled.*Please reschedule"):
             value.fetch()
     coordinator.join()
     assert coordinator.done()
@@ -322,7 +322,7 @@ def test_remote_value_that_has_failed_is_refused_as_an_argument(
 def test_remote_value_that_fails_later_fails_what_waits_for_it(
     coordinator: ClusterCoordinator,
 ) -> None:
-    queue = a_queue(coordinator, "fails later")
+    queue = a_queue(coordinator, "fails_later")
 
     @tf.function
     def wait() -> Any:
@@ -358,7 +358,7 @@ def test_remote_value_cannot_be_fetched_while_a_function_is_traced(
     def captures() -> Any:
         return value
 
-    with pytest.raises(TypeError, match="captures 'value'.*pass it as an argument"):
+    with pytest.raises(TypeError, match=r"captures 'value'.*pass it as an argument"):
         coordinator.schedule(captures)
 
 
@@ -520,7 +520,7 @@ def test_per_worker_dataset_of_a_strategy_tells_each_worker_which_one_it_is(
         assert coordinator.fetch(values) == [worker, worker + 2, worker + 4]
 
 
-# Deadlines, affinity, priorities, workers -----------------------------------------------------------
+# Deadlines, affinity, priorities, workers ------------------------------------------------------
 
 
 def test_a_closure_with_a_timeout_fails_with_a_deadline_error(
