@@ -249,9 +249,8 @@ class WorkerLink:
         key = closure.program.number, n
         concrete = self._concretes.get(key)
         if concrete is None:
-            base = closure.concrete
-            jaxpr = bound_to(base.jaxpr, self.task)
-            concrete = base.on(connection, jaxpr)
+            jaxpr = bound_to(closure.program.jaxpr, self.task)
+            concrete = closure.concrete.on(connection, jaxpr)
             if n > 1:
                 concrete = concrete.repeated(n)
         if not concrete.is_ready:
@@ -283,7 +282,7 @@ class WorkerLink:
             self._registered(connection, closure, closure.program.burst)
         except Exception as error:
             # Closures of the program run one by one then, and say it if the program is at fault.
-            _log.debug("no bursts of %r on %s: %s", closure.remote_value, self.task, error)
+            _log.warning("no bursts of %r on %s: %s", closure.remote_value, self.task, error)
             return
         self._events.burst_ready(self.index, closure.kind)
 

@@ -2,6 +2,7 @@
 
 from jflow import tracebacks as _tracebacks
 from jflow.distribute import cluster_resolver as cluster_resolver
+from jflow.distribute import coordinator as coordinator
 from jflow.distribute import experimental as experimental
 from jflow.parameter_servers import DistributedDataset as DistributedDataset
 from jflow.parameter_servers import InputContext as InputContext

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import ABCMeta
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -50,6 +51,11 @@ def without_creators() -> Iterator[None]:
 
 class CreatedByScope(ABCMeta):
     """The metaclass of `Variable`: calling the class asks the creators of the blocks around."""
+
+    @property
+    def __signature__(cls) -> inspect.Signature:
+        of_method = inspect.signature(cls.__init__)  # type: ignore[misc]
+        return of_method.replace(parameters=[*of_method.parameters.values()][1:])
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         make: Creator = super().__call__

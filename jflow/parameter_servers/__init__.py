@@ -7,7 +7,7 @@ from jflow.parameter_servers.partitioners import (
 )
 from jflow.parameter_servers.partitioners import MaxSizePartitioner as MaxSizePartitioner
 from jflow.parameter_servers.partitioners import MinSizePartitioner as MinSizePartitioner
-from jflow.parameter_servers.partitioners import Partitioner as Partitioner
+from jflow.parameter_servers.partitioners import VariablePartitioner as VariablePartitioner
 from jflow.parameter_servers.per_worker import PerWorkerVariable as PerWorkerVariable
 from jflow.parameter_servers.per_worker import bound_to as bound_to
 from jflow.parameter_servers.replicas import PerReplica as PerReplica

@@ -14,7 +14,7 @@ from jflow.variables.partitioners import (
 )
 
 
-class Partitioner(ABC):
+class VariablePartitioner(ABC):
     """A function that says into how many shards a variable is cut.
 
     Variables hold no strings, so the `bytes_per_string` of those below has no effect.
@@ -26,7 +26,7 @@ class Partitioner(ABC):
 
 
 @dataclass(frozen=True)
-class FixedShardsPartitioner(Partitioner):
+class FixedShardsPartitioner(VariablePartitioner):
     """Cuts every variable into `num_shards` shards, or as many as it has rows.
 
     Raises ValueError if the number is not positive.
@@ -42,7 +42,7 @@ class FixedShardsPartitioner(Partitioner):
 
 
 @dataclass(frozen=True)
-class MinSizePartitioner(Partitioner):
+class MinSizePartitioner(VariablePartitioner):
     """Makes as many shards as possible of at least a minimal size.
 
     Attributes:
@@ -70,7 +70,7 @@ class MinSizePartitioner(Partitioner):
 
 
 @dataclass(frozen=True)
-class MaxSizePartitioner(Partitioner):
+class MaxSizePartitioner(VariablePartitioner):
     """Makes as few shards as possible of at most a maximal size; a row is never cut.
 
     Attributes:

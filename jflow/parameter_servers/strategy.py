@@ -17,12 +17,12 @@ from jflow.ops import Variable
 from jflow.ops.creators import Creator, variable_creator_scope, without_creators
 from jflow.ops.variable import VariableLike
 from jflow.parameter_servers import replicas
+from jflow.parameter_servers.choice import Choice, choice_of
 from jflow.parameter_servers.datasets import DistributedDataset, InputContext
 from jflow.parameter_servers.per_worker import PerWorkerVariable
 from jflow.parameter_servers.replicas import ReduceOp
 from jflow.parameter_servers.roles import PS_JOB, WORKER_JOB, cluster_of
 from jflow.parameter_servers.sharding import Initial, n_shards_of
-from jflow.parameter_servers.turns import Choice, choice_of
 from jflow.runtime.config import ConfigProto
 from jflow.variables.beside import beside
 from jflow.variables.partitioners import Partitioner

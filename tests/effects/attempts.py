@@ -69,9 +69,8 @@ class TwoCounters:
             b = tf.Variable(0.0, name="b")
         with tf.device(worker):
             x = tf.constant(1.0) * 2.0 - 1.0
-        with tf.control_dependencies([a.assign_add(x), b.assign_add(x)]):
-            with tf.device(worker):
-                both = tf.identity(x)
+        with tf.control_dependencies([a.assign_add(x), b.assign_add(x)]), tf.device(worker):
+            both = tf.identity(x)
         return cls(a, b, both, a.assign_add(1.0))
 
 
