@@ -67,9 +67,9 @@ class Counters:
             self.b = tf.Variable(0.0, name="b")
         with tf.device(worker):
             self.x = tf.constant(1.0) * 2.0 - 1.0
-        with tf.control_dependencies([self.a.assign_add(self.x), self.b.assign_add(self.x)]):
-            with tf.device(worker):
-                self.both = tf.identity(self.x)
+        added = [self.a.assign_add(self.x), self.b.assign_add(self.x)]
+        with tf.control_dependencies(added), tf.device(worker):
+            self.both = tf.identity(self.x)
         self.values = [self.a, self.b]
 
 

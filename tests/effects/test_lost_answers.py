@@ -104,16 +104,19 @@ def test_a_lost_connection_that_does_not_come_back_is_an_error(
         counter = tf.Variable(np.float32(0.0), name="counter")
         add = counter.assign_add(1.0)
     config = tf.ConfigProto(connect_timeout_in_ms=200)
-    with FaultProxy(address_of(cluster)) as proxy, tf.Session(proxy.target, config=config) as session:
+    with (
+        FaultProxy(address_of(cluster)) as proxy,
+        tf.Session(proxy.target, config=config) as session,
+    ):
         session.run(counter.initializer)
 
         def vanish(_: str) -> None:
             proxy.refuse()
             proxy.cut()
 
-        with failpoints({"worker.after_effect": CallFunction(vanish, times=1)}):
-            with pytest.raises(tf.errors.UnavailableError):
-                session.run(add)
+        points = failpoints({"worker.after_effect": CallFunction(vanish, times=1)})
+        with points, pytest.raises(tf.errors.UnavailableError):
+            session.run(add)
 
 
 def test_a_step_on_several_tasks_is_not_repeated_by_itself(
@@ -126,7 +129,7 @@ def test_a_step_on_several_tasks_is_not_repeated_by_itself(
         add = counter.assign_add(x)
     with FaultProxy(address_of(cluster)) as proxy, tf.Session(proxy.target) as session:
         session.run(counter.initializer)
-        with failpoints({"master.after_run": CallFunction(lambda _: proxy.cut(), times=1)}):
-            with pytest.raises(tf.errors.UnavailableError):
-                session.run(add)
+        points = failpoints({"master.after_run": CallFunction(lambda _: proxy.cut(), times=1)})
+        with points, pytest.raises(tf.errors.UnavailableError):
+            session.run(add)
         assert session.run(counter) == 2.0
