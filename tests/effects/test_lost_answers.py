@@ -33,18 +33,20 @@ class Cutting:
       n_cut: how often it has.
     """
 
-    def __init__(self, proxy: FaultProxy, share: float) -> None:
-        self._proxy, self._share = proxy, share
+    def __init__(self, proxy: FaultProxy, probability: float) -> None:
+        self._proxy, self._probability = proxy, probability
         self._rng = random.Random(0)
         self.n_cut = 0
 
     def __call__(self, _: str) -> None:
-        if self._rng.random() < self._share:
+        if self._rng.random() < self._probability:
             self.n_cut += 1
             self._proxy.cut()
 
 
-def updated(cluster: list[tf.train.Server], n_updates: int, n_threads: int, share: float) -> None:
+def updated(
+    cluster: list[tf.train.Server], n_updates: int, n_threads: int, probability: float
+) -> None:
     """Counts while answers are lost, in several threads, and checks the sum and each answer."""
     with tf.device(PS0):
         counter = tf.Variable(np.float32(0.0), name="counter")
@@ -60,7 +62,7 @@ def updated(cluster: list[tf.train.Server], n_updates: int, n_threads: int, shar
         tf.Session(proxy.target) as session,
     ):
         session.run(counter.initializer)
-        cutting = Cutting(proxy, share)
+        cutting = Cutting(proxy, probability)
         with failpoints({"worker.after_effect": CallFunction(cutting)}):
             threads = [threading.Thread(target=count, args=(session,)) for _ in range(n_threads)]
             for thread in threads:
@@ -68,19 +70,19 @@ def updated(cluster: list[tf.train.Server], n_updates: int, n_threads: int, shar
             for thread in threads:
                 thread.join()
         assert session.run(counter) == n_updates
-    assert cutting.n_cut > 0.3 * share * n_updates
+    assert cutting.n_cut > 0.3 * probability * n_updates
     assert sorted(seen) == [*range(1, n_updates + 1)], "an answer was lost, or given twice"
 
 
 def test_the_sum_is_exact_although_answers_are_lost(cluster: list[tf.train.Server]) -> None:
-    updated(cluster, 60, 2, share=0.1)
+    updated(cluster, 60, 2, probability=0.1)
 
 
 @pytest.mark.long
 def test_the_sum_of_many_updates_is_exact_although_answers_are_lost(
     cluster: list[tf.train.Server],
 ) -> None:
-    updated(cluster, 10_000, 4, share=0.01)
+    updated(cluster, 10_000, 4, probability=0.01)
 
 
 def test_an_eager_update_whose_answer_is_lost_is_applied_once(

@@ -286,7 +286,7 @@ def test_a_client_that_is_gone_before_the_commit_leaves_nothing_locked(
     assert attempt(sessions[0], made.both, step.again()) == 1.0
 
 
-def test_tasks_end_a_step_themselves_that_nobody_decides(
+def test_tasks_end_a_step_themselves_that_is_not_decided(
     sessions: list[Any], step: Effect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("jflow.worker.effects.STAGED_S", 0.1)
@@ -302,7 +302,7 @@ def test_tasks_end_a_step_themselves_that_nobody_decides(
     assert second.run(made.values) == [0.0, 0.0]
 
 
-def test_tasks_commit_what_another_one_has_committed_when_nobody_tells_them(
+def test_tasks_commit_what_another_one_has_committed_without_being_told(
     sessions: list[Any], step: Effect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("jflow.worker.effects.STAGED_S", 0.1)
