@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from jflow import checkpoint as checkpoint
     from jflow import contrib as contrib
     from jflow import data as data
+    from jflow import distribute as distribute
     from jflow import errors as errors
     from jflow import estimator as estimator
     from jflow import export as export
@@ -29,8 +30,9 @@ else:
         globals(),
         "jflow.api.root",
         modules=(
-            *("checkpoint", "contrib", "data", "errors", "estimator", "export", "initializers"),
-            *("inspect", "lax", "nn", "numpy", "random", "summary", "timeline", "train"),
+            *("checkpoint", "contrib", "data", "distribute", "errors", "estimator", "export"),
+            *("initializers", "inspect", "lax", "nn", "numpy", "random", "summary", "timeline"),
+            "train",
         ),
         starred=("errors", "lax", "nn", "numpy", "random"),
     )

@@ -187,6 +187,14 @@ class AbortedError(OpError):
     error_code = Code.ABORTED
 
 
+class RestartedError(AbortedError):
+    """A task has restarted, or was cut off, since what the call relies on was made there."""
+
+
+class FencedError(AbortedError):
+    """Another program has claimed what this one works under; this one can change nothing more."""
+
+
 class OutOfRangeError(OpError):
     """The end of the data or the limit of a counter was reached."""
 
@@ -223,7 +231,9 @@ class UnauthenticatedError(OpError):
     error_code = Code.UNAUTHENTICATED
 
 
-_REFINED: dict[str, type[OpError]] = {NotANumberError.__name__: NotANumberError}
+_REFINED: dict[str, type[OpError]] = {
+    kind.__name__: kind for kind in (FencedError, NotANumberError, RestartedError)
+}
 """Classes that share their status code with another class, by name."""
 
 

@@ -12,7 +12,15 @@ import pytest
 DOCS = Path(__file__).parents[1] / "docs"
 
 
-PAGES = {"export": 2, "monitored": 2, "queues": 3, "saving": 3, "training": 2, "variables": 2}
+PAGES = {
+    "distribute": 2,
+    "export": 2,
+    "monitored": 2,
+    "queues": 3,
+    "saving": 3,
+    "training": 2,
+    "variables": 2,
+}
 """The number of programs of each page."""
 
 

@@ -24,6 +24,16 @@ _MEMBERS = (property, functools.cached_property, classmethod, staticmethod)
 LIFTED = ("jflow.lax", "jflow.nn", "jflow.numpy", "jflow.random")
 """Modules that offer a namespace of JAX."""
 
+NESTED = (
+    "jflow.contrib.learn",
+    "jflow.distribute.cluster_resolver",
+    "jflow.distribute.coordinator",
+    "jflow.distribute.experimental",
+    "jflow.distribute.experimental.coordinator",
+    "jflow.distribute.experimental.partitioners",
+)
+"""Public modules inside of those that `dir(jflow)` lists."""
+
 _HEAD = """# Public names
 
 Written by `tools/generate_api_page.py`; do not edit. `help(jflow.Session)` shows a whole docstring.
@@ -36,10 +46,10 @@ def page() -> str:
 
 
 def modules() -> list[ModuleType]:
-    """The public modules: `jflow`, and those that `dir(jflow)` and `jflow.contrib` list."""
+    """The public modules: `jflow`, those that `dir(jflow)` lists, and `NESTED` ones."""
     names = [name for name in dir(jflow) if isinstance(getattr(jflow, name), ModuleType)]
     public = sorted(f"jflow.{name}" for name in names if not name.startswith("_"))
-    return [jflow, *map(importlib.import_module, [*public, "jflow.contrib.learn"])]
+    return [jflow, *map(importlib.import_module, [*public, *NESTED])]
 
 
 def members(module: ModuleType) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import jflow.api.root  # noqa: F401 - makes tracebacks end at methods of the ret
 from jflow.api.missing import missing
 from jflow.graph import Graph, Tensor
 from jflow.graph import get_default_graph as _default_graph
-from jflow.ops.variable import Variable, read
+from jflow.ops.variable import Variable, VariableLike, read
 from jflow.tracebacks import hide_frames
 from jflow.xla.internals import is_tracing
 
@@ -108,7 +108,8 @@ def _graph_of(leaves: list[Any]) -> Graph | None:
     for leaf in leaves:
         if isinstance(leaf, Tensor):
             return leaf.graph
-    variables = [leaf for leaf in leaves if isinstance(leaf, Variable)]
+    variables = [leaf for leaf in leaves if isinstance(leaf, VariableLike)]
     if is_tracing() or any(variable.is_eager for variable in variables):
         return None
-    return variables[0].graph if variables else _default_graph()
+    graphs = (leaf.graph for leaf in variables if isinstance(leaf, Variable))
+    return next(graphs, None) or _default_graph()

@@ -17,6 +17,10 @@ from jax.numpy import uint32 as uint32
 from jax.numpy import uint64 as uint64
 
 from jflow import tracebacks as _tracebacks
+from jflow.coordinator import ClosureInputError as ClosureInputError
+from jflow.coordinator import ClusterCoordinator as ClusterCoordinator
+from jflow.coordinator import PerWorkerValues as PerWorkerValues
+from jflow.coordinator import RemoteValue as RemoteValue
 from jflow.functions import Connection as Connection
 from jflow.functions import connect as connect
 from jflow.functions import function as function
@@ -105,6 +109,7 @@ from jflow.ops import string_strip as string_strip
 from jflow.ops import string_to_number as string_to_number
 from jflow.ops import substr as substr
 from jflow.ops import trainable_variables as trainable_variables
+from jflow.ops import variable_creator_scope as variable_creator_scope
 from jflow.ops import variables_initializer as variables_initializer
 from jflow.records import FixedLenFeature as FixedLenFeature
 from jflow.records import FixedLenSequenceFeature as FixedLenSequenceFeature

@@ -9,6 +9,9 @@ from jflow.cluster.device import LOCAL_TASK as LOCAL_TASK
 from jflow.cluster.device import Device as Device
 from jflow.cluster.device import DeviceSpec as DeviceSpec
 from jflow.cluster.device import Task as Task
+from jflow.cluster.resolvers import ClusterResolver as ClusterResolver
+from jflow.cluster.resolvers import SimpleClusterResolver as SimpleClusterResolver
+from jflow.cluster.resolvers import TFConfigClusterResolver as TFConfigClusterResolver
 from jflow.cluster.spec import ClusterSpec as ClusterSpec
 from jflow.cluster.wiring import SAME_PROCESS as SAME_PROCESS
 from jflow.cluster.wiring import Wiring as Wiring

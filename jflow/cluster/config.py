@@ -38,6 +38,7 @@ class TaskConfig:
       session_master: the target for sessions of this process, instead of its own task.
       evaluation_master: the same for evaluation.
       model_dir: directory for checkpoints and summaries.
+      rpc_layer: the protocol of targets, such as "grpc".
     """
 
     cluster: ClusterSpec
@@ -47,6 +48,7 @@ class TaskConfig:
     session_master: str | None = None
     evaluation_master: str | None = None
     model_dir: str | None = None
+    rpc_layer: str | None = None
 
 
 def read_tf_config(environ: Mapping[str, str] = os.environ) -> TaskConfig:
@@ -69,6 +71,7 @@ def read_tf_config(environ: Mapping[str, str] = os.environ) -> TaskConfig:
         session_master=_text(content, "session_master", "TF_CONFIG"),
         evaluation_master=_text(content, "eval_session_master", "TF_CONFIG"),
         model_dir=_text(content, "model_dir", "TF_CONFIG"),
+        rpc_layer=_text(content, "rpc_layer", "TF_CONFIG"),
     )
 
 

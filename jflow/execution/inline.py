@@ -15,12 +15,14 @@ import numpy as np
 from jflow import _forks
 from jflow.deadline import FOREVER, Deadline
 from jflow.deadline.clock import now
+from jflow.effects import Effect, unsupported
 from jflow.execution.blocking import BlockingDriver, Fiber, Woken, run_fibers
 from jflow.execution.callback import ClientFunction
 from jflow.execution.gate import StepGate
 from jflow.execution.interpreter import interpret
 from jflow.execution.link import LinkedInstruction, LinkedPlan, LinkedRun
-from jflow.execution.step_state import StepState
+from jflow.execution.once import Once, WritesOfTask
+from jflow.execution.step_state import StepEffect, StepState
 from jflow.execution.tracing import TracedState, traced
 from jflow.execution.variables import QUEUED_S
 from jflow.moves import changes_of, is_restartable, states_of, writes_often
@@ -115,6 +117,8 @@ class LocalExecutable:
         self._functions = functions
         self._keeps_feeds = any(linked.keeps_feeds for linked in plans)
         self._is_blocking = any(linked.plan.resources for linked in plans)
+        self._once = Once(containers, WritesOfTask.of(plans))
+        self._refusal = unsupported(own)
         # Computed here, so that a step does no more than necessary.
         self._feeds = [(n, feed) for n, linked in enumerate(plans) for feed in linked.feeds]
         self._fetches = [(n, fetch) for n, linked in enumerate(plans) for fetch in linked.fetches]
@@ -151,30 +155,44 @@ class LocalExecutable:
     def prepare(self, deadline: Deadline) -> None:
         """Does nothing: the step was compiled when it was made."""
 
-    def run(self, feeds: Sequence[Array], deadline: Deadline = FOREVER) -> list[Array]:
+    def run(
+        self, feeds: Sequence[Array], deadline: Deadline = FOREVER, *, effect: Effect | None = None
+    ) -> list[Array]:
         """Runs the step and returns the fetched values.
 
         Args:
           feeds: the fed values.
           deadline: limits the wait for resources; programs are not interrupted.
+          effect: the attempt, of a step that is to be applied once.
 
         Raises:
           DeadlineExceededError: if the deadline passes.
           MovedError: if state has moved that the step uses; nothing was done.
+          UnimplementedError: if it has an effect, and does more than to write variables.
           OpError: as the instructions do.
         """
         if self._lone is not None:
             return list(map(np.asarray, self.compute(feeds)))
-        return self._run(self._kept(feeds), _copied, deadline)
+        fed = self._kept(feeds)
+        return (
+            self._run(fed, _copied, deadline)
+            if effect is None
+            else self._applied(effect, fed, deadline)
+        )
 
-    def start(self, feeds: Sequence[Array], deadline: Deadline = FOREVER) -> Future[list[Array]]:
+    def start(
+        self, feeds: Sequence[Array], deadline: Deadline = FOREVER, *, effect: Effect | None = None
+    ) -> Future[list[Array]]:
         """As `run`, on a new thread; cancelling the future ends its waiting."""
         outcome = _Outcome()
         fed = [np.array(x) for x in feeds]
 
         def run() -> None:
             try:
-                values = self._run(fed, _copied, deadline, outcome.woken)
+                if effect is None:
+                    values = self._run(fed, _copied, deadline, outcome.woken)
+                else:
+                    values = self._applied(effect, fed, deadline, outcome.woken)
             except BaseException as error:  # of any class: the future reports it
                 if outcome.set_running_or_notify_cancel():
                     outcome.set_exception(error)
@@ -240,6 +258,18 @@ class LocalExecutable:
         # The caller may then write to their memory.
         return [np.array(x) if isinstance(x, np.ndarray) else x for x in feeds]
 
+    def _applied(
+        self, effect: Effect, feeds: Sequence[Any], deadline: Deadline, woken: Woken | None = None
+    ) -> list[Array]:
+        """Runs a step that is applied once, or returns the results of the attempt that was."""
+        if self._refusal is not None:
+            raise self._refusal
+        return self._once.run(
+            effect,
+            lambda staging: self._run(feeds, _copied, deadline, woken, effect=staging),
+            deadline,
+        )
+
     def _run(
         self,
         feeds: Sequence[Any],
@@ -247,13 +277,14 @@ class LocalExecutable:
         deadline: Deadline,
         woken: Woken | None = None,
         recorder: Recorder | None = None,
+        effect: StepEffect | None = None,
     ) -> list[Any]:
         gate = self._gate
         if gate is None:
-            return self._run_admitted(feeds, fetch, deadline, woken, recorder)
+            return self._run_admitted(feeds, fetch, deadline, woken, recorder, effect)
         gate.enter(self._use, deadline)
         try:
-            return self._run_admitted(feeds, fetch, deadline, woken, recorder)
+            return self._run_admitted(feeds, fetch, deadline, woken, recorder, effect)
         finally:
             gate.leave(self._use)
 
@@ -264,11 +295,14 @@ class LocalExecutable:
         deadline: Deadline,
         woken: Woken | None,
         recorder: Recorder | None,
+        effect: StepEffect | None,
     ) -> list[Any]:
         # A step with a deadline must not wait for values that may not be computed by then.
         queued_s = QUEUED_S if deadline.timeout is None else 0.0
         writing = Writing() if self._writes_often else None
-        go, states = interpret, self._states(queued_s, recorder, writing)
+        if effect is not None:
+            writing = effect.writing
+        go, states = interpret, self._states(queued_s, recorder, writing, effect)
         if recorder is not None:
             go = traced
         try:
@@ -293,15 +327,21 @@ class LocalExecutable:
         finally:
             for state in states:
                 state.close()
-            if writing is not None:
+            if writing is not None and effect is None:
                 self._containers.leave(writing)
 
     def _states(
-        self, queued_s: float, recorder: Recorder | None, writing: Writing | None
+        self,
+        queued_s: float,
+        recorder: Recorder | None,
+        writing: Writing | None,
+        effect: StepEffect | None,
     ) -> Sequence[StepState]:
         watch, containers = self._watch, self._containers
         if recorder is None:
-            return [StepState(one, containers, queued_s, watch, writing) for one in self._plans]
+            return [
+                StepState(one, containers, queued_s, watch, writing, effect) for one in self._plans
+            ]
         return [
             TracedState(one, containers, recorder, queued_s, watch, writing) for one in self._plans
         ]

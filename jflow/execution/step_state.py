@@ -14,9 +14,9 @@ from jflow.execution.callback import LinkedCallback
 from jflow.execution.devices import put
 from jflow.execution.leased_view import leased_view
 from jflow.execution.link import LinkedCall, LinkedKernel, LinkedPlan, LinkedRun
-from jflow.execution.variables import COMPUTED, QUEUED_S, Computed, VariableAccess
+from jflow.execution.variables import COMPUTED, QUEUED_S, Computed, StagedAccess, VariableAccess
 from jflow.plan import Call, Recv, Slot
-from jflow.resources import Containers, EnterWriting, Lease, Writing
+from jflow.resources import Containers, EnterWriting, Lease, SingleWrite, Transaction, Writing
 from jflow.resources.kernel import KernelRun, Wanted, wait_for
 from jflow.values import Array, is_host
 
@@ -25,6 +25,9 @@ COPIED_BYTES = 4096
 
 Watch = Callable[[KernelRun], KernelRun]
 """Makes the run of a kernel one that a move may end, see `jflow.execution.parked`."""
+
+StepEffect = Transaction | SingleWrite
+"""What a step that is applied once writes on a task, in several programs or in one."""
 
 
 class StepState:
@@ -40,14 +43,15 @@ class StepState:
         passed to another program before they are computed.
       watch: see `Watch`; None if the step cannot be run again.
       writing: all plans of the step on this task, if they write variables more than once.
+      effect: what the step writes on this task, if it is applied once; None if not.
 
     Attributes:
       waiting_op: name of the operation whose kernel was ended last while it waited.
     """
 
     __slots__ = (
-        *("_containers", "_is_closed", "_leases", "_linked", "_queued_s", "_reads", "_slots"),
-        *("_watch", "_writing", "waiting_op"),
+        *("_containers", "_effect", "_is_closed", "_leases", "_linked", "_queued_s", "_reads"),
+        *("_slots", "_watch", "_writing", "waiting_op"),
     )
 
     def __init__(
@@ -57,8 +61,10 @@ class StepState:
         queued_s: float = QUEUED_S,
         watch: Watch | None = None,
         writing: Writing | None = None,
+        effect: StepEffect | None = None,
     ) -> None:
         self._linked = linked
+        self._effect = effect
         self._watch = watch
         self._writing = writing
         self._queued_s = queued_s
@@ -222,7 +228,9 @@ class StepState:
         writing = self._writing
         if writing is not None and linked.written and not self._containers.enter(writing):
             return None
-        access = VariableAccess(linked, self._containers, self._queued_s)
+        if (entrance := self._entrance(linked)) is not None and not entrance.try_enter():
+            return None
+        access = self._access(linked)
         if not self._containers.begin(access):
             return None
         if access.error is not None:
@@ -236,8 +244,10 @@ class StepState:
         """As `begin`; yields what it has to wait for."""
         if self._writing is not None and linked.written:
             yield from wait_for(self._containers.writing, EnterWriting(self._writing))
+        if (entrance := self._entrance(linked)) is not None:
+            yield from wait_for(*entrance.entering())
         while True:
-            access = VariableAccess(linked, self._containers, self._queued_s)
+            access = self._access(linked)
             yield from wait_for(self._containers.accesses, access)
             if access.writes and access.late:
                 access.give_up()
@@ -252,6 +262,21 @@ class StepState:
                 access.rollback()
                 raise
             return access
+
+    def _entrance(self, linked: LinkedRun) -> Transaction | None:
+        """What has to have its variables before a program uses some; None if there is nothing."""
+        effect = self._effect
+        if not isinstance(effect, Transaction):
+            return None
+        return effect if linked.written or effect.is_entering else None
+
+    def _access(self, linked: LinkedRun) -> VariableAccess:
+        effect = self._effect
+        if effect is None:
+            return VariableAccess(linked, self._containers, self._queued_s)
+        if isinstance(effect, Transaction):
+            return StagedAccess(linked, effect, self._queued_s)
+        return VariableAccess(linked, self._containers, self._queued_s, effect)
 
     def finish(self, access: VariableAccess, *, until_computed: bool = False) -> None:
         """Runs a program on the variables that it was granted, and sets those that it writes.
@@ -276,7 +301,7 @@ class StepState:
                     result.block_until_ready()
                 access.results, access.mark = new, None if until_computed else access.write
         finally:
-            if access.writes:
+            if access.has_to_end:
                 access.end()
                 if linked.instruction.after:
                     self._hold_all(access.held)

@@ -16,7 +16,7 @@ import jax
 from jflow.errors import InternalError
 from jflow.execution.interpreter import Driver, interpret
 from jflow.execution.link import LinkedInstruction, LinkedPlan, LinkedRun
-from jflow.execution.step_state import StepState, Watch
+from jflow.execution.step_state import StepEffect, StepState, Watch
 from jflow.execution.variables import QUEUED_S
 from jflow.plan import Recv, Send
 from jflow.resources import Containers, Writing
@@ -31,7 +31,7 @@ class TracedState(StepState):
     """The state of a plan in a traced step.
 
     Args:
-      linked, containers, queued_s, watch, writing: as for `StepState`.
+      linked, containers, queued_s, watch, writing, effect: as for `StepState`.
       recorder: notes what the task does in the step.
     """
 
@@ -45,8 +45,9 @@ class TracedState(StepState):
         queued_s: float = QUEUED_S,
         watch: Watch | None = None,
         writing: Writing | None = None,
+        effect: StepEffect | None = None,
     ) -> None:
-        super().__init__(linked, containers, queued_s, watch, writing)
+        super().__init__(linked, containers, queued_s, watch, writing, effect)
         plan = linked.plan
         self.recorder: PlanRecorder = recorder.of_plan(str(plan.device), plan.instructions)
 

@@ -23,6 +23,8 @@ from jflow.resources import (
     Containers,
     Lease,
     Resource,
+    SingleWrite,
+    Transaction,
     VariableId,
     VariableState,
     Write,
@@ -51,6 +53,7 @@ class VariableAccess(Access):
       containers: the variables of the task.
       queued_s: the time after the start of a program, in seconds, during which its results may be
         used although it is still running.
+      effect: what the grant applies, if it is the only write of a step that is applied once.
 
     Attributes:
       is_done: whether nothing is left to do, because all variables to initialize have a value.
@@ -68,6 +71,7 @@ class VariableAccess(Access):
 
     __slots__ = (
         "_containers",
+        "effect",
         "held",
         "is_done",
         "kept",
@@ -82,9 +86,16 @@ class VariableAccess(Access):
         "used",
     )
 
-    def __init__(self, linked: LinkedRun, containers: Containers, queued_s: float) -> None:
+    def __init__(
+        self,
+        linked: LinkedRun,
+        containers: Containers | Transaction,
+        queued_s: float,
+        effect: SingleWrite | None = None,
+    ) -> None:
         super().__init__(linked.only_read, linked.written)
         self.linked = linked
+        self.effect = effect
         self.queued_s = queued_s
         self.since = 0.0
         self.is_done = False
@@ -115,6 +126,8 @@ class VariableAccess(Access):
             containers.find(linked.keys[i], linked.specs[i])
         if self.late and self.writes:
             return
+        if self.effect is not None and self.writes:
+            self.effect.apply()
         if linked.leased:
             self.leases = {i: self.used[i].lease() for i in linked.leased}
         if run.before:
@@ -184,9 +197,16 @@ class VariableAccess(Access):
         """Sets the variables that it writes and releases them to other steps."""
         self._containers.end(self)
 
+    @property
+    def has_to_end(self) -> bool:
+        """Whether it sets variables when it ends, or keeps others from them until then."""
+        return bool(self.writes)
+
     def rollback(self) -> None:
         for lease in (*self.leases.values(), *(lease for _, lease in self.held)):
             lease.release()
+        if self.effect is not None:
+            self.effect.revert()
 
     def give_up(self) -> None:
         """Ends the access without running its program."""
@@ -194,11 +214,32 @@ class VariableAccess(Access):
         self.end()
 
     def reason(self, ahead: Access, writer: Access) -> str:
-        assert isinstance(writer, VariableAccess)
         said = f"waited for {_common(self, ahead)}"
         if writer is not ahead:
             said += f", behind steps that waited for {_common(ahead, writer)}"
-        return f"{said}, which {_writing(writer.linked.instruction.op, writer.since)}"
+        return f"{said}, which {writer.activity()}"
+
+    def activity(self) -> str:
+        return _writing(self.linked.instruction.op, self.since)
+
+
+class StagedAccess(VariableAccess):
+    """The access of a program of a transaction, which has the variables that it writes.
+
+    So it waits for the other ones only, and what it writes is staged when it ends.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, linked: LinkedRun, transaction: Transaction, queued_s: float) -> None:
+        super().__init__(linked, transaction, queued_s)
+        own = transaction.written if transaction.is_entering else ()
+        self.reads = tuple(key for key in linked.only_read if key not in own)
+        self.writes = ()
+
+    @property
+    def has_to_end(self) -> bool:
+        return bool(self.linked.written)
 
 
 def _common(one: Access, other: Access) -> object:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import re
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from concurrent.futures import Future
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.extend.core as jex
@@ -13,9 +15,11 @@ import numpy as np
 
 from jflow.cluster import Device
 from jflow.deadline import FOREVER, Deadline
+from jflow.effects import Effect
 from jflow.errors import OpError
-from jflow.graph import Graph, Operation, Tensor, origin
+from jflow.graph import Graph, Operation, Tensor, origin, tracing
 from jflow.graph.effect_order import EffectOrder
+from jflow.graph.hoisting import hoist_state
 from jflow.graph.primitives import placeholder_p
 from jflow.graph.request import empty_request_scope
 from jflow.partition import prune
@@ -24,8 +28,9 @@ from jflow.placement import Explanation, Strategy
 from jflow.runtime.backend import Executable
 from jflow.runtime.steps import add_origin
 from jflow.runtime.tracing import BLOCKS, traced_run
-from jflow.values import is_key, physical_form
+from jflow.values import Array, is_key, narrowed, physical_form
 from jflow.xla import internals
+from jflow.xla.jaxprs import shape_of
 
 
 class Runner(Protocol):
@@ -77,6 +82,7 @@ class Concrete:
         self.graph = Graph()
         self._runner = runner
         self._strategy = strategy
+        self._jaxpr, self._names = jaxpr, names
         args = [
             self.graph.add(placeholder_p, [], [aval], name=legal(name)).outputs[0]
             for name, aval in zip(names, jaxpr.in_avals, strict=True)
@@ -94,6 +100,7 @@ class Concrete:
         self._request = StepRequest(tuple(effects), computed, fed, internals.debug_nans.value)
         self._registering = threading.Lock()
         self._executable: Executable | None = None
+        self._is_prepared = False
         self._timeout = runner.timeout
         # Decided once, so that a call does no work for values that need no conversion.
         self._taken = None if len(fed) == len(args) else [args.index(tensor) for tensor in fed]
@@ -133,6 +140,94 @@ class Concrete:
             add_origin(error, self.graph)
             raise
         return self._results(values, args)
+
+    # For a coordinator, which runs it without waiting --------------------------------------------
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether `start` need not compile or register anything first."""
+        return self._is_prepared
+
+    @property
+    def jaxpr(self) -> jex.ClosedJaxpr:
+        """The equations, with all accesses to variables at the top level."""
+        return self._jaxpr
+
+    def on(self, runner: Runner, jaxpr: jex.ClosedJaxpr) -> Concrete:
+        """The same traced function, to be registered and run by another connection.
+
+        Args:
+          runner: the connection.
+          jaxpr: its equations there, with the same arguments and results.
+        """
+        if jaxpr is not self._jaxpr:
+            return Concrete(runner, jaxpr, self._names, self._strategy)
+        other = copy.copy(self)
+        other._runner, other._timeout = runner, runner.timeout
+        other._registering, other._executable = threading.Lock(), None
+        other._is_prepared = False
+        return other
+
+    def repeated(self, n: int) -> Concrete:
+        """The function `n` times as one step, one call after the other.
+
+        Its arguments are those of all calls, its results likewise.
+        """
+        n_args = len(self._names)
+
+        def calls(*args: Any) -> list[Any]:
+            results: list[Any] = []
+            for i in range(n):
+                given = args[i * n_args : (i + 1) * n_args]
+                results += jax.core.eval_jaxpr(self._jaxpr.jaxpr, self._jaxpr.consts, *given)
+            return results
+
+        jaxpr = tracing.make_jaxpr(calls, [shape_of(aval) for aval in self._jaxpr.in_avals] * n)
+        names = [f"{name}_{i}" for i in range(n) for name in self._names]
+        return Concrete(self._runner, hoist_state(jaxpr), names, self._strategy)
+
+    def prepare(self, deadline: Deadline) -> None:
+        """Compiles and registers the function, unless that is done."""
+        (self._executable or self._register(deadline)).prepare(deadline)
+        self._is_prepared = True
+
+    def feeds(self, args: Sequence[Any]) -> list[Array]:
+        """What a step is fed with for these arguments."""
+        return [narrowed(np.asarray(value)) for value in self._fed(args)]
+
+    def start(
+        self, feeds: Sequence[Array], deadline: Deadline, effect: Effect | None = None
+    ) -> Future[list[Array]]:
+        """Starts a step and does not wait for it; `prepare` comes before.
+
+        Args:
+          feeds: what `feeds` has returned.
+          deadline: that of the step.
+          effect: see `Executable.start`.
+
+        Returns:
+          The values that `host_results` takes. Errors do not have the user's line yet.
+        """
+        executable = self._executable
+        assert executable is not None, "prepare comes before start"
+        return executable.start(feeds, deadline, effect=effect)
+
+    def host_results(self, values: list[Any], args: Sequence[Any]) -> list[Any]:
+        """The results as NumPy arrays, random keys as JAX arrays."""
+        for i, wrap in self._wraps:
+            if wrap is not _weakened:
+                values[i] = wrap(values[i])
+        if self._wanted is None:
+            return values
+        n = self._n_computed
+        others = (*map(_on_host, args), *self._empty.values())
+        return [values[i] if i < n else others[i - n] for i in self._wanted]
+
+    def with_origin(self, error: BaseException) -> BaseException:
+        """The error of a step, with the user's line that made the operation that failed."""
+        if isinstance(error, OpError):
+            add_origin(error, self.graph)
+        return error
 
     def _traced(
         self, executable: Executable, args: Sequence[Any], deadline: Deadline
@@ -181,6 +276,20 @@ class Concrete:
         return self._runner.explain(self.graph, self._request, deadline, self._strategy)
 
 
+class BoundCall(NamedTuple):
+    """A call that is traced and not run yet.
+
+    Attributes:
+      run: the traced function.
+      out_tree: the structure of its result.
+      args: the arguments that `run` takes.
+    """
+
+    run: Concrete
+    out_tree: Any
+    args: list[Any]
+
+
 Change = Callable[[Any], Any]
 
 
@@ -221,6 +330,10 @@ def _as_array(value: Any) -> jax.Array:
     if isinstance(value, jax.Array) or getattr(value, "dtype", None) == jax.dtypes.float0:
         return value  # type: ignore[no-any-return]
     return jax.numpy.asarray(value)
+
+
+def _on_host(value: Any) -> Any:
+    return value if is_key(getattr(value, "dtype", None)) else np.asarray(value)
 
 
 def _is_empty(tensor: Tensor) -> bool:

@@ -47,7 +47,7 @@ _MAX_ACCESSES = 512
 
 
 @_forks.guarded(
-    *("list_devices", "register", "place", "explain", "step", "access", "create"),
+    *("list_devices", "claim", "register", "place", "explain", "step", "access", "create"),
     ignored=("close",),
 )
 class Connection(Closing):
@@ -89,6 +89,8 @@ class Connection(Closing):
         self._suffix = secrets.token_hex(8)
         self._is_closed = False
         self._block: ExitStack | None = None
+        self._claim: tuple[str, int] | None = None
+        self._made: dict[tuple[str, DeviceSpec], VariableRef] = {}
         self.timeout = self._config.operation_timeout_in_ms / 1000 or None
         self.keeps_weak_types = self._backend.keeps_weak_types
 
@@ -96,6 +98,32 @@ class Connection(Closing):
     def target(self) -> str:
         """The address of its server as given, "" for this process."""
         return self._target
+
+    def check(self, timeout: float | None = None) -> None:
+        """Contacts the server; does nothing in this process.
+
+        Args:
+          timeout: the longest time to wait in seconds; None for that of the options.
+
+        Raises:
+          UnavailableError: if the server does not answer within the connect timeout.
+          AbortedError: if the server was started again since it was first contacted.
+        """
+        self._backend.inventory((), Deadline(self.timeout if timeout is None else timeout))
+
+    def incarnation(self) -> int:
+        """A random number that identifies the life of the server; 0 in this process.
+
+        Raises as `check`.
+        """
+        return self._backend.incarnation(Deadline(self.timeout))
+
+    def stay_lost(self) -> None:
+        """Makes calls fail at once with UnavailableError when the server was lost.
+
+        Without it, they connect again where they can, which takes time.
+        """
+        self._backend.reconnects = False
 
     def list_devices(self) -> list[DeviceInfo]:
         """Returns the devices of all tasks that are up, those of the server first.
@@ -105,6 +133,57 @@ class Connection(Closing):
           DeadlineExceededError: if the operation timeout passes before the tasks have answered.
         """
         return self._backend.list_devices(Deadline(self.timeout))
+
+    def claim(self, name: str, epoch: int = 0) -> int:
+        """Makes this program the one that works under a name; fences off those before it.
+
+        All that this connection does from now on is under the claim. Once another program claims
+        the name, every task refuses it, for ever: steps, saves and restores raise `FencedError`,
+        and change nothing. Claims are kept by the tasks and in checkpoints.
+
+        Args:
+          name: such as that of a training run.
+          epoch: what `claim` has returned on another connection of this program, which this one is
+            to share; 0 to make a new claim.
+
+        Returns:
+          The epoch of the claim, which is higher than those of all claims before.
+
+        Raises:
+          FencedError: if there was a later claim than that of `epoch`.
+          UnavailableError: if the server does not answer. Other tasks that are down hear of the
+            claim with the first call that uses them.
+        """
+        self._check_open()
+        own = self._backend.claim(name, epoch, Deadline(self.timeout))
+        self._claim = name, own
+        return own
+
+    @property
+    def variables(self) -> list[StateToSave]:
+        """The eager variables that were made here, with keys for checkpoints.
+
+        Keys are their names; those of unnamed ones count them, so that a program which makes the
+        same variables in the same order finds them again.
+        """
+        return [StateToSave(key, ref) for (key, _), ref in self._made.items()]
+
+    def reopen(self) -> None:
+        """Begins again with a cluster of which a task was lost, as a new connection would.
+
+        Functions are registered again when they are next called, and variables are looked for where
+        they were. What runs ends with `CancelledError`. A claim is kept.
+
+        Raises:
+          FencedError: if there was a later claim.
+          UnavailableError: if the server does not answer.
+        """
+        self._check_open()
+        lost, self._backend = self._backend, open_backend(self._target, self._config)
+        lost.close()
+        self._forget_calls()
+        if self._claim is not None:
+            self.claim(*self._claim)
 
     def save_state(
         self,
@@ -138,6 +217,9 @@ class Connection(Closing):
         self._is_closed = True
         owners.forget(self)
         self._backend.close()
+        self._forget_calls()
+
+    def _forget_calls(self) -> None:
         # Functions can outlive the connection and must not keep its state.
         self._accesses.clear()
         for function in list(self._calls):
@@ -179,17 +261,22 @@ class Connection(Closing):
             *(
                 "access",
                 "calls_of",
+                "check",
                 "create",
                 "explain",
+                "incarnation",
                 "keeps_weak_types",
                 "peek",
                 "place",
                 "register",
+                "reopen",
+                "stay_lost",
                 "restore_state",
                 "save_state",
                 "step",
                 "timeout",
                 "unnamed",
+                "variables",
             ),
         )
 
@@ -317,7 +404,9 @@ class Connection(Closing):
             d for op, d in concrete.placement().items() if op.eqn.primitive is initialize_p
         )
         container = "" if ref.container == device.task.job else ref.container
-        return replace(ref, container=container, spec=DeviceSpec.parse(str(device)))
+        made = replace(ref, container=container, spec=DeviceSpec.parse(str(device)))
+        self._made[made.name.replace(self._suffix, ""), made.spec] = made
+        return made
 
     def peek(self, ref: VariableRef) -> jax.Array | None:
         """The value of a variable in this process, None if there is none; never blocks."""

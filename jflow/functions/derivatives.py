@@ -10,7 +10,7 @@ from typing import Any, ParamSpec, TypeVar
 import jax
 
 from jflow.functions.function import Function
-from jflow.ops import Variable
+from jflow.ops.variable import read
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -81,4 +81,4 @@ def _differentiated(
 
 
 def _values(tree: Any) -> Any:
-    return jax.tree.map(lambda leaf: leaf.value() if isinstance(leaf, Variable) else leaf, tree)
+    return jax.tree.map(read, tree)

@@ -17,7 +17,7 @@ from jax.tree_util import SequenceKey, keystr, tree_flatten
 from jflow import _forks
 from jflow.cluster import Device
 from jflow.deadline import Deadline
-from jflow.functions.concrete import Concrete, insert
+from jflow.functions.concrete import BoundCall, Concrete, insert
 from jflow.functions.connection import Connection, current
 from jflow.functions.nnx import check_nnx_modules
 from jflow.graph import Graph, Operation, ResourceRef, Tensor, VariableRef, tracing
@@ -25,7 +25,9 @@ from jflow.graph.completion import visible
 from jflow.graph.hoisting import hoist_state
 from jflow.graph.primitives import state_of
 from jflow.graph.tracing import Static
-from jflow.ops import Variable, group
+from jflow.ops import group
+from jflow.ops.variable import VariableLike
+from jflow.ops.variable import read as read_variable
 from jflow.placement import Explanation
 from jflow.runtime.steps import named_strategy
 from jflow.tracebacks import boundary, hide_frames
@@ -146,6 +148,24 @@ class Function(Generic[P, R_co]):
         """
         return self._alone(args, kwargs, "explain").explain()
 
+    def bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> BoundCall:
+        """Traces a call for the current connection and does not run it.
+
+        Raises:
+          TypeError: as a call; if the call would add the function to a graph.
+          Exception: what the function raises when it is traced.
+        """
+        calls, key, leaves = self._signature(args, kwargs)
+        call: _Call | tuple[Graph, _Traced] | None = calls.get(key)
+        if call is None:
+            call = self._made(calls, key, leaves, Deadline(current().timeout))
+        if not isinstance(call, _Call):
+            raise TypeError(
+                f"{self!r} would become part of a graph with these arguments: it uses tensors, "
+                "variables or queues of a graph; a connection runs functions of eager ones only"
+            )
+        return BoundCall(call.run, call.out_tree, _dynamic(leaves) if call.has_static else leaves)
+
     def _alone(self, args: Any, kwargs: Any, method: str) -> Concrete:
         """The call, which runs on a connection and not in a graph."""
         deadline = Deadline(current().timeout)
@@ -155,6 +175,12 @@ class Function(Generic[P, R_co]):
                 f"{self!r} would become part of a graph with these arguments; use Session.{method}"
             )
         return call.run
+
+    def wrapped(self, around: Callable[..., Any]) -> Function[..., Any]:
+        """Another function, with the same static arguments, that is placed in the same way."""
+        made: Function[..., Any] = Function(around, self._static_nums, self._static_names)
+        made._strategy = self._strategy
+        return made
 
     def forget(self, connection: Connection) -> None:
         """Drops everything that belongs to a closed connection."""
@@ -182,7 +208,7 @@ class Function(Generic[P, R_co]):
         return f"<jflow.function {tracing.name_of(self._fun)}>"
 
     def __dir__(self) -> list[str]:
-        return visible(super().__dir__(), "forget")
+        return visible(super().__dir__(), "bound", "forget", "wrapped")
 
     # The first call of a signature ------------------------------------------------------------
 
@@ -327,7 +353,7 @@ class Function(Generic[P, R_co]):
 
 _NEVER: tuple[None, dict[Any, _Call]] = (None, {})
 
-_STATIC = (Static, Variable)
+_STATIC = (Static, VariableLike)
 """Leaves that are passed to the function as they are; everything else is traced."""
 
 
@@ -416,7 +442,7 @@ def _static(leaf: Any) -> Any:
 
 
 def _read(tree: Any) -> Any:
-    return jax.tree.map(lambda x: x.value() if isinstance(x, Variable) else x, tree)
+    return jax.tree.map(read_variable, tree)
 
 
 def _check_outputs(outputs: Sequence[Any], tree: Any, fun: Function[..., Any]) -> None:

@@ -27,7 +27,7 @@ def check_nnx_modules(fun: Callable[..., Any], settings: Iterable[Any] = ()) -> 
     nnx = sys.modules.get("flax.nnx")
     if nnx is None:
         return
-    for name, value in (*_outer_values(fun), *((type(s).__name__, s) for s in settings)):
+    for name, value in (*captured_values(fun), *((type(s).__name__, s) for s in settings)):
         if isinstance(value, nnx.Module):
             raise TypeError(
                 f"{tracing.name_of(fun)!r} captures the NNX module {name!r} "
@@ -37,7 +37,7 @@ def check_nnx_modules(fun: Callable[..., Any], settings: Iterable[Any] = ()) -> 
             )
 
 
-def _outer_values(fun: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
+def captured_values(fun: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
     inner = inspect.unwrap(fun)
     while isinstance(inner, functools.partial):
         yield from ((type(value).__name__, value) for value in inner.args)

@@ -15,12 +15,14 @@ import asyncio
 import os
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from jflow.cluster import Task
+from jflow.effects import Earlier, Effect
 from jflow.launch.child import main
 from jflow.server import Server
 from jflow.values import Array
@@ -92,6 +94,21 @@ class _SlowTransport:
     async def get_outcome(self, source: Task, hold: str, connect_timeout: float) -> bool:
         """See `TensorTransport`."""
         return await self._transport.get_outcome(source, hold, connect_timeout)
+
+    async def take_over_effect(self, task: Task, effect: Effect) -> Earlier:
+        """See `TensorTransport`."""
+        return await self._transport.take_over_effect(task, effect)
+
+    async def decide_effect(
+        self,
+        task: Task,
+        effect: Effect,
+        by: int,
+        is_commit: bool,
+        results: Sequence[Array] | None,
+    ) -> None:
+        """See `TensorTransport`."""
+        await self._transport.decide_effect(task, effect, by, is_commit, results)
 
 
 class TimedWorker(Worker):

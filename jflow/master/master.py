@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from jflow.cluster import Task
 from jflow.deadline import Deadline
 from jflow.errors import AbortedError, OpError
+from jflow.fencing import Fences
 from jflow.master.session import ClientSession
 from jflow.master.view import ClusterView
 from jflow.protocol import MasterSession, Peers, ServerInfo, WorkerService
@@ -22,6 +23,7 @@ class Master:
       worker: the worker of the same server, called directly.
       peers: connections to the other tasks.
       gate: what steps wait at while the state that they use is moved; its own one if None.
+      fences: the claims that its server has heard of; its own ones if None.
     """
 
     def __init__(
@@ -30,8 +32,9 @@ class Master:
         worker: WorkerService,
         peers: Peers,
         gate: Gate | None = None,
+        fences: Fences | None = None,
     ) -> None:
-        self._servers = ClusterView(info, worker, peers, gate or Gate())
+        self._servers = ClusterView(info, worker, peers, gate or Gate(), fences or Fences())
         self._sessions: set[ClientSession] = set()
 
     def open_session(self) -> MasterSession:

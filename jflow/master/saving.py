@@ -26,6 +26,8 @@ from jflow.errors import (
     OpError,
     ResourceExhaustedError,
 )
+from jflow.fencing import CLAIMS
+from jflow.master.claiming import SessionClaim
 from jflow.master.view import ClusterView
 from jflow.moves import StateId
 from jflow.protocol.rpc import Rpc
@@ -59,6 +61,7 @@ class CheckpointSaver:
       items: what is saved or restored.
       connect_timeout: the longest time to wait for a task that does not answer, in seconds.
       deadline: of the call.
+      claim: what the session works under; nothing if None.
 
     Attributes:
       is_private: whether some of it belongs to the session; a restore is then ended by `forget`.
@@ -75,8 +78,10 @@ class CheckpointSaver:
         items: StateItems,
         connect_timeout: float,
         deadline: Deadline,
+        claim: SessionClaim | None = None,
     ) -> None:
         self._servers = servers
+        self._claim = claim or SessionClaim(servers)
         self._own = servers.info().task
         self._session = session
         self._prefix = prefix
@@ -114,7 +119,10 @@ class CheckpointSaver:
         try:
             sizes = await self._undisturbed(take, is_consistent=is_consistent, is_exclusive=False)
             shards = await all_of(map(self._write, self._by_task))
+            await self._claim.spread(self._by_task)  # once more: there may have been a later claim
             is_committing = True
+            if claims := self._servers.fences.to_text():
+                about = {**about, CLAIMS: claims}
             first, own = next(iter(self._by_task)), self._servers.worker.saves.commit
             await self._on(first, COMMIT_CHECKPOINT, own, self._name, self._prefix, shards, about)
         except ResourceExhaustedError:
@@ -150,6 +158,8 @@ class CheckpointSaver:
                 self._on(task, LOAD_CHECKPOINT, worker.load, self._name, self._prefix, items)
                 for task, items in self._by_task.items()
             )
+            # The checkpoint may be of a later claim, of which the tasks have heard by reading it.
+            await self._claim.spread(self._by_task)
             await self._undisturbed(put, is_consistent=False, is_exclusive=True)
         except BaseException:
             self._in_background(self.forget())
@@ -274,6 +284,7 @@ class CheckpointSaver:
             self._incarnations[task] = info.incarnation
 
         await all_of(map(connect, tasks))
+        await self._claim.spread(self._by_task)
 
     async def _on(
         self,

@@ -15,26 +15,25 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from jflow.cluster import Task
 from jflow.deadline import FOREVER, Deadline
+from jflow.effects import Effect
 from jflow.errors import (
     AbortedError,
-    CancelledError,
     InternalError,
     InvalidArgumentError,
-    OpError,
     UnavailableError,
 )
 from jflow.failpoints import async_failpoint
+from jflow.master.claiming import SessionClaim
+from jflow.master.effects import EffectRunner
 from jflow.master.moving import StateMover
 from jflow.master.saving import CheckpointSaver
-from jflow.master.step import Action, Fail, StartTask, Step, StopTask
+from jflow.master.step_runner import RegisteredStep, StepRunner, TaskPlans
 from jflow.master.view import ClusterView
-from jflow.moves import MovedError, StateId, Use, changes_of, is_restartable, states_of
+from jflow.moves import MovedError, StateId, changes_of, is_restartable, states_of
 from jflow.plan import Plan, feed_indices, fetch_indices, verify_step
 from jflow.protocol import (
     RECONNECT_TIMEOUT_S,
@@ -43,29 +42,11 @@ from jflow.protocol import (
     Client,
     DeviceRecord,
     Registered,
+    Staging,
     Waited,
-    begin,
 )
 from jflow.saves import StateItems
 from jflow.trace.record import TaskRecord
-
-
-@dataclass(frozen=True)
-class _TaskPlans:
-    """One task's plans of a registered step, with the indices of their fed and fetched values."""
-
-    task: Task
-    incarnation: int
-    handle: int
-    feeds: tuple[int, ...]
-    fetches: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class _Registered:
-    entries: dict[Task, _TaskPlans]
-    n_fetches: int
-    use: Use
 
 
 class ClientSession:
@@ -90,9 +71,10 @@ class ClientSession:
         self._handles = itertools.count(1)
         # Step ids must be unique in the cluster: a random start keeps masters apart.
         self._step_ids = itertools.count(secrets.randbits(63))
-        self._steps: dict[int, _Registered] = {}
+        self._steps: dict[int, RegisteredStep] = {}
         self._incarnations: dict[Task, int] = {}
         self._restores: list[CheckpointSaver] = []
+        self._claim = SessionClaim(servers)
         self._running: set[asyncio.Task[Any]] = set()
         self._end: AbortedError | None = None
 
@@ -164,7 +146,7 @@ class ClientSession:
         handle = next(self._handles)
         # Remote tasks first, so that their calls overlap with the work on this task.
         ordered = dict(sorted(entries.items(), key=lambda item: item[0] == self._own))
-        self._steps[handle] = _Registered(ordered, n_fetches, use)
+        self._steps[handle] = RegisteredStep(ordered, n_fetches, use)
         return Registered(handle)
 
     async def run(
@@ -174,6 +156,7 @@ class ClientSession:
         feeds: Sequence[Array],
         client: Client | None = None,
         records: list[TaskRecord] | None = None,
+        effect: Effect | None = None,
     ) -> Sequence[Array]:
         """See `MasterSession.run`."""
         self._check_open()
@@ -185,10 +168,13 @@ class ClientSession:
         self._running.add(running)
         try:
             if deadline.timeout is None:
-                return await self._run_admitted(step, feeds, client, records)
+                return await self._run_admitted(step, feeds, client, records, effect)
             limit = asyncio.timeout(deadline.remaining())
             async with limit:
-                return await self._run_admitted(step, feeds, client, records)
+                return await self._run_admitted(step, feeds, client, records, effect)
+        except asyncio.CancelledError:
+            self._claim.check()  # a later claim has ended the step
+            raise
         except TimeoutError as error:
             if deadline.timeout is None or not limit.expired():
                 raise
@@ -205,6 +191,13 @@ class ClientSession:
         if step is not None:
             self._servers.gate.directory.remove(step.use)
             self._servers.background.start(self._release(step.entries.values()))
+
+    async def claim(
+        self, name: str, epoch: int, connect_timeout: float, deadline: Deadline = FOREVER
+    ) -> int:
+        """See `MasterSession.claim`."""
+        self._check_open()
+        return await self._claim.make(name, epoch, connect_timeout, deadline)
 
     async def reset(
         self, containers: Sequence[str], connect_timeout: float, deadline: Deadline = FOREVER
@@ -255,7 +248,9 @@ class ClientSession:
         self, prefix: str, items: bytes, connect_timeout: float, deadline: Deadline
     ) -> CheckpointSaver:
         wanted = StateItems.from_bytes(items)
-        return CheckpointSaver(self._servers, self, prefix, wanted, connect_timeout, deadline)
+        return CheckpointSaver(
+            self._servers, self, prefix, wanted, connect_timeout, deadline, self._claim
+        )
 
     @asynccontextmanager
     async def _saving(self, doing: str, deadline: Deadline) -> AsyncIterator[None]:
@@ -310,9 +305,14 @@ class ClientSession:
             self._servers.background.start(self._release(entries))
             raise
 
-    def _entry(self, task: Task, plans: Sequence[Plan], handle: int) -> _TaskPlans:
-        return _TaskPlans(
-            task, self._incarnations[task], handle, feed_indices(plans), fetch_indices(plans)
+    def _entry(self, task: Task, plans: Sequence[Plan], handle: int) -> TaskPlans:
+        return TaskPlans(
+            task,
+            self._incarnations[task],
+            handle,
+            feed_indices(plans),
+            fetch_indices(plans),
+            any(state.is_variable for change in changes_of(plans) for state in change),
         )
 
     async def _register_plans(
@@ -328,7 +328,9 @@ class ClientSession:
         if task == self._own:
             self._incarnations[task] = self._servers.info().incarnation
             async with deadline.bounding(doing, str(task)):
-                return await self._servers.worker.register(plans, artifacts, may_restart)
+                return await self._servers.worker.register(
+                    plans, artifacts, may_restart, self._claim.claim
+                )
         peer = self._servers.peers[task]
         # A task that this session has reached before is not about to start for the first time, so a
         # short timeout is enough to find that it is lost.
@@ -339,40 +341,48 @@ class ClientSession:
         # a call is refused by any later one.
         incarnation = self._incarnations.setdefault(task, info.incarnation)
         async with deadline.bounding(doing, str(task)):
-            return await peer.register(incarnation, plans, artifacts, may_restart)
+            return await peer.register(
+                incarnation, plans, artifacts, may_restart, self._claim.claim
+            )
 
     async def _run_admitted(
         self,
-        step: _Registered,
+        step: RegisteredStep,
         feeds: Sequence[Array],
         client: Client | None,
         records: list[TaskRecord] | None,
+        effect: Effect | None,
     ) -> Sequence[Array]:
         """Runs a step once nothing holds the state that it uses. Raises MovedError if it moved."""
         gate, use = self._servers.gate, step.use
         if not gate.directory.enter(use):
             await gate.enter(use)
         try:
-            return await self._run_all(step, feeds, client, records)
+            if effect is None:
+                return await self._run_all(step, feeds, client, records)
+            return await EffectRunner(self._servers, step.entries, effect).run(
+                lambda staging: self._run_all(step, feeds, client, records, staging)
+            )
         finally:
             gate.leave(use)
 
     async def _run_all(
         self,
-        step: _Registered,
+        step: RegisteredStep,
         feeds: Sequence[Array],
         client: Client | None,
         records: list[TaskRecord] | None,
+        staging: Staging | None = None,
     ) -> Sequence[Array]:
         step_id = next(self._step_ids)
         values: Sequence[Array]
         if len(step.entries) == 1:
             (entry,) = step.entries.values()
-            values = await self._run_on_task(entry, step_id, feeds, client, records)
+            values = await self._run_on_task(entry, step_id, feeds, client, records, staging)
         else:
-            by_index = await _StepRunner(
+            by_index = await StepRunner(
                 step.entries,
-                lambda entry: self._run_on_task(entry, step_id, feeds, client, records),
+                lambda entry: self._run_on_task(entry, step_id, feeds, client, records, staging),
             ).run()
             values = [by_index[index] for index in range(step.n_fetches)]
         if (action := async_failpoint("master.after_run")) is not None:
@@ -381,11 +391,12 @@ class ClientSession:
 
     async def _run_on_task(
         self,
-        entry: _TaskPlans,
+        entry: TaskPlans,
         step_id: int,
         feeds: Sequence[Array],
         client: Client | None,
         records: list[TaskRecord] | None,
+        staging: Staging | None,
     ) -> Sequence[Array]:
         """Runs one task's plans; returns their fetched values in the order of their indices."""
         if entry.feeds and entry.feeds[-1] >= len(feeds):
@@ -394,10 +405,14 @@ class ClientSession:
             )
         given = [feeds[index] for index in entry.feeds]
         if entry.task == self._own:
-            values = await self._servers.worker.run(step_id, entry.handle, given, client, records)
+            values = await self._servers.worker.run(
+                step_id, entry.handle, given, client, records, staging
+            )
         else:
             peer = self._servers.peers[entry.task]
-            values = await peer.run(entry.incarnation, step_id, entry.handle, given, records)
+            values = await peer.run(
+                entry.incarnation, step_id, entry.handle, given, records, staging
+            )
         if len(values) != len(entry.fetches):
             raise InternalError(
                 f"expected {len(entry.fetches)} values from {entry.task}, got {len(values)}",
@@ -405,7 +420,7 @@ class ClientSession:
             )
         return values
 
-    async def _release(self, entries: Iterable[_TaskPlans]) -> None:
+    async def _release(self, entries: Iterable[TaskPlans]) -> None:
         for entry in entries:
             if entry.task == self._own:
                 self._servers.worker.release(entry.handle)
@@ -416,82 +431,10 @@ class ClientSession:
     def _check_open(self) -> None:
         if self._end is not None:
             raise AbortedError(self._end.message)
+        self._claim.check()
 
 
 def _only(tasks: Iterable[Task]) -> str | None:
     """The name of the only task; None if there are several."""
     names = list(map(str, tasks))
     return names[0] if len(names) == 1 else None
-
-
-class _StepRunner:
-    """Executes the actions of the `Step` state machine on the event loop.
-
-    Invariant: each started call reports its end to the state machine exactly once, through its done
-    callback, whether it finished, failed or was cancelled. So the outcome is set exactly when no
-    call runs any more.
-    """
-
-    def __init__(
-        self,
-        entries: Mapping[Task, _TaskPlans],
-        run_plans: Callable[[_TaskPlans], Coroutine[Any, Any, Sequence[Array]]],
-    ) -> None:
-        self._entries = entries
-        self._run_on_task = run_plans
-        self._step = Step(entries)
-        self._calls: dict[Task, asyncio.Future[Sequence[Array]]] = {}
-        self._waited = Waited()
-        self._values: dict[int, Array] = {}
-        self._outcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    async def run(self) -> dict[int, Array]:
-        self._act(self._step.begin())
-        try:
-            await self._outcome
-        except asyncio.CancelledError:
-            self._act(self._step.cancelled(CancelledError("Step was cancelled")))
-            await asyncio.gather(*self._calls.values(), return_exceptions=True)
-            if self._waited.reason:
-                raise asyncio.CancelledError(self._waited) from None
-            raise
-        return self._values
-
-    def _act(self, actions: Sequence[Action]) -> None:
-        for action in actions:
-            match action:
-                case StartTask(task):
-                    call = begin(self._noting(self._run_on_task(self._entries[task])))
-                    # Not in the coroutine: one that is cancelled before it begins never runs.
-                    call.add_done_callback(partial(self._ended, task))
-                    self._calls[task] = call
-                case StopTask(task):
-                    self._calls[task].cancel()
-                case Fail(error):
-                    if not self._outcome.done():
-                        self._outcome.set_exception(error)
-                case _:
-                    if not self._outcome.done():
-                        self._outcome.set_result(None)
-
-    async def _noting(self, call: Awaitable[Sequence[Array]]) -> Sequence[Array]:
-        """Awaits a call, and notes what the first one that is cancelled was waiting for.
-
-        Here, because a future that was cancelled does not keep the exception that ended it.
-        """
-        try:
-            return await call
-        except asyncio.CancelledError as error:
-            if not self._waited.reason:
-                self._waited = Waited.of(error)
-            raise
-
-    def _ended(self, task: Task, call: asyncio.Future[Sequence[Array]]) -> None:
-        error = CancelledError("the plans were cancelled") if call.cancelled() else call.exception()
-        if error is None:
-            self._values |= zip(self._entries[task].fetches, call.result(), strict=True)
-            self._act(self._step.task_finished(task))
-            return
-        if not isinstance(error, OpError):
-            error = InternalError(f"{type(error).__name__}: {error}", task=str(task))
-        self._act(self._step.task_failed(task, error))

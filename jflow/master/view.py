@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from jflow.fencing import Fences
 from jflow.protocol import Peers, ServerInfo, TaskSet, WorkerService
 from jflow.worker.gate import Gate
 
@@ -18,6 +19,7 @@ class ClusterView:
       worker: the worker of its own server.
       peers: connections to the other tasks.
       gate: what steps wait at while the state that they use is moved.
+      fences: the claims that its own server has heard of.
       background: runs work that outlives the sessions that started it.
     """
 
@@ -25,4 +27,5 @@ class ClusterView:
     worker: WorkerService
     peers: Peers
     gate: Gate = field(default_factory=Gate)
+    fences: Fences = field(default_factory=Fences)
     background: TaskSet = field(default_factory=TaskSet)

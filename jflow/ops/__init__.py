@@ -10,6 +10,7 @@ from jflow.ops.arrays import identity as identity
 from jflow.ops.arrays import no_op as no_op
 from jflow.ops.arrays import placeholder as placeholder
 from jflow.ops.counting import count_up_to as count_up_to
+from jflow.ops.creators import variable_creator_scope as variable_creator_scope
 from jflow.ops.decoding import as_string as as_string
 from jflow.ops.decoding import cast as cast
 from jflow.ops.decoding import decode_csv as decode_csv

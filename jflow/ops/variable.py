@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,12 +14,26 @@ from jflow.graph import Graph, GraphKeys, Operation, Symbolic, Tensor, owners
 from jflow.graph import get_default_graph as _default_graph
 from jflow.graph.completion import visible
 from jflow.graph.primitives import read_p
+from jflow.ops.creators import CreatedByScope
 from jflow.stateful import GraphVariable, VariableOperations, counting, scatter
 from jflow.values import Dtype, SaveSliceInfo, declared
 from jflow.xla import internals
 
 
-class Variable(Symbolic):
+class VariableLike(Symbolic):
+    """What is used as an array and can be assigned: a variable, or several that are one value."""
+
+    @abstractmethod
+    def value(self) -> Any:
+        """Returns the value, dtype[*shape]: a tensor in graph code, otherwise an array."""
+
+    @property
+    @abstractmethod
+    def is_eager(self) -> bool:
+        """Whether it has a value outside of sessions."""
+
+
+class Variable(VariableLike, metaclass=CreatedByScope):
     """A named value that outlives a step.
 
     In graph code a variable is part of the graph: `initializer` sets it, and sessions read it. A
@@ -299,7 +314,7 @@ class Variable(Symbolic):
 
     def _scatter(self, body: scatter.Body, indices: Any, updates: Any, name: str) -> Any:
         if updates is None:
-            indices, updates = _sparse(indices)
+            indices, updates = sparse_delta(indices)
         written = scatter.scatter(self._operations, body, read(indices), read(updates), name)
         return self if written is None else written
 
@@ -350,7 +365,7 @@ class Variable(Symbolic):
 
 def read(value: Any) -> Any:
     """Returns the value of a variable, and any other argument unchanged."""
-    return value.value() if isinstance(value, Variable) else value
+    return value.value() if isinstance(value, VariableLike) else value
 
 
 def _check_eager(name: str, validate_shape: bool, caching_device: Any) -> None:
@@ -374,7 +389,8 @@ def _listing(collections: Sequence[str] | None, trainable: bool) -> dict[str, No
     return dict.fromkeys((*keys, GraphKeys.TRAINABLE_VARIABLES) if trainable else keys)
 
 
-def _sparse(delta: Any) -> tuple[Any, Any]:
+def sparse_delta(delta: Any) -> tuple[Any, Any]:
+    """Returns the indices and values of an object that has both, such as a sparse gradient."""
     if not (hasattr(delta, "indices") and hasattr(delta, "values")):
         raise TypeError(
             "expected indices and updates, or one object with the attributes indices and values, "

@@ -12,6 +12,7 @@ from jflow.protocol.records import DeviceRecord as DeviceRecord
 from jflow.protocol.records import Registered as Registered
 from jflow.protocol.records import SavedState as SavedState
 from jflow.protocol.records import ServerInfo as ServerInfo
+from jflow.protocol.records import Staging as Staging
 from jflow.protocol.services import MasterSession as MasterSession
 from jflow.protocol.services import SaveService as SaveService
 from jflow.protocol.services import ServerRoles as ServerRoles

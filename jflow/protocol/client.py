@@ -22,6 +22,7 @@ from jflow import _forks
 from jflow.cluster import Task
 from jflow.deadline import FOREVER, Deadline
 from jflow.deadline.clock import now
+from jflow.effects import Effect
 from jflow.errors import CancelledError, InternalError, OpError, UnavailableError
 from jflow.moves import StateId
 from jflow.plan import Plan
@@ -29,6 +30,7 @@ from jflow.protocol import settings
 from jflow.protocol.callbacks import CallbackFunction, Callbacks
 from jflow.protocol.codec import error_of, frames, open_message
 from jflow.protocol.frame import Assembler
+from jflow.protocol.heartbeat import TICKS, Beat, Heartbeat, liveness_s, silence
 from jflow.protocol.outbox import Outbox
 from jflow.protocol.records import (
     Artifacts,
@@ -39,6 +41,7 @@ from jflow.protocol.records import (
 )
 from jflow.protocol.rpc import Rpc
 from jflow.protocol.rpcs import (
+    CLAIM,
     LIST_DEVICES,
     MASTER,
     MOVE_STATE,
@@ -48,6 +51,7 @@ from jflow.protocol.rpcs import (
     RUN_STEP,
 )
 from jflow.protocol.services import MasterSession
+from jflow.protocol.ticker import ticker
 from jflow.protocol.traced import without_records
 from jflow.protocol.transport import BrokenStreamError, ClientStream, Transport, stream_error
 from jflow.protocol.v1 import service_pb2 as pb
@@ -73,6 +77,7 @@ class _Answers(Protocol):
 
 @_forks.guarded(
     "call",
+    "claim",
     "list_devices",
     "register",
     "run",
@@ -116,12 +121,21 @@ class MasterClient:
         self._lock = threading.Lock()
         self._end: OpError | None = None
         self._outbox = Outbox()
+        self._n_received = 0
+        self._heartbeat = Heartbeat()
+        self._liveness = liveness_s()
+        self._ticker = ticker(self._liveness / TICKS)
+        self._task: str | None = None
         self._stream: ClientStream | None = None
         try:
             self._stream = transport.open(
                 MASTER.name, address, limit, self._outbox.frames(), self._take, self._ended
             )
             self.info: ServerInfo = info_from_proto(self._handshake(limit))
+            self._task = str(self.info.task)
+            self._ticker.add(self._tick)
+            if not self.is_open:  # since the handshake
+                self._ticker.remove(self._tick)
         except BaseException:
             self.close()
             raise
@@ -167,6 +181,7 @@ class MasterClient:
         deadline: Deadline,
         functions: Sequence[CallbackFunction] = (),
         records: list[TaskRecord] | None = None,
+        effect: Effect | None = None,
     ) -> list[Array]:
         """See `MasterSession.run`.
 
@@ -175,6 +190,7 @@ class MasterClient:
           functions: the functions that the step calls, by number; they run in this thread.
           records: if given, the step is traced, and what each task notes is added to them, by this
             process's clock.
+          effect: the attempt, of a step that is applied once.
 
         Raises:
           DeadlineExceededError: if the deadline passes. The step is cancelled then; a function that
@@ -182,21 +198,29 @@ class MasterClient:
           Exception: what one of the functions raises.
         """
         if not functions and records is None:
-            return self.call(RUN_STEP, deadline, handle, feeds)
+            return self.call(RUN_STEP, deadline, handle, feeds, effect=effect)
         is_traced = records is not None
-        request = RUN_STEP.envelope(handle, feeds, calls_back=bool(functions), is_traced=is_traced)
+        request = RUN_STEP.envelope(
+            handle, feeds, calls_back=bool(functions), is_traced=is_traced, effect=effect
+        )
         callbacks = Callbacks(functions, self._send) if functions else None
         sent = now()
         reply, tensors = self._run_calling(*request, deadline, callbacks)
         return tensors if records is None else without_records(reply.traced, tensors, sent, records)
 
-    def start(self, handle: int, feeds: Sequence[Array], deadline: Deadline) -> Future[list[Array]]:
+    def start(
+        self,
+        handle: int,
+        feeds: Sequence[Array],
+        deadline: Deadline,
+        effect: Effect | None = None,
+    ) -> Future[list[Array]]:
         """Starts `run` without functions and does not wait; cancelling the future cancels the step.
 
         The server enforces the deadline.
         """
         outcome = _Outcome(self._cancel)
-        envelope, tensors = RUN_STEP.envelope(handle, feeds)
+        envelope, tensors = RUN_STEP.envelope(handle, feeds, effect=effect)
         outcome.key = self._begin(envelope, tensors, outcome, deadline)
         return outcome
 
@@ -210,6 +234,12 @@ class MasterClient:
     ) -> None:
         """See `MasterSession.reset`."""
         self.call(RESET_ALL, deadline, containers, connect_timeout)
+
+    def claim(
+        self, name: str, epoch: int, connect_timeout: float, deadline: Deadline = FOREVER
+    ) -> int:
+        """See `MasterSession.claim`."""
+        return self.call(CLAIM, deadline, name, epoch, connect_timeout)
 
     def move_state(
         self,
@@ -225,6 +255,9 @@ class MasterClient:
     def close(self) -> None:
         """Ends the session; pending calls fail with CancelledError."""
         self._finish(CancelledError("Step was cancelled by an explicit call to Session.close()"))
+        self._end_stream()
+
+    def _end_stream(self) -> None:
         self._outbox.close()
         if self._stream is not None:
             self._stream.close()
@@ -353,8 +386,8 @@ class MasterClient:
             if not isinstance(answer, CancelledError):
                 return answer
             reason, op = answer.message.partition("; ")[2], answer.op
-        task = str(self.info.task)
-        return deadline.error(f"{doing} through {task} at {self._address}", task, reason, op)
+        through = f"{doing} through {self._task} at {self._address}"
+        return deadline.error(through, self._task, reason, op)
 
     def _cancel(self, key: int) -> None:
         self._send(key, pb.Envelope(cancel=pb.Cancel(id=key)), ())
@@ -371,6 +404,7 @@ class MasterClient:
         Returns:
           False if the session is over.
         """
+        self._n_received += 1
         try:
             message = self._assembler.feed(frame)
             if message is not None:
@@ -397,11 +431,28 @@ class MasterClient:
     def _ended(self, cause: BrokenStreamError | None) -> None:
         """Takes the end of the stream."""
         if cause is None:
-            self._finish(UnavailableError(f"the server at {self._address} ended the session"))
+            error = f"the server at {self._address} ended the session"
+            self._finish(UnavailableError(error, task=self._task))
         else:
-            self._finish(stream_error(cause, f"the server at {self._address}", "this client", None))
+            self._lose(cause)
+
+    def _lose(self, cause: object) -> None:
+        server = f"the server at {self._address}"
+        self._finish(stream_error(cause, server, "this client", self._task))
+
+    def _tick(self) -> None:
+        """Asks for a sign of life, or gives the stream up, if there was none for too long."""
+        signs = self._n_received + self._outbox.n_chunks
+        match self._heartbeat.tick(signs, is_waiting=bool(self._pending)):
+            case Beat.ASK:
+                key = next(self._ids)
+                self._send(key, pb.Envelope(id=key, ping=pb.Ping()), ())
+            case Beat.LOST:
+                self._lose(silence(self._liveness))
+                self._end_stream()
 
     def _finish(self, end: OpError) -> None:
+        self._ticker.remove(self._tick)
         with self._lock:
             if self._end is None:
                 self._end = end
@@ -428,6 +479,10 @@ class _Outcome(Future[list[Array]]):
             self.set_exception(answer)
         else:
             self.set_result(answer[1])
+
+    def stop(self) -> None:
+        """Cancels the step; the future ends when the server says how the step has ended."""
+        self._cancel_call(self.key)
 
     def cancel(self) -> bool:
         is_cancelled = super().cancel()

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from jflow.cluster import Device
+from jflow.effects import ConflictError, SupersededError
 from jflow.errors import (
     InternalError,
     InvalidArgumentError,
@@ -39,6 +40,7 @@ from jflow.protocol.v1 import tensor_pb2 as pb_tensor
 from jflow.values import NUMBERS, Array, is_host, raw_bytes, read_strings, string, type_name
 
 _MOVED = MovedError.__name__
+_OF_EFFECTS = {one.__name__: one for one in (ConflictError, SupersededError)}
 _MAX_RANK = 32
 _MAX_SIZE = 1 << 48
 _MAX_TEXT = 1 << 20
@@ -140,10 +142,16 @@ def error_to_status(error: BaseException, task: str) -> pb_tensor.Status:
         message=_text(error.message),
         op=_text(error.op or ""),
         task=error.task or task,
-        error_class=_MOVED if isinstance(error, MovedError) else class_name(error),
+        error_class=_class_name(error),
         moved=map(state_to_proto, moved),
         devices=moved.values(),
     )
+
+
+def _class_name(error: OpError) -> str:
+    """The name of the class that `error_of` makes again."""
+    own = type(error).__name__
+    return own if own == _MOVED or own in _OF_EFFECTS else class_name(error)
 
 
 def state_to_proto(state: StateId) -> pb_tensor.StateId:
@@ -173,6 +181,10 @@ def error_of(status: pb_tensor.Status) -> OpError:
         error = MovedError(status.message, op=status.op or None, task=status.task or None)
         error.moved = dict(zip(map(state_from_proto, status.moved), status.devices, strict=False))
         return error
+    if status.error_class in _OF_EFFECTS:
+        return _OF_EFFECTS[status.error_class](
+            status.message, op=status.op or None, task=status.task or None
+        )
     return from_code(
         status.code,
         status.message,

@@ -14,6 +14,7 @@ from jflow.errors import (
     InvalidArgumentError,
     OpError,
     ResourceExhaustedError,
+    RestartedError,
 )
 from jflow.protocol.client_functions import ClientFunctions
 from jflow.protocol.codec import error_to_status
@@ -124,6 +125,8 @@ class Dispatcher(Generic[S]):
     ) -> None:
         if message.WhichOneof("body") == "cancel":
             self._cancel(message.cancel.id)
+        elif message.HasField("ping"):
+            await self._send(pb.Envelope(id=message.id), ())
         elif message.id:
             reply, values = await noticing(self._answer(message, tensors), hand_over)
             # A small answer is sent before the next message is read.
@@ -181,7 +184,7 @@ class Dispatcher(Generic[S]):
 
     def _check_incarnation(self, request: pb.Envelope) -> None:
         if request.incarnation not in (0, self._incarnation):
-            raise AbortedError(
+            raise RestartedError(
                 f"{self._task} has restarted since the state of this call was created "
                 f"(incarnation {request.incarnation:x} is now {self._incarnation:x}): its "
                 "variables and registered steps are gone; open a new session and initialize again",

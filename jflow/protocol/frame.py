@@ -27,6 +27,8 @@ from jflow.values import Array
 ByteBuffer = bytes | memoryview
 
 CHUNK_BYTES = 1 << 20
+LARGE_BYTES = 1 << 16
+"""That a frame of this size is taken is a sign of life: buffers on the way are small."""
 ALIGNMENT = 64
 SMALL_BYTES = 4096
 """Up to this size, in bytes, copying is cheaper than avoiding it."""

@@ -7,11 +7,18 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from queue import SimpleQueue
 
+from jflow.protocol.frame import LARGE_BYTES
+
 
 class Outbox:
-    """Takes messages from any thread; one thread reads their frames."""
+    """Takes messages from any thread; one thread reads their frames.
+
+    Attributes:
+      n_chunks: how many large frames have been sent.
+    """
 
     def __init__(self) -> None:
+        self.n_chunks = 0
         self._messages: SimpleQueue[tuple[int, Iterator[bytes]] | None] = SimpleQueue()
 
     def put(self, key: int, message: Iterator[bytes]) -> None:
@@ -37,3 +44,4 @@ class Outbox:
             if frame is not None:
                 sending[key] = message
                 yield frame
+                self.n_chunks += len(frame) >= LARGE_BYTES

@@ -13,13 +13,21 @@ from typing import ParamSpec, TypeVar
 from jflow.cluster import Task
 from jflow.deadline import FOREVER, Deadline
 from jflow.deadline.clock import now
-from jflow.errors import AbortedError, CancelledError, OpError, UnavailableError
+from jflow.errors import CancelledError, OpError, RestartedError, UnavailableError
 from jflow.failpoints import async_failpoint
+from jflow.fencing import Claim
 from jflow.plan import Plan
 from jflow.protocol import settings
 from jflow.protocol.codec import error_of
 from jflow.protocol.coroutines import Waited, begin
-from jflow.protocol.records import Artifacts, Registered, ServerInfo, info_from_proto
+from jflow.protocol.heartbeat import TICKS, Beat, Heartbeat, liveness_s, silence
+from jflow.protocol.records import (
+    Artifacts,
+    Registered,
+    ServerInfo,
+    Staging,
+    info_from_proto,
+)
 from jflow.protocol.rpc import Rpc
 from jflow.protocol.rpcs import (
     REGISTER_PLANS,
@@ -112,9 +120,10 @@ class Peer:
         plans: Sequence[Plan],
         artifacts: Artifacts,
         is_restartable: bool = False,
+        claim: Claim | None = None,
     ) -> Registered:
         """See `WorkerService.register`, for one incarnation of the task."""
-        return await self.call(REGISTER_PLANS, incarnation, plans, artifacts, is_restartable)
+        return await self.call(REGISTER_PLANS, incarnation, plans, artifacts, is_restartable, claim)
 
     async def run(
         self,
@@ -123,11 +132,12 @@ class Peer:
         handle: int,
         feeds: Sequence[Array],
         records: list[TaskRecord] | None = None,
+        staging: Staging | None = None,
     ) -> Sequence[Array]:
         """See `WorkerService.run`, for one incarnation of the task."""
         if records is None:
-            return await self.call(RUN_PLANS, incarnation, step, handle, feeds)
-        request = RUN_PLANS.envelope(step, handle, feeds, is_traced=True)
+            return await self.call(RUN_PLANS, incarnation, step, handle, feeds, staging=staging)
+        request = RUN_PLANS.envelope(step, handle, feeds, is_traced=True, staging=staging)
         sent = now()
         reply, tensors = await self._reply(incarnation, *request)
         return without_records(reply.traced, tensors, sent, records)
@@ -172,7 +182,7 @@ class Peer:
         if link is None:
             raise UnavailableError(f"{self._task} was disconnected", task=str(self._task))
         if link.info.incarnation != incarnation:
-            raise AbortedError(
+            raise RestartedError(
                 f"{self._task} at {self.address} has restarted: its variables and registered "
                 "steps are gone; open a new session and initialize again",
                 task=str(self._task),
@@ -195,7 +205,8 @@ class _Link:
         self._cancelling = TaskSet()
         self._pending: dict[int, asyncio.Future[Received]] = {}
         self._reader = asyncio.create_task(self._read())
-        self._cause: object = "the connection is broken"
+        self._watcher = asyncio.create_task(self._watch(liveness_s()))
+        self._cause: object = "this end closed the connection"
         self.is_broken = False
         self.info: ServerInfo
 
@@ -235,13 +246,14 @@ class _Link:
 
     async def close(self) -> None:
         self._reader.cancel()
-        await asyncio.gather(self._reader, return_exceptions=True)
+        self._watcher.cancel()
+        await asyncio.gather(self._reader, self._watcher, return_exceptions=True)
         await self._stream.close()
 
     async def _send(self, envelope: pb.Envelope, tensors: Sequence[Array]) -> None:
         if self.is_broken:
             raise self._lost(self._cause)
-        if envelope.WhichOneof("body") not in ("hello", "cancel"):
+        if envelope.WhichOneof("body") not in ("hello", "cancel", "ping"):
             envelope.incarnation = self.info.incarnation
         try:
             await self._stream.send(envelope, tensors)
@@ -258,12 +270,36 @@ class _Link:
                 self._receive(*received)
         except (BrokenStreamError, OpError) as error:
             cause = error
+        except asyncio.CancelledError:
+            cause = self._cause
+            raise
         finally:
-            self.is_broken = True
-            self._cause = cause
-            for future in self._pending.values():
-                if not future.done():
-                    future.set_exception(self._lost(cause))
+            self._lose(cause)
+            self._watcher.cancel()
+
+    def _lose(self, cause: object) -> None:
+        """Fails what waits for the other end."""
+        self.is_broken, self._cause = True, cause
+        for future in self._pending.values():
+            if not future.done():
+                future.set_exception(self._lost(cause))
+
+    async def _watch(self, liveness: float) -> None:
+        """Asks for a sign of life, or gives the stream up, if there was none for too long."""
+        heartbeat = Heartbeat()
+        while not self.is_broken:
+            await asyncio.sleep(liveness / TICKS)
+            match heartbeat.tick(self._stream.n_signs, is_waiting=bool(self._pending)):
+                case Beat.ASK:
+                    self._cancelling.start(self._ping())
+                case Beat.LOST:
+                    self._lose(silence(liveness))
+                    self._reader.cancel()
+                    await self._stream.close()
+
+    async def _ping(self) -> None:
+        with suppress(OpError):  # its reader notices that the stream has ended
+            await self._send(pb.Envelope(id=next(self._ids), ping=pb.Ping()), ())
 
     def _receive(self, envelope: pb.Envelope, tensors: list[Array]) -> None:
         future = self._pending.get(envelope.id)

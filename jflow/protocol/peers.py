@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from jflow.cluster import ClusterSpec, Task
+from jflow.effects import Earlier, Effect
 from jflow.errors import InvalidArgumentError
+from jflow.protocol.effect_rpcs import DECIDE_EFFECT, TAKE_OVER_EFFECT
 from jflow.protocol.peer import Peer
 from jflow.protocol.rpcs import GET_OUTCOME
+from jflow.protocol.settings import RECONNECT_TIMEOUT_S
 from jflow.protocol.tasks import TaskSet
 from jflow.protocol.transport import Transport
 from jflow.values import Array
@@ -63,6 +68,23 @@ class Peers:
         """See `WorkerService.get_outcome`."""
         info = await self[source].connect(connect_timeout)
         return await self[source].call(GET_OUTCOME, info.incarnation, hold)
+
+    async def take_over_effect(self, task: Task, effect: Effect) -> Earlier:
+        """See `WorkerService.take_over_effect`."""
+        info = await self[task].connect(RECONNECT_TIMEOUT_S)
+        return await self[task].call(TAKE_OVER_EFFECT, info.incarnation, effect)
+
+    async def decide_effect(
+        self,
+        task: Task,
+        effect: Effect,
+        by: int,
+        is_commit: bool,
+        results: Sequence[Array] | None,
+    ) -> None:
+        """See `WorkerService.decide_effect`."""
+        info = await self[task].connect(RECONNECT_TIMEOUT_S)
+        await self[task].call(DECIDE_EFFECT, info.incarnation, effect, by, is_commit, results)
 
     async def close(self) -> None:
         """Ends every connection."""

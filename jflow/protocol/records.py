@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from jflow.cluster import ClusterSpec, Device, Task
+from jflow.effects import Effect
 from jflow.errors import InternalError
 from jflow.protocol.v1 import service_pb2 as pb
 from jflow.values import Array
@@ -63,6 +64,21 @@ class SavedState(NamedTuple):
 
     record: bytes
     tensors: Sequence[Array]
+
+
+@dataclass(frozen=True)
+class Staging:
+    """How a task keeps what the plans of a step write that is applied once.
+
+    Attributes:
+      effect: the attempt.
+      is_alone: whether the task is the only one of the step; it applies what it wrote at once then.
+      participants: the names of the tasks that the step writes on.
+    """
+
+    effect: Effect
+    is_alone: bool
+    participants: tuple[str, ...]
 
 
 def device_to_proto(record: DeviceRecord) -> pb.Device:

@@ -12,8 +12,10 @@ from functools import partial
 from typing import Any, TypeVar
 
 from jflow.cluster import Device, Task
+from jflow.effects import Effect
 from jflow.errors import InvalidArgumentError
 from jflow.failpoints import async_failpoint
+from jflow.fencing import Claim
 from jflow.moves import End, StateId
 from jflow.plan import Plan
 from jflow.protocol.codec import (
@@ -22,11 +24,18 @@ from jflow.protocol.codec import (
     state_from_proto,
     state_to_proto,
 )
+from jflow.protocol.effect_rpcs import (
+    DECIDE_EFFECT,
+    TAKE_OVER_EFFECT,
+    effect_from_proto,
+    effect_to_proto,
+)
 from jflow.protocol.records import (
     Artifacts,
     DeviceRecord,
     Registered,
     SavedState,
+    Staging,
     device_from_proto,
     device_to_proto,
 )
@@ -144,17 +153,26 @@ REGISTER_STEP = Rpc(
 
 
 def _run_step(
-    handle: int, feeds: Sequence[Array], *, calls_back: bool = False, is_traced: bool = False
+    handle: int,
+    feeds: Sequence[Array],
+    *,
+    calls_back: bool = False,
+    is_traced: bool = False,
+    effect: Effect | None = None,
 ) -> Outgoing:
-    return pb.RunStep(handle=handle, calls_back=calls_back, is_traced=is_traced), feeds
+    message = pb.RunStep(handle=handle, calls_back=calls_back, is_traced=is_traced)
+    if effect is not None:
+        message.effect.CopyFrom(effect_to_proto(effect))
+    return message, feeds
 
 
 async def _serve_run_step(session: MasterSession, call: Incoming) -> Outgoing:
     body = call.envelope.run_step
+    effect = effect_from_proto(body.effect) if body.HasField("effect") else None
     if not body.calls_back and not body.is_traced:
-        return None, await session.run(body.handle, call.deadline, call.tensors)
+        return None, await session.run(body.handle, call.deadline, call.tensors, effect=effect)
     client = call.functions.of_call(call.envelope.id) if body.calls_back else None
-    run = partial(session.run, body.handle, call.deadline, call.tensors, client)
+    run = partial(session.run, body.handle, call.deadline, call.tensors, client, effect=effect)
     return await serve_traced(run) if body.is_traced else (None, await run())
 
 
@@ -232,16 +250,44 @@ MOVE_STATE = Rpc(
     doing=lambda body: f"moving {body.states[0].name!r} to {body.target}",
 )
 
+
+def _claim(name: str, epoch: int, connect_timeout: float) -> Outgoing:
+    return pb.Claim(name=name, epoch=epoch, connect_timeout_s=connect_timeout), ()
+
+
+async def _serve_claim(session: MasterSession, call: Incoming) -> Outgoing:
+    body = call.envelope.claim
+    epoch = await session.claim(body.name, body.epoch, body.connect_timeout_s, call.deadline)
+    return pb.Claimed(epoch=epoch), ()
+
+
+def _epoch(message: pb.Claimed, _: list[Array]) -> int:
+    return int(message.epoch)
+
+
+CLAIM = Rpc(
+    "claim",
+    _claim,
+    _serve_claim,
+    _epoch,
+    "claimed",
+    lambda body: f"claiming {body.name!r}",
+)
+
 # Of the worker ----------------------------------------------------------------------------------
 
 
 def _register_plans(
-    plans: Sequence[Plan], artifacts: Artifacts, is_restartable: bool = False
+    plans: Sequence[Plan],
+    artifacts: Artifacts,
+    is_restartable: bool = False,
+    claim: Claim | None = None,
 ) -> Outgoing:
     message = pb.RegisterPlans(
         plans=[plan_to_proto(plan) for plan in plans],
         artifacts=[pb.Artifact(digest=digest) for digest in artifacts],
         is_restartable=is_restartable,
+        claim=None if claim is None else pb.Claim(name=claim.name, epoch=claim.epoch),
     )
     return message, list(artifacts.values())
 
@@ -250,7 +296,8 @@ async def _serve_register_plans(worker: WorkerSession, call: Incoming) -> Outgoi
     body = call.envelope.register_plans
     plans = [plan_from_proto(plan) for plan in body.plans]
     artifacts = _artifacts(body.artifacts, call.tensors)
-    return _registered_to_proto(await worker.register(plans, artifacts, body.is_restartable))
+    claim = Claim(body.claim.name, body.claim.epoch) if body.HasField("claim") else None
+    return _registered_to_proto(await worker.register(plans, artifacts, body.is_restartable, claim))
 
 
 REGISTER_PLANS = Rpc(
@@ -259,16 +306,31 @@ REGISTER_PLANS = Rpc(
 
 
 def _run_plans(
-    step: int, handle: int, feeds: Sequence[Array], *, is_traced: bool = False
+    step: int,
+    handle: int,
+    feeds: Sequence[Array],
+    *,
+    is_traced: bool = False,
+    staging: Staging | None = None,
 ) -> Outgoing:
-    return pb.RunPlans(step=step, handle=handle, is_traced=is_traced), feeds
+    message = pb.RunPlans(step=step, handle=handle, is_traced=is_traced)
+    if staging is not None:
+        message.effect.CopyFrom(effect_to_proto(staging.effect))
+        message.is_alone = staging.is_alone
+        message.participants.extend(staging.participants)
+    return message, feeds
 
 
 async def _serve_run_plans(worker: WorkerSession, call: Incoming) -> Outgoing:
     body = call.envelope.run_plans
+    staging = None
+    if body.HasField("effect"):
+        effect = effect_from_proto(body.effect)
+        staging = Staging(effect, body.is_alone, tuple(body.participants))
     if body.is_traced:
-        return await serve_traced(partial(worker.run, body.step, body.handle, call.tensors, None))
-    return None, await worker.run(body.step, body.handle, call.tensors)
+        run = partial(worker.run, body.step, body.handle, call.tensors, None, staging=staging)
+        return await serve_traced(run)
+    return None, await worker.run(body.step, body.handle, call.tensors, staging=staging)
 
 
 RUN_PLANS = Rpc("run_plans", _run_plans, _serve_run_plans, _tensors, "traced")
@@ -374,6 +436,18 @@ def _has_moved(message: pb.Outcome, _: list[Array]) -> bool:
 
 GET_OUTCOME = Rpc("get_outcome", _get_outcome, _serve_get_outcome, _has_moved, "outcome")
 
+
+def _learn_claim(name: str, epoch: int) -> Outgoing:
+    return pb.Claim(name=name, epoch=epoch), ()
+
+
+async def _serve_learn_claim(worker: WorkerSession, call: Incoming) -> Outgoing:
+    body = call.envelope.claim
+    return pb.Claimed(epoch=await worker.learn_claim(body.name, body.epoch)), ()
+
+
+LEARN_CLAIM = Rpc("claim", _learn_claim, _serve_learn_claim, _epoch, "claimed")
+
 # The table --------------------------------------------------------------------------------------
 
 
@@ -387,6 +461,7 @@ MASTER: Service[MasterSession] = Service(
     lambda server: server.open_master_session(),
     _by_name(
         *(RUN_STEP, CALLED_BACK, REGISTER_STEP, LIST_DEVICES, RELEASE, RESET_ALL, MOVE_STATE),
+        CLAIM,
         *OF_MASTER,
     ),
 )
@@ -397,7 +472,9 @@ WORKER: Service[WorkerSession] = Service(
     lambda server: server.open_worker_session(),
     _by_name(
         *(RUN_PLANS, SEND_TENSOR, REGISTER_PLANS, RELEASE, RESET),
+        *(HOLD_STATE, SAVE_STATE, PUT_STATE, END_HOLD, GET_OUTCOME, LEARN_CLAIM),
         *(HOLD_STATE, SAVE_STATE, PUT_STATE, END_HOLD, GET_OUTCOME),
+        *(TAKE_OVER_EFFECT, DECIDE_EFFECT),
         *OF_WORKER,
     ),
 )

@@ -7,6 +7,8 @@ from typing import Protocol
 
 from jflow.cluster import Task
 from jflow.deadline import Deadline
+from jflow.effects import Earlier, Effect
+from jflow.fencing import Claim
 from jflow.moves import End, StateId
 from jflow.plan import Plan
 from jflow.protocol.records import (
@@ -16,6 +18,7 @@ from jflow.protocol.records import (
     Registered,
     SavedState,
     ServerInfo,
+    Staging,
 )
 from jflow.trace.record import TaskRecord
 from jflow.values import Array
@@ -99,11 +102,17 @@ class WorkerService(Protocol):
         """The saves and restores of the caller."""
 
     async def register(
-        self, plans: Sequence[Plan], artifacts: Artifacts, is_restartable: bool = False
+        self,
+        plans: Sequence[Plan],
+        artifacts: Artifacts,
+        is_restartable: bool = False,
+        claim: Claim | None = None,
     ) -> Registered:
         """Compiles and links plans for devices of this task, and keeps them ready to run.
 
-        Raises MovedError if state that they use has moved.
+        Raises:
+          FencedError: if there was a later claim, now or whenever they are run.
+          MovedError: if state that they use has moved.
         """
 
     async def run(
@@ -113,11 +122,45 @@ class WorkerService(Protocol):
         feeds: Sequence[Array],
         client: Client | None = None,
         records: list[TaskRecord] | None = None,
+        staging: Staging | None = None,
     ) -> Sequence[Array]:
         """Runs registered plans; values are in the order of their indices.
 
         `client` is given only on the task that the client is connected to. If there are `records`,
-        the step is traced, and what this task notes is added to them.
+        the step is traced, and what this task notes is added to them. With `staging`, what the
+        plans write is applied once: when `decide_effect` says so, or at once if this task is alone.
+
+        Raises:
+          ConflictError: if an older step has what it waits for; nothing was done.
+          AbortedError: if a later attempt of the step has taken over.
+          UnimplementedError: if the plans do more than to write variables, and are to be staged.
+        """
+
+    async def take_over_effect(self, effect: Effect) -> Earlier:
+        """Takes over from earlier attempts of a step; see `Ledger.take_over`.
+
+        Waits for one that is being applied.
+        """
+
+    async def decide_effect(
+        self, effect: Effect, by: int, is_commit: bool, results: Sequence[Array] | None
+    ) -> None:
+        """Applies or drops what an attempt has staged; see `Ledger.commit`. It may be repeated.
+
+        Args:
+          effect: the attempt.
+          by: the attempt that decides.
+          is_commit: whether it is applied.
+          results: what a repeat of the step is answered with; None if that is not kept.
+        """
+
+    async def learn_claim(self, name: str, epoch: int) -> int:
+        """Refuses lower epochs of a name from now on, and ends what runs under one.
+
+        Epoch 0 changes nothing.
+
+        Returns:
+          The highest epoch of the name that this task has heard of; 0 if there is none.
         """
 
     async def reset(self, containers: Sequence[str]) -> None:
@@ -198,14 +241,29 @@ class MasterSession(Protocol):
         feeds: Sequence[Array],
         client: Client | None = None,
         records: list[TaskRecord] | None = None,
+        effect: Effect | None = None,
     ) -> Sequence[Array]:
         """Runs a registered step; one with callbacks requires `client`.
 
-        If there are `records`, it is traced, and what each task notes is added to them.
+        If there are `records`, it is traced, and what each task notes is added to them. With an
+        effect, it is applied once.
         """
 
     def release(self, handle: int) -> None:
         """Forgets a registered step, here and on the tasks that take part."""
+
+    async def claim(self, name: str, epoch: int, connect_timeout: float, deadline: Deadline) -> int:
+        """Lets this session work under a claim of a name; returns its epoch.
+
+        Args:
+          name: the name.
+          epoch: of a claim that another session of the program has made; 0 for a new one, which
+            all tasks that are up hear of before this returns.
+          connect_timeout, deadline: as of every call.
+
+        Raises:
+          FencedError: if there was a later claim; likewise every later call of this session.
+        """
 
     async def reset(
         self, containers: Sequence[str], connect_timeout: float, deadline: Deadline

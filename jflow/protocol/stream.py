@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Sequence
 
 from jflow.protocol.codec import frames, open_message
-from jflow.protocol.frame import Assembler
+from jflow.protocol.frame import LARGE_BYTES, Assembler
 from jflow.protocol.transport import EndedStreamError, FrameStream
 from jflow.protocol.v1 import service_pb2 as pb
 from jflow.values import Array
@@ -20,6 +20,9 @@ class MessageStream:
 
     Args:
       stream: carries the frames.
+
+    Attributes:
+      n_signs: how many signs of life there were: frames that came, and large ones that were sent.
     """
 
     def __init__(self, stream: FrameStream) -> None:
@@ -32,6 +35,7 @@ class MessageStream:
         # messages pass between the chunks of large ones.
         self._writing = asyncio.Lock()
         self._is_over = False
+        self.n_signs = 0
 
     async def send(self, envelope: pb.Envelope, tensors: Sequence[Array] = ()) -> None:
         """Sends a message; returns when the transport has accepted it.
@@ -50,6 +54,7 @@ class MessageStream:
                     await self._stream.write(frame)
                 except self._errors as error:
                     raise self._stream.broken(error) from error
+                self.n_signs += len(frame) >= LARGE_BYTES
 
     def end(self) -> None:
         """Refuses further messages."""
@@ -69,6 +74,7 @@ class MessageStream:
                 raise self._stream.broken(error) from error
             if frame is self._eof:
                 return None
+            self.n_signs += 1
             message = self._assembler.feed(frame)
             if message is not None:
                 return open_message(message)

@@ -16,6 +16,9 @@ from jflow.resources.kinds import KERNELS as KERNELS
 from jflow.resources.manager import ResourceId as ResourceId
 from jflow.resources.manager import ResourceManager as ResourceManager
 from jflow.resources.snapshot import Snapshot as Snapshot
+from jflow.resources.transaction import EnterTransaction as EnterTransaction
+from jflow.resources.transaction import SingleWrite as SingleWrite
+from jflow.resources.transaction import Transaction as Transaction
 from jflow.resources.variable import Access as Access
 from jflow.resources.variable import AccessQueue as AccessQueue
 from jflow.resources.variable import Buffer as Buffer

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from typing import TypeVar
 
 import jax
 
 from jflow.cluster import Device, Task
+from jflow.effects import Ledger
 from jflow.errors import CancelledError, FailedPreconditionError, InvalidArgumentError
 from jflow.plan import VariableKey, VariableSpec
 from jflow.records.allowed_directories import AllowedDirectories
@@ -30,6 +32,8 @@ from jflow.resources.variable import (
 )
 from jflow.resources.writing import CloseWriting, Writing, WritingOrder
 
+T = TypeVar("T")
+
 
 class Containers:
     """Variables and other resources by container, device and name.
@@ -41,14 +45,16 @@ class Containers:
       roots: the directories that readers may read; none by default.
 
     Attributes:
+      task: as given.
       lock: guards the variables and the accesses to them; it is never held while a program runs.
       accesses: the cell that grants accesses to variables.
       writing: the cell of the order between snapshots and steps that write more than once.
       resources: all resources that are not variables.
+      once: held by the step of a local session that is applied once.
     """
 
     def __init__(self, task: Task, roots: AllowedDirectories | None = None) -> None:
-        self._task = task
+        self.task = task
         self._variables: dict[VariableId, VariableState] = {}
         self.lock = threading.Lock()
         self._queue = AccessQueue()
@@ -56,6 +62,15 @@ class Containers:
         self._order = WritingOrder()
         self.writing = Cell(self._order, lock=self.lock)
         self.resources = ResourceManager(task, roots or AllowedDirectories(()))
+        self._ledger = Ledger()
+        # Not `lock`, under which accesses that are granted ask the ledger.
+        self._ledger_lock = threading.Lock()
+        self.once = threading.Lock()
+
+    def ledger(self, act: Callable[[Ledger], T]) -> T:
+        """Calls a function with the ledger of the task under its lock; returns the result."""
+        with self._ledger_lock:
+            return act(self._ledger)
 
     def get(self, variable_id: VariableId, spec: VariableSpec) -> VariableState:
         """Returns an initialized variable.
@@ -66,14 +81,18 @@ class Containers:
         """
         variable = self.find(variable_id, spec)
         if variable is None:
-            raise FailedPreconditionError(
-                f"Attempting to use uninitialized value {spec.key.name}: {spec.key} on "
-                f"{variable_id.device} has no value; run its initializer or "
-                "jflow.global_variables_initializer() in this container first",
-                op=spec.key.name,
-                task=str(self._task),
-            )
+            raise self.uninitialized(variable_id, spec)
         return variable
+
+    def uninitialized(self, variable_id: VariableId, spec: VariableSpec) -> FailedPreconditionError:
+        """The error of a step that reads a variable without a value."""
+        return FailedPreconditionError(
+            f"Attempting to use uninitialized value {spec.key.name}: {spec.key} on "
+            f"{variable_id.device} has no value; run its initializer or "
+            "jflow.global_variables_initializer() in this container first",
+            op=spec.key.name,
+            task=str(self.task),
+        )
 
     def get_all(
         self, numbers: Iterable[int], ids: Sequence[VariableId], specs: Sequence[VariableSpec]
@@ -91,8 +110,13 @@ class Containers:
         """Returns a variable, or None if it is not initialized. Raises as `get` otherwise."""
         variable = self._variables.get(variable_id)
         if variable is not None:
-            self._check(variable, spec, variable_id)
+            self.check(variable, spec, variable_id)
         return variable
+
+    def peek_all(self, variable_ids: Iterable[VariableId]) -> dict[VariableId, VariableState]:
+        """Those of the variables that are initialized; `lock` must be held."""
+        found = ((key, self._variables.get(key)) for key in variable_ids)
+        return {key: variable for key, variable in found if variable is not None}
 
     def peek(self, device: Device, key: VariableKey) -> jax.Array | None:
         """Returns a variable's current array without locking; an update may donate it."""
@@ -126,6 +150,16 @@ class Containers:
         else:
             variable.buffer = Buffer(array, write)
         return variable
+
+    def install(self, access: Access, variable_id: VariableId, state: VariableState) -> None:
+        """Gives a variable that a granted access writes the value, and leases, of another state.
+
+        `lock` must be held. If the variable was freed in the meantime it is not created again.
+        """
+        if variable_id in access.lost:
+            return
+        variable = self._variables.setdefault(variable_id, state)
+        variable.buffer = state.buffer
 
     def set_all(
         self,
@@ -214,7 +248,7 @@ class Containers:
         """Frees everything in the named containers; unknown names are ignored."""
         containers = list(containers)
         self.resources.clear(containers)
-        freed = {"" if name == self._task.job else name for name in containers}
+        freed = {"" if name == self.task.job else name for name in containers}
 
         def is_freed(key: Hashable) -> bool:
             assert isinstance(key, VariableId)
@@ -243,7 +277,8 @@ class Containers:
             completed = self._queue.free(is_freed)
         _notify(completed)
 
-    def _check(self, variable: VariableState, spec: VariableSpec, variable_id: VariableId) -> None:
+    def check(self, variable: VariableState, spec: VariableSpec, variable_id: VariableId) -> None:
+        """Raises InvalidArgumentError if a variable has a different dtype or shape."""
         found = variable.spec
         if found is spec:
             return
@@ -258,7 +293,7 @@ class Containers:
                 f"shape {declared_shape(spec)}; use another name or container, or reset the "
                 "container",
                 op=spec.key.name,
-                task=str(self._task),
+                task=str(self.task),
             )
 
 

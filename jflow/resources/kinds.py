@@ -9,6 +9,7 @@ from jflow.errors import InvalidArgumentError
 from jflow.plan import ResourceSpec
 from jflow.records.allowed_directories import AllowedDirectories
 from jflow.resources.accumulator import ACCUMULATOR
+from jflow.resources.effects import EFFECTS
 from jflow.resources.iterator_state import ITERATOR_STATE
 from jflow.resources.kernel import Kernel
 from jflow.resources.kind import Kind
@@ -18,6 +19,7 @@ from jflow.resources.snapshot import PackedSnapshot, Snapshot, Snapshottable
 
 KINDS: tuple[Kind[Any], ...] = (
     ACCUMULATOR,
+    EFFECTS,
     ITERATOR_STATE,
     QUEUE,
     READER,

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 
 from jflow.cluster import Task
 from jflow.deadline import Deadline
+from jflow.effects import Effect
 from jflow.graph import VariableRef
 from jflow.moves import StateId
 from jflow.pipeline import CompiledStep
@@ -36,11 +37,29 @@ class Executable(Protocol):
     def prepare(self, deadline: Deadline) -> None:
         """Registers the step where it is not registered yet, as the first run would."""
 
-    def run(self, feeds: Sequence[Array], deadline: Deadline) -> list[Array]:
-        """Runs the step and returns the fetched values as NumPy arrays, which the caller owns."""
+    def run(
+        self, feeds: Sequence[Array], deadline: Deadline, *, effect: Effect | None = None
+    ) -> list[Array]:
+        """Runs the step and returns the fetched values as NumPy arrays, which the caller owns.
 
-    def start(self, feeds: Sequence[Array], deadline: Deadline) -> Future[list[Array]]:
-        """Starts the step without blocking; cancelling the future cancels the step.
+        With an effect, what the step writes is applied once, on all tasks or on none, however often
+        the step is attempted and wherever each attempt runs (docs/exactly_once.md).
+
+        Args:
+          feeds: the fed values.
+          deadline: of the call.
+          effect: the attempt, of a step that is to be applied once.
+
+        Raises:
+          AbortedError: of an attempt, if a later one has taken over.
+          DataLossError: if an earlier attempt was applied, but its results were not kept.
+          UnimplementedError: if it has an effect, and does more than to write variables.
+        """
+
+    def start(
+        self, feeds: Sequence[Array], deadline: Deadline, *, effect: Effect | None = None
+    ) -> Future[list[Array]]:
+        """As `run`, without blocking; cancelling the future cancels the step.
 
         Raises:
           UnimplementedError: if the step calls Python and runs on a cluster.
@@ -53,6 +72,22 @@ class Executable(Protocol):
         self, feeds: Sequence[Any], deadline: Deadline, *, as_jax: bool
     ) -> tuple[list[Any], list[TaskRecord]]:
         """As `run`, or as `compute` if `as_jax`; also what each task noted, by `clock.now`."""
+
+
+@runtime_checkable
+class Stoppable(Protocol):
+    """A future of a step, as `Executable.start` returns it on a cluster."""
+
+    def stop(self) -> None:
+        """Cancels the step, but not the future, which tells how the step has ended."""
+
+
+def stop_step(started: Future[list[Array]]) -> None:
+    """Cancels a step that was started; the future ends when the step has ended."""
+    if isinstance(started, Stoppable):
+        started.stop()
+    else:
+        started.cancel()
 
 
 @dataclass(frozen=True)
@@ -76,10 +111,12 @@ class Backend(Protocol):
     Attributes:
       keeps_weak_types: whether `Executable.compute` returns arrays with JAX's weak types.
       moves_private: whether state that is not shared can move.
+      reconnects: whether a call connects again when the connection was lost.
     """
 
     keeps_weak_types: bool
     moves_private: bool
+    reconnects: bool
 
     @property
     def owner(self) -> str:
@@ -96,6 +133,24 @@ class Backend(Protocol):
         """Makes a compiled step ready to run.
 
         On a cluster it is registered with the master when it first runs.
+        """
+
+    def incarnation(self, deadline: Deadline) -> int:
+        """A random number that identifies the life of the server; 0 in this process."""
+
+    def claim(self, name: str, epoch: int, deadline: Deadline) -> int:
+        """Does everything from now on under a claim of a name, until there is a later claim.
+
+        Args:
+          name: the name.
+          epoch: of a claim that another backend of this program has made; 0 for a new one.
+          deadline: of the call.
+
+        Returns:
+          The epoch.
+
+        Raises:
+          FencedError: if there was a later claim; likewise every later call.
         """
 
     def move_state(

@@ -14,6 +14,7 @@ from jflow.errors import InvalidArgumentError
 from jflow.execution import LinkedPlan, LocalExecutable, link, local_devices, put
 from jflow.execution.blocking import run_fibers
 from jflow.execution.gate import StepGate
+from jflow.fencing import Claim, next_epoch
 from jflow.graph import VariableRef
 from jflow.graph.callbacks import Callback
 from jflow.lowering import compile_all
@@ -31,7 +32,14 @@ from jflow.values import Array
 
 
 @_forks.guarded(
-    "inventory", "register", "move_state", "save", "restore", "list_devices", ignored=("close",)
+    "inventory",
+    "register",
+    "claim",
+    "move_state",
+    "save",
+    "restore",
+    "list_devices",
+    ignored=("close",),
 )
 class LocalBackend:
     """Runs steps on the devices of this process; its state is freed with it."""
@@ -39,6 +47,7 @@ class LocalBackend:
     owner = "local"
     keeps_weak_types = True
     moves_private = True
+    reconnects = False
 
     def __init__(self) -> None:
         _forks.mark_used()
@@ -82,6 +91,13 @@ class LocalBackend:
         return LocalExecutable(
             plans, compiled.n_fetches, self._containers, functions, compiled.names, gate
         )
+
+    def incarnation(self, deadline: Deadline) -> int:
+        return 0
+
+    def claim(self, name: str, epoch: int, deadline: Deadline) -> int:
+        # Nothing else reaches the state of this backend, so there is no later claim.
+        return Claim(name, epoch or next_epoch(0, 0)).epoch
 
     def move_state(
         self, states: Sequence[StateId], target: str, hold_s: float, deadline: Deadline

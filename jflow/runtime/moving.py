@@ -11,9 +11,10 @@ from typing import Any, TypeVar
 import jax
 
 from jflow.deadline import Deadline
+from jflow.effects import Effect
 from jflow.moves import MovedError
 from jflow.plan import Plan
-from jflow.runtime.backend import Executable
+from jflow.runtime.backend import Executable, stop_step
 from jflow.trace.measured import StepNames
 from jflow.trace.record import TaskRecord
 from jflow.values import Array
@@ -56,15 +57,17 @@ class MovingExecutable:
         """See `Executable.prepare`."""
         self._until_found(lambda executable: executable.prepare(deadline), deadline)
 
-    def run(self, feeds: Sequence[Array], deadline: Deadline) -> list[Array]:
+    def run(
+        self, feeds: Sequence[Array], deadline: Deadline, *, effect: Effect | None = None
+    ) -> list[Array]:
         """See `Executable.run`."""
         self.n_runs += 1
         executable = self._executable
         try:
-            return executable.run(feeds, deadline)
+            return executable.run(feeds, deadline, effect=effect)
         except MovedError as error:
             self.find(executable, error, deadline)
-        return self._until_found(lambda found: found.run(feeds, deadline), deadline)
+        return self._until_found(lambda found: found.run(feeds, deadline, effect=effect), deadline)
 
     def compute(self, feeds: Sequence[Any], deadline: Deadline) -> list[jax.Array]:
         """See `Executable.compute`."""
@@ -95,18 +98,20 @@ class MovingExecutable:
         """See `Executable.names`."""
         return self._executable.names
 
-    def start(self, feeds: Sequence[Array], deadline: Deadline) -> Future[list[Array]]:
+    def start(
+        self, feeds: Sequence[Array], deadline: Deadline, *, effect: Effect | None = None
+    ) -> Future[list[Array]]:
         """See `Executable.start`."""
         self.n_runs += 1
-        return _Started(self, feeds, deadline)
+        return _Started(self, feeds, deadline, effect)
 
     def start_once(
-        self, feeds: Sequence[Array], deadline: Deadline
+        self, feeds: Sequence[Array], deadline: Deadline, effect: Effect | None
     ) -> tuple[Executable, Future[list[Array]]]:
         """Starts the step as it is registered now, which may fail with a MovedError."""
 
         def start(executable: Executable) -> tuple[Executable, Future[list[Array]]]:
-            return executable, executable.start(feeds, deadline)
+            return executable, executable.start(feeds, deadline, effect=effect)
 
         return self._until_found(start, deadline)
 
@@ -151,9 +156,15 @@ class MovingExecutable:
 class _Started(Future[list[Array]]):
     """The future values of a step that is started again if its state has moved."""
 
-    def __init__(self, step: MovingExecutable, feeds: Sequence[Array], deadline: Deadline) -> None:
+    def __init__(
+        self,
+        step: MovingExecutable,
+        feeds: Sequence[Array],
+        deadline: Deadline,
+        effect: Effect | None,
+    ) -> None:
         super().__init__()
-        self._step, self._feeds, self._deadline = step, feeds, deadline
+        self._step, self._feeds, self._deadline, self._effect = step, feeds, deadline, effect
         self._is_wanted = True
         self._inner: Future[list[Array]] | None = None
         self._begin()
@@ -165,8 +176,15 @@ class _Started(Future[list[Array]]):
             inner.cancel()  # which tells `_ended`
         return self.cancelled()
 
+    def stop(self) -> None:
+        """Cancels the step; the future ends when the step has ended."""
+        self._is_wanted = False
+        inner = self._inner
+        if inner is not None:
+            stop_step(inner)
+
     def _begin(self) -> None:
-        executable, inner = self._step.start_once(self._feeds, self._deadline)
+        executable, inner = self._step.start_once(self._feeds, self._deadline, self._effect)
         self._inner = inner
         inner.add_done_callback(lambda done: self._ended(executable, done))
         if not self._is_wanted:

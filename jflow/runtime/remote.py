@@ -15,8 +15,17 @@ import numpy as np
 from jflow import _forks
 from jflow.cluster import Device, Task, Wiring, join_address, split_address
 from jflow.deadline import Deadline
-from jflow.errors import AbortedError, CancelledError, InternalError, UnimplementedError
+from jflow.effects import Effect, unsupported, writes_once
+from jflow.errors import (
+    CancelledError,
+    InternalError,
+    OpError,
+    RestartedError,
+    UnavailableError,
+    UnimplementedError,
+)
 from jflow.failpoints import failpoint
+from jflow.fencing import Claim
 from jflow.graph import VariableRef
 from jflow.moves import StateId
 from jflow.pipeline import CompiledStep
@@ -25,19 +34,28 @@ from jflow.protocol import DeviceRecord, MasterClient, ServerInfo
 from jflow.protocol.save_rpcs import RESTORE_CHECKPOINT, SAVE_CHECKPOINT
 from jflow.runtime.backend import DeviceInfo, Executable
 from jflow.runtime.config import ConfigProto
+from jflow.runtime.numbering import Numbering
 from jflow.saves import SaveReport, StateItems
 from jflow.trace.record import TaskRecord
-from jflow.values import Array
+from jflow.values import Array, narrowed
 from jflow.wire import connect
 
 _MAX_OFFERS = 3
+_MAX_REPEATS = 100
 _RECONNECT_TIMEOUT_S = 2.0
 _LIST_TIMEOUT_S = 1.0
 """How long `list_devices` waits for each task, in seconds."""
 
 
 @_forks.guarded(
-    "inventory", "register", "move_state", "save", "restore", "list_devices", ignored=("close",)
+    "inventory",
+    "register",
+    "claim",
+    "move_state",
+    "save",
+    "restore",
+    "list_devices",
+    ignored=("close",),
 )
 class RemoteBackend:
     """Runs steps on a cluster; connects to the server at first use.
@@ -58,8 +76,11 @@ class RemoteBackend:
         self._lock = threading.Lock()
         self._client: MasterClient | None = None
         self._is_closed = False
+        self.reconnects = True
         self._devices: dict[Task, list[DeviceRecord]] = {}
         self._kept: dict[Task, Executable] = {}
+        self._claim: Claim | None = None
+        self.numbering = Numbering(self.owner)
 
     def inventory(self, tasks: Collection[Task], deadline: Deadline) -> Inventory:
         info = self.connected(deadline).info
@@ -90,6 +111,15 @@ class RemoteBackend:
                 # step per task is kept alive.
                 self._kept.setdefault(plan.device.task, step)
         return handle
+
+    def incarnation(self, deadline: Deadline) -> int:
+        return self.connected(deadline).info.incarnation
+
+    def claim(self, name: str, epoch: int, deadline: Deadline) -> int:
+        client = self.connected(deadline)
+        own = client.claim(name, epoch, self._connect_timeout, deadline)
+        self._claim = Claim(name, own)
+        return own
 
     def move_state(
         self, states: Sequence[StateId], target: str, hold_s: float, deadline: Deadline
@@ -143,6 +173,9 @@ class RemoteBackend:
         client = self._client
         if client is not None and client.is_open and not self._is_closed:
             return client
+        if client is not None and not self.reconnects and not self._is_closed:
+            task = client.info.task
+            raise UnavailableError(f"the connection to {task} was lost", task=str(task))
         limit = deadline.while_connecting(self._connect_timeout)
         with limit.holding(self._lock, f"connecting to the server at {_address(self._target)}"):
             self._check_open()
@@ -166,14 +199,20 @@ class RemoteBackend:
         failpoint("client.before_reconnect")
         lost.close()  # its stream has ended; the thread that sends to it has not
         timeout = min(self._connect_timeout, _RECONNECT_TIMEOUT_S)
-        client = connect(_address(self._target), timeout, deadline)
+        try:
+            client = connect(_address(self._target), timeout, deadline)
+        except OpError as error:
+            error.with_context(task=str(lost.info.task))
+            raise
         if client.info.incarnation != lost.info.incarnation:
             client.close()
-            raise AbortedError(
+            raise RestartedError(
                 f"Session is not found: {client.info.task} at {self._target} has restarted; "
                 "open a new session",
                 task=str(client.info.task),
             )
+        if self._claim is not None:
+            client.claim(self._claim.name, self._claim.epoch, timeout, deadline)
         return client
 
     def _devices_of(
@@ -205,6 +244,8 @@ class _RemoteExecutable:
         self._artifacts = compiled.artifacts
         self._callbacks = compiled.callbacks
         self._backend = backend
+        self._refusal = unsupported(compiled.plans)
+        self._is_numbered = writes_once(compiled.plans)
         self._lock = threading.Lock()
         self._registered: list[tuple[MasterClient, int]] = []
         # The finalizer has the list only: a reference to this object would keep it alive.
@@ -213,20 +254,51 @@ class _RemoteExecutable:
     def prepare(self, deadline: Deadline) -> None:
         self._register(deadline)
 
-    def run(self, feeds: Sequence[Array], deadline: Deadline) -> list[Array]:
+    def run(
+        self, feeds: Sequence[Array], deadline: Deadline, *, effect: Effect | None = None
+    ) -> list[Array]:
+        if effect is None and self._is_numbered:
+            with self._backend.numbering.next() as numbered:
+                return self._repeated(feeds, deadline, numbered)
+        self._check(effect)
         client, handle = self._register(deadline)
-        return client.run(handle, feeds, deadline, self._callbacks)
+        return client.run(handle, feeds, deadline, self._callbacks, effect=effect)
 
-    def start(self, feeds: Sequence[Array], deadline: Deadline) -> Future[list[Array]]:
+    def _repeated(self, feeds: Sequence[Array], deadline: Deadline, effect: Effect) -> list[Array]:
+        """Runs a step that writes once; again, if the connection was lost with its answer."""
+        client, handle = self._register(deadline)
+        while True:
+            try:
+                return client.run(handle, feeds, deadline, effect=effect)
+            except UnavailableError as error:
+                if client.is_open or effect.attempt == _MAX_REPEATS:
+                    raise
+                lost = error
+            failpoint("client.before_repeat")
+            effect = effect.again()
+            try:
+                client, handle = self._register(deadline)
+            except OpError:
+                # It is not known whether it was applied, which is for the caller to find out.
+                raise lost from None
+
+    def _check(self, effect: Effect | None) -> None:
+        if effect is not None and self._refusal is not None:
+            raise self._refusal
+
+    def start(
+        self, feeds: Sequence[Array], deadline: Deadline, *, effect: Effect | None = None
+    ) -> Future[list[Array]]:
+        self._check(effect)
         if self._callbacks:
             raise UnimplementedError(
                 "a step that calls Python functions cannot be started without blocking; use run"
             )
         client, handle = self._register(deadline)
-        return client.start(handle, feeds, deadline)
+        return client.start(handle, feeds, deadline, effect)
 
     def compute(self, feeds: Sequence[Any], deadline: Deadline) -> list[jax.Array]:
-        values = self.run([_narrowed(np.asarray(feed)) for feed in feeds], deadline)
+        values = self.run([narrowed(np.asarray(feed)) for feed in feeds], deadline)
         # Each received array owns its memory, so JAX can use it without a copy.
         return [jax.device_put(value) for value in values]
 
@@ -235,7 +307,7 @@ class _RemoteExecutable:
     ) -> tuple[list[Any], list[TaskRecord]]:
         client, handle = self._register(deadline)
         records: list[TaskRecord] = []
-        given = [_narrowed(np.asarray(feed)) for feed in feeds] if as_jax else feeds
+        given = [narrowed(np.asarray(feed)) for feed in feeds] if as_jax else feeds
         values: list[Any] = client.run(handle, given, deadline, self._callbacks, records)
         return [jax.device_put(value) for value in values] if as_jax else values, records
 
@@ -263,11 +335,6 @@ class _RemoteExecutable:
             if not self._registered or self._registered[0][0] is not client:
                 self._registered[:] = [(client, self._backend.offer(self, client, deadline))]
             return self._registered[0]
-
-
-def _narrowed(array: Array) -> Array:
-    """The array in the dtype that JAX gives it, which depends on `jax_enable_x64`."""
-    return array.astype(jax.dtypes.canonicalize_dtype(array.dtype), copy=False)
 
 
 def reset_containers(

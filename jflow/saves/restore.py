@@ -9,12 +9,14 @@ import jax
 
 from jflow.checkpoint_files import Checkpoint, SavedTensor
 from jflow.cluster import Device
+from jflow.effects import NOTHING_APPLIED
 from jflow.errors import InvalidArgumentError, NotFoundError
 from jflow.plan import VARYING
 from jflow.resources import Containers, Snapshot, VariableId, VariableSnapshot, Wanted
+from jflow.resources.effects import LedgerSnapshot
 from jflow.resources.variable import declared_shape
 from jflow.saves.items import StateItem, StateItems
-from jflow.saves.snapshot import resource_id, variable_id
+from jflow.saves.snapshot import effects_key, resource_id, variable_id
 from jflow.values import Array, is_compatible, shape_text
 
 
@@ -62,6 +64,10 @@ class RestoreOfTask:
                 self.n_bytes += value.nbytes
             else:
                 self._resources.append((item, checkpoint.state(item.key)))
+        key = effects_key(containers.task)
+        saved = checkpoint.state(key) if key in checkpoint.state_keys() else None
+        # Without a ledger it is of a time when nothing was applied that could be repeated.
+        self._effects = saved.ledger if isinstance(saved, LedgerSnapshot) else NOTHING_APPLIED
         for item, snapshot in self._resources:
             # Made and dropped, so that what cannot be restored is found before anything is.
             containers.resources.made(item.kind, item.name, snapshot)
@@ -69,7 +75,8 @@ class RestoreOfTask:
         self.wanted: Wanted = (containers.accesses, setting)
 
     def finish(self) -> None:
-        """Restores resources. Raises as `ResourceManager.restore`."""
+        """Restores resources and the ledger. Raises as `ResourceManager.restore`."""
+        self._containers.ledger(self._effects.restore)
         resources = self._containers.resources
         for item, snapshot in self._resources:
             resources.get(Device.parse(item.device), item.resource)

@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 
 from jflow.checkpoint_files import Item, ShardRecord, locate, write_shard
-from jflow.cluster import Device
+from jflow.cluster import Device, Task
+from jflow.effects import SavedLedger
 from jflow.errors import FailedPreconditionError, InvalidArgumentError
 from jflow.records.allowed_directories import AllowedDirectories
 from jflow.resources import Containers, Lease, ResourceId, Snapshot, VariableId, Wanted
+from jflow.resources.effects import LedgerSnapshot
 from jflow.resources.kinds import make
 from jflow.resources.variable import LeasedVariable
 from jflow.saves.items import StateItem, StateItems
@@ -40,6 +42,7 @@ class SnapshotOfTask:
         self._cut = containers.cut([variable_id(one) for one in self._items if one.is_variable])
         self.wanted: Wanted = (containers.accesses, self._cut)
         self._resources: dict[StateItem, Snapshot] = {}
+        self._effects: LedgerSnapshot | None = None
         self.n_bytes = 0
 
     def take(self) -> None:
@@ -56,6 +59,10 @@ class SnapshotOfTask:
                 self.n_bytes += _checked(item, leased).lease.buffer.array.nbytes
             else:
                 self._resources[item] = self._state(item)
+        # Steps that are applied once and saved are inside the order of writes, which is closed, so
+        # those that are in the ledger are those that are in the variables.
+        effects = LedgerSnapshot(self._containers.ledger(SavedLedger.of))
+        self._effects = effects if effects.ledger.saved.windows else None
 
     def _state(self, item: StateItem) -> Snapshot:
         """The state of a resource; that of a new one if it does not exist yet."""
@@ -89,6 +96,9 @@ class SnapshotOfTask:
             leases[saved] = lease
             items.append(saved)
 
+        if self._effects is not None:
+            items.append(Item(effects_key(self._containers.task), state=self._effects))
+
         def written(saved: Item) -> None:
             leases[saved].release()
 
@@ -117,6 +127,11 @@ class _LeasedArray:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         view = self._lease.buffer.array.addressable_data(0)
         return np.asarray(view, dtype=dtype, copy=copy)
+
+
+def effects_key(task: Task) -> str:
+    """The key under which a checkpoint has the ledger of a task."""
+    return f"jflow.effects{task}"
 
 
 def variable_id(item: StateItem) -> VariableId:

@@ -214,7 +214,8 @@ class _Running:
             DeviceRecord(device, export_platform(found), incarnation)
             for device, found in devices.items()
         )
-        self.master = Master(self.info, self.worker, self.peers, self.worker.moves.steps)
+        gate, fences = self.worker.moves.steps, self.worker.claims.fences
+        self.master = Master(self.info, self.worker, self.peers, gate, fences)
         self.listener = transport.listener(Endpoint(self).services())
 
     def info(self) -> ServerInfo:

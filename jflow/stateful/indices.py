@@ -17,7 +17,7 @@ def report_indices(indices: jax.Array, sizes: tuple[int, ...]) -> jax.Array:
     Returns:
       i32[4]: 1 if an index is out of range, its position, its value, and the size of its dimension.
     """
-    flat = _wide(indices).reshape(-1, len(sizes))
+    flat = jnp.asarray(_wide(indices)).reshape(-1, len(sizes))
     bad = _is_outside(flat, sizes)
     row, column = jnp.unravel_index(jnp.argmax(bad), bad.shape)
     size = jnp.array(sizes, jnp.int32)[column]

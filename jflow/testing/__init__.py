@@ -32,3 +32,4 @@ from jflow.testing.waiting import PATIENCE_S as PATIENCE_S
 from jflow.testing.waiting import cpu_time as cpu_time
 from jflow.testing.waiting import wait_until as wait_until
 from jflow.testing.waiting import wait_until_async as wait_until_async
+from jflow.testing.zygote import Zygote as Zygote

@@ -13,19 +13,22 @@ from jflow.errors import UnavailableError, from_code
 from jflow.failpoints.actions import FailpointAction
 from jflow.testing.failpoints import failpoints
 from jflow.testing.programs import ProgramProcess
+from jflow.testing.zygote import Zygote
 
-_CHILD = ("-m", "jflow.launch.child")
+_MODULE = "jflow.launch.child"
 
 
 class ProcessCluster(Closing):
     """Server processes on the loopback interface, as `jflow.LocalCluster`, for tests of failures.
 
-    The processes end with the block, and with this process, however it ends.
+    The processes end with the block, and with this process, however it ends. They are forked from
+    one that has imported jflow, so a restart takes a tenth of a second.
 
     Args:
       ps: number of tasks of the job "ps".
       workers: number of tasks of the job "worker".
       points: what happens at failpoints, by the name of the task such as "/job:worker/task:1".
+      environment: environment variables of the tasks beside those of this process.
 
     Raises:
       UnavailableError: if a process ends while it starts.
@@ -37,13 +40,16 @@ class ProcessCluster(Closing):
         ps: int = 1,
         workers: int = 1,
         points: Mapping[str, Mapping[str, FailpointAction]] | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         tasks = [Task("ps", i) for i in range(ps)] + [Task("worker", i) for i in range(workers)]
         names, points = list(map(str, tasks)), points or {}
+        self._environment = dict(environment or {})
         if not points.keys() <= set(names):
             raise ValueError(f"points are for tasks of {names}, got {list(points)}")
         self._points = {name: failpoints(points.get(name, {}), here=False) for name in names}
         self._programs: dict[Task, ProgramProcess] = {}
+        self._zygote = Zygote([_MODULE])
         try:
             for task in tasks:
                 self._points[str(task)].__enter__()
@@ -69,6 +75,11 @@ class ProcessCluster(Closing):
     def tasks(self) -> list[Task]:
         """The tasks, those of the job "ps" first."""
         return list(self._programs)
+
+    @property
+    def zygote(self) -> Zygote:
+        """What starts the tasks; it can start other programs that use jflow, too."""
+        return self._zygote
 
     def address(self, job: str = "worker", index: int = 0) -> str:
         """The address of a task, "host:port"."""
@@ -122,7 +133,8 @@ class ProcessCluster(Closing):
         self._programs[task].close()
         self._points[str(task)].close()
         self._points[str(task)] = failpoints(points or {}, here=False).__enter__()
-        self._programs[task] = self._start(task, self.address(job, index))
+        # From its first moment on it knows the others, as callers may be waiting for it.
+        self._programs[task] = self._start(task, json.dumps(self._spec.as_dict()))
         self._listen(task, "address")
         self._introduce(task)
         self._listen(task, "ready")
@@ -131,15 +143,17 @@ class ProcessCluster(Closing):
         """Ends every process, and waits for it. May be called again."""
         for program in self._programs.values():
             program.close()
+        self._zygote.close()
         for points in self._points.values():
             points.close()
 
     def _leave(self, failed: bool) -> None:
         self.close()
 
-    def _start(self, task: Task, *address: str) -> ProgramProcess:
-        environment = self._points[str(task)].environment
-        return ProgramProcess([*_CHILD, task.job, str(task.index), *address], environment)
+    def _start(self, task: Task, *cluster: str) -> ProgramProcess:
+        environment = self._environment | self._points[str(task)].environment
+        command = ["-m", _MODULE, task.job, str(task.index), *cluster]
+        return ProgramProcess(command, environment, zygote=self._zygote)
 
     def _introduce(self, task: Task) -> None:
         """Tells a task the addresses of all."""

@@ -15,6 +15,7 @@ from typing import IO
 
 from jflow.closing import Closing
 from jflow.testing.waiting import PATIENCE_S, cpu_time, wait_until
+from jflow.testing.zygote import ForkedProgram, Zygote
 
 
 class ProgramProcess(Closing):
@@ -26,22 +27,30 @@ class ProgramProcess(Closing):
       command: the program and its arguments; a path that ends in ".py", and arguments that begin
         with "-m", are run with this Python.
       environment: environment variables beside those of this process.
+      zygote: starts the program, which then is "-m" and a module; a new Python if None.
     """
 
     def __init__(
         self,
         command: Sequence[str | os.PathLike[str]],
         environment: Mapping[str, str] | None = None,
+        *,
+        zygote: Zygote | None = None,
     ) -> None:
         self._command = _with_python(command)
-        self._process = subprocess.Popen(
-            self._command,
-            env=os.environ | dict(environment or {}),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            # Ctrl-C in a terminal is for the test run.
-            start_new_session=True,
-        )
+        whole = os.environ | dict(environment or {})
+        self._process: subprocess.Popen[bytes] | ForkedProgram
+        if zygote is not None:
+            self._process = zygote.start([os.fspath(part) for part in command], whole)
+        else:
+            self._process = subprocess.Popen(
+                self._command,
+                env=whole,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                # Ctrl-C in a terminal is for the test run.
+                start_new_session=True,
+            )
         self._unread = b""
 
     @property

@@ -9,12 +9,16 @@ equations of one owner that do not wait for another owner in between; it becomes
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.extend.core as jex
+from jax.tree_util import GetAttrKey, keystr
 
+from jflow.ops import Variable
+from jflow.values import SaveSliceInfo
 from jflow.xla import jaxprs
 
 SHARED = -1
@@ -22,6 +26,9 @@ SHARED = -1
 
 OwnerIndex = int
 """The index of the variable that a value belongs to, or `SHARED`."""
+
+Shapes = Sequence[tuple[Any, ...]]
+"""The shapes of the variables."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +97,28 @@ def _local_call(
     outputs = tuple(var for var in made if var in leaving)
     own = {var: consts[var] for var in used if var in consts}
     return LocalCall(owner, jaxprs.close(inputs, outputs, eqns, own), inputs, outputs)
+
+
+def owner_of(path: tuple[Any, ...], value: Any, shapes: Shapes) -> OwnerIndex:
+    """The variable that a leaf belongs to, by its index and shape."""
+    index = getattr(path[-1], "idx", -1) if path else -1
+    is_own = 0 <= index < len(shapes) and value.shape == shapes[index]
+    return index if is_own else SHARED
+
+
+def field_of(path: tuple[Any, ...]) -> str:
+    """The name of the field of a state that a path goes through last."""
+    names = [key.name for key in path if isinstance(key, GetAttrKey)]
+    return names[-1] if names else keystr(path, simple=True, separator="_")
+
+
+def slice_of(slot: Variable, beside: Variable) -> SaveSliceInfo | None:
+    """The slice that a slot of a part of a partitioned variable is in a checkpoint."""
+    info = beside.save_slice_info
+    if info is None or slot.shape != beside.shape:
+        return None
+    name = slot.operations.ref.name.removeprefix(beside.operations.ref.name)
+    return dataclasses.replace(info, full_name=f"{info.full_name}{name}")
 
 
 def key_of(program: jex.ClosedJaxpr) -> Hashable:

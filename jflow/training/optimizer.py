@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -21,14 +20,24 @@ from jflow.graph import (
 )
 from jflow.graph.row_gathers import row_gathers
 from jflow.ops import IndexedSlices, Variable, group, trainable_variables
+from jflow.ops.variable import VariableLike
 from jflow.training import rows
-from jflow.training.locality import SHARED, OwnerIndex, key_of, local_calls
-from jflow.values import SaveSliceInfo
+from jflow.training.locality import (
+    SHARED,
+    Shapes,
+    field_of,
+    key_of,
+    local_calls,
+    owner_of,
+    slice_of,
+)
+from jflow.training.slots import EagerSlots
 from jflow.xla.jaxprs import shape_of
 
 Gradient = Tensor | IndexedSlices
-GradsAndVars = Iterable[tuple[Gradient | None, Variable]]
-Shapes = Sequence[tuple[Any, ...]]
+GradsAndVars = Iterable[tuple[Any, Any]]
+"""Gradients, or None, and their variables: tensors and variables of a graph, or arrays and eager
+variables, sharded or not."""
 
 
 class GradientTransformation(Protocol):
@@ -47,7 +56,7 @@ LearningRate = float | Tensor | Variable | Callable[[], Any]
 
 
 class Optimizer:
-    """Updates variables by the gradients of a loss, as an Optax optimizer does.
+    """Updates variables, of a graph or eager, by gradients, as an Optax optimizer does.
 
     The state of the optimizer is kept in variables, each beside the variable that it belongs to.
     What concerns one variable is computed beside it, in place; only scalars, and what an optimizer
@@ -81,6 +90,7 @@ class Optimizer:
         self._slots: dict[Variable, dict[str, Variable]] = {}
         self._shared: list[Variable] = []
         self._iterations: Variable | None = None
+        self._eager: EagerSlots | None = None
 
     def __repr__(self) -> str:
         return f"<jflow.train.Optimizer {self._name!r} with {len(self.variables())} variables>"
@@ -111,7 +121,8 @@ class Optimizer:
                 f"no gradients: {loss!r} depends on none of the variables to train ({names}); "
                 "pass var_list, or build the loss from the variables"
             )
-        return self.apply_gradients(pairs, global_step, name)
+        step: Operation = self.apply_gradients(pairs, global_step, name)
+        return step
 
     def compute_gradients(
         self,
@@ -151,8 +162,8 @@ class Optimizer:
         grads_and_vars: GradsAndVars,
         global_step: Variable | None = None,
         name: str | None = None,
-    ) -> Operation:
-        """Returns an operation that updates variables by their gradients.
+    ) -> Any:
+        """Returns an operation that updates variables by their gradients; updates eager ones.
 
         All variables are read after all gradients are computed. The optimizer counts its updates
         (`iterations`). Of a variable whose gradient is an `IndexedSlices`, only the rows that occur
@@ -166,13 +177,18 @@ class Optimizer:
           global_step: an integer scalar variable that is incremented after the update.
           name: scope of the operations; the optimizer's name if None.
 
+        Returns:
+          The operation; of eager variables the count of updates, int32[].
+
         Raises:
-          ValueError: if there is no gradient, a variable is listed twice, or a gradient has another
-            shape than its variable.
-          TypeError: if a variable is not one of graph code.
+          ValueError: if there is no gradient, a variable is listed twice, a gradient has another
+            shape than its variable, or eager variables are not those of the call before.
+          TypeError: if variables are not all of one graph or all eager.
         """
         pairs = [(grad, variable) for grad, variable in grads_and_vars if grad is not None]
         _check(pairs)
+        if pairs[0][1].is_eager:
+            return self._apply_at_once(pairs, global_step)
         grads = [grad for grad, _ in pairs]
         variables = [variable for _, variable in pairs]
         with name_scope(name or self._name), control_dependencies(None):
@@ -182,6 +198,37 @@ class Optimizer:
         with control_dependencies([update]), colocate_with(global_step, ignore_existing=True):
             counted: Operation = global_step.assign_add(1).op
         return counted
+
+    def build(self, var_list: Sequence[VariableLike]) -> None:
+        """Makes the state for eager variables, which the first `apply_gradients` does otherwise.
+
+        So that a program which was started again can restore the state before its first step.
+
+        Args:
+          var_list: the variables, in the order in which `apply_gradients` gets them.
+
+        Raises:
+          TypeError: if they are not eager.
+          ValueError: if the state was made for other variables.
+        """
+        _check([(None, variable) for variable in var_list])
+        if not all(variable.is_eager for variable in var_list):
+            raise TypeError("expected eager variables; the state of others is made with the graph")
+        if self._eager is not None:
+            if self._eager.variables != tuple(var_list):
+                raise ValueError(f"{self!r} has its state for other variables or another order")
+            return
+        made = EagerSlots(self._transformation.init, self._next, var_list, self._name)
+        self._eager, self._iterations = made, made.iterations
+        self._slots, self._shared = made.slots, made.shared
+
+    def _apply_at_once(self, pairs: Any, global_step: Variable | None) -> Any:
+        self.build([variable for _, variable in pairs])
+        assert self._eager is not None
+        count = self._eager.apply([grad for grad, _ in pairs], self._rate())
+        if global_step is not None:
+            global_step.assign_add(1)
+        return count
 
     # State ------------------------------------------------------------------------------------
 
@@ -215,6 +262,13 @@ class Optimizer:
         counted = [] if self._iterations is None else [self._iterations]
         return [*self._shared, *own, *counted]
 
+    def saved_state(self) -> Any:
+        """The state as `jflow.checkpoint` saves it: variables in dicts and lists.
+
+        That of eager variables is known by their order, not their names.
+        """
+        return self.variables() if self._eager is None else self._eager.saved_state()
+
     # Building ---------------------------------------------------------------------------------
 
     def _update(self, grads: Sequence[Gradient], variables: Sequence[Variable]) -> Operation:
@@ -229,7 +283,7 @@ class Optimizer:
         sparse = self._sparse(grads, variables)
         given = [sparse[i].grads if i in sparse else _dense(g) for i, g in enumerate(grads)]
         slots = jax.tree_util.tree_leaves_with_path(state)
-        owners = [*range(len(variables)), *(_owner(path, x, shapes) for path, x in slots)]
+        owners = [*range(len(variables)), *(owner_of(path, x, shapes) for path, x in slots)]
         written = [*variables, *(slot for _, slot in slots)]
         with control_dependencies([group(*given, name="gradients")]):
             old = [
@@ -254,7 +308,7 @@ class Optimizer:
         """The rows to update, by the index of their variable, where that is possible."""
         if not any(isinstance(grad, IndexedSlices) for grad in grads):
             return {}
-        by_row = rows.are_row_wise(self._transformation.init, variables, _owner)
+        by_row = rows.are_row_wise(self._transformation.init, variables, owner_of)
         return {
             i: rows.summed(grad, variables[i])
             for i, grad in enumerate(grads)
@@ -279,33 +333,24 @@ class Optimizer:
         A leaf that belongs to one variable, by its index and shape, is colocated with and named
         after it; any other leaf, with the first variable.
         """
-        owner = _owner(path, value, [v.shape for v in variables])
+        owner = owner_of(path, value, [v.shape for v in variables])
         way = path if owner == SHARED else path[:-1]
         beside = variables[max(owner, 0)]
         name = jax.tree_util.keystr(way, simple=True, separator="_") or "state"
         with name_scope(f"{beside.op.name}/"), colocate_with(beside, ignore_existing=True):
             slot = Variable(value, trainable=False, name=name)
-        slot.save_slice_info = _slice_of(slot, beside)
+        slot.save_slice_info = slice_of(slot, beside)
         if owner == SHARED:
             self._shared.append(slot)
         else:
             slots = self._slots.setdefault(beside, {})
-            slots[_field(way) if _field(way) not in slots else name] = slot
+            slots[field_of(way) if field_of(way) not in slots else name] = slot
         return slot
 
     def _count(self, beside: Variable) -> None:
         if self._iterations is None:
             with colocate_with(beside, ignore_existing=True):
                 self._iterations = Variable(np.int32(0), trainable=False, name="iterations")
-
-
-def _slice_of(slot: Variable, beside: Variable) -> SaveSliceInfo | None:
-    """The slice that a slot of a part of a partitioned variable is in a checkpoint."""
-    info = beside.save_slice_info
-    if info is None or slot.shape != beside.shape:
-        return None
-    name = slot.op.name.removeprefix(beside.op.name)
-    return dataclasses.replace(info, full_name=f"{info.full_name}{name}")
 
 
 def _constrained(variable: Variable, value: Tensor) -> Tensor:
@@ -344,7 +389,7 @@ def _local(
     graph = variables[0].graph
     leaves, in_tree = jax.tree_util.tree_flatten_with_path(list(args))
     tensors = [graph.as_tensor(leaf) for _, leaf in leaves]
-    arguments = [_owner(path, x, shapes) for (path, _), x in zip(leaves, tensors, strict=True)]
+    arguments = [owner_of(path, x, shapes) for (path, _), x in zip(leaves, tensors, strict=True)]
     out_trees = []
 
     def flat(*values: Any) -> list[Any]:
@@ -356,7 +401,9 @@ def _local(
         traced = jax.make_jaxpr(flat)(*(shape_of(tensor.aval) for tensor in tensors))
     (out_tree,) = out_trees
     outputs = jax.tree.unflatten(out_tree, traced.out_avals)
-    results = [_owner(path, x, shapes) for path, x in jax.tree_util.tree_leaves_with_path(outputs)]
+    results = [
+        owner_of(path, x, shapes) for path, x in jax.tree_util.tree_leaves_with_path(outputs)
+    ]
     known = dict(zip(traced.jaxpr.invars, tensors, strict=True))
     calls: dict[Hashable, jex.ClosedJaxpr] = {}
     for one in local_calls(traced, arguments, results):
@@ -383,31 +430,20 @@ def _call_of(program: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
     return call
 
 
-def _owner(path: tuple[Any, ...], value: Any, shapes: Shapes) -> OwnerIndex:
-    """The variable that a leaf belongs to, by its index and shape."""
-    index = getattr(path[-1], "idx", -1) if path else -1
-    is_own = 0 <= index < len(shapes) and value.shape == shapes[index]
-    return index if is_own else SHARED
-
-
-def _field(path: tuple[Any, ...]) -> str:
-    """The name of the field of a state that a path goes through last."""
-    names = [key.name for key in path if isinstance(key, jax.tree_util.GetAttrKey)]
-    return names[-1] if names else jax.tree_util.keystr(path, simple=True, separator="_")
-
-
-def _check(pairs: Sequence[tuple[Gradient, Any]]) -> None:
+def _check(pairs: Sequence[tuple[Any, Any]]) -> None:
     if not pairs:
         raise ValueError("expected the gradient of at least one variable, got none")
-    seen: set[Variable] = set()
+    seen: set[VariableLike] = set()
     for grad, variable in pairs:
-        if not isinstance(variable, Variable) or variable.is_eager:
-            raise TypeError(f"expected a variable of graph code to update, got {variable!r}")
+        if not isinstance(variable, VariableLike) or variable.is_eager != pairs[0][1].is_eager:
+            raise TypeError(
+                f"expected variables to update, all of one graph or all eager, got {variable!r:.80}"
+            )
         if variable in seen:
             raise ValueError(f"{variable.name!r} is listed twice; add up its gradients")
         seen.add(variable)
-        if grad.shape != variable.shape:
+        shape = variable.shape if grad is None else getattr(grad, "shape", np.shape(grad))
+        if shape != variable.shape:
             raise ValueError(
-                f"the gradient of {variable.name!r} has shape {grad.shape}, expected "
-                f"{variable.shape}"
+                f"the gradient of {variable.name!r} has shape {shape}, expected {variable.shape}"
             )

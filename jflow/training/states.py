@@ -19,6 +19,7 @@ from jflow.placement.states import refs_of
 from jflow.runtime.saving import SaveReport, StateToSave
 from jflow.session import Session
 from jflow.stateful import Handle
+from jflow.training.optimizer import Optimizer
 from jflow.values import SaveSliceInfo
 
 StateRef = VariableRef | ResourceRef
@@ -43,7 +44,7 @@ def save(
       path: the path of the checkpoint, such as "runs/model-100"; the directory must exist.
       state: what to save: a session, for all state that its graph uses; or variables and resources
         of one graph or connection, in a list, or in dicts, nested or not, whose keys become theirs,
-        joined by "/". None for the default session.
+        joined by "/"; a `train.Optimizer` is its state. None for the default session.
       consistent: whether steps of all sessions that change the state are held back until every
         task has its snapshot, so that each of them is in it whole or not at all.
       about: short texts to keep in the checkpoint.
@@ -127,6 +128,8 @@ def _entries(state: Any, prefix: str) -> Iterator[StateToSave]:
     if isinstance(state, Mapping):
         for key, value in state.items():
             yield from _entries(value, f"{prefix}/{key}" if prefix else str(key))
+    elif isinstance(state, Optimizer):
+        yield from _entries(state.saved_state(), prefix)
     elif isinstance(state, Variable | Handle):
         ref = state.operations.ref if isinstance(state, Variable) else state.ref
         info: SaveSliceInfo | None = getattr(state, "save_slice_info", None)

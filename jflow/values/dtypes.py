@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 
-from jflow.values.host import HostArray, HostDtype, as_strings, is_host, string
+from jflow.values.host import Array, HostArray, HostDtype, as_strings, is_host, string
 from jflow.values.physical import is_key
 
 Dtype = Any  # np.dtype | HostDtype | the dtypes of JAX's random keys, whose type is not public
@@ -80,6 +80,11 @@ def is_switched_off(dtype: Dtype) -> bool:
     if not isinstance(dtype, np.dtype) or dtype.itemsize < 8:
         return False
     return bool(jax.dtypes.canonicalize_dtype(dtype) != dtype)
+
+
+def narrowed(array: Array) -> Array:
+    """The array in the dtype that JAX gives it, which depends on `jax_enable_x64`."""
+    return array.astype(jax.dtypes.canonicalize_dtype(array.dtype), copy=False)
 
 
 def as_array(value: Any, dtype: Any = None, *, on_host: bool = False) -> Any:

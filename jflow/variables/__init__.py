@@ -30,6 +30,7 @@ from jflow.variables.scope import AUTO_REUSE as AUTO_REUSE
 from jflow.variables.scope import VariableScope as VariableScope
 from jflow.variables.scope import get_variable_scope as get_variable_scope
 from jflow.variables.scope import variable_scope as variable_scope
+from jflow.variables.sharded import ShardedVariable as ShardedVariable
 from jflow.variables.store import get_local_variable as get_local_variable
 from jflow.variables.store import get_variable as get_variable
 from jflow.variables.store import no_regularizer as no_regularizer

@@ -66,7 +66,13 @@ class Initializer(ABC):
     dtype: Any
 
     def __call__(
-        self, shape: Sequence[int], dtype: Any = None, partition_info: PartitionInfo | None = None
+        self,
+        shape: Sequence[int],
+        dtype: Any = None,
+        partition_info: PartitionInfo | None = None,
+        *,
+        partition_shape: Sequence[int] | None = None,
+        partition_offset: Sequence[int] | None = None,
     ) -> Any:
         """Returns an initial value: a tensor in graph code, otherwise an array.
 
@@ -74,6 +80,8 @@ class Initializer(ABC):
           shape: its shape.
           dtype: its dtype; None for the initializer's own, float32 unless it was given one.
           partition_info: for a part of a variable, which one it is.
+          partition_shape, partition_offset: the same as TensorFlow 2 says it: `shape` is then that
+            of the whole, and the value has the shape `partition_shape`.
 
         Raises:
           ValueError: if there is no value of this shape.
@@ -81,13 +89,17 @@ class Initializer(ABC):
         """
         own = _FLOAT32 if self.dtype is None else self.dtype
         wanted = as_dtype(own if dtype is None else dtype)
-        sizes = tuple(int(size) for size in shape)
-        whole = partition_info or PartitionInfo(sizes, (0,) * len(sizes))
-        return self._make(sizes, wanted, whole)
+        sizes = _sizes(shape)
+        whole = partition_info or PartitionInfo(sizes, _sizes(partition_offset or [0] * len(sizes)))
+        return self._make(_sizes(partition_shape or sizes), wanted, whole)
 
     @abstractmethod
     def _make(self, shape: Shape, dtype: Any, part: PartitionInfo) -> Any:
         """Makes the value."""
+
+
+def _sizes(shape: Sequence[int]) -> Shape:
+    return tuple(int(size) for size in shape)
 
 
 class _Random(Initializer):

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
+from itertools import accumulate
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from jflow.graph import Graph, Symbolic, Tensor, colocate_with, name_scope
+from jflow.graph import Graph, Symbolic, Tensor, name_scope
 from jflow.graph import get_default_graph as _default_graph
-from jflow.ops import Variable
+from jflow.ops.variable import Variable, VariableLike, read
+from jflow.variables.beside import beside
 from jflow.variables.partitioned import PartitionedVariable
+from jflow.variables.sharded import ShardedVariable
+from jflow.xla import internals
 
 STRATEGIES = ("mod", "div")
 
@@ -22,24 +27,24 @@ def embedding_lookup(
     partition_strategy: str = "mod",
     name: str = "embedding_lookup",
     max_norm: float | None = None,
-) -> Tensor:
+) -> Any:
     """Returns rows of a table.
 
     Each part gives its rows beside itself, so that the table stays where it is; a part of several
     gives a row for every id, of which the result takes those that belong to it.
 
     Args:
-      params: T[m, *row]: a tensor or variable; a partitioned variable; or a list of parts, of which
-        part i has shape [m_i, *row].
+      params: T[m, *row]: a tensor or variable; a partitioned or sharded variable; or a list of
+        parts, of which part i has shape [m_i, *row].
       ids: integers of any shape.
       partition_strategy: how ids belong to n parts. "mod": id i is row i // n of part i % n.
-        "div": the parts follow each other, the first m % n of them with one row more.
+        "div": the parts follow each other, as those of a sharded variable always do.
       name: scope of the operations.
       max_norm: rows with a larger L2 norm are scaled down to it; None for no limit.
 
     Returns:
-      T[*ids.shape, *row]; for an id that is out of range what `jax.numpy.take` gives: NaN, or an
-      extreme integer.
+      T[*ids.shape, *row], a tensor in graph code, otherwise an array; for an id that is out of
+      range what `jax.numpy.take` gives: NaN, or an extreme integer.
 
     Raises:
       ValueError: if the strategy is another one, or there are no parts.
@@ -47,24 +52,51 @@ def embedding_lookup(
     """
     if partition_strategy not in STRATEGIES:
         raise ValueError(f"expected the partition strategy mod or div, got {partition_strategy!r}")
-    parts = [*params] if isinstance(params, PartitionedVariable | list | tuple) else [params]
+    if isinstance(params, ShardedVariable):
+        partition_strategy = "div"
+    is_in_parts = isinstance(params, PartitionedVariable | ShardedVariable | list | tuple)
+    parts = [*params] if is_in_parts else [params]
     if not parts:
         raise ValueError("expected at least one part of the table, got none")
-    graph = _graph_of(parts)
+    graph = _graph_of(parts, ids)
+    if graph is None:
+        return _at_once(parts, ids, partition_strategy, max_norm)
     with graph.as_default(), name_scope(name):
-        at = graph.as_tensor(ids)
-        if not jnp.issubdtype(at.dtype, jnp.integer):
-            raise TypeError(f"ids must be integers, got {at.dtype.name}")
+        at = _checked(graph.as_tensor(ids))
         rows = _rows(graph, parts, at, partition_strategy)
         if max_norm is None:
             return rows
-        limited: Tensor = graph.apply(_limited, (rows, at.ndim, max_norm), name="max_norm")
-        return limited
+        return graph.apply(_limited, (rows, at.ndim, max_norm), name="max_norm")
 
 
-def _graph_of(parts: Sequence[Any]) -> Graph:
+def _checked(ids: Any) -> Any:
+    if not jnp.issubdtype(ids.dtype, jnp.integer):
+        raise TypeError(f"ids must be integers, got {ids.dtype.name}")
+    return ids
+
+
+def _at_once(parts: Sequence[Any], ids: Any, strategy: str, max_norm: float | None) -> jax.Array:
+    """The lookup in a function that JAX traces, or of eager variables."""
+    at = _checked(jnp.asarray(read(ids)))
+    n_rows = tuple(int(part.shape[0]) for part in parts)
+    local = _local(at, n_rows, strategy) if len(parts) > 1 else [at]
+    rows = []
+    for part, own in zip(parts, local, strict=True):
+        with beside(part) if isinstance(part, Variable) else nullcontext():
+            rows.append(jnp.take(read(part), own, axis=0))
+    found = _chosen(at, rows, n_rows, strategy) if len(parts) > 1 else rows[0]
+    return found if max_norm is None else _limited(found, at.ndim, max_norm)
+
+
+def _graph_of(parts: Sequence[Any], ids: Any) -> Graph | None:
+    """The graph to add the lookup to; None to compute it, or where JAX traces."""
+    for value in (*parts, ids):
+        if isinstance(value, Tensor):
+            return value.graph
+    if internals.is_tracing() or any(isinstance(x, VariableLike) and x.is_eager for x in parts):
+        return None
     first = parts[0]
-    return first.graph if isinstance(first, Variable | Tensor) else _default_graph()
+    return first.graph if isinstance(first, Variable) else _default_graph()
 
 
 def _rows(graph: Graph, parts: Sequence[Any], ids: Tensor, strategy: str) -> Tensor:
@@ -81,7 +113,7 @@ def _gathered(graph: Graph, part: Any, ids: Tensor) -> Tensor:
     """The rows of one part, gathered beside it."""
     if not isinstance(part, Symbolic):
         part = graph.constant(part)
-    with colocate_with(part, ignore_existing=True):
+    with beside(part):
         rows: Tensor = graph.apply(jnp.take, (part, ids), {"axis": 0}, name="gather")
     return rows
 
@@ -92,9 +124,9 @@ def _assigned(ids: jax.Array, n_rows: Sequence[int], strategy: str) -> tuple[jax
     if strategy == "mod":
         part, row = ids % n, ids // n
     else:
-        size, larger = n_total // n, n_total % n
-        part = jnp.maximum(ids // (size + 1), (ids - larger) // max(size, 1))
-        row = jnp.where(part < larger, ids % (size + 1), (ids - larger) % max(size, 1))
+        starts = jnp.asarray([0, *accumulate(n_rows[:-1])], ids.dtype)
+        part = jnp.searchsorted(starts, ids, side="right") - 1
+        row = ids - starts[part]
     return jnp.where((ids < 0) | (ids >= n_total), n, part), row
 
 

@@ -239,21 +239,35 @@ def _made(wanted: _Wanted) -> Variable:
         )
 
     def initial() -> Any:
-        with _initializer_scope(name):
-            value = initializers.initial_value(
-                initializer, shape, wanted.dtype, wanted.partition_info
-            )
-        found = np.shape(value) if not hasattr(value, "shape") else value.shape
-        if shape is not None and not is_compatible(shape, found):
-            raise ValueError(
-                f"the initializer of variable {name!r} returned a value of shape {found}, expected "
-                f"{shape}"
-            )
-        return value
+        return _initial_value(wanted, initializer, shape, wanted.partition_info)
+
+    def initial_of_shard(partition_shape: Any = None, partition_offset: Any = None) -> Any:
+        if partition_shape is None:
+            return initial()
+        assert shape is not None
+        part = PartitionInfo(shape, partition_offset)
+        return _initial_value(wanted, initializer, partition_shape, part)
 
     # The dtype of a function without a shape is its own.
     dtype = None if shape is None else wanted.dtype
-    return Variable(initial, name=name, dtype=dtype, **wanted.options)
+    # A strategy that cuts the variable asks for each shard, if the initializer knows shards.
+    knows_shards = isinstance(initializer, initializers.Initializer)
+    value = initial_of_shard if knows_shards else initial
+    return Variable(value, name=name, dtype=dtype, **wanted.options)
+
+
+def _initial_value(
+    wanted: _Wanted, initializer: Any, shape: Any, part: PartitionInfo | None
+) -> Any:
+    with _initializer_scope(wanted.name):
+        value = initializers.initial_value(initializer, shape, wanted.dtype, part)
+    found = np.shape(value) if not hasattr(value, "shape") else value.shape
+    if shape is not None and not is_compatible(shape, found):
+        raise ValueError(
+            f"the initializer of variable {wanted.name!r} returned a value of shape {found}, "
+            f"expected {shape}"
+        )
+    return value
 
 
 def _initializer_scope(name: str) -> Any:

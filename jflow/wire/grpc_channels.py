@@ -15,25 +15,19 @@ import grpc
 
 from jflow.errors import UnknownError
 from jflow.protocol.frame import MAX_FRAME_BYTES
+from jflow.protocol.heartbeat import LEAST_S, liveness_s
 
 _HEADER = "authorization"
-
-KEEPALIVE_TIME_MS = 10_000
-KEEPALIVE_TIMEOUT_MS = 5_000
+_LEAST_PING_INTERVAL_MS = int(LEAST_S * 1000 / 3)
 
 _BOTH = [
-    ("grpc.keepalive_time_ms", KEEPALIVE_TIME_MS),
-    ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
-    # Without this option a stopped peer is noticed after the kernel's minute, despite the others.
-    ("grpc.http2.ping_timeout_ms", KEEPALIVE_TIMEOUT_MS),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.max_receive_message_length", MAX_FRAME_BYTES),
     ("grpc.max_send_message_length", MAX_FRAME_BYTES),
 ]
 
-CHANNEL_OPTIONS = [
-    *_BOTH,
+_OF_CHANNELS = [
     ("grpc.initial_reconnect_backoff_ms", 100),
     # Despite its name it is also the limit of one connection attempt. Refused attempts are repeated
     # as quickly with it.
@@ -44,27 +38,49 @@ CHANNEL_OPTIONS = [
     ("grpc.use_local_subchannel_pool", 1),
 ]
 
-SERVER_OPTIONS = [
-    *_BOTH,
+_OF_SERVERS = [
     ("grpc.so_reuseport", 0),
-    ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_TIME_MS // 2),
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", KEEPALIVE_TIME_MS // 2),
+    # A server takes the pings of every client, whose liveness may be another one.
+    ("grpc.http2.min_ping_interval_without_data_ms", _LEAST_PING_INTERVAL_MS),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", _LEAST_PING_INTERVAL_MS),
 ]
+
+
+def channel_options() -> list[tuple[str, int]]:
+    """The options of a client's end."""
+    return [*_keepalive(), *_BOTH, *_OF_CHANNELS]
+
+
+def server_options() -> list[tuple[str, int]]:
+    """The options of a server's end."""
+    return [*_keepalive(), *_BOTH, *_OF_SERVERS]
+
+
+def _keepalive() -> list[tuple[str, int]]:
+    """The options by which a stopped process, or a machine that is gone, is noticed."""
+    answer_ms = int(liveness_s() * 1000 / 3)
+    return [
+        ("grpc.keepalive_time_ms", 2 * answer_ms),
+        ("grpc.keepalive_timeout_ms", answer_ms),
+        # Without this option a stopped peer is noticed after the kernel's minute, despite the
+        # others.
+        ("grpc.http2.ping_timeout_ms", answer_ms),
+    ]
 
 
 def client_channel(address: str) -> grpc.Channel:
     """A channel for use by threads."""
-    return grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
+    return grpc.insecure_channel(address, options=channel_options())
 
 
 def aio_channel(address: str) -> grpc.aio.Channel:
     """A channel for use on an event loop."""
-    return grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+    return grpc.aio.insecure_channel(address, options=channel_options())
 
 
 def aio_server(interceptors: Sequence[Any] = ()) -> grpc.aio.Server:
     """A server for use on an event loop, which does not listen yet."""
-    return grpc.aio.server(interceptors=interceptors, options=SERVER_OPTIONS)
+    return grpc.aio.server(interceptors=interceptors, options=server_options())
 
 
 def bind(server: grpc.aio.Server, host: str, port: int) -> int:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from jflow.cluster import Task
+from jflow.effects import Earlier, Effect
 from jflow.execution.parked import ParkedAttempts
 from jflow.protocol import Array, Waited
 from jflow.resources import Containers
@@ -24,6 +26,19 @@ class TensorTransport(Protocol):
 
     async def get_outcome(self, source: Task, hold: str, connect_timeout: float) -> bool:
         """Asks another task whether the state that a hold held has moved."""
+
+    async def take_over_effect(self, task: Task, effect: Effect) -> Earlier:
+        """See `WorkerService.take_over_effect`, on another task."""
+
+    async def decide_effect(
+        self,
+        task: Task,
+        effect: Effect,
+        by: int,
+        is_commit: bool,
+        results: Sequence[Array] | None,
+    ) -> None:
+        """See `WorkerService.decide_effect`, on another task."""
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from jflow.effects import ConflictError
 from jflow.errors import CancelledError, InternalError, InvalidArgumentError, OpError
 from jflow.execution.callback import LinkedCallback
 from jflow.execution.interpreter import interpret
@@ -25,19 +26,23 @@ from jflow.execution.link import (
     LinkedPlan,
     LinkedRun,
 )
-from jflow.execution.step_state import StepState
+from jflow.execution.step_state import StepEffect, StepState
 from jflow.execution.tracing import TracedState, traced
 from jflow.execution.variables import VariableAccess
 from jflow.moves import StateId
 from jflow.plan import Recv, Send, Slot
 from jflow.protocol import Array, Client, Waited, begin
-from jflow.resources import Attempt, Cell, Writing
+from jflow.resources import Attempt, Cell, Transaction, Writing
 from jflow.resources.kernel import Wanted
 from jflow.worker.context import WorkerContext
 from jflow.worker.gather import all_of
 
 QUICK_S = 200e-6
 """The longest time that a program may take on the event loop, which does nothing else then."""
+
+CONFLICT_S = 0.05
+"""How long a step that is applied once waits for another one before it looks at whether the two may
+wait for each other, in seconds."""
 
 
 async def run_plan(
@@ -48,6 +53,7 @@ async def run_plan(
     client: Client | None = None,
     parks: Collection[StateId] = (),
     writing: Writing | None = None,
+    effect: StepEffect | None = None,
 ) -> dict[int, Array]:
     """Runs a plan; returns its fetched values by their index.
 
@@ -58,12 +64,12 @@ async def run_plan(
       context: what the plan's task provides.
       client: calls functions of the step's client; None if it is not connected to this task.
       parks: the state that it uses, if it can be run again when a move ends it; else nothing.
-      writing: as for `StepState`.
+      writing, effect: as for `StepState`.
 
     Raises:
       OpError: the step failed; the error names the task.
     """
-    run = _PlanRun(linked, step, context, client, parks, writing)
+    run = _PlanRun(linked, step, context, client, parks, writing, effect)
     try:
         return await run.run(fed)
     except OpError as error:
@@ -91,7 +97,7 @@ class _PlanRun:
 
     __slots__ = (
         *("_client", "_context", "_interpret", "_is_cancelled", "_linked", "_may_be_quick"),
-        *("_programs", "_sends", "_state", "_step", "_waiters"),
+        *("_programs", "_sends", "_state", "_step", "_transaction", "_waiters"),
     )
 
     def __init__(
@@ -102,6 +108,7 @@ class _PlanRun:
         client: Client | None,
         parks: Collection[StateId],
         writing: Writing | None,
+        effect: StepEffect | None,
     ) -> None:
         self._linked = linked
         self._step = step
@@ -111,11 +118,13 @@ class _PlanRun:
         recorder = context.recorders.get(step) if context.recorders else None
         if recorder is None:
             self._interpret = interpret
-            self._state = StepState(linked, context.containers, watch=watch, writing=writing)
+            self._state = StepState(
+                linked, context.containers, watch=watch, writing=writing, effect=effect
+            )
         else:
             self._interpret = traced
             self._state = TracedState(
-                linked, context.containers, recorder, watch=watch, writing=writing
+                linked, context.containers, recorder, watch=watch, writing=writing, effect=effect
             )
         # A traced program is waited for; elsewhere it may queue behind long ones of other steps.
         self._may_be_quick = recorder is None or linked.device.platform == "cpu"
@@ -123,6 +132,7 @@ class _PlanRun:
         self._programs: set[Future[Any]] = set()
         self._waiters: set[asyncio.Future[Any]] = set()
         self._is_cancelled = False
+        self._transaction = effect if isinstance(effect, Transaction) else None
 
     async def run(self, fed: Mapping[int, Array]) -> dict[int, Array]:
         linked, state = self._linked, self._state
@@ -198,7 +208,10 @@ class _PlanRun:
         if cell.submit(attempt, _Waker(waiter)):
             return
         try:
-            await self._wait(waiter)
+            if self._transaction is None:
+                await self._wait(waiter)
+            else:
+                await self._wait_by_age(waiter, attempt, self._transaction)
         except BaseException as error:
             if reason := cell.reason(attempt):
                 self._context.blocked[self._step] = Waited(reason)
@@ -210,6 +223,27 @@ class _PlanRun:
             # caller must not be told that nothing was done, since it might retry: the plan goes on
             # to its next wait and ends there.
             self._is_cancelled = True
+
+    async def _wait_by_age(
+        self, waiter: asyncio.Future[Any], attempt: Attempt, transaction: Transaction
+    ) -> None:
+        """Waits for an attempt, unless an older step may be waiting for this one.
+
+        Raises:
+          ConflictError: if one may.
+        """
+        waiting = asyncio.ensure_future(self._wait(waiter))
+        try:
+            while not (await asyncio.wait([waiting], timeout=CONFLICT_S))[0]:
+                if transaction.must_yield(attempt):
+                    raise ConflictError(
+                        f"{transaction.effect} gives way to an older step, which has variables "
+                        "that it waits for"
+                    )
+        except BaseException:
+            waiting.cancel()
+            raise
+        waiting.result()
 
     async def _wait(self, waiter: asyncio.Future[Any]) -> Any:
         """Waits for an event that other plans bring about.

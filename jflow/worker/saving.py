@@ -22,6 +22,7 @@ from jflow.cluster import Device
 from jflow.deadline import seconds_text
 from jflow.errors import AbortedError, DeadlineExceededError, InvalidArgumentError, OpError
 from jflow.failpoints import async_failpoint
+from jflow.fencing import CLAIMS, Fences
 from jflow.moves import StateId
 from jflow.records.allowed_directories import AllowedDirectories
 from jflow.resources.kernel import Wanted
@@ -71,6 +72,7 @@ class StateSaves:
       moves: what the steps wait at, and where state is.
       roots: the directories that checkpoints may be in.
       is_used: whether registered plans use resources of a session.
+      fences: the claims that the task has heard of.
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class StateSaves:
         moves: StateMoves,
         roots: AllowedDirectories,
         is_used: Callable[[str], bool],
+        fences: Fences,
     ) -> None:
         self._context = context
         self._devices = devices
@@ -87,11 +90,14 @@ class StateSaves:
         self._moves = moves
         self._roots = roots
         self._is_used = is_used
+        self._fences = fences
         self._begun = _Begun()
 
     def of_caller(self) -> StateSaves:
         """The saves of another caller on the same task."""
-        return StateSaves(self._context, self._devices, self._moves, self._roots, self._is_used)
+        return StateSaves(
+            self._context, self._devices, self._moves, self._roots, self._is_used, self._fences
+        )
 
     # Pauses -----------------------------------------------------------------------------------
 
@@ -215,16 +221,18 @@ class StateSaves:
         self._check_new(name, self._begun.restores)
         wanted = self._own(items)
         await self._moves.plans.released([item.state for item in wanted.items])
-        restore = await self._in_thread(self._loaded, prefix, wanted)
+        restore, claims = await self._in_thread(self._loaded, prefix, wanted)
+        self._fences.learn_text(claims)
         self._begun.restores[name] = restore
         n_bytes: int = restore.n_bytes
         return n_bytes
 
-    def _loaded(self, prefix: str, wanted: StateItems) -> RestoreOfTask:
+    def _loaded(self, prefix: str, wanted: StateItems) -> tuple[RestoreOfTask, str]:
+        """What is to be restored, and the claims that the checkpoint keeps."""
+        containers, device_of = self._context.containers, self._by_name.__getitem__
         with open_checkpoint(prefix, self._roots) as checkpoint:
-            return RestoreOfTask(
-                self._context.containers, wanted, checkpoint, self._by_name.__getitem__
-            )
+            restore = RestoreOfTask(containers, wanted, checkpoint, device_of)
+            return restore, checkpoint.about.get(CLAIMS, "")
 
     async def close_writes(self, name: str, seconds: float) -> None:
         """See `SaveService.close_writes`."""

@@ -16,19 +16,30 @@ import numpy as np
 
 from jflow.cluster import Device, Task
 from jflow.deadline.clock import now
-from jflow.errors import AbortedError, InvalidArgumentError
+from jflow.effects import Earlier, Effect, unsupported
+from jflow.errors import (
+    AbortedError,
+    InvalidArgumentError,
+    RestartedError,
+    UnimplementedError,
+)
 from jflow.execution.functions import HostFunction
 from jflow.execution.link import NO_FUNCTIONS, LinkedPlan, link
+from jflow.execution.once import WritesOfTask
+from jflow.execution.step_state import StepEffect
 from jflow.failpoints import async_failpoint
+from jflow.fencing import Claim
 from jflow.moves import End, MovedError, StateId, Use, changes_of, states_of, writes_often
 from jflow.plan import Plan, Program, feed_indices, fetch_indices
-from jflow.protocol import Array, Artifacts, Client, Registered, SavedState
+from jflow.protocol import Array, Artifacts, Client, Registered, SavedState, Staging
 from jflow.records.allowed_directories import CHECKPOINTS, AllowedDirectories
 from jflow.resources import Containers, Writing
 from jflow.trace.record import Recorder, TaskRecord
+from jflow.worker.claims import ClaimedRuns
 from jflow.worker.constants import ConstantCache
 from jflow.worker.context import TensorTransport, WorkerContext
 from jflow.worker.device_pool import DevicePool
+from jflow.worker.effects import TaskEffects
 from jflow.worker.gather import all_of
 from jflow.worker.moving import StateMoves
 from jflow.worker.plan_run import run_plan
@@ -47,6 +58,9 @@ class _Registered:
       use: the state that they use.
       is_restartable: whether the step can be run again if it ends while it waits for a queue.
       writes_often: whether they write variables more than once.
+      claim: what their client had claimed when they were registered.
+      writes: what they write.
+      refusal: the error of a step that is to be applied once, because of what it does.
     """
 
     plans: tuple[LinkedPlan, ...]
@@ -55,6 +69,9 @@ class _Registered:
     use: Use
     is_restartable: bool
     writes_often: bool
+    claim: Claim | None
+    writes: WritesOfTask
+    refusal: UnimplementedError | None
 
 
 class Worker:
@@ -74,7 +91,9 @@ class Worker:
       containers: the state of the task.
       programs: the cache of compiled programs.
       moves: what it does when state moves.
+      effects: the steps that it applies once.
       saves: what it does when state is saved or restored.
+      claims: what runs under claims.
       functions: host functions that its plans may call in addition to those of every worker.
     """
 
@@ -103,9 +122,11 @@ class Worker:
         )
         self.programs = ProgramCache()
         self.moves = StateMoves(self._context, devices)
+        self.claims = ClaimedRuns()
+        self.effects = TaskEffects(self._context)
         roots = checkpoint_roots or AllowedDirectories((), CHECKPOINTS)
         self.saves = StateSaves(
-            self._context, devices, self.moves, roots, self._owners.__contains__
+            self._context, devices, self.moves, roots, self._owners.__contains__, self.claims.fences
         )
 
     def open_session(self) -> Worker:
@@ -114,6 +135,7 @@ class Worker:
         session = copy.copy(self)
         session._of_caller = set()
         session.saves = self.saves.of_caller()
+        session.effects = self.effects.of_caller()
         return session
 
     @property
@@ -122,7 +144,11 @@ class Worker:
         return self._context.containers
 
     async def register(
-        self, plans: Sequence[Plan], artifacts: Artifacts, is_restartable: bool = False
+        self,
+        plans: Sequence[Plan],
+        artifacts: Artifacts,
+        is_restartable: bool = False,
+        claim: Claim | None = None,
     ) -> Registered:
         """Compiles, links and keeps plans.
 
@@ -133,8 +159,12 @@ class Worker:
         Raises:
           InvalidArgumentError: if a plan is for a device of another task or malformed, or an
             artifact does not have its digest.
+          FencedError: if there was a later claim.
           MovedError: if state has moved that they use.
         """
+        if claim is not None:
+            await self.claims.learn(claim)
+            self.claims.fences.check(claim)
         task = self._context.task
         for plan in plans:
             if plan.device not in self._devices:
@@ -168,7 +198,15 @@ class Worker:
         self._owners.update(_owners(plans))
         feeds, fetches = feed_indices(plans), fetch_indices(plans)
         self._registered[handle] = _Registered(
-            tuple(linked), feeds, fetches, use, is_restartable, writes_often(changes_of(plans))
+            tuple(linked),
+            feeds,
+            fetches,
+            use,
+            is_restartable,
+            writes_often(changes_of(plans)),
+            claim,
+            WritesOfTask.of(linked),
+            unsupported(plans),
         )
         self._of_caller.add(handle)
         return Registered(handle)
@@ -194,6 +232,7 @@ class Worker:
         feeds: Sequence[Array],
         client: Client | None = None,
         records: list[TaskRecord] | None = None,
+        staging: Staging | None = None,
     ) -> list[Array]:
         """Runs registered plans: what this task does in a step.
 
@@ -203,18 +242,35 @@ class Worker:
           feeds: the fed values of these plans in the order of their indices.
           client: calls functions of the client; None if it is not connected to this task.
           records: if given, the step is traced, and what this task notes is added to them.
+          staging: how what they write is kept, if the step is applied once.
 
         Returns:
           Their fetched values in the order of their indices.
 
         Raises:
           AbortedError: if the handle is unknown.
+          FencedError: if there was a later claim of what its client works under.
+          ConflictError, UnimplementedError: as `WorkerService.run`.
           OpError: if a plan fails.
           asyncio.CancelledError: if it is cancelled; its argument is what it was waiting for, as
             `Waited`, if that is known.
         """
-        task = self._context.task
         registered = self._find(handle)
+        if registered.claim is None:
+            return await self._run(step, registered, feeds, client, records, staging)
+        with self.claims.running(registered.claim):
+            return await self._run(step, registered, feeds, client, records, staging)
+
+    async def _run(
+        self,
+        step: int,
+        registered: _Registered,
+        feeds: Sequence[Array],
+        client: Client | None,
+        records: list[TaskRecord] | None,
+        staging: Staging | None,
+    ) -> list[Array]:
+        task = self._context.task
         if len(feeds) != len(registered.feeds):
             raise InvalidArgumentError(
                 f"expected {len(registered.feeds)} fed values, got {len(feeds)}"
@@ -228,7 +284,10 @@ class Worker:
         try:
             await self._enter(registered)
             has_entered = True
-            fetched = await self._run_plans(registered, step, fed, client)
+            if staging is None or not registered.writes.n_programs:
+                values = await self._run_plans(registered, step, fed, client)
+            else:
+                values = await self._run_once(registered, step, fed, client, staging)
         except asyncio.CancelledError as error:
             if waited := self._context.blocked.get(step):
                 # The error of the deadline that cancelled the step shows it.
@@ -243,7 +302,24 @@ class Worker:
             self._context.recorders.pop(step, None)
         if records is not None and recorder is not None:
             records.append(recorder.record())
-        return [fetched[index] for index in registered.fetches]
+        return values
+
+    async def _run_once(
+        self,
+        registered: _Registered,
+        step: int,
+        fed: Mapping[int, Array],
+        client: Client | None,
+        staging: Staging,
+    ) -> list[Array]:
+        """As `_run_plans`, and stages or applies once what they write."""
+        if registered.refusal is not None:
+            raise registered.refusal
+        return await self.effects.run(
+            staging,
+            registered.writes,
+            lambda effect: self._run_plans(registered, step, fed, client, effect),
+        )
 
     async def _run_plans(
         self,
@@ -251,37 +327,57 @@ class Worker:
         step: int,
         fed: Mapping[int, Array],
         client: Client | None,
-    ) -> dict[int, Array]:
-        """Runs plans whose state nothing moves; returns their fetched values by index."""
+        effect: StepEffect | None = None,
+    ) -> list[Array]:
+        """Runs plans whose state nothing moves; returns their fetched values in order."""
         if (action := async_failpoint("worker.before_run")) is not None:
             await action
         parks = registered.use.states if registered.is_restartable else ()
         # A single plan runs in this coroutine, without another pass of the event loop.
         writing = Writing() if registered.writes_often else None
+        if effect is not None:
+            writing = effect.writing
         calls = [
-            run_plan(plan, step, fed, self._context, client, parks, writing)
+            run_plan(plan, step, fed, self._context, client, parks, writing, effect)
             for plan in registered.plans
         ]
         try:
             results = [await calls[0]] if len(calls) == 1 else await all_of(calls)
         finally:
-            if writing is not None:
+            if writing is not None and effect is None:
                 self.containers.leave(writing)
         if (action := async_failpoint("worker.after_run")) is not None:
             await action
-        return {index: value for result in results for index, value in result.items()}
+        fetched = {index: value for result in results for index, value in result.items()}
+        return [fetched[index] for index in registered.fetches]
 
     def _find(self, handle: int) -> _Registered:
         registered = self._registered.get(handle)
         if registered is None:
             task = str(self._context.task)
             message = f"{task} has no registered plans {handle}; open a new session"
-            raise AbortedError(message, task=task)
+            raise RestartedError(message, task=task)
         return registered
+
+    async def take_over_effect(self, effect: Effect) -> Earlier:
+        """See `WorkerService.take_over_effect`."""
+        return await self.effects.take_over(effect)
+
+    async def decide_effect(
+        self, effect: Effect, by: int, is_commit: bool, results: Sequence[Array] | None
+    ) -> None:
+        """See `WorkerService.decide_effect`."""
+        await self.effects.decide(effect, by, is_commit, results)
 
     def deliver(self, step: int, edge: int, value: Any) -> None:
         """Receives a value that a plan of another task sent."""
         self._context.deliver(step, edge, value)
+
+    async def learn_claim(self, name: str, epoch: int) -> int:
+        """See `WorkerService.learn_claim`."""
+        if epoch:
+            await self.claims.learn(Claim(name, epoch))
+        return self.claims.fences.epoch(name)
 
     async def reset(self, containers: Sequence[str]) -> None:
         """Frees containers of this task."""
@@ -314,6 +410,7 @@ class Worker:
         """Forgets everything that this caller registered, and ends its holds."""
         self.moves.caller_lost(self._of_caller)
         self.saves.close()
+        self.effects.close()
         for handle in tuple(self._of_caller):
             self.release(handle)
 

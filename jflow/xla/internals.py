@@ -152,6 +152,11 @@ def is_tracing() -> bool:
     return core.trace_ctx.trace is not core.eval_trace
 
 
+def current_trace() -> Any:
+    """What identifies the innermost trace or transformation on this thread."""
+    return core.trace_ctx.trace
+
+
 key_data: Callable[[Any], Any] = attrgetter("_base_array")
 """Returns the integers of a concrete random key; `jax.random.key_data` takes 4 µs more."""
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import jflow as tf
-from tools.generate_api_page import LIFTED, PAGE, members, modules, page, signature
+from tools.generate_api_page import LIFTED, NESTED, PAGE, members, modules, page, signature
 
 SECTIONS = {
     match[1]: match[2]
@@ -30,7 +30,7 @@ def test_page_is_up_to_date() -> None:
 
 def test_page_has_a_section_for_each_public_module() -> None:
     public = [name for name in dir(tf) if isinstance(getattr(tf, name), ModuleType)]
-    wanted = {"jflow", "jflow.contrib.learn", *(f"jflow.{name}" for name in public)}
+    wanted = {"jflow", *NESTED, *(f"jflow.{name}" for name in public)}
     assert set(SECTIONS) == {name for name in wanted if "._" not in name}
 
 

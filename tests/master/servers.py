@@ -51,7 +51,7 @@ class Worker:
             self.handles.add(registered.handle)
         return registered
 
-    async def run(self, step, handle, feeds, client=None, records=None):
+    async def run(self, step, handle, feeds, client=None, records=None, staging=None):
         self.calls.append(("run", step, handle, list(feeds)))
         answer = await self._scripted("run", step, handle, feeds)
         return [] if answer is None else answer
@@ -105,7 +105,7 @@ class Peer:
         self._check(incarnation)
         return await self.worker.register(plans, artifacts, is_restartable)
 
-    async def run(self, incarnation, step, handle, feeds, records=None):
+    async def run(self, incarnation, step, handle, feeds, records=None, staging=None):
         await asyncio.sleep(0)
         self._check(incarnation)
         return await self.worker.run(step, handle, feeds)

@@ -23,7 +23,7 @@ from jflow.protocol.stream import MessageStream
 from jflow.protocol.v1 import service_pb2 as pb
 from jflow.server.loop import SERVERS
 from jflow.testing import PATIENCE_S
-from jflow.wire.grpc_channels import SERVER_OPTIONS, aio_channel, credentials, method_of
+from jflow.wire.grpc_channels import aio_channel, credentials, method_of, server_options
 from jflow.wire.grpc_stream import GrpcStream
 from jflow.wire.grpc_transport import GrpcTransport
 
@@ -221,7 +221,7 @@ async def raw_server(handle):
             # gRPC looks whether a handler is a coroutine function: partials are, lambdas are not.
             return grpc.stream_stream_rpc_method_handler(partial(_served, handle))
 
-    server = grpc.aio.server(options=SERVER_OPTIONS)
+    server = grpc.aio.server(options=server_options())
     server.add_generic_rpc_handlers((Any(),))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()

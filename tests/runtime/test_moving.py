@@ -34,7 +34,7 @@ class Registration:
         if self.prepared is not None:
             assert self.prepared.wait(PATIENCE_S)
 
-    def start(self, _: Sequence[Any], __: Deadline) -> Future[list[Any]]:
+    def start(self, _: Sequence[Any], __: Deadline, **___: Any) -> Future[list[Any]]:
         self.started.append(Future())
         return self.started[-1]
 

@@ -5,7 +5,7 @@ import pytest
 from jflow.protocol.frame import MAX_FRAME_BYTES
 from jflow.wire import grpc_channels
 
-CHANNEL, SERVER = dict(grpc_channels.CHANNEL_OPTIONS), dict(grpc_channels.SERVER_OPTIONS)
+CHANNEL, SERVER = dict(grpc_channels.channel_options()), dict(grpc_channels.server_options())
 
 
 @pytest.mark.parametrize(
@@ -25,8 +25,8 @@ def test_both_ends_have_the_same_value(option):
 
 
 def test_no_option_is_given_twice():
-    assert len(CHANNEL) == len(grpc_channels.CHANNEL_OPTIONS)
-    assert len(SERVER) == len(grpc_channels.SERVER_OPTIONS)
+    assert len(CHANNEL) == len(grpc_channels.channel_options())
+    assert len(SERVER) == len(grpc_channels.server_options())
 
 
 def test_a_second_server_cannot_share_a_port():
@@ -45,6 +45,17 @@ def test_a_dead_peer_is_found_within_15_seconds():
         silent_ms = options["grpc.keepalive_time_ms"]
         assert silent_ms + options["grpc.keepalive_timeout_ms"] <= 15_000
         assert silent_ms + options["grpc.http2.ping_timeout_ms"] <= 15_000
+
+
+@pytest.mark.parametrize("seconds", ["1.5", "3", "600"])
+def test_the_time_after_which_a_peer_is_lost_is_an_environment_variable(monkeypatch, seconds):
+    monkeypatch.setenv("JFLOW_LIVENESS_S", seconds)
+    for found in (grpc_channels.channel_options(), grpc_channels.server_options()):
+        options = dict(found)
+        lost_ms = options["grpc.keepalive_time_ms"] + options["grpc.keepalive_timeout_ms"]
+        assert lost_ms == pytest.approx(float(seconds) * 1000, rel=0.01)
+        least = SERVER["grpc.http2.min_recv_ping_interval_without_data_ms"]
+        assert least < options["grpc.keepalive_time_ms"], "any server takes its pings"
 
 
 def test_a_server_that_is_back_is_found_within_about_a_second():

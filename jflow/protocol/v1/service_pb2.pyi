@@ -10,7 +10,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Envelope(_message.Message):
-    __slots__ = ("id", "incarnation", "status", "tensors", "timeout_s", "remaining_s", "hello", "server_info", "list_devices", "device_list", "register_step", "register_plans", "registered", "run_step", "run_plans", "send_tensor", "cancel", "reset", "release", "call_back", "called_back", "traced", "move_state", "hold_state", "save_state", "saved_state", "put_state", "end_hold", "get_outcome", "outcome", "save_checkpoint", "restore_checkpoint", "save_report", "pause_steps", "resume_steps", "resumed", "take_snapshot", "sized", "write_shard", "shard_written", "commit_checkpoint", "end_save", "load_checkpoint", "put_loaded", "forget_loaded", "close_writes")
+    __slots__ = ("id", "incarnation", "status", "tensors", "timeout_s", "remaining_s", "hello", "server_info", "list_devices", "device_list", "register_step", "register_plans", "registered", "run_step", "run_plans", "send_tensor", "cancel", "reset", "release", "call_back", "called_back", "traced", "ping", "claim", "claimed", "move_state", "hold_state", "save_state", "saved_state", "put_state", "end_hold", "get_outcome", "outcome", "save_checkpoint", "restore_checkpoint", "save_report", "pause_steps", "resume_steps", "resumed", "take_snapshot", "sized", "write_shard", "shard_written", "commit_checkpoint", "end_save", "load_checkpoint", "put_loaded", "forget_loaded", "close_writes", "take_over_effect", "earlier_effect", "decide_effect")
     ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
@@ -33,6 +33,9 @@ class Envelope(_message.Message):
     CALL_BACK_FIELD_NUMBER: _ClassVar[int]
     CALLED_BACK_FIELD_NUMBER: _ClassVar[int]
     TRACED_FIELD_NUMBER: _ClassVar[int]
+    PING_FIELD_NUMBER: _ClassVar[int]
+    CLAIM_FIELD_NUMBER: _ClassVar[int]
+    CLAIMED_FIELD_NUMBER: _ClassVar[int]
     MOVE_STATE_FIELD_NUMBER: _ClassVar[int]
     HOLD_STATE_FIELD_NUMBER: _ClassVar[int]
     SAVE_STATE_FIELD_NUMBER: _ClassVar[int]
@@ -57,6 +60,9 @@ class Envelope(_message.Message):
     PUT_LOADED_FIELD_NUMBER: _ClassVar[int]
     FORGET_LOADED_FIELD_NUMBER: _ClassVar[int]
     CLOSE_WRITES_FIELD_NUMBER: _ClassVar[int]
+    TAKE_OVER_EFFECT_FIELD_NUMBER: _ClassVar[int]
+    EARLIER_EFFECT_FIELD_NUMBER: _ClassVar[int]
+    DECIDE_EFFECT_FIELD_NUMBER: _ClassVar[int]
     id: int
     incarnation: int
     status: _tensor_pb2.Status
@@ -79,6 +85,9 @@ class Envelope(_message.Message):
     call_back: CallBack
     called_back: CalledBack
     traced: Traced
+    ping: Ping
+    claim: Claim
+    claimed: Claimed
     move_state: MoveState
     hold_state: HoldState
     save_state: SaveState
@@ -103,7 +112,10 @@ class Envelope(_message.Message):
     put_loaded: PutLoaded
     forget_loaded: ForgetLoaded
     close_writes: CloseWrites
-    def __init__(self, id: _Optional[int] = ..., incarnation: _Optional[int] = ..., status: _Optional[_Union[_tensor_pb2.Status, _Mapping]] = ..., tensors: _Optional[_Iterable[_Union[_tensor_pb2.TensorMeta, _Mapping]]] = ..., timeout_s: _Optional[float] = ..., remaining_s: _Optional[float] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., server_info: _Optional[_Union[ServerInfo, _Mapping]] = ..., list_devices: _Optional[_Union[ListDevices, _Mapping]] = ..., device_list: _Optional[_Union[DeviceList, _Mapping]] = ..., register_step: _Optional[_Union[RegisterStep, _Mapping]] = ..., register_plans: _Optional[_Union[RegisterPlans, _Mapping]] = ..., registered: _Optional[_Union[Registered, _Mapping]] = ..., run_step: _Optional[_Union[RunStep, _Mapping]] = ..., run_plans: _Optional[_Union[RunPlans, _Mapping]] = ..., send_tensor: _Optional[_Union[SendTensor, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., reset: _Optional[_Union[Reset, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., call_back: _Optional[_Union[CallBack, _Mapping]] = ..., called_back: _Optional[_Union[CalledBack, _Mapping]] = ..., traced: _Optional[_Union[Traced, _Mapping]] = ..., move_state: _Optional[_Union[MoveState, _Mapping]] = ..., hold_state: _Optional[_Union[HoldState, _Mapping]] = ..., save_state: _Optional[_Union[SaveState, _Mapping]] = ..., saved_state: _Optional[_Union[SavedState, _Mapping]] = ..., put_state: _Optional[_Union[PutState, _Mapping]] = ..., end_hold: _Optional[_Union[EndHold, _Mapping]] = ..., get_outcome: _Optional[_Union[GetOutcome, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, _Mapping]] = ..., save_checkpoint: _Optional[_Union[SaveCheckpoint, _Mapping]] = ..., restore_checkpoint: _Optional[_Union[RestoreCheckpoint, _Mapping]] = ..., save_report: _Optional[_Union[SaveReport, _Mapping]] = ..., pause_steps: _Optional[_Union[PauseSteps, _Mapping]] = ..., resume_steps: _Optional[_Union[ResumeSteps, _Mapping]] = ..., resumed: _Optional[_Union[Resumed, _Mapping]] = ..., take_snapshot: _Optional[_Union[TakeSnapshot, _Mapping]] = ..., sized: _Optional[_Union[Sized, _Mapping]] = ..., write_shard: _Optional[_Union[WriteShard, _Mapping]] = ..., shard_written: _Optional[_Union[ShardWritten, _Mapping]] = ..., commit_checkpoint: _Optional[_Union[CommitCheckpoint, _Mapping]] = ..., end_save: _Optional[_Union[EndSave, _Mapping]] = ..., load_checkpoint: _Optional[_Union[LoadCheckpoint, _Mapping]] = ..., put_loaded: _Optional[_Union[PutLoaded, _Mapping]] = ..., forget_loaded: _Optional[_Union[ForgetLoaded, _Mapping]] = ..., close_writes: _Optional[_Union[CloseWrites, _Mapping]] = ...) -> None: ...
+    take_over_effect: TakeOverEffect
+    earlier_effect: EarlierEffect
+    decide_effect: DecideEffect
+    def __init__(self, id: _Optional[int] = ..., incarnation: _Optional[int] = ..., status: _Optional[_Union[_tensor_pb2.Status, _Mapping]] = ..., tensors: _Optional[_Iterable[_Union[_tensor_pb2.TensorMeta, _Mapping]]] = ..., timeout_s: _Optional[float] = ..., remaining_s: _Optional[float] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., server_info: _Optional[_Union[ServerInfo, _Mapping]] = ..., list_devices: _Optional[_Union[ListDevices, _Mapping]] = ..., device_list: _Optional[_Union[DeviceList, _Mapping]] = ..., register_step: _Optional[_Union[RegisterStep, _Mapping]] = ..., register_plans: _Optional[_Union[RegisterPlans, _Mapping]] = ..., registered: _Optional[_Union[Registered, _Mapping]] = ..., run_step: _Optional[_Union[RunStep, _Mapping]] = ..., run_plans: _Optional[_Union[RunPlans, _Mapping]] = ..., send_tensor: _Optional[_Union[SendTensor, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., reset: _Optional[_Union[Reset, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., call_back: _Optional[_Union[CallBack, _Mapping]] = ..., called_back: _Optional[_Union[CalledBack, _Mapping]] = ..., traced: _Optional[_Union[Traced, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., claim: _Optional[_Union[Claim, _Mapping]] = ..., claimed: _Optional[_Union[Claimed, _Mapping]] = ..., move_state: _Optional[_Union[MoveState, _Mapping]] = ..., hold_state: _Optional[_Union[HoldState, _Mapping]] = ..., save_state: _Optional[_Union[SaveState, _Mapping]] = ..., saved_state: _Optional[_Union[SavedState, _Mapping]] = ..., put_state: _Optional[_Union[PutState, _Mapping]] = ..., end_hold: _Optional[_Union[EndHold, _Mapping]] = ..., get_outcome: _Optional[_Union[GetOutcome, _Mapping]] = ..., outcome: _Optional[_Union[Outcome, _Mapping]] = ..., save_checkpoint: _Optional[_Union[SaveCheckpoint, _Mapping]] = ..., restore_checkpoint: _Optional[_Union[RestoreCheckpoint, _Mapping]] = ..., save_report: _Optional[_Union[SaveReport, _Mapping]] = ..., pause_steps: _Optional[_Union[PauseSteps, _Mapping]] = ..., resume_steps: _Optional[_Union[ResumeSteps, _Mapping]] = ..., resumed: _Optional[_Union[Resumed, _Mapping]] = ..., take_snapshot: _Optional[_Union[TakeSnapshot, _Mapping]] = ..., sized: _Optional[_Union[Sized, _Mapping]] = ..., write_shard: _Optional[_Union[WriteShard, _Mapping]] = ..., shard_written: _Optional[_Union[ShardWritten, _Mapping]] = ..., commit_checkpoint: _Optional[_Union[CommitCheckpoint, _Mapping]] = ..., end_save: _Optional[_Union[EndSave, _Mapping]] = ..., load_checkpoint: _Optional[_Union[LoadCheckpoint, _Mapping]] = ..., put_loaded: _Optional[_Union[PutLoaded, _Mapping]] = ..., forget_loaded: _Optional[_Union[ForgetLoaded, _Mapping]] = ..., close_writes: _Optional[_Union[CloseWrites, _Mapping]] = ..., take_over_effect: _Optional[_Union[TakeOverEffect, _Mapping]] = ..., earlier_effect: _Optional[_Union[EarlierEffect, _Mapping]] = ..., decide_effect: _Optional[_Union[DecideEffect, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ()
@@ -175,14 +187,16 @@ class RegisterStep(_message.Message):
     def __init__(self, plans: _Optional[_Iterable[_Union[_plan_pb2.Plan, _Mapping]]] = ..., n_fetches: _Optional[int] = ..., artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ..., connect_timeout_s: _Optional[float] = ...) -> None: ...
 
 class RegisterPlans(_message.Message):
-    __slots__ = ("plans", "artifacts", "is_restartable")
+    __slots__ = ("plans", "artifacts", "is_restartable", "claim")
     PLANS_FIELD_NUMBER: _ClassVar[int]
     ARTIFACTS_FIELD_NUMBER: _ClassVar[int]
     IS_RESTARTABLE_FIELD_NUMBER: _ClassVar[int]
+    CLAIM_FIELD_NUMBER: _ClassVar[int]
     plans: _containers.RepeatedCompositeFieldContainer[_plan_pb2.Plan]
     artifacts: _containers.RepeatedCompositeFieldContainer[Artifact]
     is_restartable: bool
-    def __init__(self, plans: _Optional[_Iterable[_Union[_plan_pb2.Plan, _Mapping]]] = ..., artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ..., is_restartable: bool = ...) -> None: ...
+    claim: Claim
+    def __init__(self, plans: _Optional[_Iterable[_Union[_plan_pb2.Plan, _Mapping]]] = ..., artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ..., is_restartable: bool = ..., claim: _Optional[_Union[Claim, _Mapping]] = ...) -> None: ...
 
 class Registered(_message.Message):
     __slots__ = ("handle", "missing")
@@ -193,14 +207,32 @@ class Registered(_message.Message):
     def __init__(self, handle: _Optional[int] = ..., missing: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RunStep(_message.Message):
-    __slots__ = ("handle", "calls_back", "is_traced")
+    __slots__ = ("handle", "calls_back", "is_traced", "effect")
     HANDLE_FIELD_NUMBER: _ClassVar[int]
     CALLS_BACK_FIELD_NUMBER: _ClassVar[int]
     IS_TRACED_FIELD_NUMBER: _ClassVar[int]
+    EFFECT_FIELD_NUMBER: _ClassVar[int]
     handle: int
     calls_back: bool
     is_traced: bool
-    def __init__(self, handle: _Optional[int] = ..., calls_back: bool = ..., is_traced: bool = ...) -> None: ...
+    effect: Effect
+    def __init__(self, handle: _Optional[int] = ..., calls_back: bool = ..., is_traced: bool = ..., effect: _Optional[_Union[Effect, _Mapping]] = ...) -> None: ...
+
+class Effect(_message.Message):
+    __slots__ = ("client", "epoch", "sequence", "attempt", "acknowledged", "is_saved")
+    CLIENT_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    ACKNOWLEDGED_FIELD_NUMBER: _ClassVar[int]
+    IS_SAVED_FIELD_NUMBER: _ClassVar[int]
+    client: str
+    epoch: int
+    sequence: int
+    attempt: int
+    acknowledged: int
+    is_saved: bool
+    def __init__(self, client: _Optional[str] = ..., epoch: _Optional[int] = ..., sequence: _Optional[int] = ..., attempt: _Optional[int] = ..., acknowledged: _Optional[int] = ..., is_saved: bool = ...) -> None: ...
 
 class CallBack(_message.Message):
     __slots__ = ("number",)
@@ -217,14 +249,52 @@ class CalledBack(_message.Message):
     def __init__(self, call: _Optional[int] = ..., number: _Optional[int] = ...) -> None: ...
 
 class RunPlans(_message.Message):
-    __slots__ = ("step", "handle", "is_traced")
+    __slots__ = ("step", "handle", "is_traced", "effect", "is_alone", "participants")
     STEP_FIELD_NUMBER: _ClassVar[int]
     HANDLE_FIELD_NUMBER: _ClassVar[int]
     IS_TRACED_FIELD_NUMBER: _ClassVar[int]
+    EFFECT_FIELD_NUMBER: _ClassVar[int]
+    IS_ALONE_FIELD_NUMBER: _ClassVar[int]
+    PARTICIPANTS_FIELD_NUMBER: _ClassVar[int]
     step: int
     handle: int
     is_traced: bool
-    def __init__(self, step: _Optional[int] = ..., handle: _Optional[int] = ..., is_traced: bool = ...) -> None: ...
+    effect: Effect
+    is_alone: bool
+    participants: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, step: _Optional[int] = ..., handle: _Optional[int] = ..., is_traced: bool = ..., effect: _Optional[_Union[Effect, _Mapping]] = ..., is_alone: bool = ..., participants: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class TakeOverEffect(_message.Message):
+    __slots__ = ("effect",)
+    EFFECT_FIELD_NUMBER: _ClassVar[int]
+    effect: Effect
+    def __init__(self, effect: _Optional[_Union[Effect, _Mapping]] = ...) -> None: ...
+
+class EarlierEffect(_message.Message):
+    __slots__ = ("phase", "attempt", "participants", "has_results", "error")
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    PARTICIPANTS_FIELD_NUMBER: _ClassVar[int]
+    HAS_RESULTS_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    phase: int
+    attempt: int
+    participants: _containers.RepeatedScalarFieldContainer[str]
+    has_results: bool
+    error: _tensor_pb2.Status
+    def __init__(self, phase: _Optional[int] = ..., attempt: _Optional[int] = ..., participants: _Optional[_Iterable[str]] = ..., has_results: bool = ..., error: _Optional[_Union[_tensor_pb2.Status, _Mapping]] = ...) -> None: ...
+
+class DecideEffect(_message.Message):
+    __slots__ = ("effect", "by", "is_commit", "has_results")
+    EFFECT_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
+    IS_COMMIT_FIELD_NUMBER: _ClassVar[int]
+    HAS_RESULTS_FIELD_NUMBER: _ClassVar[int]
+    effect: Effect
+    by: int
+    is_commit: bool
+    has_results: bool
+    def __init__(self, effect: _Optional[_Union[Effect, _Mapping]] = ..., by: _Optional[int] = ..., is_commit: bool = ..., has_results: bool = ...) -> None: ...
 
 class Traced(_message.Message):
     __slots__ = ("n_records", "begun_s", "ended_s", "clock")
@@ -251,6 +321,26 @@ class Cancel(_message.Message):
     ID_FIELD_NUMBER: _ClassVar[int]
     id: int
     def __init__(self, id: _Optional[int] = ...) -> None: ...
+
+class Ping(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Claim(_message.Message):
+    __slots__ = ("name", "epoch", "connect_timeout_s")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    CONNECT_TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    epoch: int
+    connect_timeout_s: float
+    def __init__(self, name: _Optional[str] = ..., epoch: _Optional[int] = ..., connect_timeout_s: _Optional[float] = ...) -> None: ...
+
+class Claimed(_message.Message):
+    __slots__ = ("epoch",)
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    def __init__(self, epoch: _Optional[int] = ...) -> None: ...
 
 class Reset(_message.Message):
     __slots__ = ("containers", "connect_timeout_s")

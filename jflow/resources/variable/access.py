@@ -54,6 +54,10 @@ class Access(Attempt, ABC):
           writer: the granted access at the end of this chain; `ahead` if that does not wait.
         """
 
+    def activity(self) -> str:
+        """Says what it does while it has exclusive access, for messages of those that wait."""
+        return "another step writes"
+
     def all_keys(self) -> Iterator[Hashable]:
         """The keys of all its variables."""
         yield from self.reads
@@ -230,6 +234,30 @@ class AccessQueue(Resource):
                 if key in other.writes or key in access.writes:
                     return other
         return None
+
+    def ahead(self, access: Access) -> set[Access]:
+        """All accesses that have to be granted or to end before this one, directly or not."""
+        found: set[Access] = set()
+        unseen = [access]
+        while unseen:
+            for other in self._blockers(unseen.pop()):
+                if other not in found:
+                    found.add(other)
+                    unseen.append(other)
+        return found
+
+    def _blockers(self, access: Access) -> Iterator[Access]:
+        """What an access that waits is behind, in each of its variables."""
+        if access.is_complete:
+            return
+        for key in access.all_keys():
+            if (writer := self._writers.get(key)) is not None:
+                yield writer
+            for other in self._queues.get(key, ()):
+                if other is access:
+                    break
+                if key in other.writes or key in access.writes:
+                    yield other
 
     def _grant(self, access: Access) -> None:
         try:

@@ -1,0 +1,172 @@
+"""Cluster resolvers: what tells a program its cluster, under the names of TensorFlow."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from jflow.cluster.config import TaskConfig, read_tf_config
+from jflow.cluster.role import LOCAL_MASTER, is_alone
+from jflow.cluster.spec import ClusterSpec
+
+
+class ClusterResolver(ABC):
+    """Tells the cluster of a program and the task of this process in it.
+
+    Attributes:
+      task_type, task_id: job and index of this process; None if it is not a task of the cluster, or
+        that is not known.
+      environment: the kind of cluster manager, "" if not known.
+      rpc_layer: the protocol of targets, such as "grpc"; None for targets without one.
+    """
+
+    task_type: str | None
+    task_id: int | None
+    environment: str
+    rpc_layer: str | None
+
+    @abstractmethod
+    def cluster_spec(self) -> ClusterSpec:
+        """Returns the cluster as it is now."""
+
+    @abstractmethod
+    def master(
+        self,
+        task_type: str | None = None,
+        task_id: int | None = None,
+        rpc_layer: str | None = None,
+    ) -> str:
+        """Returns the target for sessions.
+
+        Args:
+          task_type, task_id: a task; if either is None, what the resolver says of this process.
+          rpc_layer: the protocol; None for the resolver's.
+
+        Raises:
+          ValueError: if the cluster has no such task.
+        """
+
+    def _target(self, job: str, index: int, rpc_layer: str | None) -> str:
+        address = self.cluster_spec().task_address(job, index)
+        layer = rpc_layer or self.rpc_layer
+        return f"{layer}://{address}" if layer else address
+
+
+class SimpleClusterResolver(ClusterResolver):
+    """A cluster that is given.
+
+    Args:
+      cluster_spec: the cluster.
+      master: the target for sessions of this process.
+      task_type, task_id, environment, rpc_layer: see `ClusterResolver`.
+
+    Raises:
+      TypeError: if the cluster is not a `ClusterSpec`.
+    """
+
+    def __init__(
+        self,
+        cluster_spec: ClusterSpec,
+        master: str = "",
+        task_type: str | None = None,
+        task_id: int | None = None,
+        environment: str = "",
+        rpc_layer: str | None = None,
+    ) -> None:
+        if not isinstance(cluster_spec, ClusterSpec):
+            raise TypeError(
+                f"cluster_spec must be a jflow.train.ClusterSpec, got {cluster_spec!r:.80} of type "
+                f"{type(cluster_spec).__name__}"
+            )
+        self._cluster_spec = cluster_spec
+        self._master = master
+        self.task_type = task_type
+        self.task_id = task_id
+        self.environment = environment
+        self.rpc_layer = rpc_layer
+
+    def cluster_spec(self) -> ClusterSpec:
+        return self._cluster_spec
+
+    def master(
+        self,
+        task_type: str | None = None,
+        task_id: int | None = None,
+        rpc_layer: str | None = None,
+    ) -> str:
+        if task_type is None or task_id is None:
+            return self._master
+        return self._target(task_type, task_id, rpc_layer)
+
+    def __repr__(self) -> str:
+        return f"SimpleClusterResolver({self._cluster_spec!r})"
+
+
+class TFConfigClusterResolver(ClusterResolver):
+    """The cluster and task in the environment variable TF_CONFIG, read again for each question.
+
+    Args:
+      task_type, task_id, rpc_layer, environment: used in place of those in TF_CONFIG.
+
+    Methods and properties raise ValueError if TF_CONFIG is malformed (json.JSONDecodeError if it is
+    not JSON).
+    """
+
+    def __init__(
+        self,
+        task_type: str | None = None,
+        task_id: int | None = None,
+        rpc_layer: str | None = None,
+        environment: str | None = None,
+    ) -> None:
+        self._given = task_type, task_id, rpc_layer, environment
+
+    @property
+    def task_type(self) -> str | None:  # type: ignore[override]
+        """The job of this process, None if there is none."""
+        given = self._given[0]
+        return self._told.job if given is None else given
+
+    @property
+    def task_id(self) -> int | None:  # type: ignore[override]
+        """The index of this process, None if there is none."""
+        given = self._given[1]
+        return self._told.index if given is None else given
+
+    @property
+    def rpc_layer(self) -> str | None:  # type: ignore[override]
+        """The protocol of targets, None for targets without one."""
+        given = self._given[2]
+        return self._told.rpc_layer if given is None else given
+
+    @property
+    def environment(self) -> str:  # type: ignore[override]
+        """The kind of cluster manager, "local" if TF_CONFIG says none."""
+        given = self._given[3]
+        return self._told.environment if given is None else given
+
+    def cluster_spec(self) -> ClusterSpec:
+        return self._told.cluster
+
+    def master(
+        self,
+        task_type: str | None = None,
+        task_id: int | None = None,
+        rpc_layer: str | None = None,
+    ) -> str:
+        told = self._told
+        if told.session_master is not None:
+            return told.session_master
+        if not told.cluster or is_alone(told.cluster):
+            return LOCAL_MASTER
+        job = self.task_type if task_type is None else task_type
+        index = self.task_id if task_id is None else task_id
+        if job is None:
+            return LOCAL_MASTER
+        return self._target(job, index or 0, rpc_layer)
+
+    @property
+    def _told(self) -> TaskConfig:
+        return read_tf_config()
+
+    def __repr__(self) -> str:
+        return f"TFConfigClusterResolver({self.cluster_spec()!r})"

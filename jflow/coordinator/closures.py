@@ -1,0 +1,376 @@
+"""Closures as the shell has them: traced programs, arguments, and what is fed to an attempt."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from jflow.coordinator.constants import beside_state
+from jflow.coordinator.elements import Elements, bound_with_elements, reading
+from jflow.coordinator.errors import ClosureInputError
+from jflow.coordinator.per_worker import PerWorkerDataset, PerWorkerIterator, PerWorkerValues
+from jflow.coordinator.remote_value import RemoteValue
+from jflow.data import Dataset
+from jflow.data.iterator import DatasetIterator
+from jflow.deadline import FOREVER, Deadline
+from jflow.errors import InvalidArgumentError
+from jflow.functions import BoundCall, Concrete, Connection, Function
+from jflow.functions.nnx import captured_values
+from jflow.graph import ResourceRef, owners
+from jflow.graph.primitives import CALLBACKS, WRITES, state_of
+from jflow.graph.tracing import Static
+from jflow.values import Array
+
+_BURST = 32
+"""How many closures run as one step, at most."""
+
+_BURST_EQUATIONS = 256
+"""How many equations such a step has, at most, so that it compiles in little time."""
+
+_LEAST_BURST = 8
+
+_SPECIAL = (RemoteValue, PerWorkerValues)
+
+
+class Program:
+    """What is known of one traced function, which many closures can share.
+
+    Args:
+      number: what tells it from other programs.
+      concrete: the traced function.
+
+    Attributes:
+      number: as given.
+      resource: a queue or another resource that it uses; None if it uses variables only.
+      is_repeatable: whether running it twice does no harm.
+      jaxpr: its equations, for a worker.
+      burst: how many calls of it can run as one step.
+
+    Raises:
+      ValueError: if it uses a queue that belongs to one connection alone, or calls Python.
+    """
+
+    def __init__(self, number: int, concrete: Concrete) -> None:
+        self.number = number
+        operations = concrete.graph.get_operations()
+        equations = [op.eqn for op in operations]
+        _check_equations(equations)
+        state = (ref for eqn in equations for ref in state_of(eqn))
+        self.resource = next((ref for ref in state if isinstance(ref, ResourceRef)), None)
+        writes = any(eqn.primitive in WRITES for eqn in equations)
+        self.is_repeatable = not writes and self.resource is None
+        burst = min(_BURST, _BURST_EQUATIONS // max(len(equations), 1))
+        self.jaxpr = beside_state(concrete.jaxpr)
+        self.burst = 1 if self.resource is not None or burst < _LEAST_BURST else burst
+
+
+class Programs:
+    """The programs of a coordinator, each kept as long as the function that it was traced from."""
+
+    def __init__(self) -> None:
+        self._programs: weakref.WeakKeyDictionary[Concrete, Program] = weakref.WeakKeyDictionary()
+        self._numbers = itertools.count()
+
+    def of(self, concrete: Concrete) -> tuple[Program, bool]:
+        """The program of a traced function, and whether it is a new one."""
+        program = self._programs.get(concrete)
+        if program is not None:
+            return program, False
+        made = Program(next(self._numbers), concrete)
+        return self._programs.setdefault(concrete, made), True
+
+
+@dataclass(frozen=True)
+class Source:
+    """What gives some arguments of a closure when it is started.
+
+    Attributes:
+      indices: which arguments.
+      take: returns their values for a worker; None if they are not there after a time in seconds.
+    """
+
+    indices: tuple[int, ...]
+    take: Callable[[int, float], list[Any] | None]
+
+
+class ScheduledClosure:
+    """A closure until it ends.
+
+    Args:
+      remote_value: takes its result.
+      program: that of the call.
+      arguments: the traced call, and where its arguments come from.
+      timeout: its time limit in seconds, from now; None for none.
+      is_exactly_once: its mode.
+    """
+
+    def __init__(
+        self,
+        remote_value: RemoteValue,
+        program: Program,
+        arguments: Arguments,
+        timeout: float | None,
+        is_exactly_once: bool,
+    ) -> None:
+        call = arguments.call
+        self.remote_value = remote_value
+        self.name = remote_value.name
+        self.concrete = call.run
+        self.program = program
+        self.deadline = FOREVER if timeout is None else Deadline(timeout)
+        self.is_exactly_once = is_exactly_once
+        # Each closure of a burst has all its arguments, and is not committed by itself.
+        self.burst = 1 if arguments.sources or is_exactly_once or timeout else program.burst
+        self.sources = arguments.sources
+        self.inputs = arguments.inputs
+        self._args: list[Any] = call.args
+        # What is fed later is not known now; all else is copied, because the caller may change it.
+        self._feeds = None if self.sources else [*map(np.array, call.run.feeds(call.args))]
+
+    @property
+    def kind(self) -> tuple[int, bool]:
+        """What closures that the scheduler may run as one step have in common."""
+        return self.program.number, self.is_exactly_once
+
+    @property
+    def base_args(self) -> Sequence[Any]:
+        """The arguments of a closure none of which comes later."""
+        return self._args
+
+    def arguments(
+        self, worker: int, taken: dict[int, list[Any]], wait_s: float
+    ) -> Sequence[Any] | None:
+        """Its arguments on a worker; None if an element of a dataset is not read yet.
+
+        Args:
+          worker: the worker.
+          taken: what earlier calls have taken for the attempt, by the place of its source.
+          wait_s: how long to wait for elements, in seconds.
+
+        Raises:
+          Exception: what an iterator raises.
+        """
+        if not self.sources:
+            return self._args
+        args = [*self._args]
+        for place, source in enumerate(self.sources):
+            values = taken.get(place)
+            if values is None:
+                values = source.take(worker, wait_s)
+                if values is None:
+                    return None
+                taken[place] = values
+            for index, value in zip(source.indices, values, strict=True):
+                args[index] = _like(value, args[index])
+        return args
+
+    def feeds(self, args: Sequence[Any]) -> list[Array]:
+        """What its step is fed with."""
+        return self.concrete.feeds(args) if self._feeds is None else self._feeds
+
+
+class Arguments:
+    """The arguments of a `schedule` call, and the traced call of them.
+
+    Args:
+      function: the function.
+      args, kwargs: as given to `schedule`.
+      home: the connection that owns the variables, which functions are traced for.
+      counts: for each function, how many elements it takes of its iterators.
+
+    Attributes:
+      call: the traced call.
+      sources: what gives the arguments that are known later.
+      inputs: the closures whose results are arguments.
+    """
+
+    def __init__(
+        self,
+        function: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        home: Connection,
+        counts: ElementCounts,
+    ) -> None:
+        function, args = checked_function(function, args)
+        self.sources: list[Source] = []
+        self.inputs: list[RemoteValue] = []
+        nodes, tree = jax.tree.flatten((args, kwargs), is_leaf=_is_special)
+        specials = [i for i, node in enumerate(nodes) if isinstance(node, _SPECIAL)]
+        with owners.owned_by(home):
+            if not specials:
+                self.call = function.bound(args, kwargs)
+                return
+            self.call = self._bound(function, nodes, tree, specials, counts)
+
+    def _bound(
+        self,
+        function: Function[..., Any],
+        nodes: list[Any],
+        tree: Any,
+        specials: list[int],
+        counts: ElementCounts,
+    ) -> BoundCall:
+        """Traces the call with examples in the places of what is known later."""
+        examples = {i: _example(nodes[i]) for i in specials if not _is_iterator(nodes[i])}
+        places = [i for i in specials if _is_iterator(nodes[i])]
+        iterators = [nodes[i] for i in places]
+        reader, ns = counts.of(function, len(iterators)) if iterators else (function, [])
+
+        def bind(elements: list[Elements]) -> BoundCall:
+            filled = [*nodes]
+            for i, example in examples.items():
+                filled[i] = example
+            for i, element in zip(places, elements, strict=True):
+                filled[i] = element
+            args, kwargs = jax.tree.unflatten(tree, filled)
+            return reader.bound(args, kwargs)
+
+        call, elements = bound_with_elements(bind, iterators, ns)
+        index_of = {id(leaf): index for index, leaf in enumerate(call.args)}
+        for i, example in examples.items():
+            self._add(nodes[i], _indices(example, index_of))
+        for iterator, element in zip(iterators, elements, strict=True):
+            indices = _indices(element, index_of)
+            n = len(element.items)
+            take = functools.partial(_taken, iterator, n)
+            self.sources.append(Source(indices, take))
+        return call
+
+    def _add(self, node: Any, indices: tuple[int, ...]) -> None:
+        if isinstance(node, RemoteValue):
+            self.inputs.append(node)
+            self.sources.append(Source(indices, lambda _, __: node.leaves()))
+        else:
+            take = lambda worker, _: jax.tree.leaves(node.for_worker(worker))  # noqa: E731
+            self.sources.append(Source(indices, take))
+
+
+class ElementCounts:
+    """For each function that takes iterators: its traced form, and how many elements it takes."""
+
+    def __init__(self) -> None:
+        self._known: weakref.WeakKeyDictionary[Any, tuple[Function[..., Any], dict[int, list[int]]]]
+        self._known = weakref.WeakKeyDictionary()
+        self._lock = threading.Lock()
+
+    def of(self, function: Function[..., Any], n: int) -> tuple[Function[..., Any], list[int]]:
+        """The function that takes elements, and the counts of `n` iterators that were last used."""
+        with self._lock:
+            found = self._known.get(function)
+            if found is None:
+                found = self._known[function] = reading(function), {}
+            return found[0], found[1].setdefault(n, [1] * n)
+
+
+def checked_function(
+    function: Any, args: tuple[Any, ...]
+) -> tuple[Function[..., Any], tuple[Any, ...]]:
+    """The function of a `schedule` call and its arguments; a bound method gives its object.
+
+    Raises:
+      TypeError: if it is no `jflow.function`, or captures what has to be an argument.
+    """
+    if _is_method(function):
+        args, function = (*function.args, *args), function.func
+    if not isinstance(function, Function):
+        raise TypeError(
+            f"schedule requires a jflow.function, got {function!r:.80} of type "
+            f"{type(function).__name__}; decorate it with @jflow.function"
+        )
+    if function not in _CHECKED:
+        for name, value in captured_values(function):
+            if isinstance(value, _ARGUMENTS_ONLY):
+                raise TypeError(
+                    f"{function!r} captures {name!r}, {value!r:.80}, which belongs to the "
+                    "coordinator's process; pass it as an argument of schedule"
+                )
+        _CHECKED.add(function)
+    return function, args
+
+
+def _is_method(function: Any) -> bool:
+    """Whether it is a method that is a `jflow.function`, with its object."""
+    if not isinstance(function, functools.partial) or function.keywords:
+        return False
+    is_bound = all(isinstance(arg, Static) for arg in function.args)
+    return is_bound and isinstance(function.func, Function)
+
+
+_ARGUMENTS_ONLY = (*_SPECIAL, PerWorkerDataset, Dataset, DatasetIterator)
+_CHECKED: weakref.WeakSet[Function[..., Any]] = weakref.WeakSet()
+
+
+def _check_equations(equations: Iterable[Any]) -> None:
+    for eqn in equations:
+        if eqn.primitive in CALLBACKS.values():
+            raise ValueError(
+                f"a scheduled function cannot call Python, but it uses {eqn.primitive.name}; "
+                "return what the call needs, and make it with the fetched result"
+            )
+        for ref in state_of(eqn):
+            if isinstance(ref, ResourceRef) and not ref.is_shared:
+                raise ValueError(
+                    f"{ref} belongs to {ref.owner!r} alone, and a scheduled function runs "
+                    "elsewhere; give it a shared_name"
+                )
+
+
+def _taken(iterator: PerWorkerIterator, n: int, worker: int, wait_s: float) -> list[Any] | None:
+    elements = iterator.take(worker, n, wait_s) if n else []
+    return None if elements is None else jax.tree.leaves(elements)
+
+
+def _is_special(node: Any) -> bool:
+    return isinstance(node, _SPECIAL)
+
+
+def _is_iterator(node: Any) -> bool:
+    return isinstance(node, PerWorkerIterator)
+
+
+def _example(node: Any) -> Any:
+    """A value of the types that an argument will have."""
+    if isinstance(node, RemoteValue):
+        error = node.error
+        if error is not None:
+            raise ClosureInputError(error)
+        return node.structure.unflatten([_zeros(aval) for aval in node.avals])
+    values = [jax.tree.map(np.asarray, node.for_worker(i)) for i in range(len(node))]
+    types = [jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), value) for value in values]
+    for number, found in enumerate(types):
+        if found != types[0]:
+            raise ValueError(
+                "closures run on any worker, so the values of all workers must have one structure, "
+                f"shape and dtype: worker 0 has {types[0]}, worker {number} {found}"
+            )
+    return jax.tree.map(np.array, values[0])
+
+
+def _zeros(aval: Any) -> Any:
+    if jax.dtypes.issubdtype(aval.dtype, jax.dtypes.prng_key):
+        return jax.random.key(0, impl=jax.random.key_impl(aval)) + np.zeros(aval.shape)
+    return np.zeros(aval.shape, aval.dtype)
+
+
+def _indices(example: Any, index_of: dict[int, int]) -> tuple[int, ...]:
+    return tuple(index_of[id(leaf)] for leaf in jax.tree.leaves(example))
+
+
+def _like(value: Any, example: Any) -> Any:
+    """A value that is fed in the place of an example."""
+    shape, wanted = np.shape(value), np.shape(example)
+    if shape != wanted:
+        raise InvalidArgumentError(
+            f"the closure was traced with an element of shape {wanted}, but the dataset gave one "
+            f"of shape {shape}; make all of one shape, such as by batch(n, drop_remainder=True)"
+        )
+    return value

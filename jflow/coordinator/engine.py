@@ -1,0 +1,502 @@
+"""The engine of a coordinator: drives the scheduler with threads, links and a clock.
+
+Events come from any thread. Each is given to the scheduler under one lock, and the actions that
+follow are appended to a queue, which one thread at a time works off, outside of the lock. So
+actions happen in the order in which they were decided, and none waits for a lock that it holds.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+from jflow.cluster import Task
+from jflow.coordinator.closures import ScheduledClosure
+from jflow.coordinator.errors import ClosureInputError, cancelled
+from jflow.coordinator.events import (
+    Action,
+    CancelAttempt,
+    Closure,
+    Complete,
+    Dispatch,
+    Drop,
+    Expire,
+    Fail,
+    FailInput,
+    PrepareBurst,
+)
+from jflow.coordinator.link import Attempt, WorkerLink
+from jflow.coordinator.losses import LossKind, loss_of, unavailable
+from jflow.coordinator.metrics import Meter
+from jflow.coordinator.per_worker import PerWorkerIterator
+from jflow.coordinator.recovery import Recovering, Recovery
+from jflow.coordinator.scheduler import Scheduler
+from jflow.coordinator.watchdog import Watchdog
+from jflow.deadline import Deadline
+from jflow.effects import ConflictError, Effect, SupersededError
+from jflow.errors import FencedError, OpError, UnavailableError
+from jflow.functions import Connection
+
+_log = logging.getLogger(__name__)
+
+MAX_OPEN = 262_144
+"""How many closures may be open before `schedule` waits."""
+
+_TICK_S = 0.1
+
+
+@dataclass(frozen=True)
+class _Forget:
+    """The attempt is not needed any more."""
+
+    attempt: int
+
+
+class Engine:
+    """Runs closures on workers; see `ClusterCoordinator`, which is its face.
+
+    Args:
+      tasks: the workers, by index.
+      connect: opens a connection to a worker.
+      prepare_worker: makes on a worker what it has to have.
+      watchdog_s: after how many seconds without an ended closure the stacks of all threads are
+        logged; None for never.
+      recovering: what happens when parameter servers are lost, and what is claimed.
+    """
+
+    def __init__(
+        self,
+        tasks: dict[int, Task],
+        connect: Callable[[Task], Connection],
+        prepare_worker: Callable[[Task], None],
+        watchdog_s: float | None,
+        recovering: Recovering,
+    ) -> None:
+        self.meter = Meter()
+        self.changed = threading.Condition()
+        self._connect = connect
+        self._prepare_worker = prepare_worker
+        self._watchdog = Watchdog(watchdog_s)
+        self._claim = recovering.claim
+        self._servers = recovering.servers
+        self._recovery: Recovery[Attempt] = Recovery(
+            recovering.restorer, self, restores=recovering.restores
+        )
+        self._may_connect = threading.Event()
+        self._may_connect.set()
+        self._fence: FencedError | None = None
+        self._client, self._epoch = recovering.claim or (secrets.token_hex(8), 0)
+        self._scheduler = Scheduler()
+        self._actions: deque[Action | _Forget] = deque()
+        self._is_acting = False
+        self._closures: dict[int, ScheduledClosure] = {}
+        self._attempts: dict[int, Attempt] = {}
+        self._error: BaseException | None = None
+        self._is_reporting = False
+        self._n_joining = 0
+        self._numbers = 0
+        self._is_closed = threading.Event()
+        self._iterators: weakref.WeakSet[PerWorkerIterator] = weakref.WeakSet()
+        self._links: dict[int, WorkerLink] = {}
+        for index, task in tasks.items():
+            self.add_worker(index, task)
+        self._ticker = threading.Thread(target=self._tick, name="jflow coordinator", daemon=True)
+        self._ticker.start()
+
+    # Closures -----------------------------------------------------------------------------------
+
+    def add(
+        self,
+        make: Callable[[int], ScheduledClosure],
+        *,
+        priority: int,
+        worker: int | None,
+        timeout: float | None,
+        is_repeatable: bool,
+    ) -> ScheduledClosure:
+        """Takes a closure; waits while too many are open, or while `join` waits.
+
+        Args:
+          make: makes the closure of a number.
+          priority, worker, timeout, is_repeatable: see `events.Closure`.
+
+        Raises:
+          Exception: the first error of closures that was not reported.
+        """
+        with self.changed:
+            self.changed.wait_for(lambda: not self._n_joining or self._error is not None)
+        self.raise_error()
+        with self.changed:
+            self.changed.wait_for(
+                lambda: self._scheduler.n_open < MAX_OPEN or self._error is not None
+            )
+            number = self._numbers
+            self._numbers += 1
+            self._check_worker(worker)
+            closure = self._closures[number] = make(number)
+            now = time.monotonic()
+            self._actions += self._scheduler.add(
+                Closure(
+                    number,
+                    kind=closure.kind,
+                    priority=priority,
+                    worker=worker,
+                    expires=None if timeout is None else now + timeout,
+                    inputs=tuple(value.number for value in closure.inputs),
+                    is_exactly_once=closure.is_exactly_once,
+                    is_repeatable=is_repeatable,
+                    burst=closure.burst,
+                ),
+                now,
+            )
+        self.meter.count("scheduled")
+        self._act()
+        return closure
+
+    def cancel(self, number: int) -> None:
+        """Cancels a closure for its user."""
+        self._take(lambda now: self._scheduler.cancel(number, now))
+
+    def is_done(self) -> bool:
+        """Whether no closure is open. Raises as `add`."""
+        self.raise_error()
+        with self.changed:
+            return self._is_quiet()
+
+    def join(self, timeout: float | None, show: Callable[[int], None] | None) -> None:
+        """Waits until no closure is open; see `ClusterCoordinator.join`."""
+        deadline = Deadline(timeout)
+        with self.changed:
+            self._n_joining += 1
+            try:
+                while not self._is_quiet() and self._error is None:
+                    left = deadline.remaining()
+                    if left == 0:
+                        raise deadline.error(f"waiting for {self._scheduler.n_open} closures")
+                    if show is not None:
+                        show(self._scheduler.n_open)
+                    pause = 0.5 if show is not None else None
+                    self.changed.wait(pause if left is None else min(left, pause or left))
+            finally:
+                self._n_joining -= 1
+                self.changed.notify_all()
+        self.raise_error()
+
+    def raise_error(self) -> None:
+        """Raises the first error of closures, once, when nothing is running any more."""
+        if self._error is None:
+            return
+        with self.changed:
+            self.changed.wait_for(lambda: not self._is_reporting)
+            if self._error is None:
+                return  # another thread has reported it
+            self._is_reporting = True
+            self._actions += self._scheduler.abandon()
+        self._act()
+        with self.changed:
+            self.changed.wait_for(self._is_quiet)
+            # Nothing can be done any more once another coordinator has taken over.
+            error, self._error = self._error, self._fence
+            self._scheduler.clear()
+            self._is_reporting = False
+            self.changed.notify_all()
+        raise error
+
+    @property
+    def n_restored(self) -> int:
+        """How often variables of lost parameter servers were restored."""
+        return self._recovery.n_restored
+
+    def numbers(self) -> tuple[int, int]:
+        """How many closures wait, and how many attempts run."""
+        with self.changed:
+            return self._scheduler.n_queued, self._scheduler.n_running
+
+    def _is_quiet(self) -> bool:
+        return self._scheduler.is_idle and not self._actions and not self._is_acting
+
+    # Workers ------------------------------------------------------------------------------------
+
+    def add_worker(self, index: int, task: Task) -> None:
+        """A worker joins."""
+        with self.changed:
+            self._scheduler.add_worker(index)
+            link = WorkerLink(index, task, lambda: self._connect(task), self)
+            self._links[index] = link
+        link.start()
+
+    def remove_worker(self, index: int, timeout: float | None = None) -> None:
+        """A worker leaves when it has done what it is doing."""
+        self._check_worker(index)
+        error = UnavailableError(
+            f"{self._links[index].task} has left, and the closure may run on no other worker"
+        )
+        self._take(lambda now: self._scheduler.worker_leaves(index, error, now))
+        deadline = Deadline(timeout)
+        with self.changed:
+            if not self.changed.wait_for(
+                lambda: not self._scheduler.is_busy(index), deadline.remaining()
+            ):
+                raise deadline.error(f"waiting for closures on {self._links[index].task}")
+            link = self._links.pop(index)
+        link.close()
+
+    def workers(self) -> list[int]:
+        """The indices of the workers."""
+        with self.changed:
+            return sorted(self._scheduler.workers)
+
+    def keep(self, iterator: PerWorkerIterator) -> None:
+        """Rebuilds an iterator for workers that return."""
+        self._iterators.add(iterator)
+
+    def close(self) -> None:
+        """Ends all threads and connections. Closures that are open are cancelled."""
+        self._is_closed.set()
+        self._may_connect.set()
+        self._recovery.close()
+        for link in list(self._links.values()):
+            link.close()
+        with self.changed:
+            self._actions += self._scheduler.abandon()
+            for index in list(self._links):
+                self._actions += self._scheduler.worker_down(index, time.monotonic())
+            self._actions += self._scheduler.abandon()
+        self._act()
+
+    def _check_worker(self, worker: int | None) -> None:
+        if worker is not None and worker not in self._links:
+            raise ValueError(f"there is no worker {worker}; there are {sorted(self._links)}")
+
+    # What links tell ----------------------------------------------------------------------------
+
+    def connected(self, worker: int, seconds: float) -> None:
+        """See `LinkEvents`."""
+        self.meter.note("worker_connecting", seconds)
+        self._take(lambda now: self._scheduler.worker_up(worker, now))
+
+    def rebuild(self, worker: int) -> None:
+        """See `LinkEvents`."""
+        self._may_connect.wait()
+        self._prepare_worker(self._links[worker].task)
+        for iterator in list(self._iterators):
+            iterator.rebuild(worker)
+
+    def introduce(self, connection: Connection) -> None:
+        """See `LinkEvents`."""
+        if self._claim is not None:
+            connection.claim(*self._claim)
+
+    def fenced(self, error: FencedError) -> None:
+        """See `LinkEvents`."""
+        self._fence = self._fence or error
+        self.fail_all(error)
+
+    def lost(self, worker: int, error: BaseException) -> None:
+        """See `LinkEvents`."""
+        link = self._links.get(worker)
+        if link is None or not self._scheduler.is_up(worker) or self._is_closed.is_set():
+            return
+        _log.warning("%s was lost; its closures run elsewhere: %s", link.task, error)
+        self.meter.count("worker_failures")
+
+        def down(now: float) -> list[Action]:
+            before = self._scheduler.n_running
+            actions = self._scheduler.worker_down(worker, now)
+            self.meter.count("put_back", max(before - self._scheduler.n_running, 0))
+            return actions
+
+        for iterator in list(self._iterators):
+            iterator.abort(worker)
+        self._take(down)
+        link.disconnect()
+
+    def ended(self, worker: int, attempt: Attempt, values: list[Any]) -> None:
+        """See `LinkEvents`."""
+        assert attempt.concrete is not None
+        self.meter.note("closure_execution", perf_counter() - attempt.begun)
+        try:
+            results = attempt.concrete.host_results(values, attempt.args)
+        except Exception as error:
+            self.failed(worker, attempt, error)
+            return
+        attempt.results = results
+        self._recovery.succeeded()
+        with self.changed:
+            self._actions += self._scheduler.finished(attempt.number, time.monotonic())
+            self._actions.append(_Forget(attempt.number))
+        self._act()
+
+    def failed(self, worker: int, attempt: Attempt, error: BaseException) -> None:
+        """See `LinkEvents`."""
+        if isinstance(error, SupersededError | ConflictError):
+            # A later attempt decides, or nothing was done and the closure runs again.
+            self._lose_attempt(attempt)
+            return
+        link = self._links.get(worker)
+        if link is None or not self._scheduler.is_running(attempt.number):
+            self._fail_attempt(attempt, error)  # too late: its worker was lost before
+            return
+        loss = loss_of(error, link.task, self._servers)
+        if loss is None:
+            self._fail_attempt(attempt, error)
+        elif loss.kind is LossKind.CLAIM:
+            assert isinstance(error, FencedError)
+            self.fenced(error)
+            self._fail_attempt(attempt, error)
+        elif loss.kind is LossKind.STATE and loss.task is not None:
+            self._recovery.report(worker, attempt, error, loss.task)
+        elif loss.task == link.task:
+            self._lose_attempt(attempt)
+            self.lost(worker, error)
+        else:  # it used what another worker had
+            self.give_up(worker, attempt, unavailable(error, loss.task))
+
+    def _fail_attempt(self, attempt: Attempt, error: BaseException) -> None:
+        if attempt.concrete is not None:
+            error = attempt.concrete.with_origin(error)
+        self._take(lambda now: self._scheduler.failed(attempt.number, error, now))
+        self._attempts.pop(attempt.number, None)
+
+    def _lose_attempt(self, attempt: Attempt) -> None:
+        self._take(lambda now: self._scheduler.lost(attempt.number, now))
+        self._attempts.pop(attempt.number, None)
+
+    def _reconnect(self, worker: int) -> None:
+        """Opens a new connection to a worker: the present one knows a former life of some task."""
+        self._take(lambda now: self._scheduler.worker_down(worker, now))
+        if worker in self._links:
+            self._links[worker].disconnect()
+
+    # What the recovery tells --------------------------------------------------------------------
+
+    def retry(self, worker: int, attempt: Attempt) -> None:
+        """See `RecoveryEvents`."""
+        if self._scheduler.is_running(attempt.number):
+            self._lose_attempt(attempt)
+            self._reconnect(worker)
+
+    def give_up(self, worker: int, attempt: Attempt, error: OpError) -> None:
+        """See `RecoveryEvents`."""
+        is_running = self._scheduler.is_running(attempt.number)
+        self._fail_attempt(attempt, error)
+        if is_running:
+            self._reconnect(worker)
+
+    def fail_all(self, error: OpError) -> None:
+        """See `RecoveryEvents`."""
+        with self.changed:
+            self._error = self._error or error
+            self.changed.notify_all()
+
+    def stop_workers(self) -> None:
+        """See `RecoveryEvents`."""
+        self._may_connect.clear()
+        for worker in list(self._links):
+            self._reconnect(worker)
+
+    def resume_workers(self) -> None:
+        """See `RecoveryEvents`."""
+        self._may_connect.set()
+
+    def burst_ready(self, worker: int, kind: Any) -> None:
+        """See `LinkEvents`."""
+        self._take(lambda now: self._scheduler.burst_ready(worker, kind, now))
+
+    # Actions ------------------------------------------------------------------------------------
+
+    def _take(self, event: Callable[[float], list[Action]]) -> None:
+        """Gives an event to the scheduler and carries out what follows."""
+        with self.changed:
+            self._actions += event(time.monotonic())
+        self._act()
+
+    def _act(self) -> None:
+        """Works off the actions, unless another thread is at it."""
+        with self.changed:
+            if self._is_acting:
+                return
+            self._is_acting = True
+        while True:
+            with self.changed:
+                if not self._actions:
+                    self._is_acting = False
+                    self.changed.notify_all()
+                    return
+                action = self._actions.popleft()
+            try:
+                self._carry_out(action)
+            except Exception:  # of one action; the others have to be carried out
+                _log.exception("an internal error of the coordinator at %s", action)
+
+    def _carry_out(self, action: Action | _Forget) -> None:
+        match action:
+            case Dispatch():
+                self._dispatch(action)
+            case Complete(number, attempt, position):
+                self._complete(number, self._attempts[attempt], position)
+            case _Forget(number):
+                self._attempts.pop(number, None)
+            case CancelAttempt(number):
+                if number in self._attempts:
+                    self._attempts[number].cancel()
+            case PrepareBurst(worker, number):
+                if number in self._closures and worker in self._links:
+                    self._links[worker].prepare_burst(self._closures[number])
+            case Fail(number, error):
+                self._fail(number, error)
+            case Expire(number):
+                closure = self._closures[number]
+                self._fail(number, closure.deadline.error(f"running {closure.name}"))
+            case FailInput(number):
+                errors = [value.error for value in self._closures[number].inputs]
+                cause = next(error for error in errors if error is not None)
+                self._fail(number, ClosureInputError(cause))
+            case Drop(number, by_user):
+                closure = self._closures.pop(number)
+                self.meter.count("cancelled")
+                closure.remote_value.fail(cancelled(closure.name, by_user=by_user))
+
+    def _dispatch(self, action: Dispatch) -> None:
+        closures = [self._closures[number] for number in action.closures]
+        attempt = Attempt(action.attempt, closures, self._effect(action, closures[0]))
+        self._attempts[action.attempt] = attempt
+        self._links[action.worker].dispatch(attempt)
+
+    def _effect(self, action: Dispatch, closure: ScheduledClosure) -> Effect | None:
+        if not closure.is_exactly_once:
+            return None
+        acknowledged = self._scheduler.n_ended
+        return Effect(self._client, self._epoch, action.closures[0], action.ordinal, acknowledged)
+
+    def _complete(self, number: int, attempt: Attempt, position: int) -> None:
+        closure = self._closures.pop(number)
+        n = len(closure.remote_value.avals)
+        self._watchdog.reset()
+        self.meter.count("succeeded")
+        closure.remote_value.succeed(attempt.results[position * n : (position + 1) * n])
+
+    def _fail(self, number: int, error: BaseException) -> None:
+        closure = self._closures.pop(number)
+        self._watchdog.reset()
+        self.meter.count("failed")
+        self._error = self._error or error
+        closure.remote_value.fail(error)
+
+    # Time ---------------------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        while not self._is_closed.wait(_TICK_S):
+            if self._scheduler.n_open:
+                self._take(self._scheduler.tick)
+                self._watchdog.check(self._scheduler.n_open)
+            else:
+                self._watchdog.reset()

@@ -1,0 +1,122 @@
+"""What the scheduler of closures takes and gives: closures, and actions for the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+Worker = int
+"""The index of a worker task."""
+
+
+@dataclass(frozen=True)
+class Closure:
+    """A scheduled function, as the scheduler sees it.
+
+    Attributes:
+      number: its place in the order of `schedule` calls; no other closure has it.
+      kind: closures of equal kind run the same program in the same mode, so they take about the
+        same time and can run as one step.
+      priority: those of a higher priority run first; those of one priority, in order.
+      worker: the only worker that may run it; None for any.
+      expires: when it fails with a deadline error, by the clock of the events; None for never.
+      inputs: the closures whose results are arguments of it.
+      is_exactly_once: whether the runtime applies its writes once however many attempts it has.
+      is_repeatable: whether a second attempt beside the first one does no harm.
+      burst: how many of its kind can run as one step; 1 for no bursts.
+    """
+
+    number: int
+    kind: Hashable = None
+    priority: int = 0
+    worker: Worker | None = None
+    expires: float | None = None
+    inputs: tuple[int, ...] = ()
+    is_exactly_once: bool = False
+    is_repeatable: bool = False
+    burst: int = 1
+
+
+@dataclass(frozen=True)
+class Dispatch:
+    """Start closures on a worker as one attempt.
+
+    Attributes:
+      attempt: a number that no other attempt has.
+      worker: where.
+      closures: the closures; more than one for a burst.
+      ordinal: the first closure's number of attempts with this one.
+    """
+
+    attempt: int
+    worker: Worker
+    closures: tuple[int, ...]
+    ordinal: int = 1
+
+
+@dataclass(frozen=True)
+class CancelAttempt:
+    """Cancel an attempt. How it ends is still reported to the scheduler."""
+
+    attempt: int
+
+
+@dataclass(frozen=True)
+class Complete:
+    """A closure has succeeded; its results are those of the attempt, at a position in a burst."""
+
+    closure: int
+    attempt: int
+    position: int
+
+
+@dataclass(frozen=True)
+class Fail:
+    """A closure has failed."""
+
+    closure: int
+    error: BaseException
+
+
+@dataclass(frozen=True)
+class Expire:
+    """A closure has failed because its time is over."""
+
+    closure: int
+
+
+@dataclass(frozen=True)
+class FailInput:
+    """A closure has failed because one of its inputs has.
+
+    Attributes:
+      closure: the closure.
+      source: the closure whose result it would have taken.
+    """
+
+    closure: int
+    source: int
+
+
+@dataclass(frozen=True)
+class Drop:
+    """A closure was cancelled.
+
+    Attributes:
+      closure: the closure.
+      by_user: whether its own `cancel` was called; else an error of another one is the cause.
+    """
+
+    closure: int
+    by_user: bool
+
+
+@dataclass(frozen=True)
+class PrepareBurst:
+    """Compile bursts of a closure's kind for a worker; `Scheduler.burst_ready` reports it."""
+
+    worker: Worker
+    closure: int
+
+
+Action = Dispatch | CancelAttempt | Complete | Fail | Expire | FailInput | Drop | PrepareBurst

@@ -1,0 +1,322 @@
+"""The link of a coordinator to one worker: connects, compiles, starts attempts, connects again.
+
+An attempt whose program is registered is started on the thread that dispatches it; nothing there
+blocks. Everything that can block is done on the link's own thread: connecting, making what the
+worker needs, compiling and registering programs, waiting for elements of datasets. So one worker
+never holds up another.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from functools import partial
+from queue import SimpleQueue
+from time import perf_counter
+from typing import Any, Protocol
+
+from jflow.cluster import Task
+from jflow.coordinator.closures import ScheduledClosure
+from jflow.deadline import FOREVER
+from jflow.effects import Effect
+from jflow.errors import CancelledError, FencedError, OpError, UnavailableError
+from jflow.functions import Concrete, Connection
+from jflow.parameter_servers import bound_to
+from jflow.runtime.backend import stop_step
+
+_log = logging.getLogger(__name__)
+
+_WAIT_S = 0.02
+"""How long the thread waits for an element of a dataset before it does other work."""
+
+_LONGEST_PAUSE_S = 1.0
+_NOTICE_AFTER_S = 30.0
+
+
+class Attempt:
+    """An attempt to run closures on a worker.
+
+    Args:
+      number: the scheduler's number of it.
+      closures: the closures, all of one program.
+      effect: what makes the runtime apply its writes once; None for at least once.
+
+    Attributes:
+      results: the results of all closures, one after the other, once it has ended well.
+    """
+
+    def __init__(
+        self, number: int, closures: Sequence[ScheduledClosure], effect: Effect | None
+    ) -> None:
+        self.number = number
+        self.closures = closures
+        self.effect = effect
+        self.begun = perf_counter()
+        self.is_cancelled = False
+        self.concrete: Concrete | None = None
+        self.args: Sequence[Any] = ()
+        self.results: list[Any] = []
+        self._future: Future[list[Any]] | None = None
+        self._taken: dict[int, list[Any]] = {}
+
+    def begin(self, future: Future[list[Any]]) -> None:
+        """Takes the future of its step."""
+        self._future = future
+        if self.is_cancelled:
+            stop_step(future)
+
+    def cancel(self) -> None:
+        """Stops its step, or keeps it from being started."""
+        self.is_cancelled = True
+        future = self._future
+        if future is not None:
+            stop_step(future)
+
+    def arguments(self, worker: int, wait_s: float) -> Sequence[Any] | None:
+        """The arguments of its closures; None if elements are not read yet."""
+        if len(self.closures) == 1:
+            return self.closures[0].arguments(worker, self._taken, wait_s)
+        found: list[Any] = []
+        for closure in self.closures:
+            found += closure.arguments(worker, {}, wait_s) or ()
+        return found
+
+    def feeds(self) -> list[Any]:
+        """What its step is fed with."""
+        if len(self.closures) == 1:
+            return self.closures[0].feeds(self.args)
+        return [feed for closure in self.closures for feed in closure.feeds(closure.base_args)]
+
+
+class LinkEvents(Protocol):
+    """What a link tells the coordinator, on any thread."""
+
+    def connected(self, worker: int, seconds: float) -> None:
+        """The worker can run closures; connecting took this long."""
+
+    def lost(self, worker: int, error: BaseException) -> None:
+        """The worker cannot be reached."""
+
+    def ended(self, worker: int, attempt: Attempt, values: list[Any]) -> None:
+        """An attempt has succeeded."""
+
+    def failed(self, worker: int, attempt: Attempt, error: BaseException) -> None:
+        """An attempt has failed or was cancelled."""
+
+    def burst_ready(self, worker: int, kind: Any) -> None:
+        """Bursts of a program are registered."""
+
+    def introduce(self, connection: Connection) -> None:
+        """Lets a new connection work under the claim of the coordinator."""
+
+    def fenced(self, error: FencedError) -> None:
+        """Another coordinator has taken over."""
+
+    def rebuild(self, worker: int) -> None:
+        """Makes what closures need on the worker, such as iterators of datasets."""
+
+
+class WorkerLink:
+    """A worker, as a coordinator reaches it.
+
+    Args:
+      index: the index of the worker.
+      task: its task.
+      connect: opens a connection to it.
+      events: what is told of it.
+    """
+
+    def __init__(
+        self, index: int, task: Task, connect: Callable[[], Connection], events: LinkEvents
+    ) -> None:
+        self.index = index
+        self.task = task
+        self._connect = connect
+        self._events = events
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._closing = threading.Event()
+        self._lock = threading.Lock()
+        self._connection: Connection | None = None
+        self._concretes: dict[tuple[int, int], Concrete] = {}
+        name = f"jflow closures of {task}"
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Begins to connect, on the link's thread."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Closes the connection and ends the thread, without waiting for it."""
+        self._closing.set()
+        self.disconnect()
+
+    def disconnect(self) -> None:
+        """Gives up the connection, so that the thread opens another one."""
+        with self._lock:
+            present = self._connection
+            self._connection = None
+            self._concretes = {}
+        self._jobs.put(None)
+        if present is not None:
+            present.close()
+
+    def dispatch(self, attempt: Attempt) -> None:
+        """Starts an attempt, here or on the link's thread."""
+        connection = self._connection
+        if connection is None:
+            self._events.failed(self.index, attempt, self._gone())
+            return
+        concrete = self._concretes.get(_key(attempt))
+        if concrete is None or not concrete.is_ready:
+            self._jobs.put(partial(self._prepared, connection, attempt))
+            return
+        try:
+            args = attempt.arguments(self.index, 0.0)
+        except Exception as error:
+            self._events.failed(self.index, attempt, error)
+            return
+        if args is None:
+            self._jobs.put(partial(self._fed, connection, attempt, concrete))
+        else:
+            self._started(attempt, concrete, args)
+
+    def prepare_burst(self, closure: ScheduledClosure) -> None:
+        """Compiles bursts of a closure's program, on the link's thread."""
+        connection = self._connection
+        if connection is not None:
+            self._jobs.put(partial(self._burst, connection, closure))
+
+    # On the link's thread -----------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._closing.is_set():
+            connection = self._connected()
+            if connection is None:
+                return
+            while self._connection is connection:
+                job = self._jobs.get()
+                if job is not None:
+                    job()
+                job = None  # it has an attempt, which must not outlive its end
+
+    def _connected(self) -> Connection | None:
+        """Connects until it succeeds; None if the link is closed."""
+        begun, pause, is_told = perf_counter(), 0.02, False
+        while not self._closing.is_set():
+            connection = self._connect()
+            try:
+                connection.check()
+                self._events.introduce(connection)
+                connection.stay_lost()
+                self._events.rebuild(self.index)
+            except FencedError as error:
+                connection.close()
+                self._events.fenced(error)
+                return None
+            except OpError as error:
+                connection.close()
+                if not is_told and perf_counter() - begun > _NOTICE_AFTER_S:
+                    is_told = True
+                    _log.warning("%s is still down: %s", self.task, error)
+                self._closing.wait(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE_S)
+                continue
+            with self._lock:
+                self._connection = connection
+            if self._closing.is_set():
+                connection.close()
+                return None
+            self._events.connected(self.index, perf_counter() - begun)
+            return connection
+        return None
+
+    def _prepared(self, connection: Connection, attempt: Attempt) -> None:
+        """Registers the program of an attempt, and starts it."""
+        if connection is not self._connection:
+            self._events.failed(self.index, attempt, self._gone())
+            return
+        try:
+            self._check_wanted(attempt)
+            concrete = self._registered(connection, attempt.closures[0], len(attempt.closures))
+        except Exception as error:
+            self._events.failed(self.index, attempt, error)
+            return
+        self._fed(connection, attempt, concrete)
+
+    def _registered(self, connection: Connection, closure: ScheduledClosure, n: int) -> Concrete:
+        key = closure.program.number, n
+        concrete = self._concretes.get(key)
+        if concrete is None:
+            jaxpr = bound_to(closure.program.jaxpr, self.task)
+            concrete = closure.concrete.on(connection, jaxpr)
+            if n > 1:
+                concrete = concrete.repeated(n)
+        if not concrete.is_ready:
+            concrete.prepare(FOREVER)
+            with self._lock:
+                if self._connection is connection:
+                    self._concretes[key] = concrete
+        return concrete
+
+    def _fed(self, connection: Connection, attempt: Attempt, concrete: Concrete) -> None:
+        """Starts an attempt once its elements are read."""
+        try:
+            self._check_wanted(attempt)
+            if connection is not self._connection:
+                raise self._gone()
+            args = attempt.arguments(self.index, _WAIT_S)
+        except Exception as error:
+            self._events.failed(self.index, attempt, error)
+            return
+        if args is None:
+            self._jobs.put(partial(self._fed, connection, attempt, concrete))
+        else:
+            self._started(attempt, concrete, args)
+
+    def _burst(self, connection: Connection, closure: ScheduledClosure) -> None:
+        if connection is not self._connection:
+            return
+        try:
+            self._registered(connection, closure, closure.program.burst)
+        except Exception as error:
+            # Closures of the program run one by one then, and say it if the program is at fault.
+            _log.warning("no bursts of %r on %s: %s", closure.remote_value, self.task, error)
+            return
+        self._events.burst_ready(self.index, closure.kind)
+
+    # On any thread ------------------------------------------------------------------------------
+
+    def _started(self, attempt: Attempt, concrete: Concrete, args: Sequence[Any]) -> None:
+        attempt.concrete, attempt.args = concrete, args
+        try:
+            self._check_wanted(attempt)
+            deadline = attempt.closures[0].deadline
+            future = concrete.start(attempt.feeds(), deadline, attempt.effect)
+        except Exception as error:
+            self._events.failed(self.index, attempt, error)
+            return
+        attempt.begin(future)
+        future.add_done_callback(partial(self._ended, attempt))
+
+    def _ended(self, attempt: Attempt, future: Future[list[Any]]) -> None:
+        if future.cancelled():
+            self._events.failed(self.index, attempt, CancelledError("the step was cancelled"))
+            return
+        error = future.exception()
+        if error is None:
+            self._events.ended(self.index, attempt, future.result())
+        else:
+            self._events.failed(self.index, attempt, error)
+
+    def _check_wanted(self, attempt: Attempt) -> None:
+        if attempt.is_cancelled:
+            raise CancelledError("the attempt was cancelled before it was started")
+
+    def _gone(self) -> UnavailableError:
+        return UnavailableError(f"{self.task} was lost", task=str(self.task))
+
+
+def _key(attempt: Attempt) -> tuple[int, int]:
+    return attempt.closures[0].program.number, len(attempt.closures)

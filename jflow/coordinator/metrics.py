@@ -1,0 +1,81 @@
+"""What a coordinator counts and measures of its closures."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """Times of one kind, in seconds.
+
+    Attributes:
+      count: how many there were.
+      mean, most: their mean, and the longest of them.
+    """
+
+    count: int = 0
+    mean: float = 0.0
+    most: float = 0.0
+
+    def with_one(self, seconds: float) -> Sampled:
+        """These times and one more."""
+        count = self.count + 1
+        mean = self.mean + (seconds - self.mean) / count
+        return Sampled(count, mean, max(self.most, seconds))
+
+
+@dataclass(frozen=True)
+class CoordinatorMetrics:
+    """What a coordinator has done so far.
+
+    Attributes:
+      scheduled, succeeded, failed, cancelled: numbers of closures.
+      queued, running: closures that wait now; attempts that run now.
+      put_back: how often a closure was run again because its worker was lost.
+      worker_failures: how often a worker was lost.
+      function_tracing: times of traces, one for each kind of closure.
+      closure_execution: times from the start of an attempt to its end.
+      remote_value_fetch: times that `fetch` and `get` have waited.
+      worker_connecting: times until a worker was ready to run closures.
+    """
+
+    scheduled: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    queued: int = 0
+    running: int = 0
+    put_back: int = 0
+    worker_failures: int = 0
+    function_tracing: Sampled = Sampled()
+    closure_execution: Sampled = Sampled()
+    remote_value_fetch: Sampled = Sampled()
+    worker_connecting: Sampled = Sampled()
+
+
+class Meter:
+    """Counts for `CoordinatorMetrics`, on any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: dict[str, int] = {}
+        self._times: dict[str, Sampled] = {}
+
+    def count(self, name: str, n: int = 1) -> None:
+        """Adds to a counter, by the name of its attribute."""
+        with self._lock:
+            self._counts[name] = self._counts.get(name, 0) + n
+
+    def note(self, name: str, seconds: float) -> None:
+        """Adds a time, by the name of its attribute."""
+        with self._lock:
+            self._times[name] = self._times.get(name, Sampled()).with_one(seconds)
+
+    def metrics(self, queued: int, running: int) -> CoordinatorMetrics:
+        """What was counted so far, with the present numbers of closures."""
+        with self._lock:
+            found: dict[str, Any] = {**self._counts, **self._times}
+        return CoordinatorMetrics(queued=queued, running=running, **found)

@@ -1,0 +1,51 @@
+"""How long closures take, as measured: what decides how many of them a worker is given ahead."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+AHEAD_S = 0.02
+"""A worker is given closures until those it has are expected to take this long, in seconds. The
+way of a message is far shorter, so no worker waits for its next closure."""
+
+MAX_AHEAD = 64
+"""The most attempts that a worker has at a time."""
+
+_WEIGHT = 0.2
+"""The weight of the latest time in the mean."""
+
+
+@dataclass
+class _Mean:
+    seconds: float
+    n_seen: int = 1
+
+
+class Pace:
+    """The mean time that a worker takes for a closure of each kind, in seconds."""
+
+    def __init__(self) -> None:
+        self._means: dict[Hashable, _Mean] = {}
+
+    def note(self, kind: Hashable, seconds: float, n_closures: int = 1) -> None:
+        """Notes the time that one worker took for closures of a kind, one after another."""
+        each = seconds / n_closures
+        mean = self._means.get(kind)
+        if mean is None:
+            self._means[kind] = _Mean(each, n_closures)
+            return
+        # The first run of a program registers and compiles it, so it counts for nothing later.
+        weight = 1.0 if mean.n_seen == 1 else _WEIGHT
+        mean.seconds += weight * (each - mean.seconds)
+        mean.n_seen += n_closures
+
+    def expected(self, kind: Hashable) -> float | None:
+        """The expected time of a closure; None if none of its kind has ended."""
+        mean = self._means.get(kind)
+        return None if mean is None else mean.seconds
+
+    def n_seen(self, kind: Hashable) -> int:
+        """How many closures of a kind have ended."""
+        mean = self._means.get(kind)
+        return 0 if mean is None else mean.n_seen

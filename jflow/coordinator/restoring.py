@@ -1,0 +1,179 @@
+"""`StateRestorer`: saves the variables of a strategy, restores those of lost parameter servers."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+from jflow.checkpoint_files import open_checkpoint
+from jflow.cluster import Task
+from jflow.deadline import Deadline, seconds_text
+from jflow.errors import DeadlineExceededError, NotFoundError, UnavailableError
+from jflow.fencing import CLAIMS
+from jflow.functions import Connection
+from jflow.parameter_servers import ParameterServerStrategy
+from jflow.runtime.config import ConfigProto
+from jflow.runtime.saving import SaveReport, StateToSave
+
+_LOG = logging.getLogger(__name__)
+
+RETURNS_WITHIN_S = 3600.0
+"""How long a lost parameter server is waited for, in seconds, as TensorFlow waits for workers."""
+
+PROBE_S = 2.0
+"""How long a parameter server has to answer whether it is there, in seconds."""
+
+
+class StateRestorer:
+    """The variables on the parameter servers of a strategy, and their checkpoint. Thread-safe
+    except that one thread restores at a time.
+
+    Args:
+      strategy: the strategy.
+      path: of the checkpoint, as the parameter servers see it; None if there is none.
+      patience: how long a lost parameter server is waited for, in seconds.
+
+    Attributes:
+      path: as given.
+    """
+
+    def __init__(
+        self,
+        strategy: ParameterServerStrategy,
+        path: str | os.PathLike[str] | None = None,
+        patience: float = RETURNS_WITHIN_S,
+    ) -> None:
+        self._strategy = strategy
+        self.path = None if path is None else os.fspath(path)
+        self._patience = patience
+        self._lives: dict[Task, int] = {}
+
+    def note_lives(self) -> None:
+        """Takes note of which life each parameter server is in. Raises as `life_of`."""
+        for task in self._strategy.ps_tasks:
+            self._lives[task] = self.life_of(task)
+
+    def life_of(self, task: Task) -> int:
+        """The incarnation of a task that answers.
+
+        Raises:
+          UnavailableError: if it does not.
+        """
+        config = ConfigProto(
+            connect_timeout_in_ms=int(PROBE_S * 1000), operation_timeout_in_ms=int(PROBE_S * 1000)
+        )
+        with Connection(self._strategy.target_of(task), config) as connection:
+            try:
+                return connection.incarnation()
+            except (DeadlineExceededError, UnavailableError) as error:
+                raise UnavailableError(
+                    f"{task} at {self._strategy.target_of(task)} does not answer: {error.message}",
+                    task=str(task),
+                ) from None
+
+    def is_there(self, task: Task) -> bool:
+        """Whether a parameter server answers, in the life in which it has the variables."""
+        try:
+            life = self.life_of(task)
+        except UnavailableError:
+            return False
+        return self._lives.setdefault(task, life) == life
+
+    def save(self, about: Mapping[str, str] | None = None) -> SaveReport:
+        """Saves all variables, each step in it whole or not at all.
+
+        Raises:
+          NotFoundError: if there is no path, or no such directory.
+          OpError: as `jflow.checkpoint.save`.
+        """
+        connection, states = self._strategy.connection, self._states(self._strategy.ps_tasks)
+        return connection.save_state(self._checked(), states, is_consistent=True, about=about)
+
+    def about(self) -> dict[str, str] | None:
+        """What `save` was told about the checkpoint; None if there is none. Raises as `restore`."""
+        path = self._checked()
+        try:
+            with open_checkpoint(path) as found:
+                about = dict(found.about)
+        except NotFoundError:
+            return None
+        about.pop(CLAIMS, None)
+        return about
+
+    def restore(self, tasks: Collection[Task] | None = None) -> SaveReport:
+        """Restores all variables, or those of some parameter servers.
+
+        Raises:
+          NotFoundError: if there is no checkpoint, or it lacks a variable.
+          OpError: as `jflow.checkpoint.restore`.
+        """
+        states = self._states(self._strategy.ps_tasks if tasks is None else tasks)
+        if not states:
+            return SaveReport()
+        return self._strategy.connection.restore_state(self._checked(), states)
+
+    def bring_back(self, goes_on: Callable[[], bool], wait: Callable[[float], object]) -> None:
+        """Waits until all parameter servers answer, and restores the variables of those that were
+        lost since `note_lives`.
+
+        Args:
+          goes_on: whether to wait on.
+          wait: waits for some seconds.
+
+        Raises:
+          UnavailableError: if one does not come back, or its variables cannot be restored.
+          FencedError: if another program has taken over.
+        """
+        deadline = Deadline(self._patience)
+        lives = {task: self._awaited(task, deadline, goes_on, wait) for task in self._lives}
+        lost = [task for task, life in lives.items() if life != self._lives[task]]
+        self._strategy.connection.reopen()
+        if lost:
+            _LOG.warning("%s restarted; its variables are restored", ", ".join(map(str, lost)))
+            try:
+                self.restore(lost)
+            except NotFoundError as error:
+                raise UnavailableError(
+                    f"{lost[0]} was lost with its variables, which cannot be restored: "
+                    f"{error.message}; save them with ClusterCoordinator.save",
+                    task=str(lost[0]),
+                ) from error
+        self._lives = lives
+
+    def _awaited(
+        self,
+        task: Task,
+        deadline: Deadline,
+        goes_on: Callable[[], bool],
+        wait: Callable[[float], object],
+    ) -> int:
+        pause = 0.05
+        while True:
+            try:
+                return self.life_of(task)
+            except UnavailableError as error:
+                if not goes_on() or deadline.remaining() == 0:
+                    raise UnavailableError(
+                        f"{error.message}; it did not come back within "
+                        f"{seconds_text(self._patience)}",
+                        task=str(task),
+                    ) from None
+            wait(pause)
+            pause = min(2 * pause, 1.0)
+
+    def _states(self, tasks: Iterable[Task]) -> list[StateToSave]:
+        wanted = {str(task) for task in tasks}
+        variables = self._strategy.connection.variables
+        return [state for state in variables if _task_of(state) in wanted]
+
+    def _checked(self) -> str:
+        if self.path is None:
+            raise NotFoundError("there is no checkpoint: give the coordinator a checkpoint path")
+        return self.path
+
+
+def _task_of(state: StateToSave) -> str:
+    """The name of the task that a variable is on."""
+    spec = state.ref.spec
+    return f"/job:{spec.job}/task:{spec.task}"

@@ -1,0 +1,462 @@
+"""The scheduler of closures: a state machine without clock, thread or socket.
+
+Events go in by method, with the present time where it matters; each returns the actions that follow
+from it, which the engine carries out in order. Rules:
+
+- A closure ends exactly once: by `Complete`, `Fail`, `Expire`, `FailInput` or `Drop`.
+- A worker that is free gets the closure of the highest priority that it may run, the oldest first.
+  It is given closures ahead as long as those it has are expected to take less than `AHEAD_S`.
+- Closures of one kind that are next in the order may run as one attempt, a burst.
+- An attempt that is lost with its worker puts its closures back at their places in the order. One
+  that fails fails its closure; the closures of a burst that fails run again, one by one.
+- In exactly-once mode every attempt of a closure has an ordinal. The runtime applies the writes of
+  one of them; a later one fences off an earlier one, or is answered with what that has done.
+- After the first failure the caller takes the error with `abandon`, which cancels all that is open;
+  then `is_idle` says when nothing is running. A closure that is put back in between is dropped.
+- A closure that takes much longer than others of its kind gets one more attempt on an idle worker,
+  if that is harmless; the first attempt to end counts.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Hashable, Iterator
+
+from jflow.coordinator.backlog import Backlog
+from jflow.coordinator.events import (
+    Action,
+    CancelAttempt,
+    Closure,
+    Complete,
+    Dispatch,
+    Drop,
+    Expire,
+    Fail,
+    FailInput,
+    PrepareBurst,
+    Worker,
+)
+from jflow.coordinator.pace import AHEAD_S, Pace
+from jflow.coordinator.states import Attempt, Open, WorkerState
+
+BURST_WITHIN_S = 0.25
+"""Closures run in bursts if one burst of them is expected to take less than this, in seconds."""
+
+STRAGGLES_AFTER_S = 1.0
+"""No closure is run a second time before it has run for this long."""
+
+STRAGGLES_BY = 4.0
+"""A closure that has run for this many times the mean of its kind is run a second time."""
+
+
+class Scheduler:
+    """Decides which closure runs where, and how each of them ends.
+
+    Args:
+      n_workers: how many workers there are at first; they are down until `worker_up`.
+
+    Attributes:
+      has_error: whether a closure has failed since the last `clear`.
+    """
+
+    def __init__(self, n_workers: int = 0) -> None:
+        self.has_error = False
+        self._workers = {worker: WorkerState() for worker in range(n_workers)}
+        self._open: dict[int, Open] = {}
+        self._backlog = Backlog()
+        self._attempts: dict[int, Attempt] = {}
+        self._expiries: list[tuple[float, int]] = []
+        self._pace = Pace()
+        self._bursts: dict[tuple[Hashable, Worker], bool] = {}
+        self._n_attempts = 0
+        self._n_added = 0
+        self._n_ended = 0
+        self._gone: dict[Worker, BaseException] = {}
+
+    # What it knows ------------------------------------------------------------------------------
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether every closure has ended and no attempt is running."""
+        return not self._open and not self._attempts
+
+    @property
+    def n_queued(self) -> int:
+        """How many closures wait for a worker or for their inputs."""
+        return sum(not o.attempts for o in self._open.values())
+
+    @property
+    def n_open(self) -> int:
+        """How many closures have not ended."""
+        return len(self._open)
+
+    @property
+    def n_running(self) -> int:
+        """How many attempts have not come back."""
+        return len(self._attempts)
+
+    @property
+    def n_ended(self) -> int:
+        """A number of which all closures with lower numbers have ended."""
+        while self._n_ended < self._n_added and self._n_ended not in self._open:
+            self._n_ended += 1
+        return self._n_ended
+
+    def is_open(self, number: int) -> bool:
+        """Whether a closure has not ended."""
+        return number in self._open
+
+    def is_running(self, attempt: int) -> bool:
+        """Whether an attempt has not come back."""
+        return attempt in self._attempts
+
+    def is_up(self, worker: Worker) -> bool:
+        """Whether a worker takes closures."""
+        state = self._workers.get(worker)
+        return state is not None and state.is_up
+
+    def is_busy(self, worker: Worker) -> bool:
+        """Whether attempts of a worker have not come back."""
+        state = self._workers.get(worker)
+        return state is not None and bool(state.attempts)
+
+    @property
+    def workers(self) -> list[Worker]:
+        """All workers, also those that are down."""
+        return [worker for worker, state in self._workers.items() if not state.is_leaving]
+
+    # Events: closures ---------------------------------------------------------------------------
+
+    def add(self, closure: Closure, now: float) -> list[Action]:
+        """Takes a closure. Inputs that are not open have succeeded."""
+        opened = self._open[closure.number] = Open(closure)
+        self._n_added = closure.number + 1
+        for source in closure.inputs:
+            if source in self._open:
+                opened.missing.add(source)
+                self._open[source].dependents.append(closure.number)
+        if closure.expires is not None:
+            heapq.heappush(self._expiries, (closure.expires, closure.number))
+        if opened.missing:
+            return []
+        return [*self._queued(opened), *self._fed(now)]
+
+    def cancel(self, number: int, now: float) -> list[Action]:
+        """Cancels a closure for its user; what is running is stopped where it can be."""
+        opened = self._open.get(number)
+        if opened is None:
+            return []
+        return [*self._dropped(opened, by_user=True), *self._fed(now)]
+
+    def tick(self, now: float) -> list[Action]:
+        """Takes the present time: closures expire, and stragglers are run a second time."""
+        actions: list[Action] = []
+        while self._expiries and self._expiries[0][0] <= now:
+            _, number = heapq.heappop(self._expiries)
+            opened = self._open.get(number)
+            if opened is not None:
+                self.has_error = True
+                actions += self._cancelled_attempts(opened)
+                actions += self._ended(opened, Expire(number))
+        actions += self._fed(now)
+        return [*actions, *self._reissued(now)]
+
+    # Events: attempts ---------------------------------------------------------------------------
+
+    def finished(self, number: int, now: float) -> list[Action]:
+        """An attempt has ended well; in exactly-once mode its writes are committed."""
+        attempt = self._taken(number)
+        if attempt is None:
+            return []
+        self._note(attempt, now)
+        actions: list[Action] = []
+        for opened in self._opened(attempt):
+            actions += self._completed(opened, attempt)
+        return [*actions, *self._fed(now)]
+
+    def failed(self, number: int, error: BaseException, now: float) -> list[Action]:
+        """An attempt has failed by itself."""
+        attempt = self._taken(number)
+        if attempt is None:
+            return []
+        actions: list[Action] = []
+        is_burst = len(attempt.closures) > 1
+        for o in self._opened(attempt):
+            o.is_alone = o.is_alone or is_burst
+            if o.is_dropped or is_burst:
+                actions += self._put_back(o)
+            else:
+                self.has_error = True
+                actions += self._cancelled_attempts(o)
+                actions += self._ended(o, Fail(o.closure.number, error))
+        return [*actions, *self._fed(now)]
+
+    def lost(self, number: int, now: float) -> list[Action]:
+        """An attempt was lost with its worker, or was cancelled: its closures run again."""
+        return [*self._lost(number), *self._fed(now)]
+
+    # Events: workers ----------------------------------------------------------------------------
+
+    def add_worker(self, worker: Worker) -> None:
+        """A worker joins; it is down until `worker_up`."""
+        self._gone.pop(worker, None)
+        self._workers[worker] = WorkerState()
+
+    def worker_up(self, worker: Worker, now: float) -> list[Action]:
+        """A worker can be reached, and what closures need is there."""
+        state = self._workers.get(worker)
+        if state is None or state.is_leaving:
+            return []
+        state.is_up = True
+        return [*self._fed(now)]
+
+    def worker_down(self, worker: Worker, now: float) -> list[Action]:
+        """A worker cannot be reached: its attempts are lost."""
+        state = self._workers.get(worker)
+        if state is None:
+            return []
+        state.is_up = False
+        for key in [key for key in self._bursts if key[1] == worker]:
+            del self._bursts[key]
+        actions: list[Action] = []
+        for number in sorted(state.attempts):
+            actions += self._lost(number)
+        return [*actions, *self._fed(now)]
+
+    def worker_leaves(self, worker: Worker, error: BaseException, now: float) -> list[Action]:
+        """A worker is to get no more closures; those that only it may run fail with the error."""
+        state = self._workers[worker]
+        state.is_up, state.is_leaving = False, True
+        self._gone[worker] = error
+        actions: list[Action] = []
+        for number in self._backlog.numbers():
+            opened = self._open[number]
+            if opened.closure.worker == worker:
+                self._backlog.remove(number)
+                actions += self._queued(opened)
+        if not state.attempts:
+            del self._workers[worker]
+        return [*actions, *self._fed(now)]
+
+    def burst_ready(self, worker: Worker, kind: Hashable, now: float) -> list[Action]:
+        """Bursts of a kind are compiled for a worker."""
+        if (kind, worker) in self._bursts:
+            self._bursts[kind, worker] = True
+        return [*self._fed(now)]
+
+    # Events: errors -----------------------------------------------------------------------------
+
+    def abandon(self) -> list[Action]:
+        """Cancels all that is open, because an error is about to be reported."""
+        actions: list[Action] = []
+        for number in list(self._open):
+            opened = self._open.get(number)
+            if opened is not None:
+                actions += self._dropped(opened, by_user=False)
+        return actions
+
+    def clear(self) -> None:
+        """Forgets the error: it was reported."""
+        self.has_error = False
+
+    # How closures end ---------------------------------------------------------------------------
+
+    def _ended(self, opened: Open, action: Action) -> Iterator[Action]:
+        """Ends a closure; those that wait for its result run now, or end with it."""
+        number = opened.closure.number
+        del self._open[number]
+        if number in self._backlog:
+            self._backlog.remove(number)
+        yield action
+        for dependent in opened.dependents:
+            waiting = self._open.get(dependent)
+            if waiting is None:
+                continue
+            waiting.missing.discard(number)
+            if isinstance(action, Drop):
+                yield from self._ended(waiting, Drop(dependent, by_user=False))
+            elif not isinstance(action, Complete):
+                yield from self._ended(waiting, FailInput(dependent, number))
+            elif not waiting.missing:
+                yield from self._queued(waiting)
+
+    def _completed(self, opened: Open, attempt: Attempt) -> list[Action]:
+        number = opened.closure.number
+        actions = self._cancelled_attempts(opened)
+        position = attempt.closures.index(number)
+        return [*actions, *self._ended(opened, Complete(number, attempt.number, position))]
+
+    def _dropped(self, opened: Open, *, by_user: bool) -> list[Action]:
+        """Cancels a closure; while an attempt of it is running, that may still succeed."""
+        if not opened.attempts:
+            return [*self._ended(opened, Drop(opened.closure.number, by_user))]
+        if not opened.is_dropped:
+            opened.is_dropped, opened.by_user = True, by_user
+        return self._cancelled_attempts(opened)
+
+    def _put_back(self, opened: Open) -> list[Action]:
+        """Queues a closure again at its place, unless it is not wanted any more."""
+        if opened.attempts:
+            return []  # the other attempt goes on
+        if opened.is_dropped or self.has_error:
+            return [*self._ended(opened, Drop(opened.closure.number, opened.by_user))]
+        return self._queued(opened)
+
+    def _queued(self, opened: Open) -> list[Action]:
+        """Queues a closure, unless the only worker that may run it has left."""
+        worker = opened.closure.worker
+        error = None if worker is None else self._gone.get(worker)
+        if error is None:
+            self._backlog.add(opened.closure)
+            return []
+        self.has_error = True
+        return [*self._ended(opened, Fail(opened.closure.number, error))]
+
+    # Attempts -----------------------------------------------------------------------------------
+
+    def _taken(self, number: int) -> Attempt | None:
+        """Takes out an attempt that has come back; None if it was taken out before."""
+        attempt = self._attempts.pop(number, None)
+        if attempt is None:
+            return None
+        state = self._workers[attempt.worker]
+        state.attempts.discard(number)
+        state.load = state.load - attempt.expected if state.attempts else 0.0
+        if state.is_leaving and not state.attempts:
+            del self._workers[attempt.worker]
+        for closure in attempt.closures:
+            opened = self._open.get(closure)
+            if opened is not None:
+                opened.attempts.discard(number)
+        return attempt
+
+    def _opened(self, attempt: Attempt) -> list[Open]:
+        """The closures of an attempt that have not ended."""
+        return [self._open[number] for number in attempt.closures if number in self._open]
+
+    def _lost(self, number: int) -> list[Action]:
+        attempt = self._taken(number)
+        if attempt is None:
+            return []
+        actions: list[Action] = []
+        for opened in self._opened(attempt):
+            actions += self._put_back(opened)
+        return actions
+
+    def _cancelled_attempts(self, opened: Open) -> list[Action]:
+        """Cancels the attempts of a closure, except bursts that others are waiting for."""
+        actions: list[Action] = []
+        for number in sorted(opened.attempts):
+            attempt = self._attempts[number]
+            wanted = [o for o in self._opened(attempt) if not o.is_dropped and o is not opened]
+            if not attempt.is_cancelled and not wanted:
+                attempt.is_cancelled = True
+                actions.append(CancelAttempt(number))
+        return actions
+
+    def _note(self, attempt: Attempt, now: float) -> None:
+        """Learns how long closures take from an attempt that ended well."""
+        state = self._workers.get(attempt.worker)
+        opened = self._opened(attempt)
+        if state is None or not opened:
+            return
+        begun = max(attempt.started, state.last_end)
+        state.last_end = now
+        n = len(attempt.closures)
+        self._pace.note((opened[0].closure.kind, n > 1), now - begun, n)
+
+    # Dispatch -----------------------------------------------------------------------------------
+
+    def _fed(self, now: float) -> Iterator[Action]:
+        """Gives closures to workers with room, the least loaded first."""
+        while len(self._backlog):
+            free = [
+                (state.load, worker)
+                for worker, state in self._workers.items()
+                if state.has_room and self._backlog.size_for(worker)
+            ]
+            if not free:
+                return
+            _, worker = min(free)
+            first = self._backlog.first(worker)
+            assert first is not None
+            yield from self._burst_wanted(worker, first)
+            yield self._dispatched(worker, self._next(worker, first), now)
+
+    def _next(self, worker: Worker, first: Closure) -> list[Closure]:
+        """Takes the closures that the worker runs next: the first one, or a burst."""
+        taken = [first]
+        self._backlog.remove(first.number)
+        is_short = self._backlog.size_for(worker) < first.burst - 1
+        if is_short or not self._bursts.get((first.kind, worker)) or not self._may_join(first):
+            return taken
+        while len(taken) < first.burst:
+            following = self._backlog.first(worker)
+            if following is None or following.kind != first.kind or not self._may_join(following):
+                break
+            self._backlog.remove(following.number)
+            taken.append(following)
+        if len(taken) < first.burst:
+            for closure in taken[1:]:
+                self._backlog.add(closure)
+            return taken[:1]
+        return taken
+
+    def _may_join(self, closure: Closure) -> bool:
+        return closure.burst > 1 and not self._open[closure.number].is_alone
+
+    def _burst_wanted(self, worker: Worker, first: Closure) -> Iterator[Action]:
+        """Asks for bursts of a kind of which many short closures wait."""
+        key = first.kind, worker
+        if first.burst == 1 or key in self._bursts or self._backlog.size_for(worker) < first.burst:
+            return
+        single = (first.kind, False)
+        expected = self._pace.expected(single)
+        if (
+            expected is not None
+            and expected * first.burst < BURST_WITHIN_S
+            and self._pace.n_seen(single) > 1
+        ):
+            self._bursts[key] = False
+            yield PrepareBurst(worker, first.number)
+
+    def _dispatched(self, worker: Worker, closures: list[Closure], now: float) -> Dispatch:
+        self._n_attempts += 1
+        state = self._workers[worker]
+        n = len(closures)
+        expected = self._pace.expected((closures[0].kind, n > 1))
+        load = AHEAD_S if expected is None else expected * n
+        numbers = tuple(closure.number for closure in closures)
+        attempt = Attempt(self._n_attempts, worker, numbers, now, load)
+        self._attempts[attempt.number] = attempt
+        state.attempts.add(attempt.number)
+        state.load += load
+        for number in numbers:
+            self._open[number].attempts.add(attempt.number)
+            self._open[number].n_attempts += 1
+        return Dispatch(attempt.number, worker, numbers, self._open[numbers[0]].n_attempts)
+
+    def _reissued(self, now: float) -> Iterator[Action]:
+        """Second attempts of stragglers, on workers that have nothing to do."""
+        if len(self._backlog) or self.has_error:
+            return
+        idle = [w for w, state in self._workers.items() if state.is_up and not state.attempts]
+        for attempt in list(self._attempts.values()) if idle else ():
+            opened = self._opened(attempt)
+            if len(attempt.closures) > 1 or not opened or not self._straggles(attempt, now):
+                continue
+            closure = opened[0].closure
+            is_free = closure.worker is None and closure.is_repeatable
+            if not is_free or opened[0].is_reissued or opened[0].is_dropped:
+                continue
+            opened[0].is_reissued = True
+            yield self._dispatched(idle.pop(), [closure], now)
+            if not idle:
+                return
+
+    def _straggles(self, attempt: Attempt, now: float) -> bool:
+        kind = self._open[attempt.closures[0]].closure.kind
+        expected = self._pace.expected((kind, False))
+        if expected is None or attempt.is_cancelled:
+            return False
+        return now - attempt.started > max(STRAGGLES_AFTER_S, STRAGGLES_BY * expected)

@@ -1,0 +1,5 @@
+"""Names of tf.distribute.experimental."""
+
+from jflow.distribute.experimental import coordinator as coordinator
+from jflow.distribute.experimental import partitioners as partitioners
+from jflow.parameter_servers import ParameterServerStrategy as ParameterServerStrategy

@@ -1,0 +1,97 @@
+"""`SessionClaim`: what a client's session works under, so that its successor can fence it off."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Iterable
+
+from jflow.cluster import Task
+from jflow.deadline import Deadline
+from jflow.errors import AbortedError, UnavailableError
+from jflow.fencing import Claim, next_epoch
+from jflow.master.view import ClusterView
+from jflow.protocol import RECONNECT_TIMEOUT_S
+from jflow.protocol.rpcs import LEARN_CLAIM
+
+_MAX_TRIES = 16
+
+
+class SessionClaim:
+    """The claim of one session, if it has one. Call it on the event loop only.
+
+    Args:
+      servers: the master's view of the cluster.
+
+    Attributes:
+      claim: what the session works under; None if it has claimed nothing.
+    """
+
+    def __init__(self, servers: ClusterView) -> None:
+        self._servers = servers
+        self.claim: Claim | None = None
+
+    def check(self) -> None:
+        """Raises FencedError if there was a later claim, as far as this task has heard."""
+        if self.claim is not None:
+            self._servers.fences.check(self.claim)
+
+    async def make(self, name: str, epoch: int, connect_timeout: float, deadline: Deadline) -> int:
+        """See `MasterSession.claim`."""
+        async with deadline.bounding(f"claiming {name!r}", str(self._servers.info().task)):
+            patience = min(connect_timeout, RECONNECT_TIMEOUT_S)
+            if epoch:
+                self.claim = await self._present(Claim(name, epoch), patience)
+            else:
+                self.claim = await self._new(name, patience)
+        assert self.claim is not None
+        return self.claim.epoch
+
+    async def spread(self, tasks: Iterable[Task]) -> None:
+        """Lets tasks hear of the claim. Raises FencedError if one has heard of a later one."""
+        claim = self.claim
+        if claim is None:
+            return
+        known = await asyncio.gather(*(self._tell(task, claim.name, claim.epoch) for task in tasks))
+        if (highest := max(known, default=0)) > claim.epoch:
+            await self._servers.worker.learn_claim(claim.name, highest)
+            self.check()
+
+    async def _present(self, claim: Claim, patience: float) -> Claim:
+        """A claim that was made before; all tasks are asked, as this one may have been down."""
+        tasks = self._servers.info().cluster.tasks()
+        highest = await self._told(tasks, claim.name, claim.epoch, patience)
+        await self._servers.worker.learn_claim(claim.name, highest)
+        self._servers.fences.check(claim)
+        return claim
+
+    async def _new(self, name: str, patience: float) -> Claim:
+        """A claim that is higher than all before, on all tasks that are up."""
+        tasks = [*self._servers.info().cluster.tasks()]
+        highest = await self._told(tasks, name, 0, patience)
+        for _ in range(_MAX_TRIES):
+            claim = Claim(name, next_epoch(highest, secrets.randbits(32)))
+            highest = await self._told(tasks, name, claim.epoch, patience)
+            if highest == claim.epoch:
+                return claim
+        raise AbortedError(f"{name!r} is claimed by other programs all the time; try again later")
+
+    async def _told(self, tasks: Iterable[Task], name: str, epoch: int, patience: float) -> int:
+        """Tells tasks of an epoch; returns the highest that one of them knows."""
+
+        async def tell(task: Task) -> int:
+            try:
+                if task != self._servers.info().task:
+                    await self._servers.peers[task].connect(patience)
+                return await self._tell(task, name, epoch)
+            except (AbortedError, UnavailableError):
+                return 0  # it is down; it hears of the claim with the first call under it
+
+        return max(await asyncio.gather(*map(tell, tasks)))
+
+    async def _tell(self, task: Task, name: str, epoch: int) -> int:
+        if task == self._servers.info().task:
+            return await self._servers.worker.learn_claim(name, epoch)
+        peer = self._servers.peers[task]
+        info = await peer.connect(RECONNECT_TIMEOUT_S)
+        return await peer.call(LEARN_CLAIM, info.incarnation, name, epoch)

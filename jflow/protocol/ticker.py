@@ -1,0 +1,51 @@
+"""`Ticker`: calls functions at an interval, on one thread for all of them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import cache
+
+
+class Ticker:
+    """Calls functions at an interval while there are any; thread-safe.
+
+    Args:
+      interval: in seconds.
+    """
+
+    def __init__(self, interval: float) -> None:
+        self._interval = interval
+        self._changed = threading.Condition()
+        self._functions: set[Callable[[], object]] = set()
+        self._is_running = False
+
+    def add(self, function: Callable[[], object]) -> None:
+        """Begins to call a function, which must neither block nor raise."""
+        with self._changed:
+            self._functions.add(function)
+            if not self._is_running:
+                self._is_running = True
+                threading.Thread(target=self._run, name="jflow heartbeat", daemon=True).start()
+
+    def remove(self, function: Callable[[], object]) -> None:
+        """Calls a function no more, except for a call that has begun."""
+        with self._changed:
+            self._functions.discard(function)
+            self._changed.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                if self._changed.wait_for(lambda: not self._functions, self._interval):
+                    self._is_running = False
+                    return
+                functions = list(self._functions)
+            for function in functions:
+                function()
+
+
+@cache
+def ticker(interval: float) -> Ticker:
+    """The ticker of this process with that interval, in seconds."""
+    return Ticker(interval)

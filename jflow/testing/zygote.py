@@ -1,0 +1,232 @@
+"""`Zygote`: a process that has imported what programs need, and forks into them.
+
+A new Python that imports JAX and jflow takes seconds; a fork of one that has imported them, and
+initialized nothing, takes a tenth. It is safe only because no thread and no connection exists yet.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import traceback
+import warnings
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from importlib import import_module
+from typing import IO, Any, NoReturn
+
+from jflow.closing import Closing
+from jflow.failpoints import VARIABLE
+from jflow.failpoints.actions import switch_on
+from jflow.failpoints.points import actions
+
+_POLL_S = 0.002
+_MAX_MESSAGE = 1 << 20
+_LENGTH_BYTES = 4
+_STDERR = 2
+_MAIN = f"from {__name__} import main; main()"
+
+
+class Zygote(Closing):
+    """Starts programs that are modules quickly; thread-safe. They may outlive it.
+
+    Programs get the environment variables of their start, but those that are read when a library
+    is imported, such as those of JAX, are read once, when the zygote starts.
+
+    Args:
+      modules: what it imports before it forks.
+    """
+
+    def __init__(self, modules: Sequence[str]) -> None:
+        here, there = socket.socketpair()
+        self._lock = threading.Lock()
+        self._socket = here
+        with there:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _MAIN, str(there.fileno()), *modules],
+                pass_fds=[there.fileno()],
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+                env={name: text for name, text in os.environ.items() if name != VARIABLE},
+            )
+
+    def start(self, arguments: Sequence[str], environment: Mapping[str, str]) -> ForkedProgram:
+        """Starts a program.
+
+        Args:
+          arguments: "-m", the name of its module, and its arguments.
+          environment: all of its environment variables.
+
+        Raises:
+          ConnectionError: if the zygote has ended; what it printed says why.
+        """
+        if len(arguments) < 2 or arguments[0] != "-m":
+            raise ValueError(f"expected '-m', a module and its arguments, got {arguments!r}")
+        input_read, input_write = os.pipe()
+        output_read, output_write = os.pipe()
+        try:
+            started = self.ask(
+                {"start": list(arguments[1:]), "environment": dict(environment)},
+                (input_read, output_write, _STDERR),
+            )
+        except BaseException:
+            os.close(input_write)
+            os.close(output_read)
+            raise
+        finally:
+            os.close(input_read)
+            os.close(output_write)
+        return ForkedProgram(
+            self, started, os.fdopen(input_write, "wb"), os.fdopen(output_read, "rb", 0)
+        )
+
+    def ask(self, request: Mapping[str, Any], files: Sequence[int] = ()) -> Any:
+        """Sends a request with open files to the zygote; returns its answer."""
+        with self._lock:
+            _send(self._socket, request, files)
+            answer, _ = _receive(self._socket)
+        if answer is None:
+            raise ConnectionError("the process that starts programs has ended; its output says why")
+        return answer["answer"]
+
+    def close(self) -> None:
+        """Ends the zygote, not the programs. May be called again."""
+        with self._lock:
+            self._socket.close()
+        self._process.wait()
+
+    def _leave(self, failed: bool) -> None:
+        self.close()
+
+
+class ForkedProgram:
+    """A program that a zygote has started; has the methods of `subprocess.Popen` that are needed.
+
+    Attributes:
+      pid: the process id.
+      stdin, stdout: the ends of its pipes.
+    """
+
+    def __init__(self, zygote: Zygote, pid: int, stdin: IO[bytes], stdout: IO[bytes]) -> None:
+        self._zygote = zygote
+        self._code: int | None = None
+        self.pid = pid
+        self.stdin, self.stdout = stdin, stdout
+
+    def poll(self) -> int | None:
+        """The exit code, negative for a signal; None while the program runs."""
+        if self._code is None:
+            self._code = self._zygote.ask({"poll": self.pid})
+        return self._code
+
+    def wait(self) -> int:
+        """Waits for the end of the program; returns its exit code."""
+        while (code := self.poll()) is None:
+            time.sleep(_POLL_S)
+        return code
+
+    def send_signal(self, number: int) -> None:
+        """Sends a signal, unless the program has ended."""
+        if self.poll() is None:  # until it is asked again, the zygote keeps the process id
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """Sends SIGKILL."""
+        self.send_signal(signal.SIGKILL)
+
+    def terminate(self) -> None:
+        """Sends SIGTERM."""
+        self.send_signal(signal.SIGTERM)
+
+
+def _send(through: socket.socket, message: Mapping[str, Any], files: Sequence[int] = ()) -> None:
+    data = json.dumps(message).encode()
+    header = len(data).to_bytes(_LENGTH_BYTES, "little")
+    try:
+        socket.send_fds(through, [header], files)
+        through.sendall(data)
+    except BrokenPipeError:
+        raise ConnectionError("the process that starts programs has ended") from None
+
+
+def _receive(through: socket.socket) -> tuple[Any, list[int]]:
+    """A message and the files that came with it; (None, []) at the end."""
+    try:
+        header, files, _, _ = socket.recv_fds(through, _LENGTH_BYTES, 3)
+    except ConnectionResetError:
+        return None, []
+    if len(header) < _LENGTH_BYTES:
+        return None, []
+    left, parts = int.from_bytes(header, "little"), []
+    while left:
+        part = through.recv(min(left, _MAX_MESSAGE))
+        if not part:
+            return None, []
+        parts.append(part)
+        left -= len(part)
+    return json.loads(b"".join(parts)), files
+
+
+def _serve(through: socket.socket) -> None:
+    """Serves requests until the other end is closed."""
+    while True:
+        request, files = _receive(through)
+        if request is None:
+            return
+        if "poll" in request:
+            pid, status = os.waitpid(request["poll"], os.WNOHANG)
+            answer = os.waitstatus_to_exitcode(status) if pid else None
+        else:
+            sys.stdout.flush()
+            answer = os.fork()
+            if not answer:
+                through.close()
+                _become(request["start"], request["environment"], files)
+            for file in files:
+                os.close(file)
+        _send(through, {"answer": answer})
+
+
+def _become(
+    arguments: Sequence[str], environment: Mapping[str, str], files: Sequence[int]
+) -> NoReturn:
+    """Runs a program in this process, which has just been forked, to its end."""
+    code = 1
+    try:
+        os.setsid()
+        for number, file in enumerate(files):
+            os.dup2(file, number)
+            os.close(file)
+        os.environ.clear()
+        os.environ.update(environment)
+        actions.clear()
+        if text := os.environ.get(VARIABLE):
+            switch_on(text)
+        sys.argv = list(arguments)
+        runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        traceback.print_exc()
+    with suppress(Exception):
+        sys.stdout.flush()
+    os._exit(code)
+
+
+def main() -> None:
+    """Runs the zygote: its socket's number, and the modules to import, are the arguments."""
+    for module in sys.argv[2:]:
+        import_module(module)
+    # JAX warns of forks, and runpy of modules that are imported already.
+    warnings.simplefilter("ignore", RuntimeWarning)
+    with socket.socket(fileno=int(sys.argv[1])) as through:
+        _serve(through)
+    os._exit(0)

@@ -1,0 +1,67 @@
+"""`ClaimedRuns`: the running steps of clients that have claimed a name, and what ends them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from jflow.fencing import Claim, Fences
+
+
+class ClaimedRuns:
+    """What runs under claims on one task. Call it on the event loop only.
+
+    Attributes:
+      fences: the claims that the task has heard of.
+    """
+
+    def __init__(self) -> None:
+        self.fences = Fences()
+        self._running: dict[Claim, set[asyncio.Task[Any]]] = {}
+
+    @property
+    def n_running(self) -> int:
+        """How many steps run under claims."""
+        return sum(map(len, self._running.values()))
+
+    @contextmanager
+    def running(self, claim: Claim) -> Iterator[None]:
+        """A block of the present asyncio task that ends when there is a later claim.
+
+        Raises:
+          FencedError: if there was or is a later claim.
+        """
+        self.fences.check(claim)
+        task = asyncio.current_task()
+        assert task is not None
+        tasks = self._running.setdefault(claim, set())
+        tasks.add(task)
+        try:
+            yield
+        except asyncio.CancelledError:
+            self.fences.check(claim)
+            raise
+        finally:
+            tasks.discard(task)
+            if not tasks:
+                self._running.pop(claim, None)
+
+    async def learn(self, claim: Claim) -> None:
+        """Takes note of a claim, and ends what runs under earlier ones of that name.
+
+        Returns when all of it has ended, so that nothing of it is applied later.
+        """
+        if not self.fences.learn(claim):
+            return
+        earlier = [
+            task
+            for other, tasks in self._running.items()
+            if other.name == claim.name and other.epoch < claim.epoch
+            for task in tasks
+        ]
+        for task in earlier:
+            task.cancel()
+        if earlier:
+            await asyncio.wait(earlier)

@@ -1,0 +1,84 @@
+"""A program that coordinates closures which count; `tests.chaos.coordinator` kills it and others.
+
+`python -m tests.chaos.coordinated SETTINGS`, with the settings as JSON. It works in rounds: it
+schedules closures, joins, saves, and says what the counters were before and after. It ends when
+its input does, with code 0; with code 3 if another coordinator has taken over.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import sys
+from typing import Any
+
+import numpy as np
+
+import jflow as tf
+from jflow.coordinator import ClusterCoordinator
+from jflow.errors import FencedError
+from jflow.parameter_servers import ParameterServerStrategy
+
+FENCED = 3
+
+
+def tell(**message: Any) -> None:
+    """Prints a line for the one that watches."""
+    sys.stdout.write(json.dumps(message) + "\n")
+    sys.stdout.flush()
+
+
+def is_over() -> bool:
+    """Whether the input has ended."""
+    return bool(select.select([sys.stdin], [], [], 0)[0]) and not sys.stdin.readline()
+
+
+def work(settings: dict[str, Any]) -> None:
+    """Works until the input ends.
+
+    Args:
+      settings: the cluster, the path of the checkpoint, how many closures a round has, and the
+        effects with which they are scheduled.
+    """
+    strategy = ParameterServerStrategy(tf.train.ClusterSpec(settings["cluster"]))
+    coordinator = ClusterCoordinator(
+        strategy, on_ps_failure="restore", checkpoint=settings["checkpoint"]
+    )
+    with strategy.scope():
+        counts = [
+            tf.Variable(np.int64(0), name=f"count_{i}") for i in range(len(strategy.ps_tasks))
+        ]
+
+    @tf.function
+    def count() -> Any:
+        for one in counts:
+            one.assign_add(1)
+
+    restored = coordinator.restore() is not None
+    tell(started=[int(one.value()) for one in counts], restored=restored)
+    while not is_over():
+        before, n_restored = [int(one.value()) for one in counts], coordinator.n_restored
+        for _ in range(settings["n_closures"]):
+            coordinator.schedule(count, effects=settings["effects"])
+        tell(scheduled=settings["n_closures"])
+        coordinator.join()
+        after = [int(one.value()) for one in counts]
+        is_whole = coordinator.n_restored == n_restored
+        coordinator.save()
+        is_whole = is_whole and coordinator.n_restored == n_restored
+        tell(before=before, after=after, is_whole=is_whole)
+
+
+def main() -> None:
+    try:
+        work(json.loads(sys.argv[1]))
+    except FencedError as error:
+        tell(fenced=error.message)
+        sys.stdout.flush()
+        os._exit(FENCED)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

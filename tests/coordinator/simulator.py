@@ -1,0 +1,261 @@
+"""A world of workers for the scheduler: virtual time, one seed, faults; it checks every action."""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections import Counter
+from collections.abc import Hashable, Iterable
+
+from jflow.coordinator.events import (
+    Action,
+    CancelAttempt,
+    Closure,
+    Complete,
+    Dispatch,
+    Drop,
+    Expire,
+    Fail,
+    FailInput,
+    PrepareBurst,
+)
+from jflow.coordinator.scheduler import Scheduler
+
+N_CLOSURES = 25
+
+
+class FailureError(Exception):
+    """What a closure of the simulation raises."""
+
+
+class World:
+    """Workers that run closures in virtual time, die, return, join and leave, by one seed.
+
+    Attributes:
+      ends: how each closure has ended.
+      applied: how often the writes of each closure were applied.
+    """
+
+    def __init__(self, seed: int, *, n_closures: int = N_CLOSURES) -> None:
+        self.rng = random.Random(seed)
+        self.now = 0.0
+        self.n_workers = self.rng.randint(1, 4)
+        self.scheduler = Scheduler(self.n_workers)
+        self.closures: dict[int, Closure] = {}
+        self.ends: dict[int, Action] = {}
+        self.applied: Counter[int] = Counter()
+        self.running: dict[int, Dispatch] = {}
+        self.has_faults = True
+        self._events: list[tuple[float, int, tuple[object, ...]]] = []
+        self._n_events = 0
+        self._up: set[int] = set()
+        self._left: set[int] = set()
+        self._dispatched: dict[int, Dispatch] = {}
+        self._cancelled: set[int] = set()
+        self._ordinals: dict[int, int] = {}
+        self._is_reporting = False
+        for worker in range(self.n_workers):
+            self._later(self.rng.random() * 0.1, "up", worker)
+        for _ in range(n_closures):
+            self._later(self.rng.random() * 3.0, "add")
+        for _ in range(self.rng.randint(0, 8)):
+            kind = self.rng.choice(["kill", "kill", "kill", "cancel", "leave", "join"])
+            self._later(self.rng.random() * 4.0, kind)
+        self._later(0.05, "tick")
+
+    def run(self) -> None:
+        """Runs until every closure has ended, without faults from a certain time on."""
+        while self._events:
+            self.now, _, (name, *args) = heapq.heappop(self._events)
+            if self.now > 6.0:
+                self.has_faults = False
+            assert self.now < 500, f"closures never end: {self._unended()}"
+            getattr(self, f"_{name}")(*args)
+            self._check()
+        assert not self._unended()
+        assert self.scheduler.is_idle
+
+    # What happens -------------------------------------------------------------------------------
+
+    def _add(self) -> None:
+        if self._is_reporting:
+            self._later(0.05, "add")  # `schedule` waits while an error is reported
+            return
+        rng, number = self.rng, len(self.closures)
+        done = [n for n, end in self.ends.items() if isinstance(end, Complete)]
+        unended = [n for n in self.closures if n not in self.ends]
+        pool = done + unended
+        workers = self.scheduler.workers
+        bound = rng.random() < 0.15 and workers
+        is_plain = rng.random() < 0.6
+        is_exactly_once = rng.random() < 0.4
+        closure = Closure(
+            number,
+            kind=(rng.choice("ab"), is_exactly_once),
+            priority=0 if is_plain else rng.randint(-1, 1),
+            worker=rng.choice(workers) if bound else None,
+            expires=self.now + rng.random() * 3 if rng.random() < 0.05 else None,
+            inputs=tuple(rng.sample(pool, min(len(pool), rng.randint(0, 2))))
+            if rng.random() < 0.2
+            else (),
+            is_exactly_once=is_exactly_once,
+            is_repeatable=rng.random() < 0.4,
+            burst=1 if is_exactly_once else rng.choice([1, 3]),
+        )
+        self.closures[number] = closure
+        self._act(self.scheduler.add(closure, self.now))
+
+    def _tick(self) -> None:
+        self._act(self.scheduler.tick(self.now))
+        if self.scheduler.has_error and not self._is_reporting and self.rng.random() < 0.3:
+            self._is_reporting = True
+            self._act(self.scheduler.abandon())
+        if self._is_reporting and self.scheduler.is_idle:
+            assert not self.running
+            self.scheduler.clear()
+            self._is_reporting = False
+        if self._events or self._unended() or not self.scheduler.is_idle or self._is_reporting:
+            self._later(0.05, "tick")
+
+    def _up_(self, worker: int) -> None:
+        if worker not in self._left and worker in self.scheduler.workers:
+            self._up.add(worker)
+            self._act(self.scheduler.worker_up(worker, self.now))
+
+    def _kill(self) -> None:
+        if not self._up or not self.has_faults:
+            return
+        worker = self.rng.choice(sorted(self._up))
+        # What it ran may have been done before it died.
+        for attempt, dispatch in list(self.running.items()):
+            if dispatch.worker == worker:
+                if self.rng.random() < 0.5:
+                    self._applied(dispatch)
+                del self.running[attempt]
+        self._up.discard(worker)
+        self._act(self.scheduler.worker_down(worker, self.now))
+        self._later(self.rng.random() * 2, "up", worker)
+
+    def _leave(self) -> None:
+        workers = self.scheduler.workers
+        if len(workers) > 1 and self.has_faults:
+            worker = self.rng.choice(workers)
+            self._left.add(worker)
+            self._up.discard(worker)
+            self._act(self.scheduler.worker_leaves(worker, FailureError("left"), self.now))
+
+    def _join(self) -> None:
+        worker = self.n_workers
+        self.n_workers += 1
+        self.scheduler.add_worker(worker)
+        self._later(self.rng.random(), "up", worker)
+
+    def _cancel(self) -> None:
+        if self.closures:
+            number = self.rng.choice(list(self.closures))
+            self._act(self.scheduler.cancel(number, self.now))
+
+    def _ran(self, attempt: int) -> None:
+        """An attempt ends on its worker, if that still lives."""
+        dispatch = self.running.pop(attempt, None)
+        if dispatch is None:
+            return
+        if attempt in self._cancelled and self.rng.random() < 0.7:
+            self._act(self.scheduler.failed(attempt, FailureError("cancelled"), self.now))
+        elif self.has_faults and self.rng.random() < 0.02:
+            self._act(self.scheduler.failed(attempt, FailureError(), self.now))
+        elif self.has_faults and self.rng.random() < 0.03:
+            self._act(self.scheduler.lost(attempt, self.now))
+        elif self._applied(dispatch):
+            self._act(self.scheduler.finished(attempt, self.now))
+        else:
+            self._act(self.scheduler.lost(attempt, self.now))
+
+    def _ready(self, worker: int, kind: Hashable) -> None:
+        self._act(self.scheduler.burst_ready(worker, kind, self.now))
+
+    def _applied(self, dispatch: Dispatch) -> bool:
+        """Applies the writes of an attempt, as the runtime does; False if it was fenced off."""
+        number = dispatch.closures[0]
+        if not self.closures[number].is_exactly_once:
+            self.applied.update(dispatch.closures)
+            return True
+        assert len(dispatch.closures) == 1, "a burst in exactly-once mode"
+        if self.applied[number]:
+            return True  # answered from the window
+        if self._ordinals[number] > dispatch.ordinal:
+            return False
+        self.applied[number] += 1
+        return True
+
+    def _later(self, delay: float, name: str, *args: object) -> None:
+        self._n_events += 1
+        event = (self.now + delay, self._n_events, ("up_" if name == "up" else name, *args))
+        heapq.heappush(self._events, event)
+
+    # What the scheduler wants -------------------------------------------------------------------
+
+    def _act(self, actions: Iterable[Action]) -> None:
+        for action in actions:
+            match action:
+                case Dispatch():
+                    self._check_dispatch(action)
+                    self._ordinals[action.closures[0]] = action.ordinal
+                    self._dispatched[action.attempt] = self.running[action.attempt] = action
+                    kind = self.closures[action.closures[0]].kind
+                    each = 0.001 if "a" in str(kind) else 0.3
+                    is_slow = self.has_faults and self.rng.random() < 0.1
+                    taken = each * len(action.closures) * (20 if is_slow else self.rng.random() * 2)
+                    self._later(taken, "ran", action.attempt)
+                case CancelAttempt(attempt):
+                    self._cancelled.add(attempt)
+                case PrepareBurst(worker, closure):
+                    kind = self.closures[closure].kind
+                    self._later(self.rng.random() * 0.2, "ready", worker, kind)
+                case Complete(number) | Fail(number) | Expire(number) | FailInput(number):
+                    self._end(number, action)
+                case Drop(number):
+                    self._end(number, action)
+
+    def _end(self, number: int, action: Action) -> None:
+        assert number not in self.ends, f"{number} ends twice: {self.ends[number]}, {action}"
+        self.ends[number] = action
+        closure = self.closures[number]
+        if isinstance(action, Complete):
+            dispatch = self._dispatched[action.attempt]
+            assert dispatch.closures[action.position] == number
+            assert self.applied[number] >= 1
+        if closure.is_exactly_once:
+            assert self.applied[number] <= 1
+
+    # What must always hold ----------------------------------------------------------------------
+
+    def _check_dispatch(self, dispatch: Dispatch) -> None:
+        assert dispatch.attempt not in self._dispatched
+        assert dispatch.worker in self._up, "a closure was sent to a worker that is down"
+        for number in dispatch.closures:
+            closure = self.closures[number]
+            assert number not in self.ends
+            assert closure.worker in (None, dispatch.worker)
+            assert all(isinstance(self.ends[n], Complete) for n in closure.inputs)
+            others = [d for d in self.running.values() if number in d.closures]
+            assert len(others) <= 1
+            assert not others or closure.is_repeatable
+            assert not others or others[0].worker != dispatch.worker
+            assert dispatch.ordinal > self._ordinals.get(number, 0) or len(dispatch.closures) > 1
+
+    def _check(self) -> None:
+        assert self.scheduler.n_running == len(self.running)
+        waiting = [n for n in self._unended() if self._is_waiting(n)]
+        busy = {dispatch.worker for dispatch in self.running.values()}
+        for worker in self._up - busy:
+            idle = [n for n in waiting if self.closures[n].worker in (None, worker)]
+            assert not idle, f"worker {worker} has nothing to do while {idle} wait"
+
+    def _is_waiting(self, number: int) -> bool:
+        closure = self.closures[number]
+        is_away = any(number in d.closures for d in self.running.values())
+        return not is_away and all(isinstance(self.ends.get(n), Complete) for n in closure.inputs)
+
+    def _unended(self) -> list[int]:
+        return [number for number in self.closures if number not in self.ends]

@@ -1,0 +1,201 @@
+"""The scheduler of closures: its rules one by one, and simulated schedules with faults."""
+
+from __future__ import annotations
+
+import pytest
+
+from jflow.coordinator.events import (
+    Action,
+    CancelAttempt,
+    Closure,
+    Complete,
+    Dispatch,
+    Drop,
+    Expire,
+    Fail,
+    FailInput,
+    PrepareBurst,
+)
+from jflow.coordinator.scheduler import Scheduler
+from tests.coordinator.simulator import World
+
+
+def with_workers(n: int) -> Scheduler:
+    scheduler = Scheduler(n)
+    for worker in range(n):
+        scheduler.worker_up(worker, 0.0)
+    return scheduler
+
+
+def of(kind: type, actions: list[Action]) -> list[Action]:
+    return [action for action in actions if isinstance(action, kind)]
+
+
+def test_closures_go_to_free_workers_in_order() -> None:
+    scheduler = with_workers(2)
+    assert scheduler.add(Closure(0), 0.0) == [Dispatch(1, 0, (0,))]
+    assert scheduler.add(Closure(1), 0.0) == [Dispatch(2, 1, (1,))]
+    assert scheduler.add(Closure(2), 0.0) == []
+    assert scheduler.add(Closure(3), 0.0) == []
+    assert scheduler.finished(2, 1.0) == [Complete(1, 2, 0), Dispatch(3, 1, (2,))]
+
+
+def test_a_higher_priority_goes_first_and_a_bound_closure_waits_for_its_worker() -> None:
+    scheduler = with_workers(2)
+    scheduler.add(Closure(0), 0.0)
+    scheduler.add(Closure(1), 0.0)
+    scheduler.add(Closure(2), 0.0)
+    scheduler.add(Closure(3, worker=1), 0.0)
+    scheduler.add(Closure(4, priority=1), 0.0)
+    assert of(Dispatch, scheduler.finished(1, 1.0)) == [Dispatch(3, 0, (4,))]
+    assert of(Dispatch, scheduler.finished(3, 2.0)) == [Dispatch(4, 0, (2,))]
+    assert of(Dispatch, scheduler.finished(4, 3.0)) == []
+    assert of(Dispatch, scheduler.finished(2, 4.0)) == [Dispatch(5, 1, (3,))]
+
+
+def test_short_closures_are_given_ahead_and_long_ones_are_not() -> None:
+    scheduler = with_workers(1)
+    for number in range(50):
+        scheduler.add(Closure(number, kind="short"), 0.0)
+    first = scheduler.finished(1, 0.5)  # it was compiled
+    second = scheduler.finished(2, 0.501)
+    assert len(of(Dispatch, [*first, *second])) > 5
+    scheduler = with_workers(1)
+    for number in range(50):
+        scheduler.add(Closure(number, kind="long"), 0.0)
+    for attempt in range(1, 10):
+        assert len(of(Dispatch, scheduler.finished(attempt, attempt))) == 1
+
+
+def test_a_closure_of_a_lost_worker_runs_on_another_one_at_its_place() -> None:
+    scheduler = with_workers(2)
+    for number in range(4):
+        scheduler.add(Closure(number), 0.0)
+    assert scheduler.worker_down(0, 1.0) == []
+    assert not scheduler.is_up(0)
+    assert scheduler.finished(1, 1.0) == []  # too late: it was lost
+    assert scheduler.finished(2, 1.0) == [Complete(1, 2, 0), Dispatch(3, 1, (0,), 2)]
+
+
+def test_the_first_error_cancels_what_is_open_when_it_is_reported() -> None:
+    scheduler = with_workers(2)
+    for number in range(4):
+        scheduler.add(Closure(number), 0.0)
+    error = ValueError()
+    assert scheduler.failed(1, error, 1.0) == [Fail(0, error), Dispatch(3, 0, (2,))]
+    assert scheduler.has_error
+    dropped = scheduler.abandon()
+    assert dropped == [CancelAttempt(2), CancelAttempt(3), Drop(3, by_user=False)]
+    assert not scheduler.is_idle
+    assert scheduler.finished(2, 2.0) == [Complete(1, 2, 0)]  # it was quicker
+    assert scheduler.failed(3, error, 2.0) == [Drop(2, by_user=False)]
+    assert scheduler.is_idle
+    scheduler.clear()
+    assert scheduler.add(Closure(4), 3.0) == [Dispatch(4, 0, (4,))]
+
+
+def test_a_closure_put_back_after_an_error_is_dropped() -> None:
+    scheduler = with_workers(2)
+    scheduler.add(Closure(0), 0.0)
+    scheduler.add(Closure(1), 0.0)
+    scheduler.failed(1, ValueError(), 1.0)
+    assert scheduler.worker_down(1, 1.0) == [Drop(1, by_user=False)]
+
+
+def test_a_closure_waits_for_its_inputs_and_fails_with_them() -> None:
+    scheduler = with_workers(3)
+    scheduler.add(Closure(0), 0.0)
+    assert scheduler.add(Closure(1, inputs=(0,)), 0.0) == []
+    assert scheduler.add(Closure(2, inputs=(1,)), 0.0) == []
+    assert of(Dispatch, scheduler.finished(1, 1.0)) == [Dispatch(2, 0, (1,))]
+    error = ValueError()
+    assert scheduler.failed(2, error, 2.0) == [Fail(1, error), FailInput(2, 1)]
+    assert scheduler.is_idle
+
+
+def test_a_closure_expires_where_it_waits_and_where_it_runs() -> None:
+    scheduler = with_workers(1)
+    scheduler.add(Closure(0, expires=5.0), 0.0)
+    scheduler.add(Closure(1, expires=5.0), 0.0)
+    assert scheduler.tick(4.9) == []
+    assert scheduler.tick(5.0) == [CancelAttempt(1), Expire(0), Expire(1)]
+    assert scheduler.has_error
+    assert not scheduler.is_idle
+    scheduler.failed(1, ValueError(), 6.0)
+    assert scheduler.is_idle
+
+
+def test_the_first_of_two_attempts_to_end_counts_and_later_ones_have_higher_ordinals() -> None:
+    scheduler = with_workers(2)
+    scheduler.add(Closure(0, is_exactly_once=True, is_repeatable=True), 0.0)
+    scheduler.finished(1, 0.1)
+    scheduler.add(Closure(1, is_exactly_once=True, is_repeatable=True), 0.2)
+    assert scheduler.tick(10.0) == [Dispatch(3, 1, (1,), 2)]
+    assert scheduler.lost(3, 10.0) == []
+    assert scheduler.lost(2, 10.0) == [Dispatch(4, 0, (1,), 3)]
+    assert scheduler.n_ended == 1
+    assert scheduler.finished(4, 10.1) == [Complete(1, 4, 0)]
+    assert scheduler.is_idle
+    assert scheduler.n_ended == 2
+
+
+def test_a_straggler_is_run_once_more_only_if_that_is_harmless() -> None:
+    for is_repeatable in (False, True):
+        scheduler = with_workers(2)
+        scheduler.add(Closure(0, is_repeatable=is_repeatable), 0.0)
+        scheduler.finished(1, 0.1)
+        scheduler.add(Closure(1, is_repeatable=is_repeatable), 0.2)
+        assert bool(scheduler.tick(10.0)) == is_repeatable
+        assert scheduler.tick(20.0) == []
+
+
+def test_short_closures_of_one_kind_run_in_bursts_that_are_taken_apart_when_one_fails() -> None:
+    scheduler = with_workers(1)
+    actions = []
+    for number in range(600):
+        actions += scheduler.add(Closure(number, kind="k", burst=4), 0.0)
+    actions += scheduler.finished(1, 0.5)
+    actions += scheduler.finished(2, 0.5001)
+    assert of(PrepareBurst, actions) == [PrepareBurst(0, of(PrepareBurst, actions)[0].closure)]
+    running = [action.attempt for action in of(Dispatch, actions)][2:]
+    actions = scheduler.burst_ready(0, "k", 0.6)
+    for attempt in running:
+        actions += scheduler.finished(attempt, 0.6)
+    burst = of(Dispatch, actions)[0]
+    assert len(burst.closures) == 4
+    again = of(Dispatch, scheduler.failed(burst.attempt, ValueError(), 0.7))
+    assert all(len(one.closures) == 1 for one in again[:4])
+    assert not scheduler.has_error
+
+
+def test_a_worker_that_leaves_ends_what_it_has_and_fails_what_is_bound_to_it() -> None:
+    scheduler = with_workers(2)
+    scheduler.add(Closure(0), 0.0)
+    scheduler.add(Closure(1), 0.0)
+    scheduler.add(Closure(2, worker=0), 0.0)
+    error = ValueError()
+    assert scheduler.worker_leaves(0, error, 1.0) == [Fail(2, error)]
+    assert scheduler.workers == [1]
+    assert scheduler.finished(1, 2.0) == [Complete(0, 1, 0)]
+    scheduler.add_worker(0)
+    assert scheduler.worker_up(0, 3.0) == []
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_simulated_schedules_are_safe_and_end(block: int) -> None:
+    for seed in range(block * 100, block * 100 + 50):
+        simulate(seed)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("block", range(10))
+def test_ten_thousand_simulated_schedules_are_safe_and_end(block: int) -> None:
+    for seed in range(block * 1000, block * 1000 + 1000):
+        simulate(seed)
+
+
+def simulate(seed: int) -> None:
+    try:
+        World(seed).run()
+    except AssertionError as error:
+        raise AssertionError(f"World({seed}).run(): {error}") from error
