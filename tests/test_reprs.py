@@ -21,7 +21,7 @@ from jflow.records import TFRecordWriter
 from jflow.testing import PATIENCE_S
 from tests.clusters import in_process
 
-ROOMS = ("", ".train", ".data", ".functions", ".ops", ".session", ".training")
+ROOMS = ("", ".train", ".data", ".distribute", ".functions", ".ops", ".session", ".training")
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,8 @@
 """Constants of closures, computed where the variable is that they are written to.
 
-`v.assign_add(1.0)` on a worker computes a constant, which would be sent to the parameter server with
-every step. A few numbers that depend on nothing, and that only accesses to variables of one device
-use, are computed there. A step that then needs nothing of the worker costs one message.
+`v.assign_add(1.0)` on a worker computes a constant, which would be sent to the parameter server
+with every step. A few numbers that depend on nothing, and that only accesses to variables of one
+device use, are computed there. A step that then needs nothing of the worker costs one message.
 """
 
 from __future__ import annotations

@@ -307,7 +307,7 @@ class ClusterCoordinator(Closing):
         """
         self._check_open()
         return PerWorkerDataset(
-            dataset_maker(dataset_fn), lambda: self._engine.workers, self._engine.keep
+            dataset_maker(dataset_fn), self._engine.workers, self._engine.keep
         )
 
     # Workers ------------------------------------------------------------------------------------
@@ -323,7 +323,7 @@ class ClusterCoordinator(Closing):
           ValueError: if there is a worker of that index.
         """
         self._check_open()
-        if index in self._engine.workers:
+        if index in self._engine.workers():
             raise ValueError(f"there is a worker {index} already")
         task = Task("worker", index)
         self._targets[task] = f"grpc://{address}"
@@ -406,7 +406,7 @@ class ClusterCoordinator(Closing):
 
     def __repr__(self) -> str:
         state = "closed " if self.is_closed else ""
-        return f"<jflow.ClusterCoordinator {state}of {len(self._engine.workers)} workers>"
+        return f"<jflow.ClusterCoordinator {state}of {len(self._engine.workers())} workers>"
 
     def __dir__(self) -> list[str]:
         return visible(super().__dir__(), "is_closed")

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import logging
 import secrets
-import sys
 import threading
 import time
-import traceback
 import weakref
 from collections import deque
 from collections.abc import Callable
@@ -41,6 +39,7 @@ from jflow.coordinator.metrics import Meter
 from jflow.coordinator.per_worker import PerWorkerIterator
 from jflow.coordinator.recovery import Recovering, Recovery
 from jflow.coordinator.scheduler import Scheduler
+from jflow.coordinator.watchdog import Watchdog
 from jflow.deadline import Deadline
 from jflow.effects import ConflictError, Effect, SupersededError
 from jflow.errors import FencedError, OpError, UnavailableError
@@ -85,7 +84,7 @@ class Engine:
         self.changed = threading.Condition()
         self._connect = connect
         self._prepare_worker = prepare_worker
-        self._watchdog_s = watchdog_s
+        self._watchdog = Watchdog(watchdog_s)
         self._claim = recovering.claim
         self._servers = recovering.servers
         self._recovery: Recovery[Attempt] = Recovery(
@@ -104,7 +103,6 @@ class Engine:
         self._is_reporting = False
         self._n_joining = 0
         self._numbers = 0
-        self._last_end = time.monotonic()
         self._is_closed = threading.Event()
         self._iterators: weakref.WeakSet[PerWorkerIterator] = weakref.WeakSet()
         self._links: dict[int, WorkerLink] = {}
@@ -251,7 +249,6 @@ class Engine:
             link = self._links.pop(index)
         link.close()
 
-    @property
     def workers(self) -> list[int]:
         """The indices of the workers."""
         with self.changed:
@@ -342,8 +339,7 @@ class Engine:
         """See `LinkEvents`."""
         if isinstance(error, SupersededError | ConflictError):
             # A later attempt decides, or nothing was done and the closure runs again.
-            self._take(lambda now: self._scheduler.lost(attempt.number, now))
-            self._attempts.pop(attempt.number, None)
+            self._lose_attempt(attempt)
             return
         link = self._links.get(worker)
         if link is None or not self._scheduler.is_running(attempt.number):
@@ -376,10 +372,9 @@ class Engine:
 
     def _reconnect(self, worker: int) -> None:
         """Opens a new connection to a worker: the present one knows a former life of some task."""
-        link = self._links.get(worker)
-        if link is not None:
-            self._take(lambda now: self._scheduler.worker_down(worker, now))
-            link.disconnect()
+        self._take(lambda now: self._scheduler.worker_down(worker, now))
+        if worker in self._links:
+            self._links[worker].disconnect()
 
     # What the recovery tells --------------------------------------------------------------------
 
@@ -485,16 +480,15 @@ class Engine:
     def _complete(self, number: int, attempt: Attempt, position: int) -> None:
         closure = self._closures.pop(number)
         n = len(closure.remote_value.avals)
-        self._last_end = time.monotonic()
+        self._watchdog.reset()
         self.meter.count("succeeded")
         closure.remote_value.succeed(attempt.results[position * n : (position + 1) * n])
 
     def _fail(self, number: int, error: BaseException) -> None:
         closure = self._closures.pop(number)
-        self._last_end = time.monotonic()
+        self._watchdog.reset()
         self.meter.count("failed")
-        if self._error is None:
-            self._error = error
+        self._error = self._error or error
         closure.remote_value.fail(error)
 
     # Time ---------------------------------------------------------------------------------------
@@ -503,24 +497,6 @@ class Engine:
         while not self._is_closed.wait(_TICK_S):
             if self._scheduler.n_open:
                 self._take(self._scheduler.tick)
-                self._watch()
+                self._watchdog.check(self._scheduler.n_open)
             else:
-                self._last_end = time.monotonic()
-
-    def _watch(self) -> None:
-        """Logs where all threads are, if no closure has ended for long."""
-        if self._watchdog_s is None or time.monotonic() - self._last_end < self._watchdog_s:
-            return
-        self._last_end = time.monotonic()
-        frames = sys._current_frames()
-        stacks = [
-            f"Thread {thread.name}:\n" + "".join(traceback.format_stack(frames[thread.ident]))
-            for thread in threading.enumerate()
-            if thread.ident in frames
-        ]
-        _log.warning(
-            "no closure has ended for %s s, %d are open; the threads are at\n%s",
-            self._watchdog_s,
-            self._scheduler.n_open,
-            "\n".join(stacks),
-        )
+                self._watchdog.reset()

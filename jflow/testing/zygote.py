@@ -230,4 +230,3 @@ def main() -> None:
     with socket.socket(fileno=int(sys.argv[1])) as through:
         _serve(through)
     os._exit(0)
-

@@ -35,7 +35,9 @@ from jflow.training.slots import EagerSlots
 from jflow.xla.jaxprs import shape_of
 
 Gradient = Tensor | IndexedSlices
-GradsAndVars = Iterable[tuple[Gradient | None, Variable]]
+GradsAndVars = Iterable[tuple[Any, Any]]
+"""Gradients, or None, and their variables: tensors and variables of a graph, or arrays and eager
+variables, sharded or not."""
 
 
 class GradientTransformation(Protocol):
@@ -54,7 +56,7 @@ LearningRate = float | Tensor | Variable | Callable[[], Any]
 
 
 class Optimizer:
-    """Updates variables by the gradients of a loss, as an Optax optimizer does.
+    """Updates variables, of a graph or eager, by gradients, as an Optax optimizer does.
 
     The state of the optimizer is kept in variables, each beside the variable that it belongs to.
     What concerns one variable is computed beside it, in place; only scalars, and what an optimizer
@@ -119,7 +121,8 @@ class Optimizer:
                 f"no gradients: {loss!r} depends on none of the variables to train ({names}); "
                 "pass var_list, or build the loss from the variables"
             )
-        return self.apply_gradients(pairs, global_step, name)
+        step: Operation = self.apply_gradients(pairs, global_step, name)
+        return step
 
     def compute_gradients(
         self,
@@ -159,8 +162,8 @@ class Optimizer:
         grads_and_vars: GradsAndVars,
         global_step: Variable | None = None,
         name: str | None = None,
-    ) -> Operation:
-        """Returns an operation that updates variables by their gradients.
+    ) -> Any:
+        """Returns an operation that updates variables by their gradients; updates eager ones.
 
         All variables are read after all gradients are computed. The optimizer counts its updates
         (`iterations`). Of a variable whose gradient is an `IndexedSlices`, only the rows that occur
@@ -174,10 +177,13 @@ class Optimizer:
           global_step: an integer scalar variable that is incremented after the update.
           name: scope of the operations; the optimizer's name if None.
 
+        Returns:
+          The operation; of eager variables the count of updates, int32[].
+
         Raises:
-          ValueError: if there is no gradient, a variable is listed twice, or a gradient has another
-            shape than its variable.
-          TypeError: if a variable is not one of graph code.
+          ValueError: if there is no gradient, a variable is listed twice, a gradient has another
+            shape than its variable, or eager variables are not those of the call before.
+          TypeError: if variables are not all of one graph or all eager.
         """
         pairs = [(grad, variable) for grad, variable in grads_and_vars if grad is not None]
         _check(pairs)
@@ -424,10 +430,10 @@ def _call_of(program: jex.ClosedJaxpr) -> jex.ClosedJaxpr:
     return call
 
 
-def _check(pairs: Sequence[tuple[Gradient, Any]]) -> None:
+def _check(pairs: Sequence[tuple[Any, Any]]) -> None:
     if not pairs:
         raise ValueError("expected the gradient of at least one variable, got none")
-    seen: set[Variable] = set()
+    seen: set[VariableLike] = set()
     for grad, variable in pairs:
         if not isinstance(variable, VariableLike) or variable.is_eager != pairs[0][1].is_eager:
             raise TypeError(

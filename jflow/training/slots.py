@@ -1,8 +1,9 @@
 """Updates of eager variables by an Optax optimizer, whose state is beside them.
 
 Everything about one variable, its new value and its slots, is computed where it lives, in one
-program that has exclusive access to them from the moment the gradient is there. So updates of
-several workers follow each other and none is lost; between variables there is no order.
+program that has exclusive access to them, once the gradient is there. So updates of several workers
+follow each other and none is lost; between variables there is no order. Only an optimizer that
+computes something of all variables after it has used their slots needs two such programs.
 """
 
 from __future__ import annotations
@@ -22,10 +23,19 @@ from jflow.graph import container, name_scope, owners, request
 from jflow.ops import Variable
 from jflow.ops.creators import without_creators
 from jflow.ops.variable import VariableLike
-from jflow.training.locality import SHARED, field_of, local_calls, owner_of, slice_of
+from jflow.training.locality import (
+    SHARED,
+    OwnerIndex,
+    Shapes,
+    field_of,
+    local_calls,
+    owner_of,
+    slice_of,
+)
 from jflow.variables import ShardedVariable
 from jflow.variables.beside import beside
 from jflow.xla import internals
+from jflow.xla.jaxprs import shape_of
 
 
 class EagerSlots:
@@ -131,44 +141,74 @@ class EagerSlots:
     def _apply(self, grads: list[Any], rate: Any) -> Any:
         pieces = _pieces(self.variables, grads)
         written = [*self._params, *self._leaves]
-        places = [*range(len(self._params)), *self._owners]
-        # Reading by an update gives the value at the time of the update, and keeps others away.
-        old = [v.update(_same, pieces[max(i, 0)]) for v, i in zip(written, places, strict=True)]
-        params, leaves = old[: len(self._params)], old[len(self._params) :]
-        state = jax.tree.unflatten(self._tree, leaves)
-        new = self._beside_each([pieces, state, params, rate])
-        for variable, value in zip(written, new, strict=True):
-            with beside(variable):
-                variable.assign(variable.constraint(value) if variable.constraint else value)
-        return self.iterations.assign_add(1)
+        for variable, value in zip(written, self._computed(pieces, rate), strict=True):
+            if value is not None:
+                with beside(variable):
+                    variable.assign(variable.constraint(value) if variable.constraint else value)
+        return self.iterations.update(_increment, pieces[0])
 
-    def _beside_each(self, args: list[Any]) -> list[Any]:
-        """The leaves of `next_of` of the arguments; each is computed beside what it belongs to."""
+    def _computed(self, pieces: list[Any], rate: Any) -> list[Any]:
+        """New values of parameters and state, each computed beside its variable; None for the old.
+
+        A variable is read by an update that waits for all else that is computed with it. So it is
+        read in the program that assigns it, unless others need something of it before.
+        """
         shapes = [v.shape for v in self._params]
+        args = [pieces, jax.tree.unflatten(self._tree, self._leaves), self._params, rate]
         leaves, in_tree = jax.tree_util.tree_flatten_with_path(args)
-        values = [jnp.asarray(leaf) for _, leaf in leaves]
-        arguments = [owner_of(path, jnp.asarray(leaf), shapes) for path, leaf in leaves]
-        results: list[int] = []
-
-        def flat(*given: Any) -> list[Any]:
-            found = self._next_of(*jax.tree.unflatten(in_tree, given))
-            out = jax.tree_util.tree_leaves_with_path(found)
-            results.extend(owner_of(path, leaf, shapes) for path, leaf in out)
-            return [leaf for _, leaf in out]
-
-        with request.empty_request_scope():
-            traced = jax.make_jaxpr(flat)(*(jax.typeof(value) for value in values))
-        known = dict(zip(traced.jaxpr.invars, values, strict=True))
+        traced, results = _traced(self._next_of, in_tree, leaves, shapes)
+        arguments = [owner_of(path, _aval(leaf), shapes) for path, leaf in leaves]
+        given = dict(zip(traced.jaxpr.invars, (leaf for _, leaf in leaves), strict=True))
+        known = {x: jnp.asarray(v) for x, v in given.items() if not isinstance(v, Variable)}
         for call in local_calls(traced, arguments, results):
-            with beside(self._params[max(call.owner, 0)]):
+            place = max(call.owner, 0)
+            before = [pieces[place], *(known[x] for x in call.inputs if x in known)]
+            with beside(self._params[place]):
+                for x in call.inputs:
+                    known[x] = known[x] if x in known else given[x].update(_same, *before)
                 compiled = jax.jit(jex.jaxpr_as_fun(call.program))
-                found = compiled(*(known[var] for var in call.inputs))
+                found = compiled(*(known[x] for x in call.inputs))
             known.update(zip(call.outputs, found, strict=True))
-        return [x.val if isinstance(x, jex.Literal) else known[x] for x in traced.jaxpr.outvars]
+        new: list[Any] = []
+        for variable, x in zip((*self._params, *self._leaves), traced.jaxpr.outvars, strict=True):
+            if isinstance(x, jex.Literal):
+                new.append(x.val)
+            elif x in known:
+                new.append(known[x])
+            else:  # an old value
+                is_own = given[x] is variable
+                new.append(None if is_own else given[x].update(_same, pieces[0]))
+        return new
 
 
-def _same(old: jax.Array, _: jax.Array) -> jax.Array:
+def _traced(
+    next_of: Callable[..., Any], in_tree: Any, leaves: Sequence[Any], shapes: Shapes
+) -> tuple[jex.ClosedJaxpr, list[OwnerIndex]]:
+    """The equations of an update, and the owners of its results."""
+    results: list[OwnerIndex] = []
+
+    def flat(*given: Any) -> list[Any]:
+        found = next_of(*jax.tree.unflatten(in_tree, given))
+        out = jax.tree_util.tree_leaves_with_path(found)
+        results.extend(owner_of(path, leaf, shapes) for path, leaf in out)
+        return [leaf for _, leaf in out]
+
+    with request.empty_request_scope():
+        return jax.make_jaxpr(flat)(*(_aval(leaf) for _, leaf in leaves)), results
+
+
+def _aval(leaf: Any) -> Any:
+    if isinstance(leaf, Variable):
+        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
+    return shape_of(jax.typeof(jnp.asarray(leaf)))
+
+
+def _same(old: jax.Array, *_: jax.Array) -> jax.Array:
     return old
+
+
+def _increment(old: jax.Array, _: jax.Array) -> jax.Array:
+    return old + 1
 
 
 def _shards(variables: Sequence[VariableLike]) -> list[Variable]:

@@ -77,12 +77,15 @@ def check_it_goes_on(strategy: Strategy, path: Path) -> None:
 
 def test_updates_from_several_threads_are_not_lost(strategy: Strategy) -> None:
     with strategy.scope():
-        total = tf.Variable(np.zeros(3, np.float32))
-        optimizer = tf.train.Optimizer(optax.trace(0.0), learning_rate=1.0)
+        totals = [tf.Variable(np.zeros(3, np.float32)) for _ in range(2)]
+        # The second variable's update waits for the count of steps beside the first one.
+        by_count = optax.scale_by_schedule(lambda count: jnp.where(count < 0, 0.0, -1.0))
+        optimizer = tf.train.Optimizer(by_count, learning_rate=1.0)
+    assert [*map(ps_of, totals)] == ["ps:0", "ps:1"]
 
     @tf.function
     def step() -> Any:
-        return optimizer.apply_gradients([(-jnp.ones(3), total)])
+        return optimizer.apply_gradients([(jnp.ones(3), total) for total in totals])
 
     def run(n: int) -> None:
         with strategy.scope():
@@ -92,7 +95,7 @@ def test_updates_from_several_threads_are_not_lost(strategy: Strategy) -> None:
     run(1)
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(run, [10] * 4))
-    assert total.numpy().tolist() == [41.0] * 3
+    assert [total.numpy().tolist() for total in totals] == [[41.0] * 3] * 2
     assert int(optimizer.iterations.numpy()) == 41
 
 

@@ -8,15 +8,12 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.extend.core as jex
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import jflow as tf
 from jflow.cluster import ClusterSpec, Device, Task
-from jflow.graph.tracing import make_jaxpr
-from jflow.parameter_servers import bound_to
 from jflow.parameter_servers.replicas import n_replicas_of
 from tests.parameter_servers.conftest import Strategy
 
@@ -184,15 +181,14 @@ def test_each_worker_has_a_per_worker_variable_of_its_own(strategy: Strategy) ->
         after = tf.Variable(0)
     assert ps_of(after) == "ps:0", "it does not count as a turn"
 
+    @tf.function
     def add() -> Any:
         return counts.assign_add(2)
 
-    for task, n in zip(strategy.worker_tasks, (1, 3), strict=True):
-        bound = bound_to(make_jaxpr(add, []), task)
-        with strategy.scope():
-            step = tf.function(jex.jaxpr_as_fun(bound))
-            for _ in range(n):
-                step()
+    with tf.distribute.coordinator.ClusterCoordinator(strategy) as coordinator:
+        for worker in (1, 0, 1, 1):
+            coordinator.schedule(add, worker=worker)
+        coordinator.join()
     assert [int(value) for value in counts.read_all()] == [9, 13]
 
 
