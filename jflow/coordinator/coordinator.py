@@ -306,9 +306,7 @@ class ClusterCoordinator(Closing):
           ValueError: if it makes variables, or elements of workers differ in shape or dtype.
         """
         self._check_open()
-        return PerWorkerDataset(
-            dataset_maker(dataset_fn), self._engine.workers, self._engine.keep
-        )
+        return PerWorkerDataset(dataset_maker(dataset_fn), self._engine.workers, self._engine.keep)
 
     # Workers ------------------------------------------------------------------------------------
 
@@ -384,7 +382,7 @@ class ClusterCoordinator(Closing):
     @property
     def n_restored(self) -> int:
         """How often variables of lost parameter servers were restored while functions ran."""
-        return self._engine.n_restored
+        return self._engine.recovery.n_restored
 
     def metrics(self) -> CoordinatorMetrics:
         """Returns what was counted and measured so far."""

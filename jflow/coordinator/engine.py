@@ -87,7 +87,7 @@ class Engine:
         self._watchdog = Watchdog(watchdog_s)
         self._claim = recovering.claim
         self._servers = recovering.servers
-        self._recovery: Recovery[Attempt] = Recovery(
+        self.recovery: Recovery[Attempt] = Recovery(
             recovering.restorer, self, restores=recovering.restores
         )
         self._may_connect = threading.Event()
@@ -210,11 +210,6 @@ class Engine:
             self.changed.notify_all()
         raise error
 
-    @property
-    def n_restored(self) -> int:
-        """How often variables of lost parameter servers were restored."""
-        return self._recovery.n_restored
-
     def numbers(self) -> tuple[int, int]:
         """How many closures wait, and how many attempts run."""
         with self.changed:
@@ -262,7 +257,7 @@ class Engine:
         """Ends all threads and connections. Closures that are open are cancelled."""
         self._is_closed.set()
         self._may_connect.set()
-        self._recovery.close()
+        self.recovery.close()
         for link in list(self._links.values()):
             link.close()
         with self.changed:
@@ -329,7 +324,7 @@ class Engine:
             self.failed(worker, attempt, error)
             return
         attempt.results = results
-        self._recovery.succeeded()
+        self.recovery.succeeded()
         with self.changed:
             self._actions += self._scheduler.finished(attempt.number, time.monotonic())
             self._actions.append(_Forget(attempt.number))
@@ -353,7 +348,7 @@ class Engine:
             self.fenced(error)
             self._fail_attempt(attempt, error)
         elif loss.kind is LossKind.STATE and loss.task is not None:
-            self._recovery.report(worker, attempt, error, loss.task)
+            self.recovery.report(worker, attempt, error, loss.task)
         elif loss.task == link.task:
             self._lose_attempt(attempt)
             self.lost(worker, error)
