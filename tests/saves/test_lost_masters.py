@@ -31,7 +31,7 @@ def test_a_master_killed_in_a_commit_leaves_the_old_checkpoint_and_then_the_new_
             saver.save(session, path)
             session.run(add)
             saving = thread.submit(saver.save, session, path)
-            cluster.points("ps").wait_until_reached(POINT)
+            cluster.points("ps").wait_until_reached(POINT, times=2)
             cluster.kill("worker")
             with pytest.raises(tf.errors.UnavailableError):
                 saving.result(PATIENCE_S)
