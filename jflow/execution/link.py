@@ -100,9 +100,9 @@ class LinkedRun:
         return tuple(i for i in self.instruction.writes if i not in self.used)
 
     @cached_property
-    def written(self) -> tuple[VariableId, ...]:
-        """The keys of the variables that it writes."""
-        return tuple(dict.fromkeys(self.keys[i] for i in self.instruction.writes))
+    def written(self) -> Mapping[VariableId, None]:
+        """The keys of the variables that it writes, in order."""
+        return dict.fromkeys(self.keys[i] for i in self.instruction.writes)
 
     @cached_property
     def only_read(self) -> tuple[VariableId, ...]:

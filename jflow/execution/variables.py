@@ -165,11 +165,10 @@ class VariableAccess(Access):
 
     def donated(self) -> list[jax.Array]:
         """Returns the old values as arguments of the program, which destroys those it writes."""
-        used, leases = self.used, self.leases
-        return [
-            leases[i].buffer.array if i in leases else used[i].donate()
-            for i in self.linked.instruction.reads
-        ]
+        used, leases, reads = self.used, self.leases, self.linked.instruction.reads
+        if not leases:
+            return [used[i].donate() for i in reads]
+        return [leases[i].buffer.array if i in leases else used[i].donate() for i in reads]
 
     @property
     def copies_much(self) -> bool:

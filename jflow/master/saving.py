@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, ParamSpec, TypeVar
 
 from jflow.cluster import Task
-from jflow.deadline import Deadline, seconds_text
+from jflow.deadline import Deadline
 from jflow.deadline.clock import now
 from jflow.errors import (
     AbortedError,
@@ -44,7 +44,7 @@ from jflow.protocol.save_rpcs import (
     WRITE_SHARD,
 )
 from jflow.protocol.services import WorkerSession
-from jflow.saves import PATIENCE_S, SaveReport, StateItems, by_task, pauses
+from jflow.saves import PATIENCE_S, Pauses, SaveReport, StateItems, by_task
 from jflow.worker import all_of
 
 P = ParamSpec("P")
@@ -176,8 +176,8 @@ class CheckpointSaver:
         Raises:
           DeadlineExceededError: if steps that run do not end in time.
         """
-        patience = self._deadline if self._deadline.timeout is not None else Deadline(PATIENCE_S)
-        for seconds in pauses():
+        attempts = Pauses(self._states, self._deadline)
+        for seconds in attempts:
             begun = now()
             try:
                 async with self._pause(seconds, is_consistent, is_exclusive) as resume:
@@ -189,13 +189,7 @@ class CheckpointSaver:
                 error = caught
             finally:
                 self._held_s = now() - begun
-            if (patience.remaining() or 0.0) <= seconds:
-                raise DeadlineExceededError(
-                    "steps that change what is saved or restored did not end within "
-                    f"{seconds_text(patience.timeout or 0.0)}; nothing was done. A step that waits "
-                    "for a queue and changes state of several tasks, or resources that are saved "
-                    f"as well, has to go on first ({error.message})"
-                )
+            attempts.failed(seconds, error)
             await asyncio.sleep(seconds)  # what was held back goes on meanwhile
         raise AssertionError("attempts never end")
 

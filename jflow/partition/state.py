@@ -38,10 +38,17 @@ class StateUse:
 
     @property
     def reads(self) -> tuple[VariableRef, ...]:
-        return tuple(self.read)
+        """The variables of `read`, those that are written first and in the order of `writes`.
+
+        JAX gives the memory of arguments to results of the same type in their order, so each
+        variable keeps its own: otherwise XLA copies values out of the way of each other.
+        """
+        updated = [ref for ref in self.written if ref in self.read]
+        return (*updated, *(ref for ref in self.read if ref not in self.written))
 
     @property
     def writes(self) -> tuple[VariableRef, ...]:
+        """The variables of `written`, in the order of their first writes."""
         return tuple(self.written)
 
 

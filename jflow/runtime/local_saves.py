@@ -11,20 +11,13 @@ from typing import TypeVar
 import jax
 
 from jflow.checkpoint_files import ANYWHERE, commit, locate, open_checkpoint
-from jflow.deadline import Deadline, seconds_text
+from jflow.deadline import Deadline
 from jflow.errors import DeadlineExceededError
 from jflow.execution.blocking import run_fibers
 from jflow.execution.gate import StepGate
 from jflow.moves import StateId
 from jflow.resources import Containers, Wanted, wait_for
-from jflow.saves import (
-    PATIENCE_S,
-    RestoreOfTask,
-    SaveReport,
-    SnapshotOfTask,
-    StateItems,
-    pauses,
-)
+from jflow.saves import Pauses, RestoreOfTask, SaveReport, SnapshotOfTask, StateItems
 
 _SHARD = "local-0"
 
@@ -54,7 +47,7 @@ class LocalSaves:
         begun = time.monotonic()
         states = [item.state for item in items.items]
 
-        def take(limit: Deadline) -> SnapshotOfTask:
+        def take(limit: Deadline, _: Deadline) -> SnapshotOfTask:
             snapshot = SnapshotOfTask(self._containers, items)
             try:
                 _wait(snapshot.wanted, limit)
@@ -82,8 +75,8 @@ class LocalSaves:
             device_of = self._devices.__getitem__
             restore = RestoreOfTask(self._containers, items, checkpoint, device_of)
 
-        def put(_: Deadline) -> None:
-            _wait(restore.wanted, _patience(deadline))
+        def put(_: Deadline, patience: Deadline) -> None:
+            _wait(restore.wanted, patience)
             restore.finish()
 
         _, held_s = self._undisturbed(put, states, deadline, is_exclusive=True)
@@ -91,7 +84,7 @@ class LocalSaves:
 
     def _undisturbed(
         self,
-        act: Callable[[Deadline], R],
+        act: Callable[[Deadline, Deadline], R],
         states: Sequence[StateId],
         deadline: Deadline,
         *,
@@ -99,37 +92,32 @@ class LocalSaves:
     ) -> tuple[R, float]:
         """Acts while no step is running whose changes could be seen in part.
 
+        Args:
+          act: takes the deadline of the attempt and that of all attempts.
+          states: what is saved or restored.
+          deadline: of the call.
+          is_exclusive: whether steps that only read the states have to end, too.
+
         Returns:
           What `act` returns, and how long steps were held back, in seconds.
 
         Raises:
           DeadlineExceededError: if steps that run do not end in time.
         """
-        patience = _patience(deadline)
-        for seconds in pauses():
+        attempts = Pauses(states, deadline)
+        for seconds in attempts:
             begun, limit, closing = time.monotonic(), Deadline(seconds), self._containers.closing()
             try:
                 with self._gate.pausing(states, limit, is_exclusive=is_exclusive):
                     _wait(closing, limit)
-                    result = act(limit)
+                    result = act(limit, attempts.patience)
                 return result, time.monotonic() - begun
             except DeadlineExceededError as error:
-                if (patience.remaining() or 0.0) <= seconds:
-                    raise DeadlineExceededError(
-                        f"steps that change {states[0]} did not end within "
-                        f"{seconds_text(patience.timeout or 0.0)}, and nothing was done; a step "
-                        "that waits for a queue in the middle of its changes has to go on first "
-                        f"({error.message})"
-                    ) from None
+                attempts.failed(seconds, error)
             finally:
                 self._containers.reopen(closing)
             time.sleep(seconds)  # what was held back goes on meanwhile
         raise AssertionError("attempts never end")
-
-
-def _patience(deadline: Deadline) -> Deadline:
-    """The deadline of a call, or how long it waits for steps if it has none."""
-    return deadline if deadline.timeout is not None else Deadline(PATIENCE_S)
 
 
 def _wait(wanted: Wanted, deadline: Deadline) -> None:

@@ -10,6 +10,6 @@ from jflow.saves.items import StateItems as StateItems
 from jflow.saves.items import StateSlice as StateSlice
 from jflow.saves.items import by_task as by_task
 from jflow.saves.pauses import PATIENCE_S as PATIENCE_S
-from jflow.saves.pauses import pauses as pauses
+from jflow.saves.pauses import Pauses as Pauses
 from jflow.saves.restore import RestoreOfTask as RestoreOfTask
 from jflow.saves.snapshot import SnapshotOfTask as SnapshotOfTask

@@ -294,11 +294,13 @@ class Optimizer:
             before = jax.tree.unflatten(jax.tree.structure(state), leaves)
             args = [given, before, params, self._rate()]
             new = _local(self._next, args, variables, [x.shape for x in params])
+            # A variable and its slots one after the other: XLA then reads them together as well.
+            triples = zip(written, owners, jax.tree.leaves(new), strict=True)
             updates = [
                 rows.put_rows(x, sparse[owner].indices, value)
                 if owner in sparse
                 else x.assign(_constrained(x, value))
-                for x, owner, value in zip(written, owners, jax.tree.leaves(new), strict=True)
+                for x, owner, value in sorted(triples, key=lambda one: one[1])
             ]
             return group(*updates, self.iterations.assign_add(1), name="update")
 

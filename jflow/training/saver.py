@@ -28,6 +28,7 @@ from jflow.training.checkpoint_state import (
     remove_checkpoint,
     update_checkpoint_state,
 )
+from jflow.training.positions import SavableIterator, apart, restored, texts
 
 _LOG = logging.getLogger(__name__)
 
@@ -48,7 +49,8 @@ class Saver:
     Args:
       var_list: the variables: a list, whose names become the keys, or a dict by key, whose values
         are variables, partitioned variables or lists of the slices of one; None for all global
-        variables of the default graph.
+        variables of the default graph, and what is in its collection of saveable objects. Iterators
+        of this process may be among them, such as those of `jflow.data`; their positions are saved.
       reshape: whether a restored variable takes a tensor of another shape that has as many
         elements.
       sharded: accepted for TensorFlow's sake; each task always writes a file of its own.
@@ -89,6 +91,7 @@ class Saver:
         self._pads_step = pad_step_number
         self._has_relative_paths = save_relative_paths
         self._states: list[StateToSave] | None = None
+        self._iterators: Mapping[str, SavableIterator] = {}
         self._latest: list[tuple[str, float]] = []
         self._written: tuple[Graph, list[int], str] | None = None
         self._next_kept = time.time() + self._every_s
@@ -110,6 +113,7 @@ class Saver:
                 *graph.get_collection(GraphKeys.GLOBAL_VARIABLES),
                 *graph.get_collection(GraphKeys.SAVEABLE_OBJECTS),
             ]
+        found, self._iterators = apart(found)
         states = states_to_save(found, reshape=self._reshape)
         if not states and not self._allow_empty:
             raise ValueError("No variables to save")
@@ -156,7 +160,7 @@ class Saver:
             return None
         directory = os.path.dirname(path)
         try:
-            sess.save_state(path, self._states)
+            sess.save_state(path, self._states, about=texts(self._iterators))
             if write_meta_graph:
                 self._write_graph(f"{path}.{meta_graph_suffix}", sess.graph)
             if write_state:
@@ -280,7 +284,8 @@ class Saver:
         _check_session(sess)
         path = os.fspath(save_path)
         try:
-            sess.restore_state(path, self._states)
+            with restored(path, self._iterators):
+                sess.restore_state(path, self._states)
         except NotFoundError as error:
             if error.op is None:  # not a key, but the checkpoint itself
                 raise ValueError(

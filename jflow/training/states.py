@@ -20,6 +20,7 @@ from jflow.runtime.saving import SaveReport, StateToSave
 from jflow.session import Session
 from jflow.stateful import Handle
 from jflow.training.optimizer import Optimizer
+from jflow.training.positions import SavableIterator, apart, restored, texts
 from jflow.values import SaveSliceInfo
 
 StateRef = VariableRef | ResourceRef
@@ -35,6 +36,8 @@ def save(
     about: Mapping[str, str] | None = None,
 ) -> SaveReport:
     """Saves state as a checkpoint: variables, queues, accumulators, readers and iterator states.
+
+    Iterators of this process, such as those of `jflow.data`, can be among them: their positions.
 
     Each task writes what it holds; a path is one of its machine. The checkpoint replaces a former
     one of that path at one moment. Steps go on meanwhile. Steps of the session or connection are in
@@ -61,8 +64,9 @@ def save(
       TypeError, ValueError: if `state` is nothing that can be saved.
     """
     wanted = _wanted(state)
+    said = {**(about or {}), **texts(wanted.iterators)}
     return wanted.place.save_state(
-        os.fspath(path), wanted.states, is_consistent=consistent, about=about
+        os.fspath(path), wanted.states, is_consistent=consistent, about=said
     )
 
 
@@ -71,7 +75,8 @@ def restore(path: str | os.PathLike[str], state: Any = None) -> SaveReport:
 
     Variables need not be initialized. The cluster may have other tasks than the one that was saved,
     and partitioned variables other parts. What waits for a queue goes on waiting for what it has
-    now. The path may also be a directory that Orbax has written.
+    now. The path may also be a directory that Orbax has written. This process must see the path if
+    there are iterators, which go to their positions.
 
     Args:
       path, state: as for `save`.
@@ -86,7 +91,8 @@ def restore(path: str | os.PathLike[str], state: Any = None) -> SaveReport:
       TypeError, ValueError: as `save`.
     """
     wanted = _wanted(state)
-    return wanted.place.restore_state(os.fspath(path), wanted.states)
+    with restored(path, wanted.iterators):
+        return wanted.place.restore_state(os.fspath(path), wanted.states)
 
 
 @dataclass(frozen=True)
@@ -95,6 +101,7 @@ class _Wanted:
 
     place: Session | Connection
     states: list[StateToSave]
+    iterators: Mapping[str, SavableIterator]
 
 
 def _wanted(state: Any) -> _Wanted:
@@ -105,8 +112,10 @@ def _wanted(state: Any) -> _Wanted:
                 "there is no default session; pass the session, or variables and resources"
             )
     if isinstance(state, Session):
-        return _Wanted(state, _of_graph(state.graph))
-    states = [*_entries(state, "")]
+        _, iterators = apart(state.graph.get_collection(GraphKeys.SAVEABLE_OBJECTS))
+        return _Wanted(state, _of_graph(state.graph), iterators)
+    iterators = {}
+    states = [*_entries(state, "", iterators)]
     if not states:
         raise ValueError(f"there is nothing to save in {state!r}")
     owners = {id(one.ref.owner): one.ref.owner for one in states}
@@ -114,35 +123,43 @@ def _wanted(state: Any) -> _Wanted:
         raise ValueError("what is saved together must be of one graph or of one connection")
     (owner,) = owners.values()
     if isinstance(owner, Connection):
-        return _Wanted(owner, states)
+        return _Wanted(owner, states, iterators)
     session = get_default_session()
     if not isinstance(session, Session) or session.graph is not owner:
         raise ValueError(
             f"{states[0].ref} belongs to a graph; save it inside `with session:` of that graph"
         )
-    return _Wanted(session, states)
+    return _Wanted(session, states, iterators)
 
 
-def _entries(state: Any, prefix: str) -> Iterator[StateToSave]:
-    """The variables and resources in nested dicts and lists, with their keys."""
+def _entries(
+    state: Any, prefix: str, iterators: dict[str, SavableIterator]
+) -> Iterator[StateToSave]:
+    """The variables and resources in nested dicts and lists, with their keys.
+
+    Iterators are added to `iterators`.
+    """
     if isinstance(state, Mapping):
         for key, value in state.items():
-            yield from _entries(value, f"{prefix}/{key}" if prefix else str(key))
+            yield from _entries(value, f"{prefix}/{key}" if prefix else str(key), iterators)
     elif isinstance(state, Optimizer):
-        yield from _entries(state.saved_state(), prefix)
+        yield from _entries(state.saved_state(), prefix, iterators)
     elif isinstance(state, Variable | Handle):
         ref = state.operations.ref if isinstance(state, Variable) else state.ref
         info: SaveSliceInfo | None = getattr(state, "save_slice_info", None)
         own = _key(ref) if info is None else info.full_name
         yield StateToSave(prefix or own, ref, info)
+    elif isinstance(state, SavableIterator):
+        iterators[prefix or "0"] = state
     elif isinstance(state, Iterable) and not isinstance(state, _PLAIN):
         for number, value in enumerate(state):
             is_leaf = isinstance(value, Variable | Handle)
             is_slice = getattr(value, "save_slice_info", None) is not None
             if is_leaf and (is_slice or not prefix):
-                yield from _entries(value, prefix)
+                yield from _entries(value, prefix, iterators)
             else:
-                yield from _entries(value, f"{prefix}/{number}" if prefix else str(number))
+                key = f"{prefix}/{number}" if prefix else str(number)
+                yield from _entries(value, key, iterators)
     else:
         raise TypeError(
             f"expected variables, queues, accumulators, readers or iterator states, in dicts and "

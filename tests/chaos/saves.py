@@ -143,7 +143,9 @@ def _save_until_killed(session: tf.Session, model: _Model, path: str, outcome: S
 @contextmanager
 def _training(session: tf.Session, model: _Model) -> Iterator[list[int]]:
     """A block beside which a thread trains; gives how many steps have begun."""
-    is_over, n_begun = threading.Event(), [0]
+    # Registered here, because a step that is registered while a task is lost waits for it.
+    is_over, n_begun = threading.Event(), [1]
+    session.run(model.train)
 
     def train() -> None:
         try:

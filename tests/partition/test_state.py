@@ -56,6 +56,15 @@ def test_an_update_takes_the_old_value_and_gives_a_new_one():
     assert _use([new], [new]) == _expected(reads=["x"], writes=["x"], after=[("x", new)])
 
 
+def test_variables_that_are_written_are_read_first_and_in_the_order_of_the_writes():
+    x, y, z = (tf.Variable(1.0, name=name) for name in "xyz")
+    values = [v.value() for v in (x, y, z)]
+    total = values[0] + values[1]
+    both = total + values[2]
+    use = _use([*values, total, both, z.assign(both), y.assign(both)])
+    assert use == _expected(reads=["z", "y", "x"], writes=["z", "y"])
+
+
 def test_an_update_after_an_assignment_does_not_take_the_old_value():
     x = tf.Variable(1.0, name="x")
     first, second = x.assign(5.0), x.assign_add(1.0)

@@ -54,23 +54,6 @@ def test_a_whole_session_is_saved_and_restored(backend: BackendUnderTest, tmp_pa
         )
 
 
-def test_a_reader_goes_on_where_it_was(backend: BackendUnderTest, tmp_path: Path) -> None:
-    text = tmp_path / "lines.txt"
-    text.write_text("a\nb\nc\n")
-    if backend.shared:
-        pytest.skip("servers of tests have no data roots")
-    names = tf.FIFOQueue(3, tf.string, ((),), shared_name="names")
-    reader = tf.TextLineReader()
-    _, line = reader.read(names)
-    with backend.session() as session:
-        session.run(names.enqueue(str(text)))
-        assert session.run(line) == b"a"
-        tf.checkpoint.save(tmp_path / "reader")
-        assert session.run([line, line])[0] == b"b"
-        tf.checkpoint.restore(tmp_path / "reader")
-        assert session.run(line) == b"b"
-
-
 def test_eager_state_is_saved_and_restored(backend: BackendUnderTest, tmp_path: Path) -> None:
     with tf.connect(backend.target):
         weights = tf.Variable(jnp.arange(3.0), name="weights")

@@ -73,6 +73,30 @@ def test_an_update_leaves_the_buffer_where_it_is(servers: list[tf.train.Server])
         assert session.run(table).min() == 3.0
 
 
+def test_variables_keep_their_buffers_if_they_are_written_in_another_order_than_read(
+    servers: list[tf.train.Server],
+) -> None:
+    with tf.device("/job:ps/task:0"):
+        first, second = (tf.Variable(np.zeros((1000, 16), np.float32), name=name) for name in "ab")
+        total = first + 2 * second
+        with tf.control_dependencies([second.assign(total + 1)]):
+            step = tf.group(first.assign(total))
+    containers = servers[0].worker.containers
+
+    def addresses() -> dict[str, int]:
+        return {
+            key.name: variable.buffer.array.unsafe_buffer_pointer()
+            for key, variable in containers._variables.items()
+        }
+
+    with tf.Session(servers[1].target) as session:
+        session.run(tf.global_variables_initializer())
+        before = addresses()
+        session.run(step)
+        assert addresses() == before
+        assert [value[0, 0] for value in session.run([first, second])] == [0.0, 1.0]
+
+
 def test_a_program_of_two_clients_is_compiled_once(servers: list[tf.train.Server]) -> None:
     def run(which: int) -> None:
         with tf.Graph().as_default() as graph, tf.device("/job:ps/task:0"):

@@ -21,7 +21,7 @@ class Access(Attempt, ABC):
 
     Attributes:
       reads: the keys of the variables that it only reads.
-      writes: the keys of the variables that it writes.
+      writes: the keys of the variables that it writes, each once; a dict spares hashing them.
       lost: the keys of written variables that were freed while it wrote.
     """
 
@@ -127,9 +127,14 @@ class AccessQueue(Resource):
 
     def end(self, access: Access) -> list[Attempt]:
         """Ends a granted access. Returns the attempts that this completed, in order."""
-        for key in access.writes:
-            if self._writers.get(key) is access:
-                del self._writers[key]
+        writers, writes = self._writers, access.writes
+        is_alone = len(writers) == len(writes) and not access.lost
+        if is_alone and writers.get(next(iter(writes), None)) is access:
+            writers.clear()  # it has all that it was granted, and nothing else is granted
+        else:
+            for key in writes:
+                if writers.get(key) is access:
+                    del writers[key]
         cut = self._read_cuts(access.writes) if self._cuts else []
         return cut + self._go_on(access.writes) if self._queues else cut
 
@@ -265,8 +270,7 @@ class AccessQueue(Resource):
         except OpError as error:
             access.fail(error)
             return
-        for key in access.writes:
-            self._writers[key] = access
+        self._writers.update(dict.fromkeys(access.writes, access))
         access.succeed()
 
     def _leave(self, access: Access) -> None:

@@ -9,7 +9,7 @@ the same for the lifetime of the variable.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,8 @@ from jflow.plan import VariableSpec
 Write = tuple[str, float]
 """What wrote a value: the operation, and the start of its program (`time.monotonic`, seconds)."""
 
+_NO_LEASES: frozenset[Lease] = frozenset()
+
 
 @dataclass(eq=False, slots=True)
 class Buffer:
@@ -27,12 +29,21 @@ class Buffer:
     Attributes:
       array: the value; the device may still be computing it.
       write: what wrote it; None once the device is known to have computed it.
-      leases: the leases on it.
+      leases: the leases on it; one set for all buffers that have never been leased, because each
+        update makes a buffer.
     """
 
     array: jax.Array
     write: Write | None = None
-    leases: set[Lease] = field(default_factory=set)
+    leases: set[Lease] | frozenset[Lease] = _NO_LEASES
+
+    def lease(self) -> Lease:
+        """Returns a new lease; `Containers.lock` guards the first one."""
+        if isinstance(self.leases, frozenset):
+            self.leases = set()
+        lease = Lease(self)
+        self.leases.add(lease)
+        return lease
 
     @property
     def is_computed(self) -> bool:
@@ -51,13 +62,13 @@ class Lease:
 
     def again(self) -> Lease:
         """Returns another lease on the same buffer; this one must not have been released."""
-        lease = Lease(self.buffer)
-        self.buffer.leases.add(lease)
-        return lease
+        return self.buffer.lease()
 
     def release(self) -> None:
         """Ends the lease; idempotent and thread-safe."""
-        self.buffer.leases.discard(self)
+        leases = self.buffer.leases
+        assert isinstance(leases, set)  # it has this one
+        leases.discard(self)
 
     def release_after(self, result: jax.Array) -> None:
         """Ends the lease once the device has computed `result`, which depends on the buffer."""
@@ -81,9 +92,7 @@ class VariableState:
 
     def lease(self) -> Lease:
         """Returns a new lease on the current value."""
-        lease = Lease(self.buffer)
-        self.buffer.leases.add(lease)
-        return lease
+        return self.buffer.lease()
 
     @property
     def is_leased(self) -> bool:
