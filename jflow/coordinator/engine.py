@@ -196,7 +196,7 @@ class Engine:
             return
         with self.changed:
             self.changed.wait_for(lambda: not self._is_reporting)
-            if self._error is None:
+            if not self._has_error():
                 return  # another thread has reported it
             self._is_reporting = True
             self._actions += self._scheduler.abandon()
@@ -214,6 +214,9 @@ class Engine:
     def n_restored(self) -> int:
         """How often variables of lost parameter servers were restored."""
         return self._recovery.n_restored
+
+    def _has_error(self) -> bool:
+        return self._error is not None
 
     def numbers(self) -> tuple[int, int]:
         """How many closures wait, and how many attempts run."""
@@ -495,6 +498,9 @@ class Engine:
 
     def _tick(self) -> None:
         while not self._is_closed.wait(_TICK_S):
+            for link in list(self._links.values()):
+                if link.is_lost:  # attempts say so at once, but it may have none
+                    self.lost(link.index, UnavailableError("the connection has ended"))
             if self._scheduler.n_open:
                 self._take(self._scheduler.tick)
                 self._watchdog.check(self._scheduler.n_open)

@@ -168,6 +168,11 @@ class RemoteBackend:
         if client is not None:
             client.close()
 
+    @property
+    def is_lost(self) -> bool:
+        client = self._client
+        return client is not None and not client.is_open
+
     def connected(self, deadline: Deadline) -> MasterClient:
         """Returns the connection to the master; connects, or reconnects, if necessary."""
         client = self._client
