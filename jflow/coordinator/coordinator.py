@@ -305,7 +305,9 @@ class ClusterCoordinator(Closing, metaclass=_OnePerStrategy):
           ValueError: if it makes variables, or elements of workers differ in shape or dtype.
         """
         self._check_open()
-        return PerWorkerDataset(dataset_maker(dataset_fn), self._engine.workers, self._engine.keep)
+        return PerWorkerDataset(
+            dataset_maker(dataset_fn), self._engine.workers, self._engine.iterators.add
+        )
 
     # Workers ------------------------------------------------------------------------------------
 
