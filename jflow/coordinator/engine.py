@@ -192,12 +192,10 @@ class Engine:
 
     def raise_error(self) -> None:
         """Raises the first error of closures, once, when nothing is running any more."""
-        if self._error is None:
-            return
         with self.changed:
             self.changed.wait_for(lambda: not self._is_reporting)
             if self._error is None:
-                return  # another thread has reported it
+                return
             self._is_reporting = True
             self._actions += self._scheduler.abandon()
         self._act()
