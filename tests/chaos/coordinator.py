@@ -138,7 +138,7 @@ class _Chaos:
       cluster: whose tasks fail.
       folder: where the checkpoint is.
       outcome: where findings are noted.
-      rng: decides who fails, and when.
+      rng: decides what fails, and when.
     """
 
     def __init__(
