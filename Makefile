@@ -34,7 +34,7 @@ check: $(VENV)/.dev ## the tests
 check-long: $(VENV)/.dev ## all tests, the long ones too, with twenty times as many examples where they are drawn
 	$(BIN)/python -m pytest -n $(N) --dist loadfile --hypothesis-profile long --timeout 7200 $(TESTS)
 
-chaos: $(VENV)/.dev ## two minutes of killed producers and consumers, then 200 tasks killed in saves
+chaos: $(VENV)/.dev ## kills producers and consumers, tasks that save, and workers, servers and coordinators that count
 	$(BIN)/python -m tests.chaos
 
 test-libraries: $(VENV)/.libraries ## libraries on JAX that jflow does not depend on, in an environment of their own

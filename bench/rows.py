@@ -166,6 +166,18 @@ COORDINATOR = Group(
     ),
 )
 
+FAILURES = Group(
+    (Case("failures", rounds=1),),
+    (
+        Alone("closure moved after a kill, median", 0.5),
+        Alone("closure moved after a kill, worst", 1.0),
+        Alone("closure moved after a stop, 3 s timers", 4.0),
+        Row("closure, each worker killed once in the time", "closure, three workers", 1 / 0.88),
+        Row("closure, one of three workers ten times slower", "closure, two workers", 1 / 0.8),
+        Row("closure of a survivor after a kill", "closure of a survivor before a kill", 1 / 0.9),
+    ),
+)
+
 GROUPS = {
     "calls": CALLS,
     "saving": SAVING,
@@ -174,4 +186,5 @@ GROUPS = {
     "pipelines": PIPELINES,
     "checkpoints": CHECKPOINTS,
     "coordinator": COORDINATOR,
+    "failures": FAILURES,
 }

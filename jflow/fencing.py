@@ -1,9 +1,9 @@
 """Fences: keep a program that was replaced by another one from changing anything.
 
 A program claims a name, such as that of a training run, and gets an *epoch*; a program that claims
-the name later gets a higher one. Every task refuses what is done under a lower epoch than the highest
-that it has heard of, for ever. A task hears of a claim when it is made, and else, because it was
-down, with the first call that is made under it.
+the name later gets a higher one. Every task refuses what is done under a lower epoch than the
+highest that it has heard of, for ever. A task hears of a claim when it is made, or, if it was down,
+with the first call that is made under it.
 
 Source of the idea: the fencing tokens of locks, as in M. Kleppmann, "How to do distributed locking"
 (2016), and the epochs of Kafka's producers.
@@ -60,7 +60,7 @@ def next_epoch(highest: int, random_bits: int) -> int:
 
     Args:
       highest: that epoch.
-      random_bits: a random number below 2**32, by which programs that claim at once get different ones.
+      random_bits: a random number below 2**32; programs that claim at once get different epochs.
     """
     return (((highest >> _RANDOM_BITS) + 1) << _RANDOM_BITS) | random_bits
 

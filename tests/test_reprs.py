@@ -203,7 +203,7 @@ def offered(value: Any) -> set[str]:
 
 
 def test_a_connection_offers_public_names_only(local: tf.Connection) -> None:
-    assert offered(local) == {"close", "list_devices", "target"}
+    assert offered(local) == {"claim", "close", "list_devices", "target"}
 
 
 def test_other_objects_offer_no_internals(local: tf.Connection) -> None:

@@ -22,7 +22,12 @@ from jflow.coordinator.per_worker import PerWorkerDataset, dataset_maker
 from jflow.coordinator.recovery import Recovering
 from jflow.coordinator.remote_value import RemoteValue
 from jflow.coordinator.restoring import StateRestorer
-from jflow.errors import UnimplementedError
+from jflow.errors import (
+    CancelledError,
+    RestartedError,
+    UnavailableError,
+    UnimplementedError,
+)
 from jflow.functions import Connection
 from jflow.graph.completion import visible
 from jflow.parameter_servers import ParameterServerStrategy
@@ -349,7 +354,8 @@ class ClusterCoordinator(Closing, metaclass=_OnePerStrategy):
     def save(self, about: Mapping[str, str] | None = None) -> SaveReport:
         """Saves the variables of the strategy as the checkpoint that this was made with.
 
-        Functions go on meanwhile; each is in the checkpoint whole or not at all.
+        Functions go on meanwhile; each is in the checkpoint whole or not at all. With
+        `on_ps_failure="restore"` it is saved again if a parameter server is lost meanwhile.
 
         Args:
           about: short texts that `restore` gives back.
@@ -359,7 +365,12 @@ class ClusterCoordinator(Closing, metaclass=_OnePerStrategy):
           OpError: as `jflow.checkpoint.save`.
         """
         self._check_open()
-        return self._restorer.save(about)
+        while True:
+            try:
+                return self._restorer.save(about)
+            except (CancelledError, RestartedError, UnavailableError) as error:
+                # Cancelled, because the recovery has begun to bring a parameter server back.
+                self._engine.recovery.repair(error)
 
     def restore(self) -> dict[str, str] | None:
         """Restores all variables of the strategy from the checkpoint, if there is one.
@@ -383,7 +394,7 @@ class ClusterCoordinator(Closing, metaclass=_OnePerStrategy):
     @property
     def n_restored(self) -> int:
         """How often variables of lost parameter servers were restored while functions ran."""
-        return self._engine.n_restored
+        return self._engine.recovery.n_restored
 
     def metrics(self) -> CoordinatorMetrics:
         """Returns what was counted and measured so far."""

@@ -83,7 +83,7 @@ class Engine:
         self._watchdog = Watchdog(watchdog_s)
         self._claim = recovering.claim
         self._servers = recovering.servers
-        self._recovery: Recovery[Attempt] = Recovery(
+        self.recovery: Recovery[Attempt] = Recovery(
             recovering.restorer, self, restores=recovering.restores
         )
         self._may_connect = threading.Event()
@@ -188,12 +188,10 @@ class Engine:
 
     def raise_error(self) -> None:
         """Raises the first error of closures, once, when nothing is running any more."""
-        if self._error is None:
-            return
         with self.changed:
             self.changed.wait_for(lambda: not self._is_reporting)
-            if not self._has_error():
-                return  # another thread has reported it
+            if self._error is None:
+                return
             self._is_reporting = True
             self._actions += self._scheduler.abandon()
         self._act()
@@ -210,9 +208,6 @@ class Engine:
     def n_restored(self) -> int:
         """See `Recovery`."""
         return self._recovery.n_restored
-
-    def _has_error(self) -> bool:
-        return self._error is not None
 
     def numbers(self) -> tuple[int, int]:
         """How many closures wait, and how many attempts run."""
@@ -255,7 +250,7 @@ class Engine:
         """Ends all threads and connections. Closures that are open are cancelled."""
         self._is_closed.set()
         self._may_connect.set()
-        self._recovery.close()
+        self.recovery.close()
         for link in list(self._links.values()):
             link.close()
         with self.changed:
@@ -322,7 +317,7 @@ class Engine:
             self.failed(worker, attempt, error)
             return
         attempt.results = results
-        self._recovery.succeeded()
+        self.recovery.succeeded()
         with self.changed:
             self._actions += self._scheduler.finished(attempt.number, time.monotonic())
             self._actions.append(Forget(attempt.number))
@@ -346,7 +341,7 @@ class Engine:
             self.fenced(error)
             self._fail_attempt(attempt, error)
         elif loss.kind is LossKind.STATE and loss.task is not None:
-            self._recovery.report(worker, attempt, error, loss.task)
+            self.recovery.report(worker, attempt, error, loss.task)
         elif loss.task == link.task:
             self._lose_attempt(attempt)
             self.lost(worker, error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import time
@@ -12,12 +13,24 @@ from pathlib import Path
 from typing import Any, Self
 
 from jflow.closing import Closing
-from jflow.testing import ProcessCluster, ProgramProcess
+from jflow.testing import Kill, ProcessCluster, ProgramProcess
 from tests.chaos.coordinated import FENCED
 
 N_PS, N_WORKERS, N_CLOSURES = 2, 3, 60
 PROGRAM = "tests.chaos.coordinated"
 LONGEST_PAUSE_S = 0.3
+
+WORKER_POINTS = (
+    *("worker.before_run", "worker.after_run", "master.after_register", "master.after_run"),
+    *("master.before_commit", "master.after_commit"),
+)
+"""Failpoints around acknowledgements that a worker comes to, as the master of its closures."""
+
+PS_POINTS = (
+    *("worker.before_run", "worker.after_run", "worker.after_stage"),
+    *("worker.before_decision", "worker.after_decision"),
+)
+"""Those that a parameter server comes to."""
 
 
 @dataclass(frozen=True)
@@ -29,12 +42,16 @@ class Faults:
       ps_restarts: parameter servers, likewise.
       coordinator_kills: coordinators that are killed; another one goes on.
       coordinator_stops: coordinators that are stopped, replaced, and go on then.
+      worker_points: workers that are killed at a failpoint, each of `WORKER_POINTS` in turn.
+      ps_points: parameter servers, likewise.
     """
 
     worker_kills: int = 0
     ps_restarts: int = 0
     coordinator_kills: int = 0
     coordinator_stops: int = 0
+    worker_points: int = 0
+    ps_points: int = 0
 
     def in_any_order(self, rng: random.Random) -> list[str]:
         """The names of faults, one for each time."""
@@ -121,7 +138,7 @@ class _Chaos:
       cluster: whose tasks fail.
       folder: where the checkpoint is.
       outcome: where findings are noted.
-      rng: decides who fails, and when.
+      rng: decides what fails, and when.
     """
 
     def __init__(
@@ -133,6 +150,10 @@ class _Chaos:
         self._rng = rng
         self._stack = ExitStack()
         self._working = self._start()
+        self._points = {
+            "worker": itertools.cycle(WORKER_POINTS),
+            "ps": itertools.cycle(PS_POINTS),
+        }
 
     def _start(self) -> _Coordinator:
         coordinator = _Coordinator(self._cluster, self._folder, self._outcome.effects)
@@ -171,6 +192,20 @@ class _Chaos:
         self._cluster.kill("ps", index)
         time.sleep(self._rng.uniform(0, LONGEST_PAUSE_S))
         self._cluster.restart("ps", index)
+
+    def _worker_points(self) -> None:
+        self._kill_at_point("worker", N_WORKERS)
+
+    def _ps_points(self) -> None:
+        self._kill_at_point("ps", N_PS)
+
+    def _kill_at_point(self, job: str, n: int) -> None:
+        """Starts a task anew that dies at a failpoint, and starts it again when it has died."""
+        index, point = self._rng.randrange(n), next(self._points[job])
+        self._cluster.restart(job, index, {point: Kill(skip=self._rng.randrange(20))})
+        while self._cluster.exit_code(job, index) is None:
+            self._until("after")  # rounds go on until it has come there
+        self._cluster.restart(job, index)
 
     def _coordinator_kills(self) -> None:
         self._working.program.kill()

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.chaos.chaos import run_chaos
+from tests.chaos.coordinator import Faults, run_coordinated
 from tests.chaos.saves import TASKS, run_saves
 
 
@@ -22,3 +25,19 @@ def test_a_task_that_is_killed_in_a_save_leaves_the_old_or_the_new_checkpoint(
     outcome = run_saves(1, seed=0, folder=tmp_path, kills=kills)
     assert not outcome.violations, outcome.violations
     assert outcome.n_kills == 1
+
+
+def test_counters_are_exact_whatever_is_killed(tmp_path: Path) -> None:
+    faults = Faults(worker_kills=10, ps_restarts=2, coordinator_stops=1)
+    outcome = run_coordinated(faults, seed=0, folder=tmp_path)
+    assert not outcome.violations, outcome
+    assert outcome.n_faults == 13
+    assert outcome.n_whole > 0
+
+
+@pytest.mark.long
+def test_at_least_once_nothing_is_lost(tmp_path: Path) -> None:
+    faults = Faults(worker_kills=20, coordinator_kills=1)
+    outcome = run_coordinated(faults, seed=0, folder=tmp_path, effects="at_least_once")
+    assert not outcome.violations, outcome
+    assert outcome.n_whole == outcome.n_rounds
