@@ -156,6 +156,16 @@ CHECKPOINTS = Group(
     ),
 )
 
+COORDINATOR = Group(
+    (Case("coordinator"), Case("tensorflow_coordinator", "tensorflow")),
+    (
+        Row("tiny closure", "TensorFlow tiny closure", 0.1),
+        Row("tiny closure, exactly once", "tiny closure"),
+        Row("schedule and fetch", "TensorFlow schedule and fetch", 0.25),
+        Row("MLP closure", "TensorFlow MLP closure", 1 / 3),
+    ),
+)
+
 GROUPS = {
     "calls": CALLS,
     "saving": SAVING,
@@ -163,4 +173,5 @@ GROUPS = {
     "queues": QUEUES,
     "pipelines": PIPELINES,
     "checkpoints": CHECKPOINTS,
+    "coordinator": COORDINATOR,
 }

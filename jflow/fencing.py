@@ -1,7 +1,7 @@
 """Fences: keep a program that was replaced by another one from changing anything.
 
-A program claims a name, such as that of a training run, and gets an *epoch*; whoever claims the
-name later gets a higher one. Every task refuses what is done under a lower epoch than the highest
+A program claims a name, such as that of a training run, and gets an *epoch*; a program that claims
+the name later gets a higher one. Every task refuses what is done under a lower epoch than the highest
 that it has heard of, for ever. A task hears of a claim when it is made, and else, because it was
 down, with the first call that is made under it.
 
@@ -22,7 +22,7 @@ CLAIMS = "jflow.claims"
 
 MAX_NAMES = 1024
 MAX_NAME_LENGTH = 256
-_CHANCE_BITS = 32
+_RANDOM_BITS = 32
 _MAX_EPOCH = 2**63 - 1
 
 
@@ -55,14 +55,14 @@ class Claim:
         return f"{self.name!r} in epoch {self.epoch:x}"
 
 
-def next_epoch(highest: int, chance: int) -> int:
+def next_epoch(highest: int, random_bits: int) -> int:
     """An epoch after the highest that is known, 0 if none is.
 
     Args:
       highest: that epoch.
-      chance: a random number below 2**32, by which programs that claim at once get different ones.
+      random_bits: a random number below 2**32, by which programs that claim at once get different ones.
     """
-    return (((highest >> _CHANCE_BITS) + 1) << _CHANCE_BITS) | chance
+    return (((highest >> _RANDOM_BITS) + 1) << _RANDOM_BITS) | random_bits
 
 
 class Fences:

@@ -36,8 +36,8 @@ def test_a_checkpoint_brings_back_every_claim_and_lowers_none(epochs):
 
 
 @given(st.integers(0, 2**62), st.integers(0, 2**32 - 1))
-def test_the_next_epoch_is_higher_whatever_chance_says(highest, chance):
-    assert next_epoch(highest, chance) > highest
+def test_the_next_epoch_is_higher_whatever_the_random_number(highest, number):
+    assert next_epoch(highest, number) > highest
 
 
 def test_programs_that_claim_at_once_get_different_epochs():

@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from jflow.coordinator.constants import beside_state
 from jflow.coordinator.elements import Elements, bound_with_elements, reading
 from jflow.coordinator.errors import ClosureInputError
 from jflow.coordinator.per_worker import PerWorkerDataset, PerWorkerIterator, PerWorkerValues
@@ -50,6 +51,7 @@ class Program:
       number: as given.
       resource: a queue or another resource that it uses; None if it uses variables only.
       is_repeatable: whether running it twice does no harm.
+      jaxpr: its equations, for a worker.
       burst: how many calls of it can run as one step.
 
     Raises:
@@ -66,6 +68,7 @@ class Program:
         writes = any(eqn.primitive in WRITES for eqn in equations)
         self.is_repeatable = not writes and self.resource is None
         burst = min(_BURST, _BURST_EQUATIONS // max(len(equations), 1))
+        self.jaxpr = beside_state(concrete.jaxpr)
         self.burst = 1 if self.resource is not None or burst < _LEAST_BURST else burst
 
 

@@ -19,16 +19,20 @@ from jflow.coordinator.closures import Arguments, ElementCounts, Programs, Sched
 from jflow.coordinator.engine import Engine
 from jflow.coordinator.metrics import CoordinatorMetrics
 from jflow.coordinator.per_worker import PerWorkerDataset, dataset_maker
+from jflow.coordinator.recovery import Recovering
 from jflow.coordinator.remote_value import RemoteValue
+from jflow.coordinator.restoring import StateRestorer
 from jflow.errors import UnimplementedError
 from jflow.functions import Connection
 from jflow.graph.completion import visible
 from jflow.parameter_servers import ParameterServerStrategy
 from jflow.progress import Progress
 from jflow.runtime.config import ConfigProto
+from jflow.runtime.saving import SaveReport
 
 _AT_LEAST_ONCE = "at_least_once"
 _EXACTLY_ONCE = "exactly_once"
+_RAISE, _RESTORE = "raise", "restore"
 
 _WATCHDOG = "TF_CLUSTER_COORDINATOR_WATCH_DOG_TIMEOUT"
 
@@ -48,13 +52,22 @@ class ClusterCoordinator(Closing):
     A function runs on any worker that is free; its variables are on parameter servers. If its
     worker is lost, it runs again on another one. A worker that returns, at its address, takes part
     again; its datasets begin anew first. A lost parameter server is an `UnavailableError` of
-    `schedule`, `join` and `done`.
+    `schedule`, `join` and `done`, or a pause in which its variables are restored.
+
+    A coordinator that is started later takes over: everything that the former one still does fails
+    with a `FencedError`.
 
     There is one coordinator for a strategy: a second call returns the first one. Its methods may be
     called on any thread. It ends with the `with` block, with `close`, or when it is no longer used.
 
     Args:
       strategy: tells the cluster, and owns the variables.
+      name: what it claims (`Connection.claim`); a coordinator of the same name that was started
+        before is refused from now on. None for no claim.
+      on_ps_failure: "raise", or "restore": when a parameter server is lost, workers stop until it
+        is back and its variables are restored from the checkpoint.
+      checkpoint: the path of the checkpoint of `save` and `restore`, as this program and the
+        parameter servers see it.
       watchdog_timeout: after how many seconds without an ended function the stacks of all threads
         are logged, again and again; by default TF_CLUSTER_COORDINATOR_WATCH_DOG_TIMEOUT, else
         never.
@@ -63,7 +76,9 @@ class ClusterCoordinator(Closing):
       strategy: as given.
 
     Raises:
-      ValueError: if the strategy is not a `ParameterServerStrategy`.
+      ValueError: if the strategy is not a `ParameterServerStrategy`, or `on_ps_failure` is
+        neither.
+      UnavailableError: if a parameter server does not answer.
     """
 
     def __new__(cls, strategy: ParameterServerStrategy, **options: Any) -> Self:
@@ -81,18 +96,34 @@ class ClusterCoordinator(Closing):
             return known  # type: ignore[return-value]  # there are no subclasses
 
     def __init__(
-        self, strategy: ParameterServerStrategy, *, watchdog_timeout: float | None = None
+        self,
+        strategy: ParameterServerStrategy,
+        *,
+        name: str | None = "coordinator",
+        on_ps_failure: str = "raise",
+        checkpoint: str | os.PathLike[str] | None = None,
+        watchdog_timeout: float | None = None,
     ) -> None:
         with _making:
             if hasattr(self, "_engine"):
                 return
+            if on_ps_failure not in (_RAISE, _RESTORE):
+                raise ValueError(
+                    f"expected on_ps_failure={_RAISE!r} or {_RESTORE!r}, got {on_ps_failure!r}"
+                )
             self.strategy = strategy
+            self._restorer = StateRestorer(strategy, checkpoint)
+            claim = None if name is None else (name, strategy.connection.claim(name))
+            self._restorer.note_lives()
+            recovering = Recovering(
+                strategy.ps_tasks, self._restorer, on_ps_failure == _RESTORE, claim
+            )
             self._programs = Programs()
             self._counts = ElementCounts()
             config = _worker_config(strategy.config)
             if watchdog_timeout is None:
                 watchdog_timeout = float(os.environ.get(_WATCHDOG) or 0) or None
-            # The engine's threads must not keep the strategy or this object alive.
+            # The engine's threads must not keep this object alive.
             targets = {task: strategy.target_of(task) for task in strategy.worker_tasks}
             prepare = weakref.WeakMethod(strategy.prepare_worker)
             self._engine = Engine(
@@ -100,6 +131,7 @@ class ClusterCoordinator(Closing):
                 lambda task: Connection(targets[task], config),
                 lambda task: _call(prepare, task),
                 watchdog_timeout,
+                recovering,
             )
             self._targets = targets
             self._end = weakref.finalize(self, self._engine.close)
@@ -275,7 +307,7 @@ class ClusterCoordinator(Closing):
         """
         self._check_open()
         return PerWorkerDataset(
-            dataset_maker(dataset_fn), lambda: self._engine.workers, self._engine.keep
+            dataset_maker(dataset_fn), self._engine.workers, self._engine.keep
         )
 
     # Workers ------------------------------------------------------------------------------------
@@ -291,7 +323,7 @@ class ClusterCoordinator(Closing):
           ValueError: if there is a worker of that index.
         """
         self._check_open()
-        if index in self._engine.workers:
+        if index in self._engine.workers():
             raise ValueError(f"there is a worker {index} already")
         task = Task("worker", index)
         self._targets[task] = f"grpc://{address}"
@@ -313,6 +345,47 @@ class ClusterCoordinator(Closing):
         self._check_open()
         self._engine.remove_worker(index, timeout)
 
+    # State --------------------------------------------------------------------------------------
+
+    def save(self, about: Mapping[str, str] | None = None) -> SaveReport:
+        """Saves the variables of the strategy as the checkpoint that this was made with.
+
+        Functions go on meanwhile; each is in the checkpoint whole or not at all.
+
+        Args:
+          about: short texts that `restore` gives back.
+
+        Raises:
+          NotFoundError: if there is no checkpoint path, or no such directory.
+          OpError: as `jflow.checkpoint.save`.
+        """
+        self._check_open()
+        return self._restorer.save(about)
+
+    def restore(self) -> dict[str, str] | None:
+        """Restores all variables of the strategy from the checkpoint, if there is one.
+
+        Call it when the variables are made and before functions are scheduled. The path of the
+        checkpoint is one that this program and the parameter servers see.
+
+        Returns:
+          What `save` was told about the checkpoint; None if there is none.
+
+        Raises:
+          NotFoundError: if the checkpoint lacks a variable, or there is no checkpoint path.
+          OpError: as `jflow.checkpoint.restore`.
+        """
+        self._check_open()
+        about = self._restorer.about()
+        if about is not None:
+            self._restorer.restore()
+        return about
+
+    @property
+    def n_restored(self) -> int:
+        """How often variables of lost parameter servers were restored while functions ran."""
+        return self._engine.n_restored
+
     def metrics(self) -> CoordinatorMetrics:
         """Returns what was counted and measured so far."""
         return self._engine.meter.metrics(*self._engine.numbers())
@@ -333,7 +406,7 @@ class ClusterCoordinator(Closing):
 
     def __repr__(self) -> str:
         state = "closed " if self.is_closed else ""
-        return f"<jflow.ClusterCoordinator {state}of {len(self._engine.workers)} workers>"
+        return f"<jflow.ClusterCoordinator {state}of {len(self._engine.workers())} workers>"
 
     def __dir__(self) -> list[str]:
         return visible(super().__dir__(), "is_closed")

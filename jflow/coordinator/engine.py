@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import logging
 import secrets
-import sys
 import threading
 import time
-import traceback
 import weakref
 from collections import deque
 from collections.abc import Callable
@@ -36,12 +34,15 @@ from jflow.coordinator.events import (
     PrepareBurst,
 )
 from jflow.coordinator.link import Attempt, WorkerLink
+from jflow.coordinator.losses import LossKind, loss_of, unavailable
 from jflow.coordinator.metrics import Meter
 from jflow.coordinator.per_worker import PerWorkerIterator
+from jflow.coordinator.recovery import Recovering, Recovery
 from jflow.coordinator.scheduler import Scheduler
+from jflow.coordinator.watchdog import Watchdog
 from jflow.deadline import Deadline
 from jflow.effects import ConflictError, Effect, SupersededError
-from jflow.errors import AbortedError, UnavailableError
+from jflow.errors import FencedError, OpError, UnavailableError
 from jflow.functions import Connection
 
 _log = logging.getLogger(__name__)
@@ -68,6 +69,7 @@ class Engine:
       prepare_worker: makes on a worker what it has to have.
       watchdog_s: after how many seconds without an ended closure the stacks of all threads are
         logged; None for never.
+      recovering: what happens when parameter servers are lost, and what is claimed.
     """
 
     def __init__(
@@ -76,13 +78,22 @@ class Engine:
         connect: Callable[[Task], Connection],
         prepare_worker: Callable[[Task], None],
         watchdog_s: float | None,
+        recovering: Recovering,
     ) -> None:
         self.meter = Meter()
         self.changed = threading.Condition()
         self._connect = connect
         self._prepare_worker = prepare_worker
-        self._watchdog_s = watchdog_s
-        self._client, self._epoch = secrets.token_hex(8), 0
+        self._watchdog = Watchdog(watchdog_s)
+        self._claim = recovering.claim
+        self._servers = recovering.servers
+        self._recovery: Recovery[Attempt] = Recovery(
+            recovering.restorer, self, restores=recovering.restores
+        )
+        self._may_connect = threading.Event()
+        self._may_connect.set()
+        self._fence: FencedError | None = None
+        self._client, self._epoch = recovering.claim or (secrets.token_hex(8), 0)
         self._scheduler = Scheduler()
         self._actions: deque[Action | _Forget] = deque()
         self._is_acting = False
@@ -92,7 +103,6 @@ class Engine:
         self._is_reporting = False
         self._n_joining = 0
         self._numbers = 0
-        self._last_end = time.monotonic()
         self._is_closed = threading.Event()
         self._iterators: weakref.WeakSet[PerWorkerIterator] = weakref.WeakSet()
         self._links: dict[int, WorkerLink] = {}
@@ -193,11 +203,17 @@ class Engine:
         self._act()
         with self.changed:
             self.changed.wait_for(self._is_quiet)
-            error, self._error = self._error, None
+            # Nothing can be done any more once another coordinator has taken over.
+            error, self._error = self._error, self._fence
             self._scheduler.clear()
             self._is_reporting = False
             self.changed.notify_all()
         raise error
+
+    @property
+    def n_restored(self) -> int:
+        """How often variables of lost parameter servers were restored."""
+        return self._recovery.n_restored
 
     def numbers(self) -> tuple[int, int]:
         """How many closures wait, and how many attempts run."""
@@ -233,7 +249,6 @@ class Engine:
             link = self._links.pop(index)
         link.close()
 
-    @property
     def workers(self) -> list[int]:
         """The indices of the workers."""
         with self.changed:
@@ -246,6 +261,8 @@ class Engine:
     def close(self) -> None:
         """Ends all threads and connections. Closures that are open are cancelled."""
         self._is_closed.set()
+        self._may_connect.set()
+        self._recovery.close()
         for link in list(self._links.values()):
             link.close()
         with self.changed:
@@ -268,9 +285,20 @@ class Engine:
 
     def rebuild(self, worker: int) -> None:
         """See `LinkEvents`."""
+        self._may_connect.wait()
         self._prepare_worker(self._links[worker].task)
         for iterator in list(self._iterators):
             iterator.rebuild(worker)
+
+    def introduce(self, connection: Connection) -> None:
+        """See `LinkEvents`."""
+        if self._claim is not None:
+            connection.claim(*self._claim)
+
+    def fenced(self, error: FencedError) -> None:
+        """See `LinkEvents`."""
+        self._fence = self._fence or error
+        self.fail_all(error)
 
     def lost(self, worker: int, error: BaseException) -> None:
         """See `LinkEvents`."""
@@ -301,6 +329,7 @@ class Engine:
             self.failed(worker, attempt, error)
             return
         attempt.results = results
+        self._recovery.succeeded()
         with self.changed:
             self._actions += self._scheduler.finished(attempt.number, time.monotonic())
             self._actions.append(_Forget(attempt.number))
@@ -310,24 +339,73 @@ class Engine:
         """See `LinkEvents`."""
         if isinstance(error, SupersededError | ConflictError):
             # A later attempt decides, or nothing was done and the closure runs again.
-            self._take(lambda now: self._scheduler.lost(attempt.number, now))
-            self._attempts.pop(attempt.number, None)
+            self._lose_attempt(attempt)
             return
         link = self._links.get(worker)
-        lost = _lost_task(error)
-        if link is not None and lost in ("", str(link.task)):
-            self._take(lambda now: self._scheduler.lost(attempt.number, now))
+        if link is None or not self._scheduler.is_running(attempt.number):
+            self._fail_attempt(attempt, error)  # too late: its worker was lost before
+            return
+        loss = loss_of(error, link.task, self._servers)
+        if loss is None:
+            self._fail_attempt(attempt, error)
+        elif loss.kind is LossKind.CLAIM:
+            assert isinstance(error, FencedError)
+            self.fenced(error)
+            self._fail_attempt(attempt, error)
+        elif loss.kind is LossKind.STATE and loss.task is not None:
+            self._recovery.report(worker, attempt, error, loss.task)
+        elif loss.task == link.task:
+            self._lose_attempt(attempt)
             self.lost(worker, error)
-        else:
-            if attempt.concrete is not None:
-                error = attempt.concrete.with_origin(error)
-            told = error if lost is None else _unavailable(error, lost)
-            self._take(lambda now: self._scheduler.failed(attempt.number, told, now))
-            if lost is not None and link is not None:
-                # Its connection knows the former life of that task, which steps cannot use.
-                self._take(lambda now: self._scheduler.worker_down(worker, now))
-                link.disconnect()
+        else:  # it used what another worker had
+            self.give_up(worker, attempt, unavailable(error, loss.task))
+
+    def _fail_attempt(self, attempt: Attempt, error: BaseException) -> None:
+        if attempt.concrete is not None:
+            error = attempt.concrete.with_origin(error)
+        self._take(lambda now: self._scheduler.failed(attempt.number, error, now))
         self._attempts.pop(attempt.number, None)
+
+    def _lose_attempt(self, attempt: Attempt) -> None:
+        self._take(lambda now: self._scheduler.lost(attempt.number, now))
+        self._attempts.pop(attempt.number, None)
+
+    def _reconnect(self, worker: int) -> None:
+        """Opens a new connection to a worker: the present one knows a former life of some task."""
+        self._take(lambda now: self._scheduler.worker_down(worker, now))
+        if worker in self._links:
+            self._links[worker].disconnect()
+
+    # What the recovery tells --------------------------------------------------------------------
+
+    def retry(self, worker: int, attempt: Attempt) -> None:
+        """See `RecoveryEvents`."""
+        if self._scheduler.is_running(attempt.number):
+            self._lose_attempt(attempt)
+            self._reconnect(worker)
+
+    def give_up(self, worker: int, attempt: Attempt, error: OpError) -> None:
+        """See `RecoveryEvents`."""
+        is_running = self._scheduler.is_running(attempt.number)
+        self._fail_attempt(attempt, error)
+        if is_running:
+            self._reconnect(worker)
+
+    def fail_all(self, error: OpError) -> None:
+        """See `RecoveryEvents`."""
+        with self.changed:
+            self._error = self._error or error
+            self.changed.notify_all()
+
+    def stop_workers(self) -> None:
+        """See `RecoveryEvents`."""
+        self._may_connect.clear()
+        for worker in list(self._links):
+            self._reconnect(worker)
+
+    def resume_workers(self) -> None:
+        """See `RecoveryEvents`."""
+        self._may_connect.set()
 
     def burst_ready(self, worker: int, kind: Any) -> None:
         """See `LinkEvents`."""
@@ -402,16 +480,15 @@ class Engine:
     def _complete(self, number: int, attempt: Attempt, position: int) -> None:
         closure = self._closures.pop(number)
         n = len(closure.remote_value.avals)
-        self._last_end = time.monotonic()
+        self._watchdog.reset()
         self.meter.count("succeeded")
         closure.remote_value.succeed(attempt.results[position * n : (position + 1) * n])
 
     def _fail(self, number: int, error: BaseException) -> None:
         closure = self._closures.pop(number)
-        self._last_end = time.monotonic()
+        self._watchdog.reset()
         self.meter.count("failed")
-        if self._error is None:
-            self._error = error
+        self._error = self._error or error
         closure.remote_value.fail(error)
 
     # Time ---------------------------------------------------------------------------------------
@@ -420,40 +497,6 @@ class Engine:
         while not self._is_closed.wait(_TICK_S):
             if self._scheduler.n_open:
                 self._take(self._scheduler.tick)
-                self._watch()
+                self._watchdog.check(self._scheduler.n_open)
             else:
-                self._last_end = time.monotonic()
-
-    def _watch(self) -> None:
-        """Logs where all threads are, if no closure has ended for long."""
-        if self._watchdog_s is None or time.monotonic() - self._last_end < self._watchdog_s:
-            return
-        self._last_end = time.monotonic()
-        frames = sys._current_frames()
-        stacks = [
-            f"Thread {thread.name}:\n" + "".join(traceback.format_stack(frames[thread.ident]))
-            for thread in threading.enumerate()
-            if thread.ident in frames
-        ]
-        _log.warning(
-            "no closure has ended for %s s, %d are open; the threads are at\n%s",
-            self._watchdog_s,
-            self._scheduler.n_open,
-            "\n".join(stacks),
-        )
-
-
-def _lost_task(error: BaseException) -> str | None:
-    """The name of the task that an error says was lost; "" if it does not say which; else None."""
-    if not isinstance(error, UnavailableError | AbortedError):
-        return None
-    return error.task or ""
-
-
-def _unavailable(error: BaseException, task: str) -> BaseException:
-    """The error of a closure that used a task which was lost."""
-    if isinstance(error, UnavailableError):
-        return error
-    made = UnavailableError(f"{task} was lost, with what it kept: {error}", task=task)
-    made.__cause__ = error
-    return made
+                self._watchdog.reset()

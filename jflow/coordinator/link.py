@@ -21,7 +21,7 @@ from jflow.cluster import Task
 from jflow.coordinator.closures import ScheduledClosure
 from jflow.deadline import FOREVER
 from jflow.effects import Effect
-from jflow.errors import CancelledError, OpError, UnavailableError
+from jflow.errors import CancelledError, FencedError, OpError, UnavailableError
 from jflow.functions import Concrete, Connection
 from jflow.parameter_servers import bound_to
 from jflow.runtime.backend import stop_step
@@ -107,6 +107,12 @@ class LinkEvents(Protocol):
 
     def burst_ready(self, worker: int, kind: Any) -> None:
         """Bursts of a program are registered."""
+
+    def introduce(self, connection: Connection) -> None:
+        """Lets a new connection work under the claim of the coordinator."""
+
+    def fenced(self, error: FencedError) -> None:
+        """Another coordinator has taken over."""
 
     def rebuild(self, worker: int) -> None:
         """Makes what closures need on the worker, such as iterators of datasets."""
@@ -202,8 +208,13 @@ class WorkerLink:
             connection = self._connect()
             try:
                 connection.check()
+                self._events.introduce(connection)
                 connection.stay_lost()
                 self._events.rebuild(self.index)
+            except FencedError as error:
+                connection.close()
+                self._events.fenced(error)
+                return None
             except OpError as error:
                 connection.close()
                 if not is_told and perf_counter() - begun > _NOTICE_AFTER_S:
@@ -238,9 +249,8 @@ class WorkerLink:
         key = closure.program.number, n
         concrete = self._concretes.get(key)
         if concrete is None:
-            base = closure.concrete
-            jaxpr = bound_to(base.jaxpr, self.task)
-            concrete = base.on(connection, jaxpr)
+            jaxpr = bound_to(closure.program.jaxpr, self.task)
+            concrete = closure.concrete.on(connection, jaxpr)
             if n > 1:
                 concrete = concrete.repeated(n)
         if not concrete.is_ready:
@@ -272,7 +282,7 @@ class WorkerLink:
             self._registered(connection, closure, closure.program.burst)
         except Exception as error:
             # Closures of the program run one by one then, and say it if the program is at fault.
-            _log.debug("no bursts of %r on %s: %s", closure.remote_value, self.task, error)
+            _log.warning("no bursts of %r on %s: %s", closure.remote_value, self.task, error)
             return
         self._events.burst_ready(self.index, closure.kind)
 

@@ -59,6 +59,15 @@ def loss_of(error: BaseException, worker: Task, servers: Collection[Task]) -> Lo
     return Loss(LossKind.WORKER, task or worker, has_restarted)
 
 
+def unavailable(error: BaseException, task: Task | None) -> UnavailableError:
+    """The error of a closure that used a task which was lost."""
+    if isinstance(error, UnavailableError):
+        return error
+    made = UnavailableError(f"{task} was lost, with what it kept: {error}", task=str(task))
+    made.__cause__ = error
+    return made
+
+
 class Tolerance:
     """How often in a row a parameter server may seem lost, and answer nevertheless.
 

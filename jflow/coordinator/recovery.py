@@ -15,8 +15,8 @@ from queue import SimpleQueue
 from typing import Generic, Protocol, TypeVar
 
 from jflow.cluster import Task
-from jflow.coordinator.losses import Tolerance
-from jflow.coordinator.restoring import StateKeeper
+from jflow.coordinator.losses import Tolerance, unavailable
+from jflow.coordinator.restoring import StateRestorer
 from jflow.errors import OpError, UnavailableError
 
 _LOG = logging.getLogger(__name__)
@@ -28,6 +28,23 @@ A = TypeVar("A")
 A_contra = TypeVar("A_contra", contravariant=True)
 
 
+@dataclass(frozen=True)
+class Recovering:
+    """What a coordinator does about lost tasks.
+
+    Attributes:
+      servers: the parameter servers.
+      restorer: asks and restores them.
+      restores: whether lost variables are restored; else closures that use them fail.
+      claim: the name and epoch that connections to workers work under; None for none.
+    """
+
+    servers: tuple[Task, ...]
+    restorer: StateRestorer
+    restores: bool = False
+    claim: tuple[str, int] | None = None
+
+
 class RecoveryEvents(Protocol[A_contra]):
     """What is to be done, called on the thread of the recovery; attempts are of type A."""
 
@@ -36,6 +53,9 @@ class RecoveryEvents(Protocol[A_contra]):
 
     def give_up(self, worker: int, attempt: A_contra, error: OpError) -> None:
         """Fails an attempt, and opens a new connection to its worker."""
+
+    def fail_all(self, error: OpError) -> None:
+        """Makes an error that of all closures which are open."""
 
     def stop_workers(self) -> None:
         """Ends all connections to workers, and opens none until `resume_workers`."""
@@ -58,7 +78,7 @@ class Recovery(Generic[A]):
     """What happens when parameter servers are lost.
 
     Args:
-      keeper: asks and restores them.
+      restorer: asks and restores them.
       restores: whether lost variables are restored; else attempts that used them fail.
       events: what is to be done.
 
@@ -66,9 +86,11 @@ class Recovery(Generic[A]):
       n_restored: how often lost variables were restored.
     """
 
-    def __init__(self, keeper: StateKeeper, events: RecoveryEvents[A], *, restores: bool) -> None:
+    def __init__(
+        self, restorer: StateRestorer, events: RecoveryEvents[A], *, restores: bool
+    ) -> None:
         self.n_restored = 0
-        self._keeper = keeper
+        self._restorer = restorer
         self._events = events
         self._restores = restores
         self._tolerance = Tolerance(N_IGNORED)
@@ -113,7 +135,7 @@ class Recovery(Generic[A]):
     def _decide(self, reports: list[_Report[A]]) -> None:
         """Decides what becomes of attempts that have failed at about the same time."""
         tasks = dict.fromkeys(report.task for report in reports)
-        lost = [task for task in tasks if not self._keeper.is_there(task)]
+        lost = [task for task in tasks if not self._restorer.is_there(task)]
         ignored = [self._tolerance.reported(task) for task in tasks]
         if not lost and all(ignored):
             for report in reports:
@@ -124,9 +146,9 @@ class Recovery(Generic[A]):
             return
         self._events.stop_workers()
         try:
-            self._keeper.bring_back(lambda: not self._closing.is_set(), self._closing.wait)
+            self._restorer.bring_back(lambda: not self._closing.is_set(), self._closing.wait)
         except OpError as error:
-            self._give_up(reports, error)
+            self._events.fail_all(error)
         else:
             self.n_restored += 1
             self._tolerance.succeeded()
@@ -137,15 +159,5 @@ class Recovery(Generic[A]):
 
     def _give_up(self, reports: list[_Report[A]], error: OpError | None = None) -> None:
         for report in reports:
-            self._events.give_up(report.worker, report.attempt, error or _unavailable(report))
-
-
-def _unavailable(report: _Report[A]) -> OpError:
-    """The error of a closure that used a parameter server which was lost."""
-    if isinstance(report.error, UnavailableError):
-        return report.error
-    made = UnavailableError(
-        f"{report.task} was lost with its variables: {report.error}", task=str(report.task)
-    )
-    made.__cause__ = report.error
-    return made
+            told = error or unavailable(report.error, report.task)
+            self._events.give_up(report.worker, report.attempt, told)

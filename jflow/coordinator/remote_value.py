@@ -122,8 +122,7 @@ class RemoteValue:
         return self._future.done()
 
     def __await__(self) -> Generator[Any, None, Any]:
-        leaves = yield from asyncio.wrap_future(self._future).__await__()
-        return self._out_tree.unflatten(leaves)
+        return self._awaited().__await__()
 
     def __repr__(self) -> str:
         return f"<jflow.RemoteValue of {self.name} {self.status.value}>"
@@ -156,6 +155,9 @@ class RemoteValue:
     def fail(self, error: BaseException) -> None:
         """Takes the error."""
         self._future.set_exception(error)
+
+    async def _awaited(self) -> Any:
+        return self._out_tree.unflatten(await asyncio.wrap_future(self._future))
 
     def _leaves(self, timeout: float | None) -> list[Any]:
         if internals.is_tracing():

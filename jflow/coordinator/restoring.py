@@ -1,4 +1,4 @@
-"""`StateKeeper`: saves the variables of a strategy, restores those of lost parameter servers."""
+"""`StateRestorer`: saves the variables of a strategy, restores those of lost parameter servers."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import logging
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
 
+from jflow.checkpoint_files import open_checkpoint
 from jflow.cluster import Task
 from jflow.deadline import Deadline, seconds_text
 from jflow.errors import DeadlineExceededError, NotFoundError, UnavailableError
+from jflow.fencing import CLAIMS
 from jflow.functions import Connection
 from jflow.parameter_servers import ParameterServerStrategy
 from jflow.runtime.config import ConfigProto
@@ -23,7 +25,7 @@ PROBE_S = 2.0
 """How long a parameter server has to answer whether it is there, in seconds."""
 
 
-class StateKeeper:
+class StateRestorer:
     """The variables on the parameter servers of a strategy, and their checkpoint. Thread-safe
     except that one thread restores at a time.
 
@@ -63,13 +65,12 @@ class StateKeeper:
         )
         with Connection(self._strategy.target_of(task), config) as connection:
             try:
-                devices = connection.list_devices()
+                return connection.incarnation()
             except (DeadlineExceededError, UnavailableError) as error:
                 raise UnavailableError(
                     f"{task} at {self._strategy.target_of(task)} does not answer: {error.message}",
                     task=str(task),
                 ) from None
-        return devices[0].incarnation
 
     def is_there(self, task: Task) -> bool:
         """Whether a parameter server answers, in the life in which it has the variables."""
@@ -88,6 +89,17 @@ class StateKeeper:
         """
         connection, states = self._strategy.connection, self._states(self._strategy.ps_tasks)
         return connection.save_state(self._checked(), states, is_consistent=True, about=about)
+
+    def about(self) -> dict[str, str] | None:
+        """What `save` was told about the checkpoint; None if there is none. Raises as `restore`."""
+        path = self._checked()
+        try:
+            with open_checkpoint(path) as found:
+                about = dict(found.about)
+        except NotFoundError:
+            return None
+        about.pop(CLAIMS, None)
+        return about
 
     def restore(self, tasks: Collection[Task] | None = None) -> SaveReport:
         """Restores all variables, or those of some parameter servers.

@@ -106,6 +106,10 @@ class Scheduler:
         """Whether a closure has not ended."""
         return number in self._open
 
+    def is_running(self, attempt: int) -> bool:
+        """Whether an attempt has not come back."""
+        return attempt in self._attempts
+
     def is_up(self, worker: Worker) -> bool:
         """Whether a worker takes closures."""
         state = self._workers.get(worker)

@@ -26,7 +26,7 @@ class Effect:
     """One attempt of a step whose writes are applied once, however often it is attempted.
 
     Attributes:
-      client: the name of who numbers the steps; no two have the same.
+      client: what numbers the steps, by a name that no other has.
       epoch: the life of the client. A task that has seen a higher one refuses lower ones for ever.
       sequence: the number of the step; a client uses each one for one step.
       attempt: the number of the attempt, from 1. A later attempt takes over from all earlier ones.

@@ -7,7 +7,7 @@ that. The rules:
 
 * One attempt of a step is active on a task at a time, and at most one is ever committed.
 * `take_over` raises the *fence* of a step. Attempts below the fence neither begin nor are staged,
-  and what has been staged is decided by whoever took over, no longer by who ran it. So the answer
+  and what has been staged is decided by that attempt, no longer by its own master. So the answer
   to `take_over` does not change until that decision, and late messages of an earlier attempt do
   nothing.
 * An epoch that is lower than the highest one seen of its client begins nothing.
@@ -39,7 +39,7 @@ _Window = tuple[str, int]
 
 
 @dataclass(slots=True)
-class Entry:
+class LedgerEntry:
     """One step of a client, as a task knows it.
 
     Attributes:
@@ -61,7 +61,7 @@ class Entry:
 
 
 @dataclass(slots=True)
-class Window:
+class LedgerWindow:
     """The steps of one epoch of a client that it has not acknowledged.
 
     Attributes:
@@ -72,7 +72,7 @@ class Window:
 
     acknowledged: int = 0
     is_saved: bool = True
-    entries: dict[int, Entry] = field(default_factory=dict)
+    entries: dict[int, LedgerEntry] = field(default_factory=dict)
 
     @property
     def is_open(self) -> bool:
@@ -91,7 +91,7 @@ class Ledger:
         self._max_clients = max_clients
         self._max_results = max_results
         self._epochs: dict[str, int] = {}
-        self._windows: OrderedDict[_Window, Window] = OrderedDict()
+        self._windows: OrderedDict[_Window, LedgerWindow] = OrderedDict()
         # The entries that have results, the oldest first, and their size.
         self._kept: OrderedDict[EffectKey, int] = OrderedDict()
         self._n_bytes = 0
@@ -230,13 +230,13 @@ class Ledger:
 
     # Windows ----------------------------------------------------------------------------------
 
-    def saved_windows(self) -> Iterator[tuple[_Window, Window]]:
+    def saved_windows(self) -> Iterator[tuple[_Window, LedgerWindow]]:
         """The windows that checkpoints keep, by client and epoch."""
         for key, window in self._windows.items():
             if window.is_saved:
                 yield key, window
 
-    def restore(self, windows: Sequence[tuple[_Window, Window]]) -> None:
+    def restore(self, windows: Sequence[tuple[_Window, LedgerWindow]]) -> None:
         """Replaces what checkpoints keep; what is active stays, and no epoch becomes lower."""
         for key, window in [*self.saved_windows()]:
             active = {n: entry for n, entry in window.entries.items() if entry.is_open}
@@ -249,14 +249,14 @@ class Ledger:
         for key, window in windows:
             client, epoch = key
             self._epochs[client] = max(epoch, self._epochs.get(client, 0))
-            own = self._windows.setdefault(key, Window())
+            own = self._windows.setdefault(key, LedgerWindow())
             own.acknowledged = window.acknowledged
             for sequence, entry in window.entries.items():
                 if sequence not in own.entries:
                     own.entries[sequence] = entry
                     self._keep(EffectKey(*key, sequence), entry)
 
-    def _entry(self, effect: Effect) -> Entry:
+    def _entry(self, effect: Effect) -> LedgerEntry:
         """The entry of a step, made if there is none; drops what the client acknowledges."""
         client, epoch = effect.client, effect.epoch
         highest = self._epochs.get(client, 0)
@@ -266,7 +266,7 @@ class Ledger:
         window = self._windows.get((client, epoch))
         if window is None:
             self._make_room()
-            window = self._windows[client, epoch] = Window(is_saved=effect.is_saved)
+            window = self._windows[client, epoch] = LedgerWindow(is_saved=effect.is_saved)
         self._windows.move_to_end((client, epoch))
         if effect.acknowledged > window.acknowledged:
             self._acknowledge(client, epoch, window, effect.acknowledged)
@@ -282,10 +282,10 @@ class Ledger:
                     f"{effect} cannot begin: the client has not acknowledged "
                     f"{len(window.entries)} steps, and more are not remembered"
                 )
-            entry = window.entries[effect.sequence] = Entry()
+            entry = window.entries[effect.sequence] = LedgerEntry()
         return entry
 
-    def _acknowledge(self, client: str, epoch: int, window: Window, sequence: int) -> None:
+    def _acknowledge(self, client: str, epoch: int, window: LedgerWindow, sequence: int) -> None:
         """The client has acknowledged all steps before one; what is active there stays."""
         if sequence - window.acknowledged < len(window.entries):
             found = [n for n in range(window.acknowledged, sequence) if n in window.entries]
@@ -308,11 +308,13 @@ class Ledger:
                 del self._windows[key]
                 return
 
-    def _commit(self, key: EffectKey, entry: Entry, results: tuple[Array, ...] | None) -> None:
+    def _commit(
+        self, key: EffectKey, entry: LedgerEntry, results: tuple[Array, ...] | None
+    ) -> None:
         entry.phase, entry.results = Phase.COMMITTED, results
         self._keep(key, entry)
 
-    def _keep(self, key: EffectKey, entry: Entry) -> None:
+    def _keep(self, key: EffectKey, entry: LedgerEntry) -> None:
         """Counts the results of an entry; drops the oldest ones if there are too many."""
         if not entry.results:
             return
@@ -328,15 +330,15 @@ class Ledger:
     def _drop(self, key: EffectKey) -> None:
         self._n_bytes -= self._kept.pop(key, 0)
 
-    def _find(self, key: EffectKey) -> Entry | None:
+    def _find(self, key: EffectKey) -> LedgerEntry | None:
         window = self._windows.get((key.client, key.epoch))
         return None if window is None else window.entries.get(key.sequence)
 
     @staticmethod
-    def _is(entry: Entry, effect: Effect, phase: Phase) -> bool:
+    def _is(entry: LedgerEntry, effect: Effect, phase: Phase) -> bool:
         return entry.phase is phase and entry.attempt == effect.attempt
 
-    def _active(self, effect: Effect, phase: Phase, what: str) -> Entry:
+    def _active(self, effect: Effect, phase: Phase, what: str) -> LedgerEntry:
         """The entry of an attempt that is active and may go on."""
         self._check_epoch(effect)
         entry = self._find(effect.key)
@@ -355,6 +357,6 @@ class Ledger:
             )
 
     @staticmethod
-    def _check_fence(entry: Entry, effect: Effect) -> None:
+    def _check_fence(entry: LedgerEntry, effect: Effect) -> None:
         if effect.attempt < entry.fence:
             raise SupersededError(f"{effect} was superseded by attempt {entry.fence}")

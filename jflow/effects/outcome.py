@@ -39,7 +39,7 @@ class Earlier:
 
     Attributes:
       phase: how far the latest earlier attempt has come. If `STAGED`, it waits for the decision of
-        whoever takes over, and takes no other.
+        the attempt that takes over, and takes no other.
       attempt: its number; 0 if it is unknown.
       participants: the names of the tasks that have staged what it wrote.
       results: its results, if it is committed and they were kept.

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from jflow.effects.ledger import Entry, Ledger, Window
+from jflow.effects.ledger import Ledger, LedgerEntry, LedgerWindow
 from jflow.effects.outcome import Phase
 from jflow.packing import Limits, Range, Record
 from jflow.values import Array
@@ -93,9 +93,9 @@ class SavedLedger:
         windows = []
         rest = iter(self.arrays)
         for saved in self.saved.windows:
-            window = Window(acknowledged=saved.acknowledged)
+            window = LedgerWindow(acknowledged=saved.acknowledged)
             for effect in saved.effects:
-                window.entries[effect.sequence] = Entry(
+                window.entries[effect.sequence] = LedgerEntry(
                     fence=effect.attempt,
                     attempt=effect.attempt,
                     phase=Phase.COMMITTED,

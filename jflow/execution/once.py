@@ -108,7 +108,7 @@ class Once:
         """
         if not self._writes.n_programs:
             return run(None)
-        with deadline.holding(self._containers.turn, "waiting for another such step"):
+        with deadline.holding(self._containers.once, "waiting for another such step"):
             earlier = self._containers.ledger(lambda ledger: ledger.take_over(effect))
             if earlier.phase is Phase.COMMITTED:
                 return repeated(effect, earlier)

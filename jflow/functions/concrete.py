@@ -177,8 +177,8 @@ class Concrete:
 
         def calls(*args: Any) -> list[Any]:
             results: list[Any] = []
-            for start in range(0, n * n_args, n_args):
-                given = args[start : start + n_args]
+            for i in range(n):
+                given = args[i * n_args : (i + 1) * n_args]
                 results += jax.core.eval_jaxpr(self._jaxpr.jaxpr, self._jaxpr.consts, *given)
             return results
 

@@ -111,6 +111,13 @@ class Connection(Closing):
         """
         self._backend.inventory((), Deadline(self.timeout if timeout is None else timeout))
 
+    def incarnation(self) -> int:
+        """A random number that identifies the life of the server; 0 in this process.
+
+        Raises as `check`.
+        """
+        return self._backend.incarnation(Deadline(self.timeout))
+
     def stay_lost(self) -> None:
         """Makes calls fail at once with UnavailableError when the server was lost.
 
@@ -257,6 +264,7 @@ class Connection(Closing):
                 "check",
                 "create",
                 "explain",
+                "incarnation",
                 "keeps_weak_types",
                 "peek",
                 "place",

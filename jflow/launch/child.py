@@ -1,6 +1,6 @@
-"""The process of one task of a cluster: `python -m jflow.launch.child JOB INDEX [ADDRESS]`.
+"""The process of one task of a cluster: `python -m jflow.launch.child JOB INDEX [CLUSTER]`.
 
-Without an address it listens on the loopback interface, on a port that the system chooses. It
+Without a cluster it listens on the loopback interface, on a port that the system chooses. It
 writes its address, or why it cannot start, to standard output, reads the cluster from a line of
 standard input, and serves until that input ends: the parent has closed it, or has ended.
 """
@@ -15,6 +15,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+from jflow.cluster import ClusterSpec
 from jflow.errors import OpError
 from jflow.server import Server
 
@@ -25,10 +26,11 @@ def main(server_type: Callable[..., Server] = Server) -> None:
     Args:
       server_type: the class of the server.
     """
-    job, index, address = sys.argv[1], int(sys.argv[2]), [*sys.argv[3:], "127.0.0.1:0"][0]
+    job, index = sys.argv[1], int(sys.argv[2])
+    cluster = json.loads(sys.argv[3]) if sys.argv[3:] else {job: {index: "127.0.0.1:0"}}
     signal.signal(signal.SIGTERM, _exit)
     try:
-        server = server_type({job: {index: address}}, job, index)
+        server = server_type(ClusterSpec(cluster), job, index)
     except OpError as error:
         _tell({"error": int(error.error_code), "message": error.message})
         return

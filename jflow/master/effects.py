@@ -89,8 +89,12 @@ class EffectRunner:
 
     async def _commit(self, values: Sequence[Array]) -> None:
         """Commits what all tasks have staged. It goes on if the caller is cancelled."""
-        if (action := async_failpoint("master.before_commit")) is not None:
-            await action
+        try:
+            if (action := async_failpoint("master.before_commit")) is not None:
+                await action
+        except BaseException:
+            self._servers.background.start(self._abort())
+            raise
         kept = kept_results(values, is_saved=self._effect.is_saved)
         committing = asyncio.ensure_future(self._decide(is_commit=True, results=kept))
         try:

@@ -50,7 +50,7 @@ class Containers:
       accesses: the cell that grants accesses to variables.
       writing: the cell of the order between snapshots and steps that write more than once.
       resources: all resources that are not variables.
-      turn: held by the step of a local session that is applied once.
+      once: held by the step of a local session that is applied once.
     """
 
     def __init__(self, task: Task, roots: AllowedDirectories | None = None) -> None:
@@ -65,7 +65,7 @@ class Containers:
         self._ledger = Ledger()
         # Not `lock`, under which accesses that are granted ask the ledger.
         self._ledger_lock = threading.Lock()
-        self.turn = threading.Lock()
+        self.once = threading.Lock()
 
     def ledger(self, act: Callable[[Ledger], T]) -> T:
         """Calls a function with the ledger of the task under its lock; returns the result."""

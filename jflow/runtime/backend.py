@@ -135,6 +135,9 @@ class Backend(Protocol):
         On a cluster it is registered with the master when it first runs.
         """
 
+    def incarnation(self, deadline: Deadline) -> int:
+        """A random number that identifies the life of the server; 0 in this process."""
+
     def claim(self, name: str, epoch: int, deadline: Deadline) -> int:
         """Does everything from now on under a claim of a name, until there is a later claim.
 

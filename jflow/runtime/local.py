@@ -92,6 +92,9 @@ class LocalBackend:
             plans, compiled.n_fetches, self._containers, functions, compiled.names, gate
         )
 
+    def incarnation(self, deadline: Deadline) -> int:
+        return 0
+
     def claim(self, name: str, epoch: int, deadline: Deadline) -> int:
         # Nothing else reaches the state of this backend, so there is no later claim.
         return Claim(name, epoch or next_epoch(0, 0)).epoch

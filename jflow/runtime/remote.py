@@ -112,6 +112,9 @@ class RemoteBackend:
                 self._kept.setdefault(plan.device.task, step)
         return handle
 
+    def incarnation(self, deadline: Deadline) -> int:
+        return self.connected(deadline).info.incarnation
+
     def claim(self, name: str, epoch: int, deadline: Deadline) -> int:
         client = self.connected(deadline)
         own = client.claim(name, epoch, self._connect_timeout, deadline)

@@ -133,7 +133,8 @@ class ProcessCluster(Closing):
         self._programs[task].close()
         self._points[str(task)].close()
         self._points[str(task)] = failpoints(points or {}, here=False).__enter__()
-        self._programs[task] = self._start(task, self.address(job, index))
+        # From its first moment on it knows the others, as callers may be waiting for it.
+        self._programs[task] = self._start(task, json.dumps(self._spec.as_dict()))
         self._listen(task, "address")
         self._introduce(task)
         self._listen(task, "ready")
@@ -149,9 +150,9 @@ class ProcessCluster(Closing):
     def _leave(self, failed: bool) -> None:
         self.close()
 
-    def _start(self, task: Task, *address: str) -> ProgramProcess:
+    def _start(self, task: Task, *cluster: str) -> ProgramProcess:
         environment = self._environment | self._points[str(task)].environment
-        command = ["-m", _MODULE, task.job, str(task.index), *address]
+        command = ["-m", _MODULE, task.job, str(task.index), *cluster]
         return ProgramProcess(command, environment, zygote=self._zygote)
 
     def _introduce(self, task: Task) -> None:

@@ -41,7 +41,7 @@ class ProgramProcess(Closing):
         whole = os.environ | dict(environment or {})
         self._process: subprocess.Popen[bytes] | ForkedProgram
         if zygote is not None:
-            self._process = zygote.start([*map(os.fspath, command)], whole)
+            self._process = zygote.start([os.fspath(part) for part in command], whole)
         else:
             self._process = subprocess.Popen(
                 self._command,

@@ -31,6 +31,7 @@ _POLL_S = 0.002
 _MAX_MESSAGE = 1 << 20
 _LENGTH_BYTES = 4
 _STDERR = 2
+_MAIN = f"from {__name__} import main; main()"
 
 
 class Zygote(Closing):
@@ -49,7 +50,7 @@ class Zygote(Closing):
         self._socket = here
         with there:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", __name__, str(there.fileno()), *modules],
+                [sys.executable, "-c", _MAIN, str(there.fileno()), *modules],
                 pass_fds=[there.fileno()],
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
@@ -229,7 +230,3 @@ def main() -> None:
     with socket.socket(fileno=int(sys.argv[1])) as through:
         _serve(through)
     os._exit(0)
-
-
-if __name__ == "__main__":
-    main()

@@ -26,13 +26,13 @@ STAGED_S = 10.0
 """How long a task waits for the decision of a step that it has staged, in seconds, before it asks
 the other tasks itself."""
 
-ASKING_S = 1.0
-"""How often it asks again if one of them does not answer, in seconds."""
+RETRY_S = 1.0
+"""The time between two queries if one of them does not answer, in seconds."""
 
-N_ASKED = 60
-"""How often it asks. Then it gives the step up, because nothing may be held for ever."""
+N_TRIES = 60
+"""The number of queries. Then it gives the step up, because nothing may be held for ever."""
 
-Run = Callable[[StepEffect], Coroutine[Any, Any, list[Array]]]
+_Run = Callable[[StepEffect], Coroutine[Any, Any, list[Array]]]
 """Runs the plans of a step; what they write is kept by the argument."""
 
 
@@ -41,7 +41,7 @@ class _Open:
     """A step that has begun on this task and is not decided.
 
     Attributes:
-      taker: the attempt that decides it if whoever runs it does not.
+      taker: the attempt that decides it if its own master does not.
       timer: waits for the decision once it is staged.
     """
 
@@ -74,7 +74,7 @@ class TaskEffects:
 
     # Running ----------------------------------------------------------------------------------
 
-    async def run(self, staging: Staging, writes: WritesOfTask, run: Run) -> list[Array]:
+    async def run(self, staging: Staging, writes: WritesOfTask, run: _Run) -> list[Array]:
         """Runs this task's part of an attempt, and stages or applies what it writes.
 
         Args:
@@ -98,7 +98,7 @@ class TaskEffects:
         return await self._run_staged(effect, kept, staging.participants, run)
 
     async def _run_staged(
-        self, effect: Effect, transaction: Transaction, participants: tuple[str, ...], run: Run
+        self, effect: Effect, transaction: Transaction, participants: tuple[str, ...], run: _Run
     ) -> list[Array]:
         key, containers = effect.key, self._context.containers
         step = self._open[key] = _Open(effect, transaction, participants, effect.again())
@@ -116,7 +116,7 @@ class TaskEffects:
             raise
         return values
 
-    async def _run_alone(self, effect: Effect, kept: StepEffect, run: Run) -> list[Array]:
+    async def _run_alone(self, effect: Effect, kept: StepEffect, run: _Run) -> list[Array]:
         key, containers = effect.key, self._context.containers
         ended = self._applying[key] = asyncio.Event()
         try:
@@ -207,8 +207,8 @@ class TaskEffects:
 
     async def _resolve(self, key: EffectKey) -> None:
         """Finds out whether a step that this task has staged was committed, and ends it."""
-        calls = _Calls(self, self._context)
-        for _ in range(N_ASKED):
+        calls = _TaskCalls(self, self._context)
+        for _ in range(N_TRIES):
             step = self._open.get(key)
             if step is None:
                 return
@@ -216,14 +216,14 @@ class TaskEffects:
                 await take_over(step.taker, map(Task.parse, step.participants), calls)
             except OpError as error:
                 _LOG.warning("%s is not decided: %s", step.effect, error)
-                await asyncio.sleep(ASKING_S)
+                await asyncio.sleep(RETRY_S)
         step = self._open.get(key)
         if step is not None:
             _LOG.error("%s is given up: a task that it wrote on does not answer", step.effect)
             await self.decide(step.effect, step.taker.attempt, False, None)
 
 
-class _Calls:
+class _TaskCalls:
     """Reaches this task and the others; see `EffectCalls`."""
 
     def __init__(self, effects: TaskEffects, context: WorkerContext) -> None:

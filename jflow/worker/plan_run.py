@@ -211,7 +211,7 @@ class _PlanRun:
             if self._transaction is None:
                 await self._wait(waiter)
             else:
-                await self._wait_in_turn(waiter, attempt, self._transaction)
+                await self._wait_by_age(waiter, attempt, self._transaction)
         except BaseException as error:
             if reason := cell.reason(attempt):
                 self._context.blocked[self._step] = Waited(reason)
@@ -224,7 +224,7 @@ class _PlanRun:
             # to its next wait and ends there.
             self._is_cancelled = True
 
-    async def _wait_in_turn(
+    async def _wait_by_age(
         self, waiter: asyncio.Future[Any], attempt: Attempt, transaction: Transaction
     ) -> None:
         """Waits for an attempt, unless an older step may be waiting for this one.

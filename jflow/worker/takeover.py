@@ -34,9 +34,9 @@ class EffectCalls(Protocol):
 async def take_over(effect: Effect, tasks: Iterable[Task], calls: EffectCalls) -> Earlier | None:
     """Decides what becomes of the earlier attempts of a step; afterwards none of them is active.
 
-    First all tasks are taken over, which makes each ignore whoever ran the earlier attempt. Then
-    what they know is final, and everyone who takes over decides the same, in whichever order: if a
-    task has committed the attempt, all had staged it, and the others commit it now.
+    First all tasks are taken over, after which each ignores the master of the earlier attempt. Then
+    what they know is final, and all that take over decide the same, in any order: if a task has
+    committed the attempt, all had staged it, and the others commit it now.
 
     Args:
       effect: the later attempt.

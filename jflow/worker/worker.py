@@ -287,13 +287,7 @@ class Worker:
             if staging is None or not registered.writes.n_programs:
                 values = await self._run_plans(registered, step, fed, client)
             else:
-                if registered.refusal is not None:
-                    raise registered.refusal
-                values = await self.effects.run(
-                    staging,
-                    registered.writes,
-                    lambda effect: self._run_plans(registered, step, fed, client, effect),
-                )
+                values = await self._run_once(registered, step, fed, client, staging)
         except asyncio.CancelledError as error:
             if waited := self._context.blocked.get(step):
                 # The error of the deadline that cancelled the step shows it.
@@ -309,6 +303,23 @@ class Worker:
         if records is not None and recorder is not None:
             records.append(recorder.record())
         return values
+
+    async def _run_once(
+        self,
+        registered: _Registered,
+        step: int,
+        fed: Mapping[int, Array],
+        client: Client | None,
+        staging: Staging,
+    ) -> list[Array]:
+        """As `_run_plans`, and stages or applies once what they write."""
+        if registered.refusal is not None:
+            raise registered.refusal
+        return await self.effects.run(
+            staging,
+            registered.writes,
+            lambda effect: self._run_plans(registered, step, fed, client, effect),
+        )
 
     async def _run_plans(
         self,

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 import jflow as tf
+from jflow.coordinator import ClusterCoordinator
 from jflow.errors import FencedError
 from jflow.parameter_servers import ParameterServerStrategy
 
@@ -24,7 +25,8 @@ FENCED = 3
 
 def tell(**message: Any) -> None:
     """Prints a line for the one that watches."""
-    print(json.dumps(message), flush=True)
+    sys.stdout.write(json.dumps(message) + "\n")
+    sys.stdout.flush()
 
 
 def is_over() -> bool:
@@ -40,7 +42,7 @@ def work(settings: dict[str, Any]) -> None:
         effects with which they are scheduled.
     """
     strategy = ParameterServerStrategy(tf.train.ClusterSpec(settings["cluster"]))
-    coordinator = tf.ClusterCoordinator(
+    coordinator = ClusterCoordinator(
         strategy, on_ps_failure="restore", checkpoint=settings["checkpoint"]
     )
     with strategy.scope():

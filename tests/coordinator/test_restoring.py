@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import jflow as tf
-from jflow.coordinator.restoring import StateKeeper
+from jflow.coordinator.restoring import StateRestorer
 from jflow.errors import FencedError, NotFoundError, UnavailableError
 from jflow.parameter_servers import ParameterServerStrategy
 from jflow.testing import start_servers
@@ -30,8 +30,8 @@ class Cluster:
         with self.strategy.scope():
             self.counts = [tf.Variable(np.int32(0), name=f"count_{i}") for i in range(2)]
             self.unnamed = tf.Variable(np.zeros(3))
-        self.keeper = StateKeeper(self.strategy, path / "model", patience=5)
-        self.keeper.note_lives()
+        self.restorer = StateRestorer(self.strategy, path / "model", patience=5)
+        self.restorer.note_lives()
 
     def add(self, n: int = 1) -> None:
         with self.strategy.scope():
@@ -49,7 +49,7 @@ class Cluster:
         self.servers[index] = self.stack.enter_context(Server(spec, "ps", index))
 
     def bring_back(self) -> None:
-        self.keeper.bring_back(lambda: True, time.sleep)
+        self.restorer.bring_back(lambda: True, time.sleep)
 
 
 @pytest.fixture
@@ -63,14 +63,14 @@ def test_only_the_variables_of_the_lost_server_go_back_to_the_checkpoint(
     cluster: Cluster, index: int
 ) -> None:
     cluster.add()
-    cluster.keeper.save()
+    cluster.restorer.save()
     cluster.add()
     cluster.stop(index)
-    assert not cluster.keeper.is_there(cluster.strategy.ps_tasks[index])
+    assert not cluster.restorer.is_there(cluster.strategy.ps_tasks[index])
     cluster.start(index)
-    assert not cluster.keeper.is_there(cluster.strategy.ps_tasks[index]), "it has another life"
+    assert not cluster.restorer.is_there(cluster.strategy.ps_tasks[index]), "it has another life"
     cluster.bring_back()
-    assert cluster.keeper.is_there(cluster.strategy.ps_tasks[index])
+    assert cluster.restorer.is_there(cluster.strategy.ps_tasks[index])
     assert cluster.values() == [1 if i == index else 2 for i in range(2)]
     cluster.add()
     assert cluster.values() == [2 if i == index else 3 for i in range(2)]
@@ -85,7 +85,7 @@ def test_a_server_that_was_only_cut_off_keeps_its_variables(cluster: Cluster) ->
 def test_a_server_that_does_not_come_back_is_unavailable(cluster: Cluster) -> None:
     cluster.stop(1)
     with pytest.raises(UnavailableError, match="did not come back within 5 s") as raised:
-        cluster.keeper.bring_back(lambda: False, time.sleep)
+        cluster.restorer.bring_back(lambda: False, time.sleep)
     assert raised.value.task == "/job:ps/task:1"
 
 
@@ -95,7 +95,7 @@ def test_without_a_checkpoint_a_lost_server_is_unavailable(cluster: Cluster) -> 
     with pytest.raises(UnavailableError, match=r"cannot be restored.*ClusterCoordinator\.save"):
         cluster.bring_back()
     with pytest.raises(NotFoundError, match="there is no checkpoint: give"):
-        StateKeeper(cluster.strategy).save()
+        StateRestorer(cluster.strategy).save()
 
 
 def test_another_program_finds_all_variables_by_the_order_in_which_they_were_made(
@@ -104,18 +104,18 @@ def test_another_program_finds_all_variables_by_the_order_in_which_they_were_mad
     cluster.add(7)
     with cluster.strategy.scope():
         cluster.unnamed.assign(np.ones(3))
-    cluster.keeper.save({"step": "7"})
-    path = Path(str(cluster.keeper.path))
+    cluster.restorer.save({"step": "7"})
+    path = Path(str(cluster.restorer.path))
     with ExitStack() as stack:
         other = Cluster(stack, path.parent)
-        other.keeper.restore()
+        other.restorer.restore()
         assert other.values() == [7, 7]
         np.testing.assert_array_equal(other.unnamed.value(), np.ones(3))
 
 
 def test_a_strategy_that_was_replaced_restores_nothing(cluster: Cluster) -> None:
     cluster.strategy.connection.claim("run")
-    cluster.keeper.save()
+    cluster.restorer.save()
     with tf.Connection(cluster.servers[1].target) as other:
         other.claim("run")
     cluster.stop(0)

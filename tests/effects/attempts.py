@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import jflow as tf
@@ -12,7 +12,7 @@ from jflow.deadline import Deadline
 from jflow.effects import Effect
 from jflow.testing import PATIENCE_S, start_servers
 
-PS0, PS1, WORKER = "/job:ps/task:0", "/job:ps/task:1", "/job:worker/task:0"
+PS0, PS1, WORKER = "/job:ps/task:0", "/job:ps/task:1", "/job:worker"
 
 
 def attempt(
@@ -28,9 +28,9 @@ def attempt(
     )
 
 
-def started(session: tf.Session, fetches: Any, effect: Effect) -> Any:
-    """The future of one attempt of a step."""
-    futures: list[Any] = []
+def started(session: tf.Session, fetches: Any, effect: Effect) -> Future[Any]:
+    """The future of one attempt of a step, which gives a list."""
+    futures: list[Future[Any]] = []
 
     def start(executable: Any, given: Any, deadline: Deadline) -> Any:
         futures.append(executable.start(given, deadline, effect=effect))
@@ -46,36 +46,35 @@ class _StartedError(Exception):
     """Ends a call of which only the future is wanted."""
 
 
-@dataclass
-class TwoCounters:
-    """A graph with a counter on each of two parameter servers.
+class Counters:
+    """A graph with two counters, which may be on different tasks.
+
+    Args:
+      first, second: where they are.
+      worker: where the value is computed that is added.
 
     Attributes:
-      both: adds one to both of them, by a value that the worker computes; gives that value.
-      one: adds one to the first one; gives its new value.
-      local: as `one`, in a step of which no other task takes part.
+      both: adds one to both counters; gives the value that was added.
+      one: adds one to the first counter, in a step of its task alone; gives its new value.
+      values: the values of both.
     """
 
-    a: Any
-    b: Any
-    both: Any
-    one: Any
-
-    @classmethod
-    def make(cls, first: str = PS0, second: str = PS1, worker: str = WORKER) -> TwoCounters:
+    def __init__(self, first: str = PS0, second: str = PS1, worker: str = WORKER) -> None:
         with tf.device(first):
-            a = tf.Variable(0.0, name="a")
+            self.a = tf.Variable(0.0, name="a")
+            self.one = self.a.assign_add(1.0)
         with tf.device(second):
-            b = tf.Variable(0.0, name="b")
+            self.b = tf.Variable(0.0, name="b")
         with tf.device(worker):
-            x = tf.constant(1.0) * 2.0 - 1.0
-        with tf.control_dependencies([a.assign_add(x), b.assign_add(x)]), tf.device(worker):
-            both = tf.identity(x)
-        return cls(a, b, both, a.assign_add(1.0))
+            self.x = tf.constant(1.0) * 2.0 - 1.0
+        added = [self.a.assign_add(self.x), self.b.assign_add(self.x)]
+        with tf.control_dependencies(added), tf.device(worker):
+            self.both = tf.identity(self.x)
+        self.values = [self.a, self.b]
 
 
 @contextmanager
-def servers(ps: int = 2, workers: int = 1) -> Any:
-    """Parameter servers and workers in this process."""
+def servers(ps: int = 2, workers: int = 1) -> Iterator[list[tf.train.Server]]:
+    """Parameter servers, then workers, in this process."""
     with ExitStack() as stack:
         yield start_servers(stack.enter_context, {"ps": ps, "worker": workers})

@@ -70,7 +70,7 @@ def test_a_running_attempt_from_which_a_later_one_takes_over_is_not_staged() -> 
     ledger.begin(STEP.again())
 
 
-def test_a_staged_attempt_is_decided_by_who_took_over_and_by_no_other() -> None:
+def test_a_staged_attempt_is_decided_by_the_one_that_took_over_and_by_no_other() -> None:
     ledger = Ledger()
     staged(ledger, STEP, "a", "b")
     earlier = ledger.take_over(STEP.again())

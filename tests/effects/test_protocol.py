@@ -1,7 +1,7 @@
 """The protocol as a whole, against arbitrary orders, losses and repeats of its messages.
 
-Ledgers of three tasks; masters that run attempts and may stop anywhere; whoever takes over, which
-are the masters of later attempts and the tasks themselves. Each call is an action of a simulation,
+Ledgers of three tasks; masters that run attempts and may stop anywhere; takeovers by the masters
+of later attempts and by the tasks themselves. Each call is an action of a simulation,
 which orders them at random, leaves some out for ever and repeats others.
 """
 
@@ -27,7 +27,7 @@ def step(attempt: int) -> Effect:
 
 @dataclass
 class Master:
-    """Who runs one attempt: what each task has answered it.
+    """The master of one attempt: what each task has answered it.
 
     Attributes:
       found: what it has found when it took over, by task.

@@ -19,10 +19,12 @@ import pytest
 
 import jflow as tf
 import jflow.failpoints
+from jflow.effects import Effect
 from jflow.testing import (
     FAILPOINTS,
     CallFunction,
     Delay,
+    FaultProxy,
     Kill,
     Pass,
     Pause,
@@ -35,6 +37,7 @@ from jflow.testing import (
     wait_until,
 )
 from tests.checkpoint.saving import save_value, saved_value
+from tests.effects.attempts import Counters, attempt
 from tests.moves.placing import all_on
 
 ROOT = Path(__file__).parents[2]
@@ -82,6 +85,58 @@ def got(future: Future[Any]) -> Any:
 
 
 # What each failpoint is for -----------------------------------------------------------------------
+
+
+EFFECTS = [
+    *("worker.before_effect", "worker.after_stage", "master.before_commit"),
+    *("worker.before_decision", "worker.after_decision", "master.after_commit"),
+]
+
+
+@reaches(*EFFECTS)
+@pytest.mark.parametrize("name", EFFECTS)
+def test_a_step_that_fails_before_or_after_any_acknowledgement_is_applied_once(
+    target: str, name: str
+) -> None:
+    counters, step = Counters(PS, WORKER, WORKER), Effect(f"at {name}", 0, 0)
+    with tf.Session(target, config=PATIENT) as session:
+        session.run(tf.global_variables_initializer())
+        with failpoints({name: Raise(LOST, times=1)}) as points:
+            with pytest.raises(tf.errors.UnavailableError, match="the test lost it"):
+                attempt(session, counters.both, step)
+            assert points.reached(name) >= 1
+        assert attempt(session, counters.both, step.again()) == 1.0
+        assert session.run(counters.values) == [1.0, 1.0]
+
+
+@reaches("worker.after_take_over", "worker.after_effect")
+@pytest.mark.parametrize("name", ["worker.after_take_over", "worker.after_effect"])
+def test_a_repeat_that_fails_is_repeated_and_the_step_is_applied_once(
+    target: str, name: str
+) -> None:
+    counters, step = Counters(PS, WORKER, WORKER), Effect(f"at {name}", 0, 0)
+    with tf.Session(target, config=PATIENT) as session:
+        session.run(tf.global_variables_initializer())
+        with failpoints({name: Raise(LOST, times=1)}) as points:
+            lost = 0
+            for one in (step, step.again(), step.again().again()):
+                try:
+                    assert attempt(session, counters.one, one) == 1.0
+                except tf.errors.UnavailableError:
+                    lost += 1
+            assert (points.reached(name), lost) == (1, 1)
+        assert session.run(counters.a) == 1.0
+
+
+@reaches("client.before_repeat")
+def test_a_repeat_begins_after_the_connection_was_lost(target: str) -> None:
+    counters = Counters(PS, WORKER, WORKER)
+    with FaultProxy(target.partition("://")[2]) as proxy, tf.Session(proxy.target) as session:
+        session.run(tf.global_variables_initializer())
+        cut = CallFunction(lambda _: proxy.cut(), times=1)
+        with failpoints({"worker.after_effect": cut, "client.before_repeat": Pass()}) as points:
+            assert session.run(counters.one) == 1.0
+            assert points.reached("client.before_repeat") == 1
 
 
 @reaches("worker.before_compile", "master.after_register")

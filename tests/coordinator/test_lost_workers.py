@@ -1,0 +1,158 @@
+"""Workers that are killed while closures run: what moves, what begins anew, what is counted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import jflow as tf
+from jflow.coordinator import ClusterCoordinator, RemoteValueStatus
+from jflow.parameter_servers import ParameterServerStrategy
+from jflow.session import Session
+from jflow.testing import ProcessCluster
+from jflow.testing.waiting import wait_until
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[ProcessCluster]:
+    with ProcessCluster(ps=1, workers=2) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def coordinator(cluster: ProcessCluster) -> Iterator[ClusterCoordinator]:
+    strategy = ParameterServerStrategy(cluster.cluster_spec)
+    with ClusterCoordinator(strategy) as coordinator:
+        yield coordinator
+    strategy.close()
+    Session.reset(cluster.target("ps", 0), [])
+
+
+def is_up(coordinator: ClusterCoordinator, worker: int) -> bool:
+    return coordinator._engine._scheduler.is_up(worker)
+
+
+def a_queue(coordinator: ClusterCoordinator, name: str) -> tf.FIFOQueue:
+    with coordinator.strategy.scope(), tf.device("/job:ps/task:0"):
+        return tf.FIFOQueue(100, [tf.float32], [[]], shared_name=name)
+
+
+def test_closures_of_a_killed_worker_run_elsewhere_and_results_stay_readable(
+    coordinator: ClusterCoordinator, cluster: ProcessCluster
+) -> None:
+    gate = a_queue(coordinator, "gate")
+
+    @tf.function
+    def waits(x: Any) -> Any:
+        return gate.dequeue() + x
+
+    before = coordinator.schedule(waits, args=(1.0,), worker=1)
+    gate.enqueue(0.0)
+    before.fetch()
+    values = [coordinator.schedule(waits, args=(float(n),)) for n in range(4)]
+    wait_until(lambda: coordinator.metrics().running == 2, "closures to run on both workers")
+    cluster.kill("worker", 1)
+    wait_until(lambda: not is_up(coordinator, 1), "the loss to be noticed")
+    for _ in values:
+        gate.enqueue(10.0)
+    assert coordinator.fetch(values) == [10.0, 11.0, 12.0, 13.0]
+    assert before.fetch() == 1.0
+    coordinator.join()
+    assert coordinator.metrics().worker_failures == 1
+    assert coordinator.metrics().put_back == 1
+    cluster.restart("worker", 1)
+
+
+def test_a_worker_that_returns_begins_its_dataset_at_the_beginning(
+    coordinator: ClusterCoordinator, cluster: ProcessCluster
+) -> None:
+    dataset = coordinator.create_per_worker_dataset(
+        tf.data.Dataset.from_tensor_slices(np.arange(100.0, dtype=np.float32))
+    )
+    iterator = iter(dataset)
+
+    @tf.function
+    def element(iterator: Any) -> Any:
+        return next(iterator)
+
+    def elements(worker: int) -> list[float]:
+        values = [coordinator.schedule(element, (iterator,), worker=worker) for _ in range(3)]
+        return [float(x) for x in coordinator.fetch(values)]
+
+    assert elements(0) == elements(1) == [0.0, 1.0, 2.0]
+    handle = iterator.for_worker(0)
+    assert handle.status is RemoteValueStatus.READY
+    cluster.kill("worker", 0)
+    wait_until(lambda: not is_up(coordinator, 0), "the loss to be noticed")
+    assert handle.status is RemoteValueStatus.ABORTED
+    with pytest.raises(tf.errors.CancelledError, match="was aborted"):
+        handle.fetch()
+    assert elements(1) == [3.0, 4.0, 5.0]
+    cluster.restart("worker", 0)
+    assert elements(0) == [0.0, 1.0, 2.0]
+    assert handle.status is RemoteValueStatus.READY
+
+
+def test_join_waits_while_all_workers_are_down_and_variables_can_be_used_meanwhile(
+    coordinator: ClusterCoordinator, cluster: ProcessCluster
+) -> None:
+    with coordinator.strategy.scope():
+        counter = tf.Variable(0.0, name="counter")
+
+    @tf.function
+    def count() -> None:
+        counter.assign_add(1.0)
+
+    coordinator.schedule(count)
+    coordinator.join()
+    for worker in (0, 1):
+        cluster.kill("worker", worker)
+    for worker in (0, 1):
+        wait_until(lambda worker=worker: not is_up(coordinator, worker), "the loss to be noticed")
+    values = [coordinator.schedule(count) for _ in range(5)]
+    with pytest.raises(tf.errors.DeadlineExceededError, match="5 closures"):
+        coordinator.join(timeout=0.1)
+    counter.assign(100.0)
+    assert counter.value() == 100.0
+    cluster.restart("worker", 0)
+    coordinator.join()
+    assert counter.value() == 105.0
+    assert coordinator.fetch(values) == [None] * 5
+    cluster.restart("worker", 1)
+
+
+def test_exactly_once_counts_every_closure_once_while_workers_are_killed(
+    coordinator: ClusterCoordinator, cluster: ProcessCluster
+) -> None:
+    with coordinator.strategy.scope():
+        counter = tf.Variable(0, name="exact")
+
+    @tf.function
+    def count() -> Any:
+        return counter.assign_add(1)
+
+    values = []
+    for worker in (0, 1, 0):
+        values += [coordinator.schedule(count, effects="exactly_once") for _ in range(60)]
+        wait_until(values[-50].done, "some closures to end")
+        cluster.kill("worker", worker)
+        cluster.restart("worker", worker)
+    coordinator.join()
+    assert counter.value() == len(values)
+    # Each closure has seen a state of its own, so no result is that of an attempt without effect.
+    assert sorted(int(n) for n in coordinator.fetch(values)) == list(range(1, len(values) + 1))
+
+
+def test_exactly_once_refuses_queues_at_the_caller(coordinator: ClusterCoordinator) -> None:
+    queue = a_queue(coordinator, "refused")
+
+    @tf.function
+    def takes() -> Any:
+        return queue.dequeue()
+
+    with pytest.raises(tf.errors.UnimplementedError, match="for functions that write variables"):
+        coordinator.schedule(takes, effects="exactly_once")
+    assert coordinator.done()
