@@ -142,6 +142,19 @@ SAVING = Group(
     ),
 )
 
+EFFECTS = Group(
+    (Case("effects"),),
+    tuple(
+        Row(f"{step}, applied once", step)
+        for step in (
+            "update of one task",
+            "step on a worker and one ps",
+            "step on a worker and two ps",
+            "update of 4 MB by a worker",
+        )
+    ),
+)
+
 CHECKPOINTS = Group(
     (Case("checkpoints", rounds=1),),  # it alternates by itself
     (
@@ -187,4 +200,5 @@ GROUPS = {
     "checkpoints": CHECKPOINTS,
     "coordinator": COORDINATOR,
     "failures": FAILURES,
+    "effects": EFFECTS,
 }

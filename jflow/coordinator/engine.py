@@ -204,11 +204,6 @@ class Engine:
             self.changed.notify_all()
         raise error
 
-    @property
-    def n_restored(self) -> int:
-        """See `Recovery`."""
-        return self._recovery.n_restored
-
     def numbers(self) -> tuple[int, int]:
         """How many closures wait, and how many attempts run."""
         with self.changed:

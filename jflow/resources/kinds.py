@@ -9,17 +9,16 @@ from jflow.errors import InvalidArgumentError
 from jflow.plan import ResourceSpec
 from jflow.records.allowed_directories import AllowedDirectories
 from jflow.resources.accumulator import ACCUMULATOR
-from jflow.resources.effects import EFFECTS
 from jflow.resources.iterator_state import ITERATOR_STATE
 from jflow.resources.kernel import Kernel
 from jflow.resources.kind import Kind
+from jflow.resources.ledger import LedgerSnapshot
 from jflow.resources.queue import QUEUE
 from jflow.resources.reader import READER
 from jflow.resources.snapshot import PackedSnapshot, Snapshot, Snapshottable
 
 KINDS: tuple[Kind[Any], ...] = (
     ACCUMULATOR,
-    EFFECTS,
     ITERATOR_STATE,
     QUEUE,
     READER,
@@ -27,6 +26,12 @@ KINDS: tuple[Kind[Any], ...] = (
 """All kinds of resources; a new kind is a package and an entry here."""
 
 _BY_NAME: Mapping[str, Kind[Any]] = {kind.name: kind for kind in KINDS}
+
+_SNAPSHOTS: Mapping[str, type[Snapshot]] = {
+    **{kind.name: kind.snapshot for kind in KINDS},
+    "effects": LedgerSnapshot,
+}
+"""What checkpoints keep beside variables: the resources, and the ledger of a task."""
 
 KERNELS: Mapping[str, Kernel] = {
     name: kernel for kind in KINDS for name, kernel in kind.kernels.items()
@@ -77,9 +82,9 @@ def packed(snapshot: Snapshot) -> tuple[str, PackedSnapshot]:
     Raises:
       InvalidArgumentError: if it is not the snapshot of a kind, or too long.
     """
-    for kind in KINDS:
-        if isinstance(snapshot, kind.snapshot):
-            return kind.name, snapshot.packed()
+    for name, kind in _SNAPSHOTS.items():
+        if isinstance(snapshot, kind):
+            return name, snapshot.packed()
     raise InvalidArgumentError(f"a {type(snapshot).__name__} is not the snapshot of a resource")
 
 
@@ -89,7 +94,8 @@ def unpacked(kind: str, saved: PackedSnapshot) -> Snapshot:
     Raises:
       InvalidArgumentError: if the kind is unknown, or the record malformed.
     """
-    return _kind(kind, kind).snapshot.unpacked(saved)
+    known = _SNAPSHOTS.get(kind)
+    return (_kind(kind, kind).snapshot if known is None else known).unpacked(saved)
 
 
 def check_same(found: Any, spec: ResourceSpec) -> None:

@@ -13,7 +13,7 @@ from jflow.effects import NOTHING_APPLIED
 from jflow.errors import InvalidArgumentError, NotFoundError
 from jflow.plan import VARYING
 from jflow.resources import Containers, Snapshot, VariableId, VariableSnapshot, Wanted
-from jflow.resources.effects import LedgerSnapshot
+from jflow.resources.ledger import LedgerSnapshot
 from jflow.resources.variable import declared_shape
 from jflow.saves.items import StateItem, StateItems
 from jflow.saves.snapshot import effects_key, resource_id, variable_id

@@ -16,8 +16,8 @@ from jflow.effects import SavedLedger
 from jflow.errors import FailedPreconditionError, InvalidArgumentError
 from jflow.records.allowed_directories import AllowedDirectories
 from jflow.resources import Containers, Lease, ResourceId, Snapshot, VariableId, Wanted
-from jflow.resources.effects import LedgerSnapshot
 from jflow.resources.kinds import make
+from jflow.resources.ledger import LedgerSnapshot
 from jflow.resources.variable import LeasedVariable
 from jflow.saves.items import StateItem, StateItems
 from jflow.values import Array, SaveSliceInfo

@@ -17,6 +17,7 @@ from jflow.checkpoint_files.layout import (
     StateEntry,
     TensorEntry,
 )
+from jflow.effects.saved import SavedEffect, SavedWindow, SavedWindows
 from jflow.errors import InvalidArgumentError
 from jflow.execution.functions import host_function, host_kernel
 from jflow.export.document import Aval, Document, Equation, Member, Node, ProgramEntry
@@ -27,6 +28,7 @@ from jflow.resources import KERNELS
 from jflow.resources.accumulator import AccumulatorSpec
 from jflow.resources.accumulator import snapshot as accumulator
 from jflow.resources.iterator_state import IteratorStateSnapshot, IteratorStateSpec
+from jflow.resources.ledger import LedgerSpec
 from jflow.resources.moving import SavedQueue, SavedStates, SavedVariable
 from jflow.resources.queue import QueueSpec
 from jflow.resources.queue import snapshot as queue
@@ -96,6 +98,16 @@ AVALS = st.builds(
     *(TEXTS, st.booleans(), st.booleans()),
 )
 
+SAVED_EFFECT = {
+    **dict.fromkeys(("sequence", "attempt"), st.integers(0, 2**63 - 1)),
+    "n_results": st.integers(-1, 9),
+}
+SAVED_WINDOW = {
+    "client": TEXTS,
+    **dict.fromkeys(("epoch", "acknowledged"), st.integers(0, 2**63 - 1)),
+    "effects": st.lists(st.builds(SavedEffect, **SAVED_EFFECT), max_size=2).map(tuple),
+}
+
 BUILDS = {
     AccumulatorSpec: {
         "dtype": st.sampled_from(["float32", "int8", "bfloat16", "bool", "string"]),
@@ -127,6 +139,7 @@ BUILDS = {
         "signatures": st.just(()),
     },
     IteratorStateSpec: {},
+    LedgerSpec: {},
     QueueSpec: {
         "kind": st.sampled_from([FIFO, SHUFFLE]),
         "capacity": st.integers(-3, 2**40),
@@ -137,6 +150,11 @@ BUILDS = {
         "seed": st.none() | st.integers(-(2**63), 2**63),
     },
     ReaderSpec: {"kind": TEXTS, "options": st.dictionaries(TEXTS, PLAIN, max_size=3)},
+    SavedEffect: SAVED_EFFECT,
+    SavedWindow: SAVED_WINDOW,
+    SavedWindows: {
+        "windows": st.lists(st.builds(SavedWindow, **SAVED_WINDOW), max_size=2).map(tuple)
+    },
     SavedQueue: {
         "number": st.integers(0, 99),
         "record": st.binary(max_size=9),

@@ -1,4 +1,4 @@
-"""Snapshots of the ledger of a task, in the form of those of resources."""
+"""The ledger of a task in checkpoints, in the form of snapshots of resources."""
 
 from __future__ import annotations
 
