@@ -195,8 +195,8 @@ class ClusterCoordinator(Closing, metaclass=_OnePerStrategy):
         self._check_open()
         self._engine.raise_error()
         begun = perf_counter()
-        home = self.strategy.connection
-        arguments = Arguments(fn, tuple(args or ()), dict(kwargs or {}), home, self._counts)
+        connection = self.strategy.connection
+        arguments = Arguments(fn, tuple(args or ()), dict(kwargs or {}), connection, self._counts)
         for value in arguments.inputs:
             self._check_own(value)
         program, is_new = self._programs.of(arguments.call.run)

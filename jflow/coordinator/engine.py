@@ -193,7 +193,7 @@ class Engine:
             if self._error is None:
                 return
             self._is_reporting = True
-            self._actions += self._scheduler.abandon()
+            self._actions += self._scheduler.cancel_all()
         self._act()
         with self.changed:
             self.changed.wait_for(self._is_quiet)
@@ -249,10 +249,10 @@ class Engine:
         for link in list(self._links.values()):
             link.close()
         with self.changed:
-            self._actions += self._scheduler.abandon()
+            self._actions += self._scheduler.cancel_all()
             for index in list(self._links):
                 self._actions += self._scheduler.worker_down(index, time.monotonic())
-            self._actions += self._scheduler.abandon()
+            self._actions += self._scheduler.cancel_all()
         self._act()
 
     def _check_worker(self, worker: int | None) -> None:

@@ -345,11 +345,11 @@ def test_remote_value_cannot_be_fetched_while_a_function_is_traced(
     def inner() -> Any:
         return value.fetch()
 
-    holder = [inner]
+    hidden = [inner]
 
     @tf.function
     def fetches() -> Any:
-        return holder[0]()
+        return hidden[0]()
 
     with pytest.raises(RuntimeError, match="pass it as an argument"):
         coordinator.schedule(fetches)
@@ -465,9 +465,9 @@ def test_per_worker_dataset_refuses_what_workers_cannot_do(
 
     @tf.function
     def iterates() -> Any:
-        return iter(holder[0])
+        return iter(hidden[0])
 
-    holder = [dataset]
+    hidden = [dataset]
     with pytest.raises(RuntimeError, match="call it outside"):
         coordinator.schedule(iterates)
 
