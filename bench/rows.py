@@ -170,7 +170,7 @@ CHECKPOINTS = Group(
 )
 
 COORDINATOR = Group(
-    (Case("coordinator"), Case("tensorflow_coordinator", "tensorflow")),
+    (Case("coordinator", rounds=1), Case("tensorflow_coordinator", "tensorflow", rounds=1)),
     (
         Row("tiny closure", "TensorFlow tiny closure", 0.1),
         Row("tiny closure, exactly once", "tiny closure"),
