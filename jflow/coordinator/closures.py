@@ -27,7 +27,8 @@ from jflow.functions.nnx import captured_values
 from jflow.graph import ResourceRef, owners
 from jflow.graph.primitives import CALLBACKS, WRITES, state_of
 from jflow.graph.tracing import Static
-from jflow.values import Array
+from jflow.values import Array, is_key
+from jflow.xla import internals
 
 _BURST = 32
 """How many closures run as one step, at most."""
@@ -356,9 +357,11 @@ def _example(node: Any) -> Any:
 
 
 def _zeros(aval: Any) -> Any:
-    if jax.dtypes.issubdtype(aval.dtype, jax.dtypes.prng_key):
-        return jax.random.key(0, impl=jax.random.key_impl(aval)) + np.zeros(aval.shape)
-    return np.zeros(aval.shape, aval.dtype)
+    if not is_key(aval.dtype):
+        return np.zeros(aval.shape, aval.dtype)
+    keys = jax.ShapeDtypeStruct(aval.shape, aval.dtype)
+    data = jax.eval_shape(jax.random.key_data, keys)
+    return internals.key_maker(aval.dtype)(jax.numpy.zeros(data.shape, data.dtype))
 
 
 def _indices(example: Any, index_of: dict[int, int]) -> tuple[int, ...]:

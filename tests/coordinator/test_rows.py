@@ -306,6 +306,17 @@ def test_remote_value_can_be_an_argument_of_another_closure(
     np.testing.assert_array_equal(value.fetch(), [16, 32])
 
 
+def test_remote_value_of_random_keys_can_be_an_argument_too(
+    coordinator: ClusterCoordinator,
+) -> None:
+    split = tf.function(lambda key: jax.random.split(key, 3))
+    numbers = tf.function(lambda keys: jax.vmap(jax.random.uniform)(keys))
+    keys = coordinator.schedule(split, args=(jax.random.key(7),))
+    value = coordinator.schedule(numbers, args=(keys,))
+    wanted = jax.vmap(jax.random.uniform)(jax.random.split(jax.random.key(7), 3))
+    np.testing.assert_array_equal(value.fetch(), wanted)
+
+
 def test_remote_value_that_has_failed_is_refused_as_an_argument(
     coordinator: ClusterCoordinator,
 ) -> None:
