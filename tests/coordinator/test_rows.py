@@ -310,7 +310,7 @@ def test_remote_value_of_random_keys_can_be_an_argument_too(
     coordinator: ClusterCoordinator,
 ) -> None:
     split = tf.function(lambda key: jax.random.split(key, 3))
-    numbers = tf.function(lambda keys: jax.vmap(jax.random.uniform)(keys))
+    numbers = tf.function(jax.vmap(jax.random.uniform))
     keys = coordinator.schedule(split, args=(jax.random.key(7),))
     value = coordinator.schedule(numbers, args=(keys,))
     wanted = jax.vmap(jax.random.uniform)(jax.random.split(jax.random.key(7), 3))
