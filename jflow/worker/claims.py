@@ -52,6 +52,17 @@ class ClaimedRuns:
             if not tasks:
                 self._running.pop(claim, None)
 
+    async def admit(self, claim: Claim) -> None:
+        """Takes note of the claim of a call. Raises FencedError if there was a later one."""
+        await self.learn(claim)
+        self.fences.check(claim)
+
+    async def highest(self, name: str, epoch: int) -> int:
+        """See `WorkerService.learn_claim`."""
+        if epoch:
+            await self.learn(Claim(name, epoch))
+        return self.fences.epoch(name)
+
     async def learn(self, claim: Claim) -> None:
         """Takes note of a claim, and ends what runs under earlier ones of that name.
 
