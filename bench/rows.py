@@ -147,6 +147,19 @@ SAVING = Group(
     ),
 )
 
+EFFECTS = Group(
+    (Case("effects"),),
+    tuple(
+        Row(f"{step}, applied once", step)
+        for step in (
+            "update of one task",
+            "step on a worker and one ps",
+            "step on a worker and two ps",
+            "update of 4 MB by a worker",
+        )
+    ),
+)
+
 CHECKPOINTS = Group(
     (Case("checkpoints", rounds=1),),  # it alternates by itself
     (
@@ -162,7 +175,7 @@ CHECKPOINTS = Group(
 )
 
 COORDINATOR = Group(
-    (Case("coordinator"), Case("tensorflow_coordinator", "tensorflow")),
+    (Case("coordinator", rounds=1), Case("tensorflow_coordinator", "tensorflow", rounds=1)),
     (
         Row("tiny closure", "TensorFlow tiny closure", 0.1),
         Row("tiny closure, exactly once", "tiny closure"),
@@ -193,4 +206,5 @@ GROUPS = {
     "checkpoints": CHECKPOINTS,
     "coordinator": COORDINATOR,
     "failures": FAILURES,
+    "effects": EFFECTS,
 }

@@ -86,8 +86,9 @@ def loss_of(params: Any, images: Images) -> Any:
 
 def batches(images: Images, n_shards: int = 1, shard: int = 0) -> tf.data.Dataset:
     """Batches without end; those of different shards have different images."""
-    rows = tf.data.Dataset.from_tensor_slices((images.pixels, images.digits))
-    return rows.shard(n_shards, shard).shuffle(seed=shard).repeat().batch(BATCH, True)
+    numbers = tf.data.Dataset.range(len(images.digits)).shard(n_shards, shard)
+    chosen = numbers.shuffle(seed=shard).repeat().batch(BATCH, drop_remainder=True)
+    return chosen.map(lambda rows: (images.pixels[rows], images.digits[rows]))
 
 
 def train_one_by_one(images: Images, n_steps: int) -> Classifier:

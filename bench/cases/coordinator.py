@@ -1,4 +1,4 @@
-"""A coordinator of two workers and a parameter server: closures a second, and one there and back."""
+"""A coordinator of two workers and a parameter server: closures in a row, one by itself."""
 
 from __future__ import annotations
 

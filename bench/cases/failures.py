@@ -20,7 +20,7 @@ from jflow.testing import ProcessCluster
 
 N_KILLS = int(os.environ.get("BENCH_KILLS", "20"))
 SECONDS = float(os.environ.get("BENCH_FAILURE_SECONDS", "8"))
-N_AHEAD = 40
+N_AHEAD = 400
 STOPPED_S, RUNNING_S = 0.09, 0.01
 """A worker that runs for a tenth of the time."""
 

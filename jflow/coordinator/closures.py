@@ -1,4 +1,4 @@
-"""Closures as the shell has them: traced programs, arguments, and what is fed to an attempt."""
+"""Closures as the engine has them: traced programs, arguments, and what is fed to an attempt."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ from jflow.data import Dataset
 from jflow.data.iterator import DatasetIterator
 from jflow.deadline import FOREVER, Deadline
 from jflow.errors import InvalidArgumentError
-from jflow.functions import BoundCall, Concrete, Connection, Function
+from jflow.functions import Concrete, Connection, Function, TracedCall
 from jflow.functions.nnx import captured_values
 from jflow.graph import ResourceRef, owners
 from jflow.graph.primitives import CALLBACKS, WRITES, state_of
 from jflow.graph.tracing import Static
-from jflow.values import Array
+from jflow.values import Array, is_key
+from jflow.xla import internals
 
 _BURST = 32
 """How many closures run as one step, at most."""
@@ -183,7 +184,7 @@ class Arguments:
     Args:
       function: the function.
       args, kwargs: as given to `schedule`.
-      home: the connection that owns the variables, which functions are traced for.
+      connection: the connection that owns the variables, which functions are traced for.
       counts: for each function, how many elements it takes of its iterators.
 
     Attributes:
@@ -197,7 +198,7 @@ class Arguments:
         function: Any,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        home: Connection,
+        connection: Connection,
         counts: ElementCounts,
     ) -> None:
         function, args = checked_function(function, args)
@@ -205,7 +206,7 @@ class Arguments:
         self.inputs: list[RemoteValue] = []
         nodes, tree = jax.tree.flatten((args, kwargs), is_leaf=_is_special)
         specials = [i for i, node in enumerate(nodes) if isinstance(node, _SPECIAL)]
-        with owners.owned_by(home):
+        with owners.owned_by(connection):
             if not specials:
                 self.call = function.bound(args, kwargs)
                 return
@@ -218,14 +219,14 @@ class Arguments:
         tree: Any,
         specials: list[int],
         counts: ElementCounts,
-    ) -> BoundCall:
+    ) -> TracedCall:
         """Traces the call with examples in the places of what is known later."""
         examples = {i: _example(nodes[i]) for i in specials if not _is_iterator(nodes[i])}
         places = [i for i in specials if _is_iterator(nodes[i])]
         iterators = [nodes[i] for i in places]
         reader, ns = counts.of(function, len(iterators)) if iterators else (function, [])
 
-        def bind(elements: list[Elements]) -> BoundCall:
+        def bind(elements: list[Elements]) -> TracedCall:
             filled = [*nodes]
             for i, example in examples.items():
                 filled[i] = example
@@ -356,9 +357,11 @@ def _example(node: Any) -> Any:
 
 
 def _zeros(aval: Any) -> Any:
-    if jax.dtypes.issubdtype(aval.dtype, jax.dtypes.prng_key):
-        return jax.random.key(0, impl=jax.random.key_impl(aval)) + np.zeros(aval.shape)
-    return np.zeros(aval.shape, aval.dtype)
+    if not is_key(aval.dtype):
+        return np.zeros(aval.shape, aval.dtype)
+    keys = jax.ShapeDtypeStruct(aval.shape, aval.dtype)
+    data = jax.eval_shape(jax.random.key_data, keys)
+    return internals.key_maker(aval.dtype)(jax.numpy.zeros(data.shape, data.dtype))
 
 
 def _indices(example: Any, index_of: dict[int, int]) -> tuple[int, ...]:

@@ -54,10 +54,14 @@ def _constants(eqns: list[jex.JaxprEqn]) -> set[int]:
     for i, eqn in enumerate(eqns):
         is_free = all(isinstance(x, jex.Literal) or x in known for x in eqn.invars)
         is_plain = not eqn.effects and eqn.primitive not in SOURCES and requested(eqn).is_empty
-        if is_free and is_plain and all(var.aval.size <= _LARGEST for var in eqn.outvars):
+        if is_free and is_plain and all(map(_is_small, eqn.outvars)):
             found.add(i)
             known.update(eqn.outvars)
     return found
+
+
+def _is_small(var: Any) -> bool:
+    return bool(var.aval.size <= _LARGEST)
 
 
 def _device_of(eqn: jex.JaxprEqn) -> DeviceSpec | None:

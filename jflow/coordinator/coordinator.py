@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter
-from typing import Any, Self
+from typing import Any
 
 import jax
 
@@ -22,7 +22,12 @@ from jflow.coordinator.per_worker import PerWorkerDataset, dataset_maker
 from jflow.coordinator.recovery import Recovering
 from jflow.coordinator.remote_value import RemoteValue
 from jflow.coordinator.restoring import StateRestorer
-from jflow.errors import UnimplementedError
+from jflow.errors import (
+    CancelledError,
+    RestartedError,
+    UnavailableError,
+    UnimplementedError,
+)
 from jflow.functions import Connection
 from jflow.graph.completion import visible
 from jflow.parameter_servers import ParameterServerStrategy
@@ -45,8 +50,26 @@ _made: weakref.WeakKeyDictionary[
 _making = threading.Lock()
 
 
+class _OnePerStrategy(type):
+    """Returns the coordinator that a strategy has, or makes it."""
+
+    def __call__(cls, strategy: ParameterServerStrategy, **options: Any) -> Any:
+        if not isinstance(strategy, ParameterServerStrategy):
+            raise ValueError(
+                "ClusterCoordinator requires a jflow.distribute.ParameterServerStrategy, got "
+                f"{strategy!r:.80}"
+            )
+        with _making:
+            reference = _made.get(strategy)
+            known = None if reference is None else reference()
+            if known is None or known.is_closed:
+                known = super().__call__(strategy, **options)
+                _made[strategy] = weakref.ref(known)
+            return known
+
+
 @_forks.guarded("schedule", "join", "done", "fetch", ignored=("close",))
-class ClusterCoordinator(Closing):
+class ClusterCoordinator(Closing, metaclass=_OnePerStrategy):
     """Schedules functions onto the workers of a cluster, some of which may fail.
 
     A function runs on any worker that is free; its variables are on parameter servers. If its
@@ -81,20 +104,6 @@ class ClusterCoordinator(Closing):
       UnavailableError: if a parameter server does not answer.
     """
 
-    def __new__(cls, strategy: ParameterServerStrategy, **options: Any) -> Self:
-        if not isinstance(strategy, ParameterServerStrategy):
-            raise ValueError(
-                "ClusterCoordinator requires a jflow.distribute.ParameterServerStrategy, got "
-                f"{strategy!r:.80}"
-            )
-        with _making:
-            reference = _made.get(strategy)
-            known = None if reference is None else reference()
-            if known is None or known.is_closed:
-                known = super().__new__(cls)
-                _made[strategy] = weakref.ref(known)
-            return known  # type: ignore[return-value]  # there are no subclasses
-
     def __init__(
         self,
         strategy: ParameterServerStrategy,
@@ -104,37 +113,32 @@ class ClusterCoordinator(Closing):
         checkpoint: str | os.PathLike[str] | None = None,
         watchdog_timeout: float | None = None,
     ) -> None:
-        with _making:
-            if hasattr(self, "_engine"):
-                return
-            if on_ps_failure not in (_RAISE, _RESTORE):
-                raise ValueError(
-                    f"expected on_ps_failure={_RAISE!r} or {_RESTORE!r}, got {on_ps_failure!r}"
-                )
-            self.strategy = strategy
-            self._restorer = StateRestorer(strategy, checkpoint)
-            claim = None if name is None else (name, strategy.connection.claim(name))
-            self._restorer.note_lives()
-            recovering = Recovering(
-                strategy.ps_tasks, self._restorer, on_ps_failure == _RESTORE, claim
+        if on_ps_failure not in (_RAISE, _RESTORE):
+            raise ValueError(
+                f"expected on_ps_failure={_RAISE!r} or {_RESTORE!r}, got {on_ps_failure!r}"
             )
-            self._programs = Programs()
-            self._counts = ElementCounts()
-            config = _worker_config(strategy.config)
-            if watchdog_timeout is None:
-                watchdog_timeout = float(os.environ.get(_WATCHDOG) or 0) or None
-            # The engine's threads must not keep this object alive.
-            targets = {task: strategy.target_of(task) for task in strategy.worker_tasks}
-            prepare = weakref.WeakMethod(strategy.prepare_worker)
-            self._engine = Engine(
-                {task.index: task for task in strategy.worker_tasks},
-                lambda task: Connection(targets[task], config),
-                lambda task: _call(prepare, task),
-                watchdog_timeout,
-                recovering,
-            )
-            self._targets = targets
-            self._end = weakref.finalize(self, self._engine.close)
+        self.strategy = strategy
+        self._restorer = StateRestorer(strategy, checkpoint)
+        claim = None if name is None else (name, strategy.connection.claim(name))
+        self._restorer.note_lives()
+        recovering = Recovering(strategy.ps_tasks, self._restorer, on_ps_failure == _RESTORE, claim)
+        self._programs = Programs()
+        self._counts = ElementCounts()
+        config = _worker_config(strategy.config)
+        if watchdog_timeout is None:
+            watchdog_timeout = float(os.environ.get(_WATCHDOG) or 0) or None
+        # The engine's threads must not keep this object alive.
+        targets = {task: strategy.target_of(task) for task in strategy.worker_tasks}
+        prepare = weakref.WeakMethod(strategy.prepare_worker)
+        self._engine = Engine(
+            {task.index: task for task in strategy.worker_tasks},
+            lambda task: Connection(targets[task], config),
+            lambda task: _call(prepare, task),
+            watchdog_timeout,
+            recovering,
+        )
+        self._targets = targets
+        self._end = weakref.finalize(self, self._engine.close)
 
     # Closures -----------------------------------------------------------------------------------
 
@@ -191,8 +195,8 @@ class ClusterCoordinator(Closing):
         self._check_open()
         self._engine.raise_error()
         begun = perf_counter()
-        home = self.strategy.connection
-        arguments = Arguments(fn, tuple(args or ()), dict(kwargs or {}), home, self._counts)
+        connection = self.strategy.connection
+        arguments = Arguments(fn, tuple(args or ()), dict(kwargs or {}), connection, self._counts)
         for value in arguments.inputs:
             self._check_own(value)
         program, is_new = self._programs.of(arguments.call.run)
@@ -306,7 +310,9 @@ class ClusterCoordinator(Closing):
           ValueError: if it makes variables, or elements of workers differ in shape or dtype.
         """
         self._check_open()
-        return PerWorkerDataset(dataset_maker(dataset_fn), self._engine.workers, self._engine.keep)
+        return PerWorkerDataset(
+            dataset_maker(dataset_fn), self._engine.workers, self._engine.iterators.add
+        )
 
     # Workers ------------------------------------------------------------------------------------
 
@@ -348,7 +354,8 @@ class ClusterCoordinator(Closing):
     def save(self, about: Mapping[str, str] | None = None) -> SaveReport:
         """Saves the variables of the strategy as the checkpoint that this was made with.
 
-        Functions go on meanwhile; each is in the checkpoint whole or not at all.
+        Functions go on meanwhile; each is in the checkpoint whole or not at all. With
+        `on_ps_failure="restore"` it is saved again if a parameter server is lost meanwhile.
 
         Args:
           about: short texts that `restore` gives back.
@@ -358,7 +365,12 @@ class ClusterCoordinator(Closing):
           OpError: as `jflow.checkpoint.save`.
         """
         self._check_open()
-        return self._restorer.save(about)
+        while True:
+            try:
+                return self._restorer.save(about)
+            except (CancelledError, RestartedError, UnavailableError) as error:
+                # Cancelled, because the recovery has begun to bring a parameter server back.
+                self._engine.recovery.repair(error)
 
     def restore(self) -> dict[str, str] | None:
         """Restores all variables of the strategy from the checkpoint, if there is one.
@@ -393,7 +405,7 @@ class ClusterCoordinator(Closing):
     @property
     def is_closed(self) -> bool:
         """Whether it has ended."""
-        return hasattr(self, "_end") and not self._end.alive
+        return not self._end.alive
 
     def close(self) -> None:
         """Cancels what is open and ends the threads and connections. May be called again."""

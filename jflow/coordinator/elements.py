@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from jflow.coordinator.per_worker import PerWorkerIterator
-from jflow.functions import BoundCall, Function
+from jflow.functions import Function, TracedCall
 from jflow.xla import internals
 
 _MOST = 1024
@@ -119,8 +119,8 @@ def _is_elements(node: Any) -> bool:
 
 
 def bound_with_elements(
-    bind: Callable[[list[Elements]], BoundCall], iterators: list[PerWorkerIterator], ns: list[int]
-) -> tuple[BoundCall, list[Elements]]:
+    bind: Callable[[list[Elements]], TracedCall], iterators: list[PerWorkerIterator], ns: list[int]
+) -> tuple[TracedCall, list[Elements]]:
     """Traces a call with the number of elements that it takes.
 
     Args:

@@ -14,7 +14,6 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
@@ -31,6 +30,7 @@ from jflow.coordinator.events import (
     Expire,
     Fail,
     FailInput,
+    Forget,
     PrepareBurst,
 )
 from jflow.coordinator.link import Attempt, WorkerLink
@@ -53,13 +53,6 @@ MAX_OPEN = 262_144
 _TICK_S = 0.1
 
 
-@dataclass(frozen=True)
-class _Forget:
-    """The attempt is not needed any more."""
-
-    attempt: int
-
-
 class Engine:
     """Runs closures on workers; see `ClusterCoordinator`, which is its face.
 
@@ -70,6 +63,9 @@ class Engine:
       watchdog_s: after how many seconds without an ended closure the stacks of all threads are
         logged; None for never.
       recovering: what happens when parameter servers are lost, and what is claimed.
+
+    Attributes:
+      iterators: what is made anew for a worker that returns.
     """
 
     def __init__(
@@ -95,7 +91,7 @@ class Engine:
         self._fence: FencedError | None = None
         self._client, self._epoch = recovering.claim or (secrets.token_hex(8), 0)
         self._scheduler = Scheduler()
-        self._actions: deque[Action | _Forget] = deque()
+        self._actions: deque[Action | Forget] = deque()
         self._is_acting = False
         self._closures: dict[int, ScheduledClosure] = {}
         self._attempts: dict[int, Attempt] = {}
@@ -104,7 +100,7 @@ class Engine:
         self._n_joining = 0
         self._numbers = 0
         self._is_closed = threading.Event()
-        self._iterators: weakref.WeakSet[PerWorkerIterator] = weakref.WeakSet()
+        self.iterators: weakref.WeakSet[PerWorkerIterator] = weakref.WeakSet()
         self._links: dict[int, WorkerLink] = {}
         for index, task in tasks.items():
             self.add_worker(index, task)
@@ -192,14 +188,12 @@ class Engine:
 
     def raise_error(self) -> None:
         """Raises the first error of closures, once, when nothing is running any more."""
-        if self._error is None:
-            return
         with self.changed:
             self.changed.wait_for(lambda: not self._is_reporting)
             if self._error is None:
-                return  # another thread has reported it
+                return
             self._is_reporting = True
-            self._actions += self._scheduler.abandon()
+            self._actions += self._scheduler.cancel_all()
         self._act()
         with self.changed:
             self.changed.wait_for(self._is_quiet)
@@ -231,16 +225,14 @@ class Engine:
     def remove_worker(self, index: int, timeout: float | None = None) -> None:
         """A worker leaves when it has done what it is doing."""
         self._check_worker(index)
-        error = UnavailableError(
-            f"{self._links[index].task} has left, and the closure may run on no other worker"
-        )
+        task = self._links[index].task
+        error = UnavailableError(f"{task} has left, and the closure may run on no other worker")
         self._take(lambda now: self._scheduler.worker_leaves(index, error, now))
         deadline = Deadline(timeout)
         with self.changed:
-            if not self.changed.wait_for(
-                lambda: not self._scheduler.is_busy(index), deadline.remaining()
-            ):
-                raise deadline.error(f"waiting for closures on {self._links[index].task}")
+            has_ended = lambda: not self._scheduler.is_busy(index)  # noqa: E731
+            if not self.changed.wait_for(has_ended, deadline.remaining()):
+                raise deadline.error(f"waiting for closures on {task}")
             link = self._links.pop(index)
         link.close()
 
@@ -248,10 +240,6 @@ class Engine:
         """The indices of the workers."""
         with self.changed:
             return sorted(self._scheduler.workers)
-
-    def keep(self, iterator: PerWorkerIterator) -> None:
-        """Rebuilds an iterator for workers that return."""
-        self._iterators.add(iterator)
 
     def close(self) -> None:
         """Ends all threads and connections. Closures that are open are cancelled."""
@@ -261,10 +249,10 @@ class Engine:
         for link in list(self._links.values()):
             link.close()
         with self.changed:
-            self._actions += self._scheduler.abandon()
+            self._actions += self._scheduler.cancel_all()
             for index in list(self._links):
                 self._actions += self._scheduler.worker_down(index, time.monotonic())
-            self._actions += self._scheduler.abandon()
+            self._actions += self._scheduler.cancel_all()
         self._act()
 
     def _check_worker(self, worker: int | None) -> None:
@@ -282,7 +270,7 @@ class Engine:
         """See `LinkEvents`."""
         self._may_connect.wait()
         self._prepare_worker(self._links[worker].task)
-        for iterator in list(self._iterators):
+        for iterator in list(self.iterators):
             iterator.rebuild(worker)
 
     def introduce(self, connection: Connection) -> None:
@@ -309,7 +297,7 @@ class Engine:
             self.meter.count("put_back", max(before - self._scheduler.n_running, 0))
             return actions
 
-        for iterator in list(self._iterators):
+        for iterator in list(self.iterators):
             iterator.abort(worker)
         self._take(down)
         link.disconnect()
@@ -327,7 +315,7 @@ class Engine:
         self.recovery.succeeded()
         with self.changed:
             self._actions += self._scheduler.finished(attempt.number, time.monotonic())
-            self._actions.append(_Forget(attempt.number))
+            self._actions.append(Forget(attempt.number))
         self._act()
 
     def failed(self, worker: int, attempt: Attempt, error: BaseException) -> None:
@@ -432,13 +420,13 @@ class Engine:
             except Exception:  # of one action; the others have to be carried out
                 _log.exception("an internal error of the coordinator at %s", action)
 
-    def _carry_out(self, action: Action | _Forget) -> None:
+    def _carry_out(self, action: Action | Forget) -> None:
         match action:
             case Dispatch():
                 self._dispatch(action)
             case Complete(number, attempt, position):
                 self._complete(number, self._attempts[attempt], position)
-            case _Forget(number):
+            case Forget(number):
                 self._attempts.pop(number, None)
             case CancelAttempt(number):
                 if number in self._attempts:
@@ -452,9 +440,8 @@ class Engine:
                 closure = self._closures[number]
                 self._fail(number, closure.deadline.error(f"running {closure.name}"))
             case FailInput(number):
-                errors = [value.error for value in self._closures[number].inputs]
-                cause = next(error for error in errors if error is not None)
-                self._fail(number, ClosureInputError(cause))
+                errors = (value.error for value in self._closures[number].inputs)
+                self._fail(number, ClosureInputError(next(filter(None, errors))))
             case Drop(number, by_user):
                 closure = self._closures.pop(number)
                 self.meter.count("cancelled")
@@ -490,6 +477,9 @@ class Engine:
 
     def _tick(self) -> None:
         while not self._is_closed.wait(_TICK_S):
+            for link in list(self._links.values()):
+                if link.is_lost:  # attempts say so at once, but it may have none
+                    self.lost(link.index, UnavailableError("the connection has ended"))
             if self._scheduler.n_open:
                 self._take(self._scheduler.tick)
                 self._watchdog.check(self._scheduler.n_open)

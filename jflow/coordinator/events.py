@@ -120,3 +120,10 @@ class PrepareBurst:
 
 
 Action = Dispatch | CancelAttempt | Complete | Fail | Expire | FailInput | Drop | PrepareBurst
+
+
+@dataclass(frozen=True)
+class Forget:
+    """What the engine adds itself: the attempt is not needed any more."""
+
+    attempt: int

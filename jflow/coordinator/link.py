@@ -162,6 +162,12 @@ class WorkerLink:
         if present is not None:
             present.close()
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether the connection has ended, and another one is to be opened."""
+        connection = self._connection
+        return connection is not None and connection.is_lost
+
     def dispatch(self, attempt: Attempt) -> None:
         """Starts an attempt, here or on the link's thread."""
         connection = self._connection

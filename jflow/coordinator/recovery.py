@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Generic, Protocol, TypeVar
 
@@ -23,6 +23,8 @@ _LOG = logging.getLogger(__name__)
 
 N_IGNORED = 3
 """How many reports of a parameter server that answers are ignored in a row, as in TensorFlow."""
+
+_CHECKED_S = 0.5
 
 A = TypeVar("A")
 A_contra = TypeVar("A_contra", contravariant=True)
@@ -74,6 +76,19 @@ class _Report(Generic[A]):
     task: Task
 
 
+@dataclass(eq=False)
+class _Request:
+    """A caller that lost parameter servers, and waits until they are back.
+
+    Attributes:
+      is_over: set when that is decided.
+      error: why they are not back.
+    """
+
+    is_over: threading.Event = field(default_factory=threading.Event)
+    error: OpError | None = None
+
+
 class Recovery(Generic[A]):
     """What happens when parameter servers are lost.
 
@@ -94,7 +109,7 @@ class Recovery(Generic[A]):
         self._events = events
         self._restores = restores
         self._tolerance = Tolerance(N_IGNORED)
-        self._reports: SimpleQueue[_Report[A] | None] = SimpleQueue()
+        self._reports: SimpleQueue[_Report[A] | _Request | None] = SimpleQueue()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="jflow recovery", daemon=True)
         self._is_started = False
@@ -102,11 +117,33 @@ class Recovery(Generic[A]):
 
     def report(self, worker: int, attempt: A, error: BaseException, task: Task) -> None:
         """An attempt has failed because a parameter server seems lost; never blocks."""
+        self._put(_Report(worker, attempt, error, task))
+
+    def repair(self, error: OpError) -> None:
+        """Waits until lost parameter servers are back and restored, if that is wanted.
+
+        Args:
+          error: of the call that lost them, which is raised if it is not wanted.
+
+        Raises:
+          UnavailableError: if they do not come back, or cannot be restored.
+        """
+        if not self._restores or self._closing.is_set():
+            raise error
+        request = _Request()
+        self._put(request)
+        while not request.is_over.wait(_CHECKED_S):
+            if not self._thread.is_alive():
+                raise error  # it was closed meanwhile
+        if request.error is not None:
+            raise request.error
+
+    def _put(self, report: _Report[A] | _Request) -> None:
         with self._lock:
             if not self._is_started:
                 self._is_started = True
                 self._thread.start()
-        self._reports.put(_Report(worker, attempt, error, task))
+        self._reports.put(report)
 
     def succeeded(self) -> None:
         """An attempt has ended well."""
@@ -119,11 +156,14 @@ class Recovery(Generic[A]):
 
     def _run(self) -> None:
         while (report := self._reports.get()) is not None:
+            if isinstance(report, _Request):
+                self._repaired(report)
+                continue
             together = [report]
             while not self._reports.empty():
                 following = self._reports.get()
-                if following is None:
-                    self._reports.put(None)
+                if not isinstance(following, _Report):
+                    self._reports.put(following)
                     break
                 together.append(following)
             try:
@@ -144,18 +184,31 @@ class Recovery(Generic[A]):
         if not self._restores:
             self._give_up(reports)
             return
+        if (error := self._brought_back()) is not None:
+            self._events.fail_all(error)
+
+    def _repaired(self, request: _Request) -> None:
+        """Brings parameter servers back for a caller; closures run again meanwhile."""
+        try:
+            request.error = self._brought_back()
+        except Exception as error:  # else the caller would wait for ever
+            _LOG.exception("an internal error of the recovery")
+            request.error = UnavailableError(f"the recovery failed: {error}")
+        finally:
+            request.is_over.set()
+
+    def _brought_back(self) -> OpError | None:
+        """Stops all workers until all servers are there with their variables; returns why not."""
         self._events.stop_workers()
         try:
             self._restorer.bring_back(lambda: not self._closing.is_set(), self._closing.wait)
         except OpError as error:
-            self._events.fail_all(error)
-        else:
-            self.n_restored += 1
-            self._tolerance.succeeded()
-            for report in reports:
-                self._events.retry(report.worker, report.attempt)
+            return error
         finally:
             self._events.resume_workers()
+        self.n_restored += 1
+        self._tolerance.succeeded()
+        return None
 
     def _give_up(self, reports: list[_Report[A]], error: OpError | None = None) -> None:
         for report in reports:

@@ -11,8 +11,8 @@ from it, which the engine carries out in order. Rules:
   that fails fails its closure; the closures of a burst that fails run again, one by one.
 - In exactly-once mode every attempt of a closure has an ordinal. The runtime applies the writes of
   one of them; a later one fences off an earlier one, or is answered with what that has done.
-- After the first failure the caller takes the error with `abandon`, which cancels all that is open;
-  then `is_idle` says when nothing is running. A closure that is put back in between is dropped.
+- After the first failure the caller calls `cancel_all`, which cancels all that is open; then
+  `is_idle` says when nothing is running. A closure that is put back in between is dropped.
 - A closure that takes much longer than others of its kind gets one more attempt on an idle worker,
   if that is harmless; the first attempt to end counts.
 """
@@ -23,6 +23,7 @@ import heapq
 from collections.abc import Hashable, Iterator
 
 from jflow.coordinator.backlog import Backlog
+from jflow.coordinator.durations import AHEAD_S, Durations
 from jflow.coordinator.events import (
     Action,
     CancelAttempt,
@@ -36,7 +37,6 @@ from jflow.coordinator.events import (
     PrepareBurst,
     Worker,
 )
-from jflow.coordinator.pace import AHEAD_S, Pace
 from jflow.coordinator.states import Attempt, Open, WorkerState
 
 BURST_WITHIN_S = 0.25
@@ -66,7 +66,7 @@ class Scheduler:
         self._backlog = Backlog()
         self._attempts: dict[int, Attempt] = {}
         self._expiries: list[tuple[float, int]] = []
-        self._pace = Pace()
+        self._durations = Durations()
         self._bursts: dict[tuple[Hashable, Worker], bool] = {}
         self._n_attempts = 0
         self._n_added = 0
@@ -246,7 +246,7 @@ class Scheduler:
 
     # Events: errors -----------------------------------------------------------------------------
 
-    def abandon(self) -> list[Action]:
+    def cancel_all(self) -> list[Action]:
         """Cancels all that is open, because an error is about to be reported."""
         actions: list[Action] = []
         for number in list(self._open):
@@ -363,7 +363,7 @@ class Scheduler:
         begun = max(attempt.started, state.last_end)
         state.last_end = now
         n = len(attempt.closures)
-        self._pace.note((opened[0].closure.kind, n > 1), now - begun, n)
+        self._durations.note((opened[0].closure.kind, n > 1), now - begun, n)
 
     # Dispatch -----------------------------------------------------------------------------------
 
@@ -411,11 +411,11 @@ class Scheduler:
         if first.burst == 1 or key in self._bursts or self._backlog.size_for(worker) < first.burst:
             return
         single = (first.kind, False)
-        expected = self._pace.expected(single)
+        expected = self._durations.expected(single)
         if (
             expected is not None
             and expected * first.burst < BURST_WITHIN_S
-            and self._pace.n_seen(single) > 1
+            and self._durations.n_seen(single) > 1
         ):
             self._bursts[key] = False
             yield PrepareBurst(worker, first.number)
@@ -424,7 +424,7 @@ class Scheduler:
         self._n_attempts += 1
         state = self._workers[worker]
         n = len(closures)
-        expected = self._pace.expected((closures[0].kind, n > 1))
+        expected = self._durations.expected((closures[0].kind, n > 1))
         load = AHEAD_S if expected is None else expected * n
         numbers = tuple(closure.number for closure in closures)
         attempt = Attempt(self._n_attempts, worker, numbers, now, load)
@@ -456,7 +456,7 @@ class Scheduler:
 
     def _straggles(self, attempt: Attempt, now: float) -> bool:
         kind = self._open[attempt.closures[0]].closure.kind
-        expected = self._pace.expected((kind, False))
+        expected = self._durations.expected((kind, False))
         if expected is None or attempt.is_cancelled:
             return False
         return now - attempt.started > max(STRAGGLES_AFTER_S, STRAGGLES_BY * expected)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from jflow.coordinator.durations import AHEAD_S, MAX_AHEAD
 from jflow.coordinator.events import Closure, Worker
-from jflow.coordinator.pace import AHEAD_S, MAX_AHEAD
 
 
 @dataclass

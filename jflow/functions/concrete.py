@@ -276,7 +276,7 @@ class Concrete:
         return self._runner.explain(self.graph, self._request, deadline, self._strategy)
 
 
-class BoundCall(NamedTuple):
+class TracedCall(NamedTuple):
     """A call that is traced and not run yet.
 
     Attributes:

@@ -118,6 +118,11 @@ class Connection(Closing):
         """
         return self._backend.incarnation(Deadline(self.timeout))
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether the server was connected to and the connection has ended."""
+        return self._backend.is_lost
+
     def stay_lost(self) -> None:
         """Makes calls fail at once with UnavailableError when the server was lost.
 
@@ -265,6 +270,7 @@ class Connection(Closing):
                 "create",
                 "explain",
                 "incarnation",
+                "is_lost",
                 "keeps_weak_types",
                 "peek",
                 "place",

@@ -15,6 +15,8 @@ from jflow.protocol import RECONNECT_TIMEOUT_S
 from jflow.protocol.rpcs import LEARN_CLAIM
 
 _MAX_TRIES = 16
+_CLAIM_TIMEOUT_S = 0.5
+"""How long a task that does not answer is asked about a claim that exists, in seconds."""
 
 
 class SessionClaim:
@@ -41,7 +43,9 @@ class SessionClaim:
         async with deadline.bounding(f"claiming {name!r}", str(self._servers.info().task)):
             patience = min(connect_timeout, RECONNECT_TIMEOUT_S)
             if epoch:
-                self.claim = await self._present(Claim(name, epoch), patience)
+                self.claim = await self._present(
+                    Claim(name, epoch), min(patience, _CLAIM_TIMEOUT_S)
+                )
             else:
                 self.claim = await self._new(name, patience)
         assert self.claim is not None

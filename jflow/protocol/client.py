@@ -41,7 +41,6 @@ from jflow.protocol.records import (
 )
 from jflow.protocol.rpc import Rpc
 from jflow.protocol.rpcs import (
-    CLAIM,
     LIST_DEVICES,
     MASTER,
     MOVE_STATE,
@@ -77,7 +76,6 @@ class _Answers(Protocol):
 
 @_forks.guarded(
     "call",
-    "claim",
     "list_devices",
     "register",
     "run",
@@ -234,12 +232,6 @@ class MasterClient:
     ) -> None:
         """See `MasterSession.reset`."""
         self.call(RESET_ALL, deadline, containers, connect_timeout)
-
-    def claim(
-        self, name: str, epoch: int, connect_timeout: float, deadline: Deadline = FOREVER
-    ) -> int:
-        """See `MasterSession.claim`."""
-        return self.call(CLAIM, deadline, name, epoch, connect_timeout)
 
     def move_state(
         self,

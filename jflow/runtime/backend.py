@@ -119,6 +119,10 @@ class Backend(Protocol):
     reconnects: bool
 
     @property
+    def is_lost(self) -> bool:
+        """Whether the server was connected to and the connection has ended."""
+
+    @property
     def owner(self) -> str:
         """A name that no other session has, for resources that are not shared."""
 

@@ -48,6 +48,7 @@ class LocalBackend:
     keeps_weak_types = True
     moves_private = True
     reconnects = False
+    is_lost = False
 
     def __init__(self) -> None:
         _forks.mark_used()

@@ -31,6 +31,7 @@ from jflow.moves import StateId
 from jflow.pipeline import CompiledStep
 from jflow.placement import Inventory
 from jflow.protocol import DeviceRecord, MasterClient, ServerInfo
+from jflow.protocol.rpcs import CLAIM
 from jflow.protocol.save_rpcs import RESTORE_CHECKPOINT, SAVE_CHECKPOINT
 from jflow.runtime.backend import DeviceInfo, Executable
 from jflow.runtime.config import ConfigProto
@@ -117,7 +118,7 @@ class RemoteBackend:
 
     def claim(self, name: str, epoch: int, deadline: Deadline) -> int:
         client = self.connected(deadline)
-        own = client.claim(name, epoch, self._connect_timeout, deadline)
+        own = client.call(CLAIM, deadline, name, epoch, self._connect_timeout)
         self._claim = Claim(name, own)
         return own
 
@@ -168,6 +169,11 @@ class RemoteBackend:
         if client is not None:
             client.close()
 
+    @property
+    def is_lost(self) -> bool:
+        client = self._client
+        return client is not None and not client.is_open
+
     def connected(self, deadline: Deadline) -> MasterClient:
         """Returns the connection to the master; connects, or reconnects, if necessary."""
         client = self._client
@@ -212,7 +218,7 @@ class RemoteBackend:
                 task=str(client.info.task),
             )
         if self._claim is not None:
-            client.claim(self._claim.name, self._claim.epoch, timeout, deadline)
+            client.call(CLAIM, deadline, self._claim.name, self._claim.epoch, timeout)
         return client
 
     def _devices_of(

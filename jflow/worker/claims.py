@@ -7,7 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from jflow.errors import DeadlineExceededError
 from jflow.fencing import Claim, Fences
+
+_PATIENCE_S = 10.0
+"""How long to wait for steps that were cancelled, in seconds."""
 
 
 class ClaimedRuns:
@@ -48,10 +52,24 @@ class ClaimedRuns:
             if not tasks:
                 self._running.pop(claim, None)
 
+    async def admit(self, claim: Claim) -> None:
+        """Takes note of the claim of a call. Raises FencedError if there was a later one."""
+        await self.learn(claim)
+        self.fences.check(claim)
+
+    async def highest(self, name: str, epoch: int) -> int:
+        """See `WorkerService.learn_claim`."""
+        if epoch:
+            await self.learn(Claim(name, epoch))
+        return self.fences.epoch(name)
+
     async def learn(self, claim: Claim) -> None:
         """Takes note of a claim, and ends what runs under earlier ones of that name.
 
         Returns when all of it has ended, so that nothing of it is applied later.
+
+        Raises:
+          DeadlineExceededError: if it does not end.
         """
         if not self.fences.learn(claim):
             return
@@ -63,5 +81,11 @@ class ClaimedRuns:
         ]
         for task in earlier:
             task.cancel()
-        if earlier:
-            await asyncio.wait(earlier)
+        if not earlier:
+            return
+        _, late = await asyncio.wait(earlier, timeout=_PATIENCE_S)
+        if late:
+            raise DeadlineExceededError(
+                f"{len(late)} steps under an earlier claim of {claim.name!r} did not end within "
+                f"{_PATIENCE_S:g} s; claim it again"
+            )

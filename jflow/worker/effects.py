@@ -110,9 +110,9 @@ class TaskEffects:
             if (action := async_failpoint("worker.after_stage")) is not None:
                 await action
         except BaseException:
+            # What is staged stays so if a later attempt has taken over, which decides it.
             if containers.ledger(lambda ledger: ledger.abort(effect, effect.attempt)):
                 self._close(key)
-            transaction.abort()
             raise
         return values
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
-import numpy as np
 
 from jflow.cluster import Device, Task
 from jflow.deadline.clock import now
@@ -35,6 +34,7 @@ from jflow.protocol import Array, Artifacts, Client, Registered, SavedState, Sta
 from jflow.records.allowed_directories import CHECKPOINTS, AllowedDirectories
 from jflow.resources import Containers, Writing
 from jflow.trace.record import Recorder, TaskRecord
+from jflow.worker.artifacts import DroppedError, sent
 from jflow.worker.claims import ClaimedRuns
 from jflow.worker.constants import ConstantCache
 from jflow.worker.context import TensorTransport, WorkerContext
@@ -163,19 +163,8 @@ class Worker:
           MovedError: if state has moved that they use.
         """
         if claim is not None:
-            await self.claims.learn(claim)
-            self.claims.fences.check(claim)
-        task = self._context.task
-        for plan in plans:
-            if plan.device not in self._devices:
-                raise InvalidArgumentError(
-                    f"{task} received a plan for {plan.device}; "
-                    f"it has the devices {', '.join(map(str, self._devices))}",
-                    task=str(task),
-                )
-        for digest, artifact in artifacts.items():
-            if digest_of(artifact) != digest:
-                raise InvalidArgumentError(f"the bytes of artifact {digest} have another digest")
+            await self.claims.admit(claim)
+        self._check(plans, artifacts)
         states = states_of(plans)
         await self.moves.plans.released(states)
         missing = self._missing(plans, artifacts)
@@ -190,7 +179,7 @@ class Worker:
                 await loop.run_in_executor(self._context.threads, self._link, plan, artifacts)
                 for plan in plans
             ]
-        except _DroppedError as dropped:
+        except DroppedError as dropped:
             return Registered(0, (dropped.digest,))
         await self.moves.plans.released(states)
         use = self.moves.plans.directory.add(states)
@@ -210,6 +199,19 @@ class Worker:
         )
         self._of_caller.add(handle)
         return Registered(handle)
+
+    def _check(self, plans: Sequence[Plan], artifacts: Artifacts) -> None:
+        task = self._context.task
+        for plan in plans:
+            if plan.device not in self._devices:
+                raise InvalidArgumentError(
+                    f"{task} received a plan for {plan.device}; "
+                    f"it has the devices {', '.join(map(str, self._devices))}",
+                    task=str(task),
+                )
+        for digest, artifact in artifacts.items():
+            if digest_of(artifact) != digest:
+                raise InvalidArgumentError(f"the bytes of artifact {digest} have another digest")
 
     def release(self, handle: int) -> None:
         """Forgets registered plans, and frees the session's resources with its last plans here."""
@@ -375,9 +377,7 @@ class Worker:
 
     async def learn_claim(self, name: str, epoch: int) -> int:
         """See `WorkerService.learn_claim`."""
-        if epoch:
-            await self.claims.learn(Claim(name, epoch))
-        return self.claims.fences.epoch(name)
+        return await self.claims.highest(name, epoch)
 
     async def reset(self, containers: Sequence[str]) -> None:
         """Frees containers of this task."""
@@ -468,7 +468,7 @@ class Worker:
             plan,
             device,
             lambda program: self._executable(plan.device, program, artifacts),
-            lambda digest: self._constants.get(digest, device, _sent(artifacts, digest)),
+            lambda digest: self._constants.get(digest, device, sent(artifacts, digest)),
             self.functions,
         )
 
@@ -479,27 +479,10 @@ class Worker:
             program.digest,
             self._devices[device],
             program.donated,
-            lambda: _sent(artifacts, program.digest)().tobytes(),
+            lambda: sent(artifacts, program.digest)().tobytes(),
         )
 
 
 def _owners(plans: Sequence[Plan]) -> set[str]:
     """The sessions that own resources in plans."""
     return {spec.owner for plan in plans for spec in plan.resources if spec.owner}
-
-
-class _DroppedError(Exception):
-    """A cache evicted an artifact after `_missing` had found it."""
-
-    def __init__(self, digest: str) -> None:
-        super().__init__(digest)
-        self.digest = digest
-
-
-def _sent(artifacts: Artifacts, digest: str) -> Callable[[], np.ndarray[Any, Any]]:
-    def artifact() -> np.ndarray[Any, Any]:
-        if digest not in artifacts:
-            raise _DroppedError(digest)
-        return artifacts[digest]
-
-    return artifact

@@ -55,15 +55,24 @@ def work(settings: dict[str, Any]) -> None:
         for one in counts:
             one.assign_add(1)
 
+    @tf.function
+    def read() -> Any:
+        return [one.read_value() for one in counts]
+
+    def values() -> list[int]:
+        # On a worker, so that the loss of a parameter server is a pause.
+        return [int(value) for value in coordinator.fetch(coordinator.schedule(read))]
+
     restored = coordinator.restore() is not None
-    tell(started=[int(one.value()) for one in counts], restored=restored)
+    tell(started=values(), restored=restored)
     while not is_over():
-        before, n_restored = [int(one.value()) for one in counts], coordinator.n_restored
+        n_restored = coordinator.n_restored
+        before = values()
         for _ in range(settings["n_closures"]):
             coordinator.schedule(count, effects=settings["effects"])
         tell(scheduled=settings["n_closures"])
         coordinator.join()
-        after = [int(one.value()) for one in counts]
+        after = values()
         is_whole = coordinator.n_restored == n_restored
         coordinator.save()
         is_whole = is_whole and coordinator.n_restored == n_restored

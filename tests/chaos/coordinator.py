@@ -16,7 +16,7 @@ from jflow.closing import Closing
 from jflow.testing import Kill, ProcessCluster, ProgramProcess
 from tests.chaos.coordinated import FENCED
 
-N_PS, N_WORKERS, N_CLOSURES = 2, 3, 60
+N_PS, N_WORKERS, N_CLOSURES = 2, 3, 40
 PROGRAM = "tests.chaos.coordinated"
 LONGEST_PAUSE_S = 0.3
 
@@ -138,7 +138,7 @@ class _Chaos:
       cluster: whose tasks fail.
       folder: where the checkpoint is.
       outcome: where findings are noted.
-      rng: decides who fails, and when.
+      rng: decides what fails, and when.
     """
 
     def __init__(

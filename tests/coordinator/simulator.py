@@ -109,7 +109,7 @@ class World:
         self._act(self.scheduler.tick(self.now))
         if self.scheduler.has_error and not self._is_reporting and self.rng.random() < 0.3:
             self._is_reporting = True
-            self._act(self.scheduler.abandon())
+            self._act(self.scheduler.cancel_all())
         if self._is_reporting and self.scheduler.is_idle:
             assert not self.running
             self.scheduler.clear()

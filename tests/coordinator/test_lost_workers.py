@@ -46,13 +46,13 @@ def test_closures_of_a_killed_worker_run_elsewhere_and_results_stay_readable(
     gate = a_queue(coordinator, "gate")
 
     @tf.function
-    def waits(x: Any) -> Any:
+    def takes(x: Any) -> Any:
         return gate.dequeue() + x
 
-    before = coordinator.schedule(waits, args=(1.0,), worker=1)
+    before = coordinator.schedule(takes, args=(1.0,), worker=1)
     gate.enqueue(0.0)
     before.fetch()
-    values = [coordinator.schedule(waits, args=(float(n),)) for n in range(4)]
+    values = [coordinator.schedule(takes, args=(float(n),)) for n in range(4)]
     wait_until(lambda: coordinator.metrics().running == 2, "closures to run on both workers")
     cluster.kill("worker", 1)
     wait_until(lambda: not is_up(coordinator, 1), "the loss to be noticed")

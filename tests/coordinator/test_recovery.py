@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -187,3 +188,26 @@ def test_a_parameter_server_that_answers_is_not_lost(cluster: Cluster) -> None:
     before = program.values()
     after = program.count(10)
     assert all(later >= first + 10 for first, later in zip(before, after, strict=True))
+
+
+def test_a_save_waits_for_a_lost_parameter_server(cluster: Cluster) -> None:
+    program = cluster.program(on_ps_failure="restore")
+    program.count()
+    program.coordinator.save({"number": "1"})
+    cluster.stop("ps", 1)
+    with ThreadPoolExecutor() as threads:
+        saved = threads.submit(program.coordinator.save, {"number": "2"})
+        cluster.start("ps", 1)
+        assert saved.result(PATIENCE_S).n_bytes > 0
+    assert program.coordinator.n_restored == 1
+    assert program.coordinator.restore() == {"number": "2"}
+    assert program.values() == [1, 1]
+
+
+def test_without_restoring_a_save_fails_with_the_server(cluster: Cluster) -> None:
+    program = cluster.program()
+    program.count()
+    cluster.stop("ps", 1)
+    with pytest.raises(UnavailableError) as raised:
+        program.coordinator.save()
+    assert raised.value.task == "/job:ps/task:1"

@@ -306,6 +306,17 @@ def test_remote_value_can_be_an_argument_of_another_closure(
     np.testing.assert_array_equal(value.fetch(), [16, 32])
 
 
+def test_remote_value_of_random_keys_can_be_an_argument_too(
+    coordinator: ClusterCoordinator,
+) -> None:
+    split = tf.function(lambda key: jax.random.split(key, 3))
+    numbers = tf.function(jax.vmap(jax.random.uniform))
+    keys = coordinator.schedule(split, args=(jax.random.key(7),))
+    value = coordinator.schedule(numbers, args=(keys,))
+    wanted = jax.vmap(jax.random.uniform)(jax.random.split(jax.random.key(7), 3))
+    np.testing.assert_array_equal(value.fetch(), wanted)
+
+
 def test_remote_value_that_has_failed_is_refused_as_an_argument(
     coordinator: ClusterCoordinator,
 ) -> None:
@@ -345,11 +356,11 @@ def test_remote_value_cannot_be_fetched_while_a_function_is_traced(
     def inner() -> Any:
         return value.fetch()
 
-    holder = [inner]
+    hidden = [inner]
 
     @tf.function
     def fetches() -> Any:
-        return holder[0]()
+        return hidden[0]()
 
     with pytest.raises(RuntimeError, match="pass it as an argument"):
         coordinator.schedule(fetches)
@@ -465,9 +476,9 @@ def test_per_worker_dataset_refuses_what_workers_cannot_do(
 
     @tf.function
     def iterates() -> Any:
-        return iter(holder[0])
+        return iter(hidden[0])
 
-    holder = [dataset]
+    hidden = [dataset]
     with pytest.raises(RuntimeError, match="call it outside"):
         coordinator.schedule(iterates)
 

@@ -84,7 +84,7 @@ def test_the_first_error_cancels_what_is_open_when_it_is_reported() -> None:
     error = ValueError()
     assert scheduler.failed(1, error, 1.0) == [Fail(0, error), Dispatch(3, 0, (2,))]
     assert scheduler.has_error
-    dropped = scheduler.abandon()
+    dropped = scheduler.cancel_all()
     assert dropped == [CancelAttempt(2), CancelAttempt(3), Drop(3, by_user=False)]
     assert not scheduler.is_idle
     assert scheduler.finished(2, 2.0) == [Complete(1, 2, 0)]  # it was quicker

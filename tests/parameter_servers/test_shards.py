@@ -62,10 +62,10 @@ def test_the_first_shards_have_one_row_more_and_each_advances_the_turn(strategy:
 
 
 def test_a_partitioner_is_asked_for_each_variable_of_rank_1_or_more(make_strategy: Make) -> None:
-    asked = []
+    requested = []
 
     def partitioner(shape: Sequence[int], dtype: Any) -> list[int]:
-        asked.append((tuple(shape), dtype))
+        requested.append((tuple(shape), dtype))
         return [2] if len(shape) == 1 else [1, 1]
 
     strategy = make_strategy(partitioner)
@@ -73,7 +73,7 @@ def test_a_partitioner_is_asked_for_each_variable_of_rank_1_or_more(make_strateg
         made = [tf.Variable(np.zeros(s, np.float32)) for s in ((), (3,), (2, 2))]
         with strategy.extended.colocate_vars_with(made[0]):
             made.append(tf.Variable([1, 2]))
-    assert asked == [((3,), np.float32), ((2, 2), np.float32)]
+    assert requested == [((3,), np.float32), ((2, 2), np.float32)]
     is_cut = [isinstance(each, tf.distribute.ShardedVariable) for each in made]
     assert is_cut == [False, True, False, False]
 

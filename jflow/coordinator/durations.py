@@ -22,7 +22,7 @@ class _Mean:
     n_seen: int = 1
 
 
-class Pace:
+class Durations:
     """The mean time that a worker takes for a closure of each kind, in seconds."""
 
     def __init__(self) -> None:
