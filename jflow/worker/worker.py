@@ -286,10 +286,7 @@ class Worker:
         try:
             await self._enter(registered)
             has_entered = True
-            if staging is None or not registered.writes.n_programs:
-                values = await self._run_plans(registered, step, fed, client)
-            else:
-                values = await self._run_once(registered, step, fed, client, staging)
+            values = await self._run_kept(registered, step, fed, client, staging)
         except asyncio.CancelledError as error:
             if waited := self._context.blocked.get(step):
                 # The error of the deadline that cancelled the step shows it.
@@ -306,15 +303,17 @@ class Worker:
             records.append(recorder.record())
         return values
 
-    async def _run_once(
+    async def _run_kept(
         self,
         registered: _Registered,
         step: int,
         fed: Mapping[int, Array],
         client: Client | None,
-        staging: Staging,
+        staging: Staging | None,
     ) -> list[Array]:
-        """As `_run_plans`, and stages or applies once what they write."""
+        """As `_run_plans`; stages or applies once what they write, if `staging` is given."""
+        if staging is None or not registered.writes.n_programs:
+            return await self._run_plans(registered, step, fed, client)
         if registered.refusal is not None:
             raise registered.refusal
         return await self.effects.run(

@@ -96,7 +96,7 @@ class Session:
     async def register(self, *args):
         return await self._call("register", Registered(1), *args)
 
-    async def run(self, *args):
+    async def run(self, *args, effect=None, staging=None):
         return await self._call("run", args[-1], *args)
 
     async def reset(self, containers, *times):
