@@ -154,7 +154,7 @@ def class_members(cls: type) -> Iterator[tuple[str, Any]]:
     bases = [base for base in cls.__mro__[1:] if base in _public_classes()]
     # Some classes hide what is for other parts of jflow from `dir` of their objects.
     hides = (getattr(cls.__dir__, "__module__", None) or "").startswith("jflow")
-    found = dir(cls.__new__(cls)) if hides else dir(cls)
+    found = dir(object.__new__(cls)) if hides else dir(cls)
     for name in sorted(name for name in found if not name.startswith("_")):
         owner = next((base for base in cls.__mro__ if name in vars(base)), object)
         member = vars(owner).get(name)
