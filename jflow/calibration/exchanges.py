@@ -76,10 +76,12 @@ class LinkProbe:
     is_quick: bool = False
 
 
+_QUICK = ((1, 1 << 12), (4, 1 << 20))
+
 EXCHANGES: tuple[LinkProbe, ...] = (
     LinkProbe(Pattern.NOTHING, is_quick=True),
     *(
-        LinkProbe(pattern, *sizes, is_quick=sizes in ((1, 1 << 12), (4, 1 << 20)))
+        LinkProbe(pattern, *sizes, is_quick=sizes in _QUICK and pattern is not Pattern.BACK)
         for pattern in (Pattern.THERE, Pattern.BACK, Pattern.SWAP, Pattern.BESIDE)
         for sizes in ((1, 1 << 12), (1, 1 << 20), (4, 1 << 17), (12, 1 << 14), (4, 1 << 20))
     ),

@@ -62,7 +62,9 @@ def test_programs_that_take_longer_than_estimated_are_no_messages() -> None:
     slower = [drawn(exchange, 1.5) for exchange in few]
     found = fit_link("grpc/host", few, steps, times_of(slower), PRIOR, WIRING)
     assert found.work_error == pytest.approx(0.5, abs=0.1)
-    assert found.link.overhead == pytest.approx(TRUE.links["grpc/host"].overhead, rel=0.3)
+    true, n_bytes = TRUE.links["grpc/host"], 1 << 20
+    wanted = true.latency + n_bytes / true.bandwidth
+    assert found.link.latency + n_bytes / found.link.bandwidth == pytest.approx(wanted, rel=0.25)
 
 
 def test_each_kind_of_exchange_sends_what_it_says() -> None:
