@@ -42,7 +42,17 @@ class Fit:
     @property
     def median_error(self) -> float:
         """The median of the errors."""
-        return float(np.median(self.errors)) if self.errors.size else 0.0
+        return median_of(self.errors)
+
+
+def median_of(errors: Vector) -> float:
+    """The median of errors; 0 if there are none."""
+    return float(np.median(errors)) if errors.size else 0.0
+
+
+def upper_of(errors: Vector) -> float:
+    """What three of four errors do not exceed; 0 if there are none."""
+    return float(np.quantile(errors, 0.75)) if errors.size else 0.0
 
 
 def fit_constants(counts: Vector, times: Vector, prior: Vector) -> Fit:

@@ -5,12 +5,9 @@ Every number comes from times of steps that a session runs, so it includes what 
 * **Rates**: programs of known counts (`probes.py`) on one device of each type, fitted together with
   what a step takes.
 * **Calls and dispatch**: chains of host functions, without and with programs between them.
-* **Links**: chains that cross between two tasks, for the latency and for what a second task adds to
-  a step; arrays of growing size that cross once, for the bandwidth. One pair of tasks for each
-  class of links.
-* **Processors**: growing numbers of small arrays that cross at once, for what each message takes of
-  the processors; a large array that crosses while the sender or the receiver computes, for the part
-  of its time that it takes of them.
+* **Links**: steps in which two devices compute and send each other messages of several numbers and
+  sizes (`exchanges.py`). The constants are those by which the model explains these steps best. One
+  pair of tasks for each class of links.
 * **Ports**: the time of two transfers out of one task, into one task, and one each way, over that
   of one.
 * **Overlap**: a transfer and a computation that needs nothing of it, apart and together.
@@ -26,25 +23,23 @@ from typing import Any
 
 import numpy as np
 
-from jflow.calibration.fit import fit_constants, fit_line
+from jflow.calibration.exchanges import EXCHANGES, exchange_step, fit_link
+from jflow.calibration.fit import fit_constants, fit_line, upper_of
 from jflow.calibration.probes import PROBES, Probe
 from jflow.calibration.site import Site, TimedStep
 from jflow.calibration.timing import Clock
 from jflow.cluster import Device
 from jflow.graph import Tensor
+from jflow.pipeline import region_problem
 from jflow.placement.calibration import PRIOR, Calibration, Link, Rates
 from jflow.placement.equations import Count
 from jflow.placement.work import count_program
 from jflow.runtime.calibration_file import this_machine
 
-_SIZES = (1 << 12, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24)
-_QUICK_SIZES = (1 << 12, 1 << 20, 1 << 22)
-_HOPS = (2, 8, 16)
-_QUICK_HOPS = (2, 8)
-_FANS = (1, 8, 24)
-_QUICK_FANS = (1, 16)
+_LENGTHS = (2, 8, 16)
+_QUICK_LENGTHS = (2, 8)
 _PORT_BYTES = 1 << 23
-_BESIDE_BYTES = 1 << 22
+_MOST_WORK_ERROR = 0.9
 
 
 @dataclass
@@ -56,6 +51,8 @@ class _Result:
     step_seconds: dict[str, float] = field(default_factory=dict)
     task_seconds: dict[str, float] = field(default_factory=dict)
     errors: dict[str, float] = field(default_factory=dict)
+    work_error: float = 0.0
+    message_error: float = 0.0
     port_share: float = PRIOR.port_share
     duplex_share: float = PRIOR.duplex_share
     overlap: float = PRIOR.overlap
@@ -107,6 +104,8 @@ def calibrate(
         port_share=result.port_share,
         duplex_share=result.duplex_share,
         overlap=result.overlap,
+        work_error=min(result.work_error, _MOST_WORK_ERROR),
+        message_error=result.message_error,
         made=now(),
         machine=this_machine(),
         errors=result.errors,
@@ -138,6 +137,9 @@ def _measure_rates(
     result.errors[f"{at.type} rates, each program predicted from the others"] = fit.median_error
     noise = float(np.median([each.noise for each in found]))
     result.errors[f"{at.type} rates, repeated"] = noise
+    # Of few programs, each is needed to tell the constants, so none is predicted by the others.
+    error = PRIOR.work_error if quick else upper_of(fit.errors)
+    result.work_error = max(result.work_error, error)
 
 
 def _counts(site: Site, step: TimedStep) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -168,7 +170,7 @@ def _rates(seconds: np.ndarray[Any, Any], call: float, dispatch: float) -> Rates
 
 def _calls(site: Site, at: Device, quick: bool) -> tuple[float, float]:
     """Seconds of a host call, and of a program between two of them."""
-    lengths = _QUICK_HOPS if quick else _HOPS
+    lengths = _QUICK_LENGTHS if quick else _LENGTHS
     steps = []
     for has_programs in (False, True):
         for length in lengths:
@@ -196,77 +198,21 @@ def _pairs(site: Site) -> dict[str, tuple[Device, Device]]:
 def _measure_link(
     site: Site, name: str, source: Device, target: Device, quick: bool, result: _Result
 ) -> None:
-    hops = _QUICK_HOPS if quick else _HOPS
-    sizes = _QUICK_SIZES if quick else _SIZES
-    fans = _QUICK_FANS if quick else _FANS
-    steps = [_hopping(site, source, target, number) for number in hops]
-    steps += [_crossing(site, source, target, size) for size in sizes]
-    steps += [_fanning(site, source, target, number) for number in fans]
-    n_before = len(steps)
-    steps += [one for at in (source, target) for one in _beside(site, source, target, at)]
+    exchanges = [each for each in EXCHANGES if each.is_quick or not quick]
+    steps = [exchange_step(site, each, source, target) for each in exchanges]
     site.initialize()
     found = site.times(steps, 3 if quick else 9)
+    base = Calibration(result.rates, {}, result.step_seconds)
+    regions = [region_problem(site.compiled(step), base, site.wiring) for step in steps]
     times = [each.seconds for each in found]
-    hop = fit_line(hops, times[: len(hops)])
-    growth = fit_line(sizes, times[len(hops) : len(hops) + len(sizes)])
-    fan = fit_line(fans, times[n_before - len(fans) : n_before])
-    sending, receiving = (_busy_share(times[i : i + 4]) for i in (n_before, n_before + 4))
-    rates = result.rates.get(target.type, PRIOR.rates_of(target.type))
-    latency = max(hop.slope - rates.dispatch - rates.kernel, 1e-7)
-    overhead = min(fan.slope, latency / 2)
+    fit = fit_link(name, exchanges, regions, times, base, site.wiring)
+    result.links[name] = fit.link
+    result.work_error = max(result.work_error, fit.work_error)
+    result.message_error = max(result.message_error, upper_of(fit.errors))
     if source.task != target.task:
-        transport = site.wiring.transport
-        step = result.step_seconds.get(transport, PRIOR.step_of(transport)) + rates.dispatch
-        result.task_seconds.setdefault(transport, max(hop.start - step, 0.0))
-    busy = (sending + receiving) / 2
-    result.links[name] = Link(latency, 1 / max(growth.slope, 1e-15), overhead, busy)
-    result.errors[f"link {name}, sizes on one line"] = growth.error
-    result.errors[f"link {name}, processor of the sender against the receiver's"] = abs(
-        sending - receiving
-    )
+        result.task_seconds.setdefault(site.wiring.transport, fit.task_seconds)
+    result.errors[f"link {name}, each kind of step predicted from the others"] = fit.median_error
     result.errors[f"link {name}, repeated"] = float(np.median([each.noise for each in found]))
-
-
-def _hopping(site: Site, source: Device, target: Device, hops: int) -> TimedStep:
-    """A number that goes to and fro."""
-    x = site.apply(_first, site.variable((1,), source), at=source)
-    for number in range(hops):
-        x = site.apply(_next, x, at=(target, source)[number % 2])
-    return TimedStep(f"{hops} hops", (x,))
-
-
-def _crossing(site: Site, source: Device, target: Device, n_bytes: int) -> TimedStep:
-    """An array that crosses once."""
-    return TimedStep(f"{n_bytes} bytes", (_sent(site, source, target, n_bytes),))
-
-
-def _fanning(site: Site, source: Device, target: Device, number: int) -> TimedStep:
-    """Small arrays that cross at once."""
-    values = [site.variable((1,), source) for _ in range(number)]
-    return TimedStep(f"{number} arrays", (site.apply(_sum, *values, at=target),))
-
-
-def _beside(site: Site, source: Device, target: Device, at: Device) -> list[TimedStep]:
-    """A transfer of little and of much, each without and with a computation at one of its ends."""
-    x, y = site.variable((512, 512), at), site.variable((4,), at)
-    computed, little = site.apply(_computed, x, at=at), site.apply(_first, y, at=at)
-    return [
-        TimedStep(f"{n_bytes} bytes beside", (_sent(site, source, target, n_bytes), other))
-        for n_bytes, other in (
-            *((4, little), (_BESIDE_BYTES, little)),
-            *((4, computed), (_BESIDE_BYTES, computed)),
-        )
-    ]
-
-
-def _busy_share(times: Sequence[float]) -> float:
-    """How much longer a computation takes beside a transfer, as a part of the transfer's time.
-
-    Args:
-      times: of neither, of the transfer, of the computation, of both.
-    """
-    neither, sent, computed, both = times
-    return float(np.clip((both - computed) / max(sent - neither, 1e-9), 0.0, 1.0))
 
 
 def _sent(site: Site, source: Device, target: Device, n_bytes: int) -> Tensor:
@@ -342,10 +288,6 @@ def _overlap(times: Sequence[float]) -> float:
 
 def _first(x: Any) -> Any:
     return x.ravel()[0]
-
-
-def _sum(*values: Any) -> Any:
-    return sum(values[1:], values[0])[0]
 
 
 def _next(x: Any) -> Any:

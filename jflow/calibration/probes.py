@@ -1,4 +1,7 @@
-"""The programs whose times tell what a kind of device does."""
+"""The programs whose times tell what a kind of device does.
+
+Most take several milliseconds of a core, so that what a step takes besides is little of their time.
+"""
 
 from __future__ import annotations
 
@@ -73,8 +76,8 @@ def _scattered(table: Any, x: Any) -> Any:
 
 
 def _rows_of(table: Any) -> Any:
-    """The same 2,048 rows each time, as a constant."""
-    return np.random.default_rng(0).integers(table.shape[0], size=2048)
+    """The same 16,384 rows each time, as a constant."""
+    return np.random.default_rng(0).integers(table.shape[0], size=16_384)
 
 
 def _recurrent(length: int) -> Callable[..., Any]:
@@ -109,31 +112,32 @@ def _normalized(x: Any) -> Any:
 
 PROBES: tuple[Probe, ...] = (
     Probe("product 32, 64 times", _dots(64), ((32, 32), (32, 32))),
-    Probe("product 128, 16 times", _dots(16), ((128, 128), (128, 128)), is_quick=True),
-    Probe("product 256, 3 times", _dots(3), ((256, 256), (256, 256))),
-    Probe("product 512", _dots(1), ((512, 512), (512, 512)), is_quick=True),
-    Probe("product 384", _dots(1), ((384, 384), (384, 384))),
-    Probe("product 8x1024x1024, 2 times", _dots(2), ((8, 1024), (1024, 1024))),
-    Probe("convolution 16", _convolved, ((8, 32, 32, 16), (3, 3, 16, 32)), is_quick=True),
-    Probe("convolution 64", _convolved, ((4, 16, 16, 64), (3, 3, 64, 64))),
-    Probe("convolution 1x1", _convolved, ((8, 32, 32, 64), (1, 1, 64, 64))),
+    Probe("product 128, 32 times", _dots(32), ((128, 128), (128, 128)), is_quick=True),
+    Probe("product 256, 12 times", _dots(12), ((256, 256), (256, 256))),
+    Probe("product 512, 3 times", _dots(3), ((512, 512), (512, 512)), is_quick=True),
+    Probe("product 384, 4 times", _dots(4), ((384, 384), (384, 384))),
+    Probe("product 8x1024x1024, 6 times", _dots(6), ((8, 1024), (1024, 1024))),
+    Probe("product 128x512x512, 8 times", _dots(8), ((128, 512), (512, 512))),
+    Probe("convolution 16", _convolved, ((32, 32, 32, 16), (3, 3, 16, 32)), is_quick=True),
+    Probe("convolution 64", _convolved, ((16, 16, 16, 64), (3, 3, 64, 64))),
+    Probe("convolution 1x1", _convolved, ((16, 32, 32, 64), (1, 1, 64, 64))),
     Probe("sums of 4k, 64 times", _chain(64, _centred), ((4096,),), is_quick=True),
     Probe("sums of 100k, 16 times", _chain(16, _centred), ((100_000,),)),
-    Probe("sums of 1M, 2 times", _chain(2, _centred), ((1_000_000,),), is_quick=True),
-    Probe("polynomials of 200k", _chain(24, _scaled), ((200_000,),)),
+    Probe("sums of 1M, 4 times", _chain(4, _centred), ((1_000_000,),), is_quick=True),
+    Probe("polynomials of 200k", _chain(48, _scaled), ((200_000,),)),
     Probe("polynomials of 1M", _chain(12, _scaled), ((1_000_000,),), is_quick=True),
-    Probe("tanh of 200k, 4 times", _chain(4, jnp.tanh), ((200_000,),), is_quick=True),
-    Probe("exp of 1M", _chain(1, jnp.exp), ((1_000_000,),)),
-    Probe("square roots of 200k", _chain(4, lambda x: 1.0 / jnp.sqrt(x * x + 1.0)), ((200_000,),)),
-    Probe("softmax of 512x512", _chain(2, jax.nn.softmax), ((512, 512),)),
-    Probe("normalization of 512x256", _chain(3, _normalized), ((512, 256),)),
+    Probe("tanh of 200k, 16 times", _chain(16, jnp.tanh), ((200_000,),), is_quick=True),
+    Probe("exp of 1M, 3 times", _chain(3, jnp.exp), ((1_000_000,),)),
+    Probe("square roots of 200k", _chain(16, lambda x: 1.0 / jnp.sqrt(x * x + 1.0)), ((200_000,),)),
+    Probe("softmax of 512x512", _chain(4, jax.nn.softmax), ((512, 512),)),
+    Probe("normalization of 512x256", _chain(4, _normalized), ((512, 256),)),
     Probe("rows of a table", _rows, ((50_000, 64), (1, 64))),
     Probe("sums into a table", _scattered, ((10_000, 64), (1, 64))),
-    Probe("loop of 200", _recurrent(200), ((16, 64), (64, 64)), is_quick=True),
-    Probe("loop of 2000", _recurrent(2000), ((1, 8), (8, 8))),
-    Probe("perceptron", _perceptron, ((128, 256), (256, 512), (512, 10)), is_quick=True),
+    Probe("loop of 800", _recurrent(800), ((16, 64), (64, 64)), is_quick=True),
+    Probe("loop of 8000", _recurrent(8000), ((1, 8), (8, 8))),
+    Probe("perceptron", _perceptron, ((256, 512), (512, 512), (512, 10)), is_quick=True),
     Probe("small perceptron", _perceptron, ((32, 64), (64, 64), (64, 10))),
-    Probe("attention", _attention, ((256, 128), (128, 128))),
+    Probe("attention", _attention, ((512, 256), (256, 256))),
     Probe("small attention", _attention, ((64, 64), (64, 64))),
     Probe("a number", _chain(1, lambda x: x + 1.0), ((4,),), is_quick=True),
 )

@@ -43,6 +43,10 @@ def report(calibration: Calibration, *, now: Callable[[], float] = time.time) ->
         f"sender's for receiving for {calibration.duplex_share:.0%}; "
         f"overlap of transfers and computing: {calibration.overlap:.0%}"
     )
+    lines.append(
+        f"so programs may take {calibration.work_error:.0%} less, and what is sent "
+        f"{calibration.message_error:.0%} more, than estimated: `auto` allows for both"
+    )
     lines += [f"error of {name}: {error:.1%}" for name, error in calibration.errors.items()]
     return "\n".join(lines)
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from jflow.calibration.timing import Clock, Time, best_times
+from jflow.calibration.timing import Clock, Time, typical_times
 from jflow.closing import Closing
 from jflow.cluster import Device, Wiring
 from jflow.deadline import FOREVER
@@ -76,9 +76,16 @@ class Site(Closing):
 
     def apply(self, fun: Callable[..., Any], *args: Tensor, at: Device) -> Tensor:
         """The result of a JAX function on a device."""
+        (result,) = self.apply_all(lambda *args: [fun(*args)], *args, at=at)
+        return result
+
+    def apply_all(
+        self, fun: Callable[..., Sequence[Any]], *args: Tensor, at: Device
+    ) -> list[Tensor]:
+        """The results of a JAX function that gives several, on a device."""
         with self._graph.as_default(), device(str(at)):
-            result: Tensor = self._graph.apply(fun, args)
-            return result
+            results: list[Tensor] = self._graph.apply(fun, args)
+            return results
 
     def as_text_and_back(self, x: Tensor, at: Device) -> Tensor:
         """The same number after two calls of functions of the host."""
@@ -93,9 +100,9 @@ class Site(Closing):
         self._session.run(initializer)
 
     def times(self, steps: list[TimedStep], n_runs: int) -> list[Time]:
-        """The times of steps, see `best_times`."""
+        """The times of steps, see `typical_times`."""
         calls = [self._session.make_callable(list(step.fetched)) for step in steps]
-        return best_times(calls, n_runs, self._clock)
+        return typical_times(calls, n_runs, self._clock)
 
     def compiled(self, step: TimedStep) -> CompiledStep:
         """The step as it runs, with its programs."""

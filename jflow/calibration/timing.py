@@ -1,9 +1,10 @@
-"""Times of steps: the least of several runs, which are interleaved."""
+"""Times of steps: the median of several runs, which are interleaved."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 Clock = Callable[[], float]
 """Gives seconds from any fixed time."""
@@ -17,19 +18,21 @@ class Time:
     """The time of a step.
 
     Attributes:
-      seconds: the least of all runs.
-      noise: the relative difference of the least of the first and of the second half of the runs.
+      seconds: the median of all runs.
+      noise: the relative difference of the medians of the first and of the second half of the runs.
     """
 
     seconds: float
     noise: float
 
 
-def best_times(steps: Sequence[Callable[[], object]], n_runs: int, clock: Clock) -> list[Time]:
+def typical_times(steps: Sequence[Callable[[], object]], n_runs: int, clock: Clock) -> list[Time]:
     """The times of steps.
 
     Each is run once before. Then all are run in turn, `n_runs` times, so that a slow moment of the
-    machine does not fall on one of them; short ones run several times in each turn.
+    machine does not fall on one of them; short ones run several times in each turn. The median
+    counts, because it is what steps take: of one that sends, the least is a rare case in which
+    every thread was awake.
     """
     repeats = []
     for step in steps:
@@ -50,6 +53,5 @@ def best_times(steps: Sequence[Callable[[], object]], n_runs: int, clock: Clock)
 
 def _time(times: Sequence[float]) -> Time:
     half = len(times) // 2
-    first, second = min(times[:half]), min(times[half:])
-    least = min(first, second)
-    return Time(least, abs(first - second) / max(least, 1e-12))
+    first, second = median(times[:half]), median(times[half:])
+    return Time(median(times), abs(first - second) / max(median(times), 1e-12))

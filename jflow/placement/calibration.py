@@ -18,7 +18,7 @@ from jflow.cluster import SAME_PROCESS
 from jflow.errors import InvalidArgumentError
 from jflow.placement.equations import N_COUNTS, Count, Vector
 
-FORMAT = 2
+FORMAT = 3
 """The version of the form of files."""
 
 
@@ -134,6 +134,9 @@ class Calibration:
       duplex_share: the part of a transfer's time for which the task that sends it cannot receive
         another one; above a half, predictions take the two ports of a device for one.
       overlap: how much of a transfer is hidden behind computing on the receiving device; 1 for all.
+      work_error: the part by which programs may take less than estimated, below 1: three of four
+        errors are smaller.
+      message_error: likewise, the part by which what is sent may take more.
       made: when, as seconds since 1970; 0 for the prior.
       machine: where; None for the prior.
       errors: relative errors by what they are of, see docs/calibration.md.
@@ -146,6 +149,8 @@ class Calibration:
     port_share: float = 1.0
     duplex_share: float = 0.0
     overlap: float = 1.0
+    work_error: float = 0.3
+    message_error: float = 0.5
     made: float = 0.0
     machine: Machine | None = None
     errors: Mapping[str, float] = field(default_factory=dict)
@@ -201,6 +206,7 @@ class Calibration:
         machine = data.pop("machine", None)
         fractions = {name: _number(data.pop(name, None), name, most=1.0) for name in _SHARES}
         made = _number(data.pop("made", None), "made")
+        message_error = _number(data.pop("message_error", None), "message_error")
         parts = {name: _mapping(data.pop(name, None), name) for name in _MAPPINGS}
         if data:
             raise InvalidArgumentError(f"expected {', '.join(_NAMES)}; got {', '.join(data)} too")
@@ -211,13 +217,14 @@ class Calibration:
             task_seconds=_numbers(parts["task_seconds"], "task_seconds"),
             errors=_numbers(parts["errors"], "error"),
             made=made,
+            message_error=message_error,
             **fractions,
             machine=None if machine is None else _machine(machine),
         )
 
 
 _MAPPINGS = ("rates", "links", "step_seconds", "task_seconds", "errors")
-_SHARES = ("port_share", "duplex_share", "overlap")
+_SHARES = ("port_share", "duplex_share", "overlap", "work_error")
 _NAMES = tuple(each.name for each in fields(Calibration))
 _DURATIONS = frozenset(
     {"kernel", "reduction", "iteration", "call", "dispatch", "latency", "overhead"}
@@ -255,11 +262,11 @@ PRIOR = Calibration(
     },
     links={
         SAME_PROCESS: Link(latency=1e-4, bandwidth=6e9),
-        "host": Link(latency=5e-4, bandwidth=1e9, overhead=1e-4, processor_share=0.8),
-        "network": Link(latency=7e-4, bandwidth=1e9, overhead=1e-4, processor_share=0.8),
+        "host": Link(latency=1e-3, bandwidth=8e8, overhead=4e-4, processor_share=0.9),
+        "network": Link(latency=1.2e-3, bandwidth=8e8, overhead=4e-4, processor_share=0.9),
     },
-    step_seconds={SAME_PROCESS: 3e-5, "grpc": 4e-4},
-    task_seconds={SAME_PROCESS: 0.0, "grpc": 3e-4},
+    step_seconds={SAME_PROCESS: 3e-5, "grpc": 8e-4},
+    task_seconds={SAME_PROCESS: 0.0, "grpc": 1e-3},
 )
 """Of one core of a small server (Xeon, jaxlib 0.10.2), and in orders of magnitude of a GPU, which
 stands for all accelerators."""

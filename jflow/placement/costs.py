@@ -65,6 +65,8 @@ def estimated(
         costs,
         latency=costs.latency + off * [[each.dispatch for each in rates]],
         are_estimates=True,
+        work_error=calibration.work_error,
+        message_error=calibration.message_error,
         in_stages=True,
     )
 

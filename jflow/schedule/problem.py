@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -50,6 +50,8 @@ class Costs:
       tasks: for each device the number of its task, 0 for the master's. Empty if that is not known,
         so that no task adds anything.
       are_estimates: whether a real step may take longer or shorter than these costs say.
+      work_error: the part by which operations may all take less than estimated, below 1.
+      message_error: the part by which messages may all take more than estimated.
       in_stages: whether the operations of a device between two crossings run as one program, as in
         jflow's runtime (`jflow.schedule.stages`), instead of each as soon as it can.
 
@@ -70,6 +72,8 @@ class Costs:
     task_seconds: float = 0.0
     tasks: tuple[int, ...] = ()
     are_estimates: bool = False
+    work_error: float = 0.0
+    message_error: float = 0.0
     in_stages: bool = False
 
     def __post_init__(self) -> None:
@@ -100,6 +104,11 @@ class Costs:
                 "expected a port_share from 0 to 1, finite step_seconds and task_seconds, got "
                 f"{self.port_share}, {self.step_seconds} and {self.task_seconds}"
             )
+        if not (0 <= self.work_error < 1 and 0 <= self.message_error < math.inf):
+            raise InvalidArgumentError(
+                "expected a work_error from 0 to below 1 and a finite message_error that is not "
+                f"negative, got {self.work_error} and {self.message_error}"
+            )
         if self.network not in NETWORKS:
             raise InvalidArgumentError(
                 f"expected one of {', '.join(NETWORKS)} as network, got {self.network!r}"
@@ -119,6 +128,24 @@ class Costs:
         if source == target:
             return 0.0
         return float(self.latency[source, target] + n_bytes * self.byte_seconds[source, target])
+
+    def at_worst(self) -> Costs:
+        """These costs, if operations take less and messages more, by as much as both may be off.
+
+        That is what speaks most against more than one device. What all costs are off together does
+        not matter, so one of each kind is enough.
+        """
+        more = 1 + self.message_error
+        return replace(
+            self,
+            seconds=self.seconds * (1 - self.work_error),
+            latency=self.latency * more,
+            byte_seconds=self.byte_seconds * more,
+            overhead=None if self.overhead is None else self.overhead * more,
+            task_seconds=self.task_seconds * more,
+            work_error=0.0,
+            message_error=0.0,
+        )
 
     def tasks_seconds(self, devices: Collection[int]) -> float:
         """What the tasks of these devices add to a step, in seconds."""

@@ -10,13 +10,13 @@ import pytest
 
 import jflow as tf
 from jflow.calibration import RegionTimes, calibrate, measured_programs, report
-from jflow.calibration.measure import _busy_share, _overlap, _port_share
+from jflow.calibration.measure import _overlap, _port_share
 from jflow.calibration.probes import PROBES
 from jflow.pipeline import StepRequest, compile_placed, region_problem
 from jflow.placement.calibration import PRIOR, Calibration, Machine
 
 HERE = Machine("a", "Model 1", 2, "0.10.2", "0.10.2")
-SMALL = ("a number", "product 128, 16 times", "tanh of 200k, 4 times")
+SMALL = ("a number", "product 128, 32 times", "tanh of 200k, 16 times")
 
 
 def test_a_quick_calibration_of_this_process_has_rates_and_links() -> None:
@@ -34,6 +34,9 @@ def test_a_quick_calibration_of_this_process_has_rates_and_links() -> None:
     text = report(found, now=lambda: 1e9 + 3 * 86_400)
     assert "measured 3 days ago on" in text
     assert "error of CPU rates, each program predicted from the others" in text
+    assert 0 < found.work_error < 1
+    assert found.message_error > 0
+    assert f"programs may take {found.work_error:.0%} less" in text
 
 
 def test_transfers_that_wait_for_each_other_share_ports_and_others_do_not() -> None:
@@ -47,13 +50,6 @@ def test_overlap_is_what_two_things_take_less_together() -> None:
     assert _overlap([1.0, 3.0, 4.0, 6.0]) == 0.0
     assert _overlap([1.0, 3.0, 4.0, 4.0]) == 1.0
     assert _overlap([1.0, 3.0, 4.0, 5.0]) == pytest.approx(0.5)
-
-
-def test_a_processor_is_busy_with_what_delays_a_computation() -> None:
-    assert _busy_share([1.0, 3.0, 9.0, 9.0]) == 0.0
-    assert _busy_share([1.0, 3.0, 9.0, 11.0]) == 1.0
-    assert _busy_share([1.0, 3.0, 9.0, 10.0]) == pytest.approx(0.5)
-    assert _busy_share([1.0, 3.0, 9.0, 20.0]) == 1.0
 
 
 def a_step():

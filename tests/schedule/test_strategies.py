@@ -14,6 +14,7 @@ from jflow.errors import FailedPreconditionError, InvalidArgumentError, Resource
 from jflow.lab.families import FAMILIES, random_problem
 from jflow.schedule import (
     Constraints,
+    Costs,
     Dependency,
     OperationGraph,
     Problem,
@@ -99,6 +100,37 @@ def test_estimates_have_a_margin_and_exact_costs_have_none(small: float, is_left
     estimated = exact._replace(costs=replace(exact.costs, are_estimates=True))
     assert choose(exact).strategy != "single"
     assert (choose(estimated).strategy != "single") == is_left
+
+
+@pytest.mark.parametrize(
+    ("work", "messages", "is_left"), [(0.0, 0.0, True), (0.3, 0.1, True), (0.3, 0.5, False)]
+)
+def test_a_gain_has_to_be_left_if_costs_are_as_far_off_as_they_may_be(
+    work: float, messages: float, is_left: bool
+) -> None:
+    # One device takes 2 s, two of them 1 s and a message of 0.5 s; at the worst 1.4 s, and 0.7 s
+    # and one of 0.55 or 0.75 s.
+    off = 0.5 * (1 - np.eye(2))
+    costs = Costs(
+        np.array([[0.0, 0.0], [1.0, 1.0], [1.0, 1.0]]),
+        off,
+        0 * off,
+        are_estimates=True,
+        work_error=work,
+        message_error=messages,
+    )
+    graph = graph_of(range(3), [(0, 1, 1.0), (0, 2, 1.0)])
+    chosen = choose(Problem(graph, ["a", "b"], costs, Constraints()).checked())
+    assert (chosen.strategy != "single") == is_left
+    assert min(chosen.predicted.values()) == pytest.approx(1.5), "it is found in any case"
+
+
+def test_errors_of_costs_that_cannot_be_are_refused() -> None:
+    nothing = np.zeros((1, 1))
+    with pytest.raises(InvalidArgumentError, match="a work_error from 0 to below 1"):
+        Costs(nothing, nothing, nothing, work_error=1.0)
+    with pytest.raises(InvalidArgumentError, match="message_error that is not negative"):
+        Costs(nothing, nothing, nothing, message_error=-0.5)
 
 
 def test_memory_that_no_device_has_is_said_in_bytes() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -60,5 +62,15 @@ def test_a_program_keeps_its_place_until_it_ends_though_it_was_cancelled() -> No
         assert not waiting.done()
         end.set()
         assert await asyncio.wrap_future(await waiting) == "later"
+
+    run(use)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="batch threads are Linux's")
+def test_programs_run_in_batch_threads_so_that_starting_one_delays_no_message() -> None:
+    async def use(devices: DevicePool, end: threading.Event) -> None:
+        job = await devices.start(ONE, lambda: os.sched_getscheduler(0))
+        assert await asyncio.wrap_future(job) == os.SCHED_BATCH
+        assert os.sched_getscheduler(0) != os.SCHED_BATCH, "the loop's own thread is as it was"
 
     run(use)

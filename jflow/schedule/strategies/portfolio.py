@@ -39,9 +39,13 @@ from jflow.schedule.strategies.stage_search import improved_in_stages
 MARGIN = 0.1
 """`auto` leaves a single device for a predicted gain of more than this fraction of its time.
 
-That is where costs are estimates: with errors of 20 %, a placement that should gain less is as
-often slower. Where they are exact, every gain counts.
+That is where costs are estimates: errors of single operations are taken for independent, so those
+of a gain that is larger have little to do with them. Besides, a gain has to be left at the worst
+that costs may be off (`Costs.at_worst`). Where they are exact, every gain counts.
 """
+
+_MOST_CHECKED = 5
+"""How many candidates, of the best, are compared at the worst."""
 
 _STARTS = (0.05, 0.15, 0.1)
 """The temperatures of searches from the best candidates, as shares of their times.
@@ -279,14 +283,25 @@ class _Portfolio:
                 self.found[f"{name}+stages"] = (time, schedule)
 
     def result(self, margin: float) -> PortfolioResult:
-        """The best candidate, or a single device if the gain is below the margin."""
-        best = self.best
+        """The best candidate of those that are certain to be faster than a single device."""
         alone = self.found.get("single", (math.inf,))[0]
-        if self.found[best][0] > alone * (1 - margin):
-            best = "single"
+        faster = [name for name in self.found if self.found[name][0] <= alone * (1 - margin)]
+        faster.sort(key=lambda name: self.found[name][0])
+        certain = (name for name in faster[:_MOST_CHECKED] if self._is_faster_at_worst(name))
+        best = next(certain, "single" if math.isfinite(alone) else self.best)
         predicted = {name: time for name, (time, _) in self.found.items()}
         bound = min(self.bound, *predicted.values())
         return PortfolioResult(self.found[best][1], best, predicted, bound, self.reasons)
+
+    def _is_faster_at_worst(self, name: str) -> bool:
+        costs = self.problem.costs
+        if name == "single" or "single" not in self.found:
+            return True
+        if not (costs.work_error or costs.message_error):
+            return True
+        worst = self.problem._replace(costs=costs.at_worst())
+        time, alone = (predicted_seconds(worst, self.found[n][1]) for n in (name, "single"))
+        return time < alone
 
     def _add(self, name: str, schedule: Schedule) -> None:
         self.found[name] = (makespan(self.problem, schedule), schedule)
