@@ -29,6 +29,16 @@ class VariableLike(Symbolic):
 
     @property
     @abstractmethod
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """The size of each dimension."""
+
+    @property
+    @abstractmethod
     def is_eager(self) -> bool:
         """Whether it has a value outside of sessions."""
 

@@ -26,6 +26,7 @@ def example() -> ModuleType:
     return module
 
 
+@pytest.mark.long
 def test_two_workers_that_do_not_wait_learn_as_well_as_one_after_the_other(
     example: ModuleType,
 ) -> None:
