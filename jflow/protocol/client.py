@@ -480,8 +480,7 @@ class _Outcome(Future[list[Array]]):
         else:
             self.set_result(answer[1])
 
-    def stop(self) -> None:
-        """Cancels the step; the future ends when the server says how the step has ended."""
+    def stop(self) -> None:  # see `stop_step`
         self._cancel_call(self.key)
 
     def cancel(self) -> bool:
