@@ -484,17 +484,14 @@ class _Outcome(Future[list[Array]]):
         self._cancel_call(self.key)
 
     def cancel(self) -> bool:
-        is_cancelled = super().cancel()
-        if is_cancelled:
+        if is_cancelled := super().cancel():
             self._cancel_call(self.key)
         return is_cancelled
 
 
 def _timeout(deadline: Deadline) -> float | None:
     """How long to wait for the answer to a call with a deadline, in seconds; None for no limit."""
-    if deadline.timeout is None:
-        return None
-    return (deadline.remaining() or 0.0) + settings.GRACE_S
+    return None if deadline.timeout is None else (deadline.remaining() or 0.0) + settings.GRACE_S
 
 
 def _calls_back(answer: _Answer) -> TypeGuard[_Reply]:
