@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 
@@ -48,6 +48,24 @@ _made: weakref.WeakKeyDictionary[
     ParameterServerStrategy, weakref.ReferenceType[ClusterCoordinator]
 ] = weakref.WeakKeyDictionary()
 _making = threading.Lock()
+
+
+class _Options(NamedTuple):
+    """How a function is scheduled, as given to `schedule`."""
+
+    effects: str
+    priority: int
+    worker: int | None
+    timeout: float | None
+
+    def check(self) -> None:
+        """Refuses what is out of range."""
+        if self.effects not in (_AT_LEAST_ONCE, _EXACTLY_ONCE):
+            raise ValueError(
+                f"expected effects={_AT_LEAST_ONCE!r} or {_EXACTLY_ONCE!r}, got {self.effects!r}"
+            )
+        if self.timeout is not None and not self.timeout > 0:
+            raise ValueError(f"expected a timeout above 0 s, got {self.timeout!r}")
 
 
 class _OnePerStrategy(type):
@@ -186,23 +204,25 @@ class ClusterCoordinator(Closing, metaclass=_OnePerStrategy):
           Exception: the first error of functions since the last one that was raised, when all that
             were scheduled have ended or are cancelled; and what tracing raises.
         """
-        if effects not in (_AT_LEAST_ONCE, _EXACTLY_ONCE):
-            raise ValueError(
-                f"expected effects={_AT_LEAST_ONCE!r} or {_EXACTLY_ONCE!r}, got {effects!r}"
-            )
-        if timeout is not None and not timeout > 0:
-            raise ValueError(f"expected a timeout above 0 s, got {timeout!r}")
+        options = _Options(effects, priority, worker, timeout)
+        options.check()
+        return self._scheduled(fn, tuple(args or ()), dict(kwargs or {}), options)
+
+    def _scheduled(
+        self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: _Options
+    ) -> RemoteValue:
+        """See `schedule`."""
         self._check_open()
         self._engine.raise_error()
         begun = perf_counter()
         connection = self.strategy.connection
-        arguments = Arguments(fn, tuple(args or ()), dict(kwargs or {}), connection, self._counts)
+        arguments = Arguments(fn, args, kwargs, connection, self._counts)
         for value in arguments.inputs:
             self._check_own(value)
         program, is_new = self._programs.of(arguments.call.run)
         if is_new:
             self._engine.meter.note("function_tracing", perf_counter() - begun)
-        is_exactly_once = effects == _EXACTLY_ONCE
+        is_exactly_once = options.effects == _EXACTLY_ONCE
         if is_exactly_once and program.resource is not None:
             raise UnimplementedError(
                 f"effects={_EXACTLY_ONCE!r} is for functions that write variables only, but {fn!r} "
@@ -218,13 +238,13 @@ class ClusterCoordinator(Closing, metaclass=_OnePerStrategy):
                 tuple(arguments.call.run.jaxpr.out_avals),
                 self._engine,
             )
-            return ScheduledClosure(value, program, arguments, timeout, is_exactly_once)
+            return ScheduledClosure(value, program, arguments, options.timeout, is_exactly_once)
 
         closure = self._engine.add(
             make,
-            priority=priority,
-            worker=worker,
-            timeout=timeout,
+            priority=options.priority,
+            worker=options.worker,
+            timeout=options.timeout,
             is_repeatable=program.is_repeatable or is_exactly_once,
         )
         return closure.remote_value

@@ -472,22 +472,18 @@ class _Outcome(Future[list[Array]]):
         else:
             self.set_result(answer[1])
 
-    def stop(self) -> None:
-        """Cancels the step; the future ends when the server says how the step has ended."""
+    def stop(self) -> None:  # see `stop_step`
         self._cancel_call(self.key)
 
     def cancel(self) -> bool:
-        is_cancelled = super().cancel()
-        if is_cancelled:
+        if is_cancelled := super().cancel():
             self._cancel_call(self.key)
         return is_cancelled
 
 
 def _timeout(deadline: Deadline) -> float | None:
     """How long to wait for the answer to a call with a deadline, in seconds; None for no limit."""
-    if deadline.timeout is None:
-        return None
-    return (deadline.remaining() or 0.0) + settings.GRACE_S
+    return None if deadline.timeout is None else (deadline.remaining() or 0.0) + settings.GRACE_S
 
 
 def _calls_back(answer: _Answer) -> TypeGuard[_Reply]:
