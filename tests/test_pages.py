@@ -17,7 +17,7 @@ PAGES = {
     "export": 2,
     "monitored": 2,
     "queues": 3,
-    "saving": 3,
+    "saving": 4,
     "training": 2,
     "variables": 2,
 }

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from jflow.coordinator.constants import beside_state
-from jflow.coordinator.elements import Elements, bound_with_elements, reading
+from jflow.coordinator.elements import TakenElements, bound_with_elements, reading
 from jflow.coordinator.errors import ClosureInputError
 from jflow.coordinator.per_worker import PerWorkerDataset, PerWorkerIterator, PerWorkerValues
 from jflow.coordinator.remote_value import RemoteValue
@@ -22,7 +22,7 @@ from jflow.data import Dataset
 from jflow.data.iterator import DatasetIterator
 from jflow.deadline import FOREVER, Deadline
 from jflow.errors import InvalidArgumentError
-from jflow.functions import Concrete, Connection, Function, TracedCall
+from jflow.functions import BoundCall, Concrete, Connection, Function
 from jflow.functions.nnx import captured_values
 from jflow.graph import ResourceRef, owners
 from jflow.graph.primitives import CALLBACKS, WRITES, state_of
@@ -41,7 +41,7 @@ _LEAST_BURST = 8
 _SPECIAL = (RemoteValue, PerWorkerValues)
 
 
-class Program:
+class ClosureProgram:
     """What is known of one traced function, which many closures can share.
 
     Args:
@@ -77,15 +77,17 @@ class Programs:
     """The programs of a coordinator, each kept as long as the function that it was traced from."""
 
     def __init__(self) -> None:
-        self._programs: weakref.WeakKeyDictionary[Concrete, Program] = weakref.WeakKeyDictionary()
+        self._programs: weakref.WeakKeyDictionary[Concrete, ClosureProgram] = (
+            weakref.WeakKeyDictionary()
+        )
         self._numbers = itertools.count()
 
-    def of(self, concrete: Concrete) -> tuple[Program, bool]:
+    def of(self, concrete: Concrete) -> tuple[ClosureProgram, bool]:
         """The program of a traced function, and whether it is a new one."""
         program = self._programs.get(concrete)
         if program is not None:
             return program, False
-        made = Program(next(self._numbers), concrete)
+        made = ClosureProgram(next(self._numbers), concrete)
         return self._programs.setdefault(concrete, made), True
 
 
@@ -116,7 +118,7 @@ class ScheduledClosure:
     def __init__(
         self,
         remote_value: RemoteValue,
-        program: Program,
+        program: ClosureProgram,
         arguments: Arguments,
         timeout: float | None,
         is_exactly_once: bool,
@@ -219,14 +221,14 @@ class Arguments:
         tree: Any,
         specials: list[int],
         counts: ElementCounts,
-    ) -> TracedCall:
+    ) -> BoundCall:
         """Traces the call with examples in the places of what is known later."""
         examples = {i: _example(nodes[i]) for i in specials if not _is_iterator(nodes[i])}
         places = [i for i in specials if _is_iterator(nodes[i])]
         iterators = [nodes[i] for i in places]
         reader, ns = counts.of(function, len(iterators)) if iterators else (function, [])
 
-        def bind(elements: list[Elements]) -> TracedCall:
+        def bind(elements: list[TakenElements]) -> BoundCall:
             filled = [*nodes]
             for i, example in examples.items():
                 filled[i] = example

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from jflow.coordinator.per_worker import PerWorkerIterator
-from jflow.functions import Function, TracedCall
+from jflow.functions import BoundCall, Function
 from jflow.xla import internals
 
 _MOST = 1024
@@ -25,7 +25,7 @@ _MOST = 1024
 
 @jax.tree_util.register_pytree_node_class
 @dataclass(frozen=True)
-class Elements:
+class TakenElements:
     """The elements that one closure takes of one iterator; stands for it among the arguments.
 
     Attributes:
@@ -41,7 +41,7 @@ class Elements:
         return self.items, self.number
 
     @classmethod
-    def tree_unflatten(cls, number: int, items: Any) -> Elements:
+    def tree_unflatten(cls, number: int, items: Any) -> TakenElements:
         """The reverse of `tree_flatten`."""
         return cls(number, tuple(items))
 
@@ -57,7 +57,7 @@ class _OtherNumberError(Exception):
 class TracedIterator:
     """What a function sees as the iterator while it is traced."""
 
-    def __init__(self, elements: Elements) -> None:
+    def __init__(self, elements: TakenElements) -> None:
         self._elements = elements
         self._level = internals.current_trace()
         self.n_taken = 0
@@ -99,7 +99,7 @@ def reading(function: Function[..., Any]) -> Function[..., Any]:
         made: list[TracedIterator] = []
 
         def traced(leaf: Any) -> Any:
-            if not isinstance(leaf, Elements):
+            if not isinstance(leaf, TakenElements):
                 return leaf
             made.append(TracedIterator(leaf))
             return made[-1]
@@ -115,12 +115,14 @@ def reading(function: Function[..., Any]) -> Function[..., Any]:
 
 
 def _is_elements(node: Any) -> bool:
-    return isinstance(node, Elements)
+    return isinstance(node, TakenElements)
 
 
 def bound_with_elements(
-    bind: Callable[[list[Elements]], TracedCall], iterators: list[PerWorkerIterator], ns: list[int]
-) -> tuple[TracedCall, list[Elements]]:
+    bind: Callable[[list[TakenElements]], BoundCall],
+    iterators: list[PerWorkerIterator],
+    ns: list[int],
+) -> tuple[BoundCall, list[TakenElements]]:
     """Traces a call with the number of elements that it takes.
 
     Args:
@@ -131,7 +133,7 @@ def bound_with_elements(
     examples = [iterator.example() for iterator in iterators]
     while True:
         elements = [
-            Elements(number, tuple(jax.tree.map(_copy, example) for _ in range(n)))
+            TakenElements(number, tuple(jax.tree.map(_copy, example) for _ in range(n)))
             for number, (example, n) in enumerate(zip(examples, ns, strict=True))
         ]
         try:

@@ -28,17 +28,17 @@ from jflow.coordinator.events import (
     Dispatch,
     Drop,
     Expire,
-    Fail,
+    FailClosure,
     FailInput,
     Forget,
     PrepareBurst,
 )
-from jflow.coordinator.link import Attempt, WorkerLink
+from jflow.coordinator.link import LinkAttempt, WorkerLink
 from jflow.coordinator.losses import LossKind, loss_of, unavailable
 from jflow.coordinator.metrics import Meter
 from jflow.coordinator.per_worker import PerWorkerIterator
 from jflow.coordinator.recovery import Recovering, Recovery
-from jflow.coordinator.scheduler import Scheduler
+from jflow.coordinator.scheduler import ClosureScheduler
 from jflow.coordinator.watchdog import Watchdog
 from jflow.deadline import Deadline
 from jflow.effects import ConflictError, Effect, SupersededError
@@ -83,18 +83,18 @@ class Engine:
         self._watchdog = Watchdog(watchdog_s)
         self._claim = recovering.claim
         self._servers = recovering.servers
-        self.recovery: Recovery[Attempt] = Recovery(
+        self.recovery: Recovery[LinkAttempt] = Recovery(
             recovering.restorer, self, restores=recovering.restores
         )
         self._may_connect = threading.Event()
         self._may_connect.set()
         self._fence: FencedError | None = None
         self._client, self._epoch = recovering.claim or (secrets.token_hex(8), 0)
-        self._scheduler = Scheduler()
+        self._scheduler = ClosureScheduler()
         self._actions: deque[Action | Forget] = deque()
         self._is_acting = False
         self._closures: dict[int, ScheduledClosure] = {}
-        self._attempts: dict[int, Attempt] = {}
+        self._attempts: dict[int, LinkAttempt] = {}
         self._error: BaseException | None = None
         self._is_reporting = False
         self._n_joining = 0
@@ -302,7 +302,7 @@ class Engine:
         self._take(down)
         link.disconnect()
 
-    def ended(self, worker: int, attempt: Attempt, values: list[Any]) -> None:
+    def ended(self, worker: int, attempt: LinkAttempt, values: list[Any]) -> None:
         """See `LinkEvents`."""
         assert attempt.concrete is not None
         self.meter.note("closure_execution", perf_counter() - attempt.begun)
@@ -318,7 +318,7 @@ class Engine:
             self._actions.append(Forget(attempt.number))
         self._act()
 
-    def failed(self, worker: int, attempt: Attempt, error: BaseException) -> None:
+    def failed(self, worker: int, attempt: LinkAttempt, error: BaseException) -> None:
         """See `LinkEvents`."""
         if isinstance(error, SupersededError | ConflictError):
             # A later attempt decides, or nothing was done and the closure runs again.
@@ -343,13 +343,13 @@ class Engine:
         else:  # it used what another worker had
             self.give_up(worker, attempt, unavailable(error, loss.task))
 
-    def _fail_attempt(self, attempt: Attempt, error: BaseException) -> None:
+    def _fail_attempt(self, attempt: LinkAttempt, error: BaseException) -> None:
         if attempt.concrete is not None:
             error = attempt.concrete.with_origin(error)
         self._take(lambda now: self._scheduler.failed(attempt.number, error, now))
         self._attempts.pop(attempt.number, None)
 
-    def _lose_attempt(self, attempt: Attempt) -> None:
+    def _lose_attempt(self, attempt: LinkAttempt) -> None:
         self._take(lambda now: self._scheduler.lost(attempt.number, now))
         self._attempts.pop(attempt.number, None)
 
@@ -361,13 +361,13 @@ class Engine:
 
     # What the recovery tells --------------------------------------------------------------------
 
-    def retry(self, worker: int, attempt: Attempt) -> None:
+    def retry(self, worker: int, attempt: LinkAttempt) -> None:
         """See `RecoveryEvents`."""
         if self._scheduler.is_running(attempt.number):
             self._lose_attempt(attempt)
             self._reconnect(worker)
 
-    def give_up(self, worker: int, attempt: Attempt, error: OpError) -> None:
+    def give_up(self, worker: int, attempt: LinkAttempt, error: OpError) -> None:
         """See `RecoveryEvents`."""
         is_running = self._scheduler.is_running(attempt.number)
         self._fail_attempt(attempt, error)
@@ -434,7 +434,7 @@ class Engine:
             case PrepareBurst(worker, number):
                 if number in self._closures and worker in self._links:
                     self._links[worker].prepare_burst(self._closures[number])
-            case Fail(number, error):
+            case FailClosure(number, error):
                 self._fail(number, error)
             case Expire(number):
                 closure = self._closures[number]
@@ -449,7 +449,7 @@ class Engine:
 
     def _dispatch(self, action: Dispatch) -> None:
         closures = [self._closures[number] for number in action.closures]
-        attempt = Attempt(action.attempt, closures, self._effect(action, closures[0]))
+        attempt = LinkAttempt(action.attempt, closures, self._effect(action, closures[0]))
         self._attempts[action.attempt] = attempt
         self._links[action.worker].dispatch(attempt)
 
@@ -459,7 +459,7 @@ class Engine:
         acknowledged = self._scheduler.n_ended
         return Effect(self._client, self._epoch, action.closures[0], action.ordinal, acknowledged)
 
-    def _complete(self, number: int, attempt: Attempt, position: int) -> None:
+    def _complete(self, number: int, attempt: LinkAttempt, position: int) -> None:
         closure = self._closures.pop(number)
         n = len(closure.remote_value.avals)
         self._watchdog.reset()

@@ -71,7 +71,7 @@ class Complete:
 
 
 @dataclass(frozen=True)
-class Fail:
+class FailClosure:
     """A closure has failed."""
 
     closure: int
@@ -119,7 +119,9 @@ class PrepareBurst:
     closure: int
 
 
-Action = Dispatch | CancelAttempt | Complete | Fail | Expire | FailInput | Drop | PrepareBurst
+Action = (
+    Dispatch | CancelAttempt | Complete | FailClosure | Expire | FailInput | Drop | PrepareBurst
+)
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ _LONGEST_PAUSE_S = 1.0
 _NOTICE_AFTER_S = 30.0
 
 
-class Attempt:
+class LinkAttempt:
     """An attempt to run closures on a worker.
 
     Args:
@@ -99,10 +99,10 @@ class LinkEvents(Protocol):
     def lost(self, worker: int, error: BaseException) -> None:
         """The worker cannot be reached."""
 
-    def ended(self, worker: int, attempt: Attempt, values: list[Any]) -> None:
+    def ended(self, worker: int, attempt: LinkAttempt, values: list[Any]) -> None:
         """An attempt has succeeded."""
 
-    def failed(self, worker: int, attempt: Attempt, error: BaseException) -> None:
+    def failed(self, worker: int, attempt: LinkAttempt, error: BaseException) -> None:
         """An attempt has failed or was cancelled."""
 
     def burst_ready(self, worker: int, kind: Any) -> None:
@@ -168,7 +168,7 @@ class WorkerLink:
         connection = self._connection
         return connection is not None and connection.is_lost
 
-    def dispatch(self, attempt: Attempt) -> None:
+    def dispatch(self, attempt: LinkAttempt) -> None:
         """Starts an attempt, here or on the link's thread."""
         connection = self._connection
         if connection is None:
@@ -238,7 +238,7 @@ class WorkerLink:
             return connection
         return None
 
-    def _prepared(self, connection: Connection, attempt: Attempt) -> None:
+    def _prepared(self, connection: Connection, attempt: LinkAttempt) -> None:
         """Registers the program of an attempt, and starts it."""
         if connection is not self._connection:
             self._events.failed(self.index, attempt, self._gone())
@@ -266,7 +266,7 @@ class WorkerLink:
                     self._concretes[key] = concrete
         return concrete
 
-    def _fed(self, connection: Connection, attempt: Attempt, concrete: Concrete) -> None:
+    def _fed(self, connection: Connection, attempt: LinkAttempt, concrete: Concrete) -> None:
         """Starts an attempt once its elements are read."""
         try:
             self._check_wanted(attempt)
@@ -294,7 +294,7 @@ class WorkerLink:
 
     # On any thread ------------------------------------------------------------------------------
 
-    def _started(self, attempt: Attempt, concrete: Concrete, args: Sequence[Any]) -> None:
+    def _started(self, attempt: LinkAttempt, concrete: Concrete, args: Sequence[Any]) -> None:
         attempt.concrete, attempt.args = concrete, args
         try:
             self._check_wanted(attempt)
@@ -306,7 +306,7 @@ class WorkerLink:
         attempt.begin(future)
         future.add_done_callback(partial(self._ended, attempt))
 
-    def _ended(self, attempt: Attempt, future: Future[list[Any]]) -> None:
+    def _ended(self, attempt: LinkAttempt, future: Future[list[Any]]) -> None:
         if future.cancelled():
             self._events.failed(self.index, attempt, CancelledError("the step was cancelled"))
             return
@@ -316,7 +316,7 @@ class WorkerLink:
         else:
             self._events.failed(self.index, attempt, error)
 
-    def _check_wanted(self, attempt: Attempt) -> None:
+    def _check_wanted(self, attempt: LinkAttempt) -> None:
         if attempt.is_cancelled:
             raise CancelledError("the attempt was cancelled before it was started")
 
@@ -324,5 +324,5 @@ class WorkerLink:
         return UnavailableError(f"{self.task} was lost", task=str(self.task))
 
 
-def _key(attempt: Attempt) -> tuple[int, int]:
+def _key(attempt: LinkAttempt) -> tuple[int, int]:
     return attempt.closures[0].program.number, len(attempt.closures)

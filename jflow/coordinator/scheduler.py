@@ -3,7 +3,7 @@
 Events go in by method, with the present time where it matters; each returns the actions that follow
 from it, which the engine carries out in order. Rules:
 
-- A closure ends exactly once: by `Complete`, `Fail`, `Expire`, `FailInput` or `Drop`.
+- A closure ends exactly once: by `Complete`, `FailClosure`, `Expire`, `FailInput` or `Drop`.
 - A worker that is free gets the closure of the highest priority that it may run, the oldest first.
   It is given closures ahead as long as those it has are expected to take less than `AHEAD_S`.
 - Closures of one kind that are next in the order may run as one attempt, a burst.
@@ -32,12 +32,12 @@ from jflow.coordinator.events import (
     Dispatch,
     Drop,
     Expire,
-    Fail,
+    FailClosure,
     FailInput,
     PrepareBurst,
     Worker,
 )
-from jflow.coordinator.states import Attempt, Open, WorkerState
+from jflow.coordinator.states import ClosureAttempt, OpenClosure, WorkerState
 
 BURST_WITHIN_S = 0.25
 """Closures run in bursts if one burst of them is expected to take less than this, in seconds."""
@@ -49,7 +49,7 @@ STRAGGLES_BY = 4.0
 """A closure that has run for this many times the mean of its kind is run a second time."""
 
 
-class Scheduler:
+class ClosureScheduler:
     """Decides which closure runs where, and how each of them ends.
 
     Args:
@@ -62,9 +62,9 @@ class Scheduler:
     def __init__(self, n_workers: int = 0) -> None:
         self.has_error = False
         self._workers = {worker: WorkerState() for worker in range(n_workers)}
-        self._open: dict[int, Open] = {}
+        self._open: dict[int, OpenClosure] = {}
         self._backlog = Backlog()
-        self._attempts: dict[int, Attempt] = {}
+        self._attempts: dict[int, ClosureAttempt] = {}
         self._expiries: list[tuple[float, int]] = []
         self._durations = Durations()
         self._bursts: dict[tuple[Hashable, Worker], bool] = {}
@@ -129,7 +129,7 @@ class Scheduler:
 
     def add(self, closure: Closure, now: float) -> list[Action]:
         """Takes a closure. Inputs that are not open have succeeded."""
-        opened = self._open[closure.number] = Open(closure)
+        opened = self._open[closure.number] = OpenClosure(closure)
         self._n_added = closure.number + 1
         for source in closure.inputs:
             if source in self._open:
@@ -188,7 +188,7 @@ class Scheduler:
             else:
                 self.has_error = True
                 actions += self._cancelled_attempts(o)
-                actions += self._ended(o, Fail(o.closure.number, error))
+                actions += self._ended(o, FailClosure(o.closure.number, error))
         return [*actions, *self._fed(now)]
 
     def lost(self, number: int, now: float) -> list[Action]:
@@ -261,7 +261,7 @@ class Scheduler:
 
     # How closures end ---------------------------------------------------------------------------
 
-    def _ended(self, opened: Open, action: Action) -> Iterator[Action]:
+    def _ended(self, opened: OpenClosure, action: Action) -> Iterator[Action]:
         """Ends a closure; those that wait for its result run now, or end with it."""
         number = opened.closure.number
         del self._open[number]
@@ -280,13 +280,13 @@ class Scheduler:
             elif not waiting.missing:
                 yield from self._queued(waiting)
 
-    def _completed(self, opened: Open, attempt: Attempt) -> list[Action]:
+    def _completed(self, opened: OpenClosure, attempt: ClosureAttempt) -> list[Action]:
         number = opened.closure.number
         actions = self._cancelled_attempts(opened)
         position = attempt.closures.index(number)
         return [*actions, *self._ended(opened, Complete(number, attempt.number, position))]
 
-    def _dropped(self, opened: Open, *, by_user: bool) -> list[Action]:
+    def _dropped(self, opened: OpenClosure, *, by_user: bool) -> list[Action]:
         """Cancels a closure; while an attempt of it is running, that may still succeed."""
         if not opened.attempts:
             return [*self._ended(opened, Drop(opened.closure.number, by_user))]
@@ -294,7 +294,7 @@ class Scheduler:
             opened.is_dropped, opened.by_user = True, by_user
         return self._cancelled_attempts(opened)
 
-    def _put_back(self, opened: Open) -> list[Action]:
+    def _put_back(self, opened: OpenClosure) -> list[Action]:
         """Queues a closure again at its place, unless it is not wanted any more."""
         if opened.attempts:
             return []  # the other attempt goes on
@@ -302,7 +302,7 @@ class Scheduler:
             return [*self._ended(opened, Drop(opened.closure.number, opened.by_user))]
         return self._queued(opened)
 
-    def _queued(self, opened: Open) -> list[Action]:
+    def _queued(self, opened: OpenClosure) -> list[Action]:
         """Queues a closure, unless the only worker that may run it has left."""
         worker = opened.closure.worker
         error = None if worker is None else self._gone.get(worker)
@@ -310,11 +310,11 @@ class Scheduler:
             self._backlog.add(opened.closure)
             return []
         self.has_error = True
-        return [*self._ended(opened, Fail(opened.closure.number, error))]
+        return [*self._ended(opened, FailClosure(opened.closure.number, error))]
 
     # Attempts -----------------------------------------------------------------------------------
 
-    def _taken(self, number: int) -> Attempt | None:
+    def _taken(self, number: int) -> ClosureAttempt | None:
         """Takes out an attempt that has come back; None if it was taken out before."""
         attempt = self._attempts.pop(number, None)
         if attempt is None:
@@ -330,7 +330,7 @@ class Scheduler:
                 opened.attempts.discard(number)
         return attempt
 
-    def _opened(self, attempt: Attempt) -> list[Open]:
+    def _opened(self, attempt: ClosureAttempt) -> list[OpenClosure]:
         """The closures of an attempt that have not ended."""
         return [self._open[number] for number in attempt.closures if number in self._open]
 
@@ -343,7 +343,7 @@ class Scheduler:
             actions += self._put_back(opened)
         return actions
 
-    def _cancelled_attempts(self, opened: Open) -> list[Action]:
+    def _cancelled_attempts(self, opened: OpenClosure) -> list[Action]:
         """Cancels the attempts of a closure, except bursts that others are waiting for."""
         actions: list[Action] = []
         for number in sorted(opened.attempts):
@@ -354,7 +354,7 @@ class Scheduler:
                 actions.append(CancelAttempt(number))
         return actions
 
-    def _note(self, attempt: Attempt, now: float) -> None:
+    def _note(self, attempt: ClosureAttempt, now: float) -> None:
         """Learns how long closures take from an attempt that ended well."""
         state = self._workers.get(attempt.worker)
         opened = self._opened(attempt)
@@ -427,7 +427,7 @@ class Scheduler:
         expected = self._durations.expected((closures[0].kind, n > 1))
         load = AHEAD_S if expected is None else expected * n
         numbers = tuple(closure.number for closure in closures)
-        attempt = Attempt(self._n_attempts, worker, numbers, now, load)
+        attempt = ClosureAttempt(self._n_attempts, worker, numbers, now, load)
         self._attempts[attempt.number] = attempt
         state.attempts.add(attempt.number)
         state.load += load
@@ -454,7 +454,7 @@ class Scheduler:
             if not idle:
                 return
 
-    def _straggles(self, attempt: Attempt, now: float) -> bool:
+    def _straggles(self, attempt: ClosureAttempt, now: float) -> bool:
         kind = self._open[attempt.closures[0]].closure.kind
         expected = self._durations.expected((kind, False))
         if expected is None or attempt.is_cancelled:

@@ -9,7 +9,7 @@ from jflow.coordinator.events import Closure, Worker
 
 
 @dataclass
-class Open:
+class OpenClosure:
     """A closure that has not ended."""
 
     closure: Closure
@@ -25,7 +25,7 @@ class Open:
 
 
 @dataclass
-class Attempt:
+class ClosureAttempt:
     """Closures that were given to a worker and have not come back."""
 
     number: int

@@ -229,6 +229,9 @@ class Concrete:
             add_origin(error, self.graph)
         return error
 
+    def __repr__(self) -> str:
+        return f"<jflow.functions.Concrete of {len(self.graph.get_operations())} operations>"
+
     def _traced(
         self, executable: Executable, args: Sequence[Any], deadline: Deadline
     ) -> list[jax.Array]:
@@ -276,7 +279,7 @@ class Concrete:
         return self._runner.explain(self.graph, self._request, deadline, self._strategy)
 
 
-class TracedCall(NamedTuple):
+class BoundCall(NamedTuple):
     """A call that is traced and not run yet.
 
     Attributes:

@@ -15,11 +15,11 @@ from jflow.coordinator.events import (
     Dispatch,
     Drop,
     Expire,
-    Fail,
+    FailClosure,
     FailInput,
     PrepareBurst,
 )
-from jflow.coordinator.scheduler import Scheduler
+from jflow.coordinator.scheduler import ClosureScheduler
 
 N_CLOSURES = 25
 
@@ -40,7 +40,7 @@ class World:
         self.rng = random.Random(seed)
         self.now = 0.0
         self.n_workers = self.rng.randint(1, 4)
-        self.scheduler = Scheduler(self.n_workers)
+        self.scheduler = ClosureScheduler(self.n_workers)
         self.closures: dict[int, Closure] = {}
         self.ends: dict[int, Action] = {}
         self.applied: Counter[int] = Counter()
@@ -212,7 +212,7 @@ class World:
                 case PrepareBurst(worker, closure):
                     kind = self.closures[closure].kind
                     self._later(self.rng.random() * 0.2, "ready", worker, kind)
-                case Complete(number) | Fail(number) | Expire(number) | FailInput(number):
+                case Complete(number) | FailClosure(number) | Expire(number) | FailInput(number):
                     self._end(number, action)
                 case Drop(number):
                     self._end(number, action)

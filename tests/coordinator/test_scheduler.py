@@ -12,16 +12,16 @@ from jflow.coordinator.events import (
     Dispatch,
     Drop,
     Expire,
-    Fail,
+    FailClosure,
     FailInput,
     PrepareBurst,
 )
-from jflow.coordinator.scheduler import Scheduler
+from jflow.coordinator.scheduler import ClosureScheduler
 from tests.coordinator.simulator import World
 
 
-def with_workers(n: int) -> Scheduler:
-    scheduler = Scheduler(n)
+def with_workers(n: int) -> ClosureScheduler:
+    scheduler = ClosureScheduler(n)
     for worker in range(n):
         scheduler.worker_up(worker, 0.0)
     return scheduler
@@ -82,7 +82,7 @@ def test_the_first_error_cancels_what_is_open_when_it_is_reported() -> None:
     for number in range(4):
         scheduler.add(Closure(number), 0.0)
     error = ValueError()
-    assert scheduler.failed(1, error, 1.0) == [Fail(0, error), Dispatch(3, 0, (2,))]
+    assert scheduler.failed(1, error, 1.0) == [FailClosure(0, error), Dispatch(3, 0, (2,))]
     assert scheduler.has_error
     dropped = scheduler.cancel_all()
     assert dropped == [CancelAttempt(2), CancelAttempt(3), Drop(3, by_user=False)]
@@ -109,7 +109,7 @@ def test_a_closure_waits_for_its_inputs_and_fails_with_them() -> None:
     assert scheduler.add(Closure(2, inputs=(1,)), 0.0) == []
     assert of(Dispatch, scheduler.finished(1, 1.0)) == [Dispatch(2, 0, (1,))]
     error = ValueError()
-    assert scheduler.failed(2, error, 2.0) == [Fail(1, error), FailInput(2, 1)]
+    assert scheduler.failed(2, error, 2.0) == [FailClosure(1, error), FailInput(2, 1)]
     assert scheduler.is_idle
 
 
@@ -174,7 +174,7 @@ def test_a_worker_that_leaves_ends_what_it_has_and_fails_what_is_bound_to_it() -
     scheduler.add(Closure(1), 0.0)
     scheduler.add(Closure(2, worker=0), 0.0)
     error = ValueError()
-    assert scheduler.worker_leaves(0, error, 1.0) == [Fail(2, error)]
+    assert scheduler.worker_leaves(0, error, 1.0) == [FailClosure(2, error)]
     assert scheduler.workers == [1]
     assert scheduler.finished(1, 2.0) == [Complete(0, 1, 0)]
     scheduler.add_worker(0)
