@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from jflow import timeline as timeline
     from jflow import train as train
     from jflow.api.root import *
+    from jflow.coordinator import ClosureInputError as ClosureInputError
+    from jflow.coordinator import ClusterCoordinator as ClusterCoordinator
+    from jflow.coordinator import PerWorkerValues as PerWorkerValues
+    from jflow.coordinator import RemoteValue as RemoteValue
 else:
     __getattr__, __dir__ = _on_first_use(
         globals(),
@@ -33,6 +37,10 @@ else:
             *("checkpoint", "contrib", "data", "distribute", "errors", "estimator", "export"),
             *("initializers", "inspect", "lax", "nn", "numpy", "random", "summary", "timeline"),
             "train",
+        ),
+        others=dict.fromkeys(
+            ("ClosureInputError", "ClusterCoordinator", "PerWorkerValues", "RemoteValue"),
+            "jflow.coordinator",
         ),
         starred=("errors", "lax", "nn", "numpy", "random"),
     )

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import importlib
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from importlib.util import find_spec
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 from jflow.api.missing import missing
@@ -28,6 +28,7 @@ def on_first_use(
     source: str,
     modules: Iterable[str] = (),
     starred: Iterable[str] = (),
+    others: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Returns `__getattr__` and `__dir__` of a module that re-exports the names of another one.
 
@@ -39,6 +40,8 @@ def on_first_use(
       source: full name of the module with the names.
       modules: the public submodules; `dir` lists no others.
       starred: those of them that `import *` imports.
+      others: names whose modules are imported when they themselves are used, and these modules:
+        those that import much which other names do not need.
     """
     module: str = namespace["__name__"]
 
@@ -53,6 +56,11 @@ def on_first_use(
         if "__path__" in namespace and find_spec(submodule):
             with _IMPORTING:
                 return importlib.import_module(submodule)
+        if name in others:
+            with _IMPORTING:
+                importlib.import_module(_BOUNDARIES)
+                namespace[name] = getattr(importlib.import_module(others[name]), name)
+            return namespace[name]
         namespace.update(names())
         if name not in namespace:
             raise missing(module, name, list_names())
@@ -60,7 +68,7 @@ def on_first_use(
 
     def get(name: str) -> Any:
         if name == "__all__":  # of `from jflow import *`
-            return [*own_names(), *names(), *starred]
+            return [*dict.fromkeys((*_own_names(namespace), *names(), *others, *starred))]
         if name.startswith("_"):
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         try:
@@ -69,13 +77,15 @@ def on_first_use(
             hide_frames(error)
             raise
 
-    def own_names() -> list[str]:
-        public = (name for name in namespace if name[0] != "_" and name != "TYPE_CHECKING")
-        return [name for name in public if not isinstance(namespace[name], ModuleType)]
-
     def list_names() -> list[str]:
         special = (name for name in namespace if name.startswith("__"))
-        found = (*special, *own_names(), *names(), *modules)
+        found = (*special, *_own_names(namespace), *names(), *others, *modules)
         return [*dict.fromkeys(found)]
 
     return get, list_names
+
+
+def _own_names(namespace: dict[str, Any]) -> list[str]:
+    """The public names that a module has already, without its submodules."""
+    public = (name for name in namespace if name[0] != "_" and name != "TYPE_CHECKING")
+    return [name for name in public if not isinstance(namespace[name], ModuleType)]

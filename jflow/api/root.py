@@ -17,10 +17,6 @@ from jax.numpy import uint32 as uint32
 from jax.numpy import uint64 as uint64
 
 from jflow import tracebacks as _tracebacks
-from jflow.coordinator import ClosureInputError as ClosureInputError
-from jflow.coordinator import ClusterCoordinator as ClusterCoordinator
-from jflow.coordinator import PerWorkerValues as PerWorkerValues
-from jflow.coordinator import RemoteValue as RemoteValue
 from jflow.functions import Connection as Connection
 from jflow.functions import connect as connect
 from jflow.functions import function as function

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections import defaultdict
 
-from jflow.coordinator.events import Closure, Worker
+from jflow.coordinator.events import Closure, WorkerIndex
 
 _Entry = tuple[int, int]
 """The negative priority and the number, so that the least entry is the next one."""
@@ -19,9 +19,9 @@ class Backlog:
     """
 
     def __init__(self) -> None:
-        self._heaps: defaultdict[Worker | None, list[_Entry]] = defaultdict(list)
+        self._heaps: defaultdict[WorkerIndex | None, list[_Entry]] = defaultdict(list)
         self._waiting: dict[int, Closure] = {}
-        self._bound: defaultdict[Worker | None, int] = defaultdict(int)
+        self._bound: defaultdict[WorkerIndex | None, int] = defaultdict(int)
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -44,16 +44,16 @@ class Backlog:
         """The closures that wait, in the order of their numbers."""
         return sorted(self._waiting)
 
-    def size_for(self, worker: Worker) -> int:
+    def size_for(self, worker: WorkerIndex) -> int:
         """How many closures the worker may run."""
         return self._bound[None] + self._bound[worker]
 
-    def first(self, worker: Worker) -> Closure | None:
+    def first(self, worker: WorkerIndex) -> Closure | None:
         """The closure that the worker has to run next."""
         tops = [top for top in (self._top(None), self._top(worker)) if top is not None]
         return self._waiting[min(tops)[1]] if tops else None
 
-    def _top(self, worker: Worker | None) -> _Entry | None:
+    def _top(self, worker: WorkerIndex | None) -> _Entry | None:
         heap = self._heaps[worker]
         while heap:
             number = heap[0][1]

@@ -22,7 +22,7 @@ from jflow.data import Dataset
 from jflow.data.iterator import DatasetIterator
 from jflow.deadline import FOREVER, Deadline
 from jflow.errors import InvalidArgumentError
-from jflow.functions import BoundCall, Concrete, Connection, Function
+from jflow.functions import Concrete, Connection, Function, PreparedCall
 from jflow.functions.nnx import captured_values
 from jflow.graph import ResourceRef, owners
 from jflow.graph.primitives import CALLBACKS, WRITES, state_of
@@ -92,7 +92,7 @@ class Programs:
 
 
 @dataclass(frozen=True)
-class Source:
+class ArgumentSource:
     """What gives some arguments of a closure when it is started.
 
     Attributes:
@@ -204,7 +204,7 @@ class Arguments:
         counts: ElementCounts,
     ) -> None:
         function, args = checked_function(function, args)
-        self.sources: list[Source] = []
+        self.sources: list[ArgumentSource] = []
         self.inputs: list[RemoteValue] = []
         nodes, tree = jax.tree.flatten((args, kwargs), is_leaf=_is_special)
         specials = [i for i, node in enumerate(nodes) if isinstance(node, _SPECIAL)]
@@ -221,14 +221,14 @@ class Arguments:
         tree: Any,
         specials: list[int],
         counts: ElementCounts,
-    ) -> BoundCall:
+    ) -> PreparedCall:
         """Traces the call with examples in the places of what is known later."""
         examples = {i: _example(nodes[i]) for i in specials if not _is_iterator(nodes[i])}
         places = [i for i in specials if _is_iterator(nodes[i])]
         iterators = [nodes[i] for i in places]
         reader, ns = counts.of(function, len(iterators)) if iterators else (function, [])
 
-        def bind(elements: list[TakenElements]) -> BoundCall:
+        def bind(elements: list[TakenElements]) -> PreparedCall:
             filled = [*nodes]
             for i, example in examples.items():
                 filled[i] = example
@@ -245,16 +245,16 @@ class Arguments:
             indices = _indices(element, index_of)
             n = len(element.items)
             take = functools.partial(_taken, iterator, n)
-            self.sources.append(Source(indices, take))
+            self.sources.append(ArgumentSource(indices, take))
         return call
 
     def _add(self, node: Any, indices: tuple[int, ...]) -> None:
         if isinstance(node, RemoteValue):
             self.inputs.append(node)
-            self.sources.append(Source(indices, lambda _, __: node.leaves()))
+            self.sources.append(ArgumentSource(indices, lambda _, __: node.leaves()))
         else:
             take = lambda worker, _: jax.tree.leaves(node.for_worker(worker))  # noqa: E731
-            self.sources.append(Source(indices, take))
+            self.sources.append(ArgumentSource(indices, take))
 
 
 class ElementCounts:

@@ -24,6 +24,7 @@ from jflow.coordinator.remote_value import RemoteValue
 from jflow.coordinator.restoring import StateRestorer
 from jflow.errors import (
     CancelledError,
+    FailedPreconditionError,
     RestartedError,
     UnavailableError,
     UnimplementedError,
@@ -390,6 +391,11 @@ class ClusterCoordinator(Closing, metaclass=_OnePerStrategy):
                 return self._restorer.save(about)
             except (CancelledError, RestartedError, UnavailableError) as error:
                 # Cancelled, because the recovery has begun to bring a parameter server back.
+                self._engine.recovery.repair(error)
+            except FailedPreconditionError as error:
+                # A parameter server that has just restarted has no values yet.
+                if all(map(self._restorer.is_there, self.strategy.ps_tasks)):
+                    raise
                 self._engine.recovery.repair(error)
 
     def restore(self) -> dict[str, str] | None:

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from jflow.coordinator.per_worker import PerWorkerIterator
-from jflow.functions import BoundCall, Function
+from jflow.functions import Function, PreparedCall
 from jflow.xla import internals
 
 _MOST = 1024
@@ -119,10 +119,10 @@ def _is_elements(node: Any) -> bool:
 
 
 def bound_with_elements(
-    bind: Callable[[list[TakenElements]], BoundCall],
+    bind: Callable[[list[TakenElements]], PreparedCall],
     iterators: list[PerWorkerIterator],
     ns: list[int],
-) -> tuple[BoundCall, list[TakenElements]]:
+) -> tuple[PreparedCall, list[TakenElements]]:
     """Traces a call with the number of elements that it takes.
 
     Args:

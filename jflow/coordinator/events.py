@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass
 
-Worker = int
+WorkerIndex = int
 """The index of a worker task."""
 
 
@@ -29,7 +29,7 @@ class Closure:
     number: int
     kind: Hashable = None
     priority: int = 0
-    worker: Worker | None = None
+    worker: WorkerIndex | None = None
     expires: float | None = None
     inputs: tuple[int, ...] = ()
     is_exactly_once: bool = False
@@ -49,7 +49,7 @@ class Dispatch:
     """
 
     attempt: int
-    worker: Worker
+    worker: WorkerIndex
     closures: tuple[int, ...]
     ordinal: int = 1
 
@@ -115,7 +115,7 @@ class Drop:
 class PrepareBurst:
     """Compile bursts of a closure's kind for a worker; `Scheduler.burst_ready` reports it."""
 
-    worker: Worker
+    worker: WorkerIndex
     closure: int
 
 

@@ -35,7 +35,7 @@ from jflow.coordinator.events import (
     FailClosure,
     FailInput,
     PrepareBurst,
-    Worker,
+    WorkerIndex,
 )
 from jflow.coordinator.states import ClosureAttempt, OpenClosure, WorkerState
 
@@ -67,11 +67,11 @@ class ClosureScheduler:
         self._attempts: dict[int, ClosureAttempt] = {}
         self._expiries: list[tuple[float, int]] = []
         self._durations = Durations()
-        self._bursts: dict[tuple[Hashable, Worker], bool] = {}
+        self._bursts: dict[tuple[Hashable, WorkerIndex], bool] = {}
         self._n_attempts = 0
         self._n_added = 0
         self._n_ended = 0
-        self._gone: dict[Worker, BaseException] = {}
+        self._gone: dict[WorkerIndex, BaseException] = {}
 
     # What it knows ------------------------------------------------------------------------------
 
@@ -110,18 +110,18 @@ class ClosureScheduler:
         """Whether an attempt has not come back."""
         return attempt in self._attempts
 
-    def is_up(self, worker: Worker) -> bool:
+    def is_up(self, worker: WorkerIndex) -> bool:
         """Whether a worker takes closures."""
         state = self._workers.get(worker)
         return state is not None and state.is_up
 
-    def is_busy(self, worker: Worker) -> bool:
+    def is_busy(self, worker: WorkerIndex) -> bool:
         """Whether attempts of a worker have not come back."""
         state = self._workers.get(worker)
         return state is not None and bool(state.attempts)
 
     @property
-    def workers(self) -> list[Worker]:
+    def workers(self) -> list[WorkerIndex]:
         """All workers, also those that are down."""
         return [worker for worker, state in self._workers.items() if not state.is_leaving]
 
@@ -197,12 +197,12 @@ class ClosureScheduler:
 
     # Events: workers ----------------------------------------------------------------------------
 
-    def add_worker(self, worker: Worker) -> None:
+    def add_worker(self, worker: WorkerIndex) -> None:
         """A worker joins; it is down until `worker_up`."""
         self._gone.pop(worker, None)
         self._workers[worker] = WorkerState()
 
-    def worker_up(self, worker: Worker, now: float) -> list[Action]:
+    def worker_up(self, worker: WorkerIndex, now: float) -> list[Action]:
         """A worker can be reached, and what closures need is there."""
         state = self._workers.get(worker)
         if state is None or state.is_leaving:
@@ -210,7 +210,7 @@ class ClosureScheduler:
         state.is_up = True
         return [*self._fed(now)]
 
-    def worker_down(self, worker: Worker, now: float) -> list[Action]:
+    def worker_down(self, worker: WorkerIndex, now: float) -> list[Action]:
         """A worker cannot be reached: its attempts are lost."""
         state = self._workers.get(worker)
         if state is None:
@@ -223,7 +223,7 @@ class ClosureScheduler:
             actions += self._lost(number)
         return [*actions, *self._fed(now)]
 
-    def worker_leaves(self, worker: Worker, error: BaseException, now: float) -> list[Action]:
+    def worker_leaves(self, worker: WorkerIndex, error: BaseException, now: float) -> list[Action]:
         """A worker is to get no more closures; those that only it may run fail with the error."""
         state = self._workers[worker]
         state.is_up, state.is_leaving = False, True
@@ -238,7 +238,7 @@ class ClosureScheduler:
             del self._workers[worker]
         return [*actions, *self._fed(now)]
 
-    def burst_ready(self, worker: Worker, kind: Hashable, now: float) -> list[Action]:
+    def burst_ready(self, worker: WorkerIndex, kind: Hashable, now: float) -> list[Action]:
         """Bursts of a kind are compiled for a worker."""
         if (kind, worker) in self._bursts:
             self._bursts[kind, worker] = True
@@ -383,7 +383,7 @@ class ClosureScheduler:
             yield from self._burst_wanted(worker, first)
             yield self._dispatched(worker, self._next(worker, first), now)
 
-    def _next(self, worker: Worker, first: Closure) -> list[Closure]:
+    def _next(self, worker: WorkerIndex, first: Closure) -> list[Closure]:
         """Takes the closures that the worker runs next: the first one, or a burst."""
         taken = [first]
         self._backlog.remove(first.number)
@@ -405,7 +405,7 @@ class ClosureScheduler:
     def _may_join(self, closure: Closure) -> bool:
         return closure.burst > 1 and not self._open[closure.number].is_alone
 
-    def _burst_wanted(self, worker: Worker, first: Closure) -> Iterator[Action]:
+    def _burst_wanted(self, worker: WorkerIndex, first: Closure) -> Iterator[Action]:
         """Asks for bursts of a kind of which many short closures wait."""
         key = first.kind, worker
         if first.burst == 1 or key in self._bursts or self._backlog.size_for(worker) < first.burst:
@@ -420,7 +420,7 @@ class ClosureScheduler:
             self._bursts[key] = False
             yield PrepareBurst(worker, first.number)
 
-    def _dispatched(self, worker: Worker, closures: list[Closure], now: float) -> Dispatch:
+    def _dispatched(self, worker: WorkerIndex, closures: list[Closure], now: float) -> Dispatch:
         self._n_attempts += 1
         state = self._workers[worker]
         n = len(closures)

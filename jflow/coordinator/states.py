@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from jflow.coordinator.durations import AHEAD_S, MAX_AHEAD
-from jflow.coordinator.events import Closure, Worker
+from jflow.coordinator.events import Closure, WorkerIndex
 
 
 @dataclass
@@ -29,7 +29,7 @@ class ClosureAttempt:
     """Closures that were given to a worker and have not come back."""
 
     number: int
-    worker: Worker
+    worker: WorkerIndex
     closures: tuple[int, ...]
     started: float
     expected: float

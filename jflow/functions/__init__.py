@@ -1,7 +1,7 @@
 """JAX functions on a cluster: traced once per signature, run where `jflow.connect` says."""
 
-from jflow.functions.concrete import BoundCall as BoundCall
 from jflow.functions.concrete import Concrete as Concrete
+from jflow.functions.concrete import PreparedCall as PreparedCall
 from jflow.functions.connection import Connection as Connection
 from jflow.functions.connection import connect as connect
 from jflow.functions.derivatives import grad as grad

@@ -279,7 +279,7 @@ class Concrete:
         return self._runner.explain(self.graph, self._request, deadline, self._strategy)
 
 
-class BoundCall(NamedTuple):
+class PreparedCall(NamedTuple):
     """A call that is traced and not run yet.
 
     Attributes:

@@ -17,7 +17,7 @@ from jax.tree_util import SequenceKey, keystr, tree_flatten
 from jflow import _forks
 from jflow.cluster import Device
 from jflow.deadline import Deadline
-from jflow.functions.concrete import BoundCall, Concrete, insert
+from jflow.functions.concrete import Concrete, PreparedCall, insert
 from jflow.functions.connection import Connection, current
 from jflow.functions.nnx import check_nnx_modules
 from jflow.graph import Graph, Operation, ResourceRef, Tensor, VariableRef, tracing
@@ -148,7 +148,7 @@ class Function(Generic[P, R_co]):
         """
         return self._alone(args, kwargs, "explain").explain()
 
-    def bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> BoundCall:
+    def bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> PreparedCall:
         """Traces a call for the current connection and does not run it.
 
         Raises:
@@ -164,7 +164,9 @@ class Function(Generic[P, R_co]):
                 f"{self!r} would become part of a graph with these arguments: it uses tensors, "
                 "variables or queues of a graph; a connection runs functions of eager ones only"
             )
-        return BoundCall(call.run, call.out_tree, _dynamic(leaves) if call.has_static else leaves)
+        return PreparedCall(
+            call.run, call.out_tree, _dynamic(leaves) if call.has_static else leaves
+        )
 
     def _alone(self, args: Any, kwargs: Any, method: str) -> Concrete:
         """The call, which runs on a connection and not in a graph."""

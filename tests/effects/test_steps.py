@@ -282,8 +282,10 @@ def test_a_client_that_is_gone_before_the_commit_leaves_nothing_locked(
     with points, third:
         started(third, made.both, step)
         points.wait_until_reached("master.before_commit")
-    assert sessions[0].run(made.values) == [0.0, 0.0]
+    # The master may have committed it before it noticed that the client is gone.
+    assert sessions[0].run(made.values) in ([0.0, 0.0], [1.0, 1.0])
     assert attempt(sessions[0], made.both, step.again()) == 1.0
+    assert sessions[0].run(made.values) == [1.0, 1.0]
 
 
 def test_tasks_end_a_step_themselves_that_is_not_decided(

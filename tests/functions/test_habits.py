@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import jflow as tf
-from jflow.master.session import _Registered as RegisteredStep
+from jflow.master.step_runner import RegisteredStep
 from tests import clusters
 from tests.server.test_faults import wait_until
 

@@ -42,7 +42,7 @@ class Worker:
         self.handles = set()
         self.started = self.cancelled = 0
 
-    async def register(self, plans, artifacts, is_restartable=False):
+    async def register(self, plans, artifacts, is_restartable=False, claim=None):
         self.calls.append(("register", plans, dict(artifacts)))
         registered = await self._scripted("register", plans, artifacts)
         if registered is None:
@@ -100,10 +100,10 @@ class Peer:
         if self.unavailable is not None:
             raise self.unavailable
 
-    async def register(self, incarnation, plans, artifacts, is_restartable=False):
+    async def register(self, incarnation, plans, artifacts, is_restartable=False, claim=None):
         await asyncio.sleep(0)
         self._check(incarnation)
-        return await self.worker.register(plans, artifacts, is_restartable)
+        return await self.worker.register(plans, artifacts, is_restartable, claim)
 
     async def run(self, incarnation, step, handle, feeds, records=None, staging=None):
         await asyncio.sleep(0)

@@ -362,7 +362,7 @@ def test_only_what_is_both_read_and_written_is_donated():
     case = _cut([x.assign_add(y * 2)], {})
     (segment,) = case.segments
     assert [segment.reads[i].name for i in segment.donated] == ["x"]
-    assert [ref.name for ref in segment.reads] == ["y", "x"]
+    assert [ref.name for ref in segment.reads] == ["x", "y"]
 
 
 def test_a_plan_lists_each_program_once():

@@ -211,5 +211,3 @@ def test_what_cannot_be_trained_is_refused_where_it_is_written() -> None:
         tf.train.Optimizer(0.1)
     with pytest.raises(ValueError, match="call apply_gradients first"):
         _ = optimizer.iterations
-    with tf.connect(), pytest.raises(TypeError, match="a variable of graph code"):
-        optimizer.apply_gradients([(np.ones(2, np.float32), tf.Variable([1.0, 2.0]))])
