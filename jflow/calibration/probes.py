@@ -1,6 +1,6 @@
 """The programs whose times tell what a kind of device does.
 
-Most take several milliseconds of a core, so that what a step takes besides is little of their time.
+Most take several milliseconds of a core, so that the fixed cost of a step is little of their time.
 """
 
 from __future__ import annotations

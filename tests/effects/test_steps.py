@@ -279,11 +279,12 @@ def test_a_client_that_is_gone_before_the_commit_leaves_nothing_locked(
         failpoints({"master.before_commit": Pause(times=1)}),
         tf.Session(cluster[-1].target),
     )
-    with points, third:
-        started(third, made.both, step)
-        points.wait_until_reached("master.before_commit")
-    # The master may have committed it before it noticed that the client is gone.
-    assert sessions[0].run(made.values) in ([0.0, 0.0], [1.0, 1.0])
+    with points:
+        with third:
+            started(third, made.both, step)
+            points.wait_until_reached("master.before_commit")
+        # Inside the block, so that the master does not commit before it notices the loss.
+        assert sessions[0].run(made.values) == [0.0, 0.0]
     assert attempt(sessions[0], made.both, step.again()) == 1.0
     assert sessions[0].run(made.values) == [1.0, 1.0]
 

@@ -110,9 +110,11 @@ def test_a_step_that_fails_before_or_after_any_acknowledgement_is_applied_once(
 
 
 @reaches("worker.after_take_over", "worker.after_effect")
-@pytest.mark.parametrize("name", ["worker.after_take_over", "worker.after_effect"])
+@pytest.mark.parametrize(
+    ("name", "n_reached"), [("worker.after_take_over", 2), ("worker.after_effect", 1)]
+)
 def test_a_repeat_that_fails_is_repeated_and_the_step_is_applied_once(
-    target: str, name: str
+    target: str, name: str, n_reached: int
 ) -> None:
     counters, step = Counters(PS, WORKER, WORKER), Effect(f"at {name}", 0, 0)
     with tf.Session(target, config=PATIENT) as session:
@@ -124,8 +126,8 @@ def test_a_repeat_that_fails_is_repeated_and_the_step_is_applied_once(
                     assert attempt(session, counters.one, one) == 1.0
                 except tf.errors.UnavailableError:
                     lost += 1
-            assert lost == 1
-            assert points.reached(name) >= 1
+            # The second attempt takes over and is lost, the third one takes over again.
+            assert (points.reached(name), lost) == (n_reached, 1)
         assert session.run(counters.a) == 1.0
 
 

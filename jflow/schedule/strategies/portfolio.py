@@ -40,7 +40,7 @@ MARGIN = 0.1
 """`auto` leaves a single device for a predicted gain of more than this fraction of its time.
 
 That is where costs are estimates: errors of single operations are taken for independent, so those
-of a gain that is larger have little to do with them. Besides, a gain has to be left at the worst
+of a gain that is larger have little to do with them. Also, a gain has to be left at the worst
 that costs may be off (`Costs.at_worst`). Where they are exact, every gain counts.
 """
 
