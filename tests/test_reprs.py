@@ -81,9 +81,10 @@ def graph_objects() -> list[Any]:
 
 def test_no_object_that_users_hold_is_shown_by_its_address(local: tf.Connection) -> None:
     queue = tf.FIFOQueue(3, tf.float32, ())
-    live = [local, tf.Variable(1.0), queue, tf.IteratorState("p"), queue.writer(), queue.reader()]
-    with tf.Graph().as_default():
-        shown = [repr(each) for each in (*live, *graph_objects())]
+    with queue.writer() as writer, queue.reader() as reader:
+        live = [local, tf.Variable(1.0), queue, tf.IteratorState("p"), writer, reader]
+        with tf.Graph().as_default():
+            shown = [repr(each) for each in (*live, *graph_objects())]
     assert [text for text in shown if " object at 0x" in text or " at 0x" in text] == []
 
 
