@@ -7,7 +7,7 @@ TESTS ?= tests
 N ?= 4
 MATRIX ?= python3.11 python3.13
 
-.PHONY: demo setup test test-libraries test-matrix lint check check-long chaos format protos api bench \
+.PHONY: demo setup test test-libraries test-transports test-matrix lint check check-long chaos format protos api bench \
   bench-placement placement-optima clean help
 
 help: ## this list
@@ -29,9 +29,12 @@ lint: $(VENV)/.dev $(VENV)/.protos ## style, types and the order of the rooms
 	$(BIN)/python tools/generate_api_page.py --check
 
 check: $(VENV)/.dev ## the tests
+	$(BIN)/python -m pytest -n $(N) --dist loadfile --no-loadscope-reorder -m 'not long and not product' $(TESTS)
+
+test-transports: $(VENV)/.dev ## the tests on every kind of backend
 	$(BIN)/python -m pytest -n $(N) --dist loadfile --no-loadscope-reorder -m 'not long' $(TESTS)
 
-check-long: $(VENV)/.dev ## all tests, the long ones too, with twenty times as many examples where they are drawn
+check-long: $(VENV)/.dev ## all tests, the long ones too, with forty times as many examples where they are drawn
 	$(BIN)/python -m pytest -n $(N) --dist loadfile --hypothesis-profile long --timeout 7200 $(TESTS)
 
 chaos: $(VENV)/.dev ## kills producers and consumers, tasks that save, and workers, servers and coordinators that count

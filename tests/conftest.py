@@ -12,15 +12,17 @@ import jax
 import pytest
 from hypothesis import settings
 
+from tests.drawn import BASE
+
 pytest_plugins = ["jflow.testing.fixtures"]
 jax.config.update("jax_num_cpu_devices", 3)
 # A test that fails should show jflow's own frames; those that are about tracebacks filter them.
 jax.config.update("jax_traceback_filtering", "off")
 
-# Where a test does not say how many examples it needs: each run draws others.
-settings.register_profile("local", deadline=None, print_blob=True, max_examples=50)
-settings.register_profile("ci", deadline=None, derandomize=True)
-settings.register_profile("long", deadline=None, print_blob=True, max_examples=1000)
+# Here each run draws other examples; `ci` draws the same ones each time.
+settings.register_profile("local", deadline=None, print_blob=True, max_examples=BASE)
+settings.register_profile("ci", deadline=None, derandomize=True, max_examples=BASE)
+settings.register_profile("long", deadline=None, print_blob=True, max_examples=40 * BASE)
 settings.load_profile("ci" if os.environ.get("CI") == "true" else "local")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -44,7 +46,13 @@ LONG_FILES = (
 """Files that take longest, or begin so. They run first, so that in the end none runs alone."""
 
 
+WHOLE_PRODUCT = ("tests/session/",)
+"""Where `make test` runs every test on servers in this process too."""
+
+
 def pytest_collection_modifyitems(items):
+    _mark_product(items)
+
     def rank(item):
         path = item.nodeid.partition("::")[0]
         return next(
@@ -52,6 +60,18 @@ def pytest_collection_modifyitems(items):
         )
 
     items.sort(key=rank)
+
+
+def _mark_product(items):
+    """Marks tests on servers in this process that run on servers in other processes as well.
+
+    The two differ in what they share with the client only, which the suite of sessions looks at.
+    """
+    ids = {item.nodeid for item in items}
+    for item in items:
+        twin = item.nodeid.replace("in_process", "processes", 1)
+        if twin != item.nodeid and twin in ids and not item.nodeid.startswith(WHOLE_PRODUCT):
+            item.add_marker("product")
 
 
 @pytest.fixture(autouse=True)

@@ -46,6 +46,7 @@ from jflow.worker.device_pool import DevicePool
 from jflow.worker.gather import all_of
 from jflow.worker.plan_run import run_plan
 from jflow.worker.rendezvous import Rendezvous
+from tests.drawn import examples
 from tests.variables import get_variable
 
 TASK = Task("a", 0)
@@ -326,13 +327,13 @@ def _assert_equal(blocking: Outcome, awaited: Outcome) -> None:
         np.testing.assert_array_equal(one, other)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(steps())
 def test_a_step_gives_the_same_results_and_leaves_the_same_state(plans: list[Plan]) -> None:
     assert len(_assert_same(plans)) == N_RUNS + 1
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 @given(steps())
 def test_a_traced_step_is_the_same_step(plans: list[Plan]) -> None:
     assert len(_assert_same(plans, is_traced=True)) == N_RUNS + 1

@@ -22,6 +22,7 @@ import jflow as tf
 from jflow.graph import owners
 from jflow.testing import PATIENCE_S
 from tests.clusters import Backend
+from tests.drawn import examples
 
 NAMES = st.sampled_from(["x", "y", "scope/z"])
 CONTAINERS = st.sampled_from(["", "other"])
@@ -138,7 +139,9 @@ def test_live_variables_are_as_a_dict(backend: Backend) -> None:
     run_state_machine_as_test(
         type("Machine", (LiveVariables,), {"backend": backend}),
         settings=settings(
-            max_examples=15, stateful_step_count=15, suppress_health_check=list(HealthCheck)
+            max_examples=examples(6),
+            stateful_step_count=15,
+            suppress_health_check=list(HealthCheck),
         ),
     )
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import jflow as tf
 from tests.clusters import BACKENDS, Backend
+from tests.drawn import examples
 
 EXPECTED = (tf.errors.OpError, TypeError, ValueError, RuntimeError)
 _LIMITS = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
@@ -118,7 +119,7 @@ def _names() -> st.SearchStrategy[str]:
 
 
 @given(st.data())
-@settings(max_examples=60, suppress_health_check=_LIMITS)
+@settings(max_examples=examples(20), suppress_health_check=_LIMITS)
 def test_any_fetches_and_feeds(surrounding: Surrounding, data: st.DataObject) -> None:
     known = [
         surrounding.x,
@@ -144,7 +145,7 @@ def test_any_fetches_and_feeds(surrounding: Surrounding, data: st.DataObject) ->
 
 
 @given(st.data())
-@settings(max_examples=60, suppress_health_check=_LIMITS)
+@settings(max_examples=examples(20), suppress_health_check=_LIMITS)
 def test_any_arguments_of_a_function(surrounding: Surrounding, data: st.DataObject) -> None:
     leaves = _junk() | st.sampled_from([surrounding.live, surrounding.variable, surrounding.y])
     args = data.draw(st.lists(_trees(leaves), max_size=2))
@@ -159,7 +160,7 @@ def test_any_arguments_of_a_function(surrounding: Surrounding, data: st.DataObje
 
 
 @given(st.data())
-@settings(max_examples=40, suppress_health_check=_LIMITS)
+@settings(max_examples=examples(15), suppress_health_check=_LIMITS)
 def test_any_result_of_a_function(surrounding: Surrounding, data: st.DataObject) -> None:
     result = data.draw(
         _trees(_junk() | st.sampled_from([surrounding.live, surrounding.variable, surrounding.y]))
@@ -168,7 +169,7 @@ def test_any_result_of_a_function(surrounding: Surrounding, data: st.DataObject)
 
 
 @given(st.data())
-@settings(max_examples=40, suppress_health_check=_LIMITS)
+@settings(max_examples=examples(15), suppress_health_check=_LIMITS)
 def test_any_device_and_name(surrounding: Surrounding, data: st.DataObject) -> None:
     part = st.sampled_from(
         ["/job:worker", "/job:ps", "/job:", "/task:0", "/task:99999999999", "/task:-1", "/cpu:0"]
@@ -199,7 +200,7 @@ def test_any_device_and_name(surrounding: Surrounding, data: st.DataObject) -> N
 
 
 @given(st.data())
-@settings(max_examples=40, suppress_health_check=_LIMITS)
+@settings(max_examples=examples(15), suppress_health_check=_LIMITS)
 def test_any_value_of_a_variable(surrounding: Surrounding, data: st.DataObject) -> None:
     value = data.draw(_trees(_junk()))
     _survives(surrounding, lambda: tf.Variable(value))

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import jflow as tf
 from jflow.pipeline import pipeline
 from tests.clusters import BACKENDS, Backend
+from tests.drawn import examples
 from tests.functions.programs import (
     FUNCTIONS,
     INPUTS,
@@ -102,7 +103,7 @@ def _check(
 
 
 @given(st.data())
-@settings(max_examples=10, suppress_health_check=_LIMITS)
+@settings(max_examples=examples(5), suppress_health_check=_LIMITS)
 def test_a_function_gives_what_jax_gives_under_any_placement(
     surrounding: Surrounding, data: st.DataObject
 ) -> None:
@@ -125,7 +126,7 @@ def _slopes(fun: Callable[..., Any]) -> Callable[..., Any]:
 
 @pytest.mark.parametrize("surrounding", ["local", "processes"], indirect=True)
 @given(st.data())
-@settings(max_examples=10, suppress_health_check=_LIMITS)
+@settings(max_examples=examples(5), suppress_health_check=_LIMITS)
 def test_the_gradient_of_a_function_is_that_of_jax(
     surrounding: Surrounding, data: st.DataObject
 ) -> None:
@@ -135,7 +136,7 @@ def test_the_gradient_of_a_function_is_that_of_jax(
 
 @pytest.mark.parametrize("surrounding", ["local"], indirect=True)
 @given(st.data())
-@settings(max_examples=8, suppress_health_check=_LIMITS)
+@settings(max_examples=examples(4), suppress_health_check=_LIMITS)
 def test_cuts_do_not_change_what_a_function_gives(
     surrounding: Surrounding, data: st.DataObject
 ) -> None:
@@ -148,7 +149,7 @@ def test_cuts_do_not_change_what_a_function_gives(
 
 @pytest.mark.parametrize("surrounding", ["local", "processes"], indirect=True)
 @given(st.data())
-@settings(max_examples=8, suppress_health_check=_LIMITS)
+@settings(max_examples=examples(4), suppress_health_check=_LIMITS)
 def test_one_segment_gives_the_same_but_for_the_last_bits(
     surrounding: Surrounding, data: st.DataObject
 ) -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import jflow as tf
 from jflow.testing.backends import BackendUnderTest as Backend
 from jflow.values import SaveSliceInfo
+from tests.drawn import examples
 
 TABLE = np.arange(30, dtype=np.float32).reshape(10, 3)
 
@@ -117,7 +118,7 @@ def test_one_table_is_looked_up_as_it_is() -> None:
         tf.nn.embedding_lookup([], [0])
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(10))
 @given(
     n_rows=st.integers(1, 12),
     n_parts=st.integers(1, 15),

@@ -8,6 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from jflow.cluster import Task
 from jflow.errors import AbortedError, CancelledError, InternalError, UnavailableError
 from jflow.master.step import Fail, StartTask, Step, StopTask, Succeed
+from tests.drawn import examples
 
 A, B, C = (Task("worker", index) for index in range(3))
 LOST = UnavailableError("lost")
@@ -151,4 +152,4 @@ class StepMachine(RuleBasedStateMachine):
 
 
 TestStepMachine = StepMachine.TestCase
-TestStepMachine.settings = settings(max_examples=200, stateful_step_count=12)
+TestStepMachine.settings = settings(max_examples=examples(80), stateful_step_count=12)

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import jflow as tf
+from tests.drawn import examples
 
 TABLE = np.arange(12, dtype=np.float32).reshape(4, 3)
 
@@ -33,7 +34,7 @@ def run(variable: tf.Variable, update: tf.Tensor, feeds: dict | None = None) -> 
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-@settings(max_examples=6)
+@settings(max_examples=examples(4))
 @given(indices=st.lists(st.integers(0, 3), max_size=5, unique=True))
 def test_rows_become_what_jax_makes_of_them(name: str, indices: list[int]) -> None:
     scatter, plain = OPERATIONS[name]

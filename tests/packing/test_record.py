@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from jflow.errors import InvalidArgumentError
 from jflow.packing import Keywords, Limits, Range, Record, pack, unpack
 from jflow.values import NUMBERS, TensorSpec, string
+from tests.drawn import examples
 
 
 @dataclass(frozen=True)
@@ -301,7 +302,7 @@ def test_hostile_bytes_are_refused_at_once_and_without_much_memory(name):
         _refused(read, b"\x81\xa8anything\x92\x01" + data)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(100))
 @given(THINGS, st.data())
 def test_truncated_bytes_are_refused(thing, data):
     encoded = thing.to_bytes()
@@ -310,7 +311,7 @@ def test_truncated_bytes_are_refused(thing, data):
         Everything.from_bytes(encoded[:cut])
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(150))
 @given(THINGS, st.data())
 def test_damaged_bytes_are_refused_or_are_another_record(thing, data):
     encoded = bytearray(thing.to_bytes())

@@ -16,6 +16,7 @@ from jflow.placement.explain import Explanation
 from jflow.schedule import Schedule
 from jflow.schedule.strategies import STRATEGIES
 from tests.clusters import in_process
+from tests.drawn import examples
 from tests.programs_of_jax import check, programs
 
 SHIPPED = [name for name in STRATEGIES if name != "metis"]
@@ -38,7 +39,7 @@ def everywhere(graph, devices, costs, constraints):
     return chosen
 
 
-@settings(max_examples=18)
+@settings(max_examples=examples(6))
 @given(programs(DEVICES), st.sampled_from([*SHIPPED, everywhere]))
 def test_a_program_gives_what_jax_gives_under_every_strategy(program, placement) -> None:
     check(program, lambda graph: session(graph, placement))

@@ -15,6 +15,7 @@ from jflow.plan import Call, Feed, Fetch, Plan, Program, Recv, Run, Send, verify
 from jflow.protocol.codec import plan_from_proto, plan_to_proto
 from jflow.protocol.v1 import plan_pb2 as pb_plan
 from jflow.runtime.local import LocalBackend
+from tests.drawn import examples
 from tests.plan.plans import FED, HERE, SENSELESS, THERE, plan, well_formed
 
 CASES = pytest.mark.parametrize("case", SENSELESS)
@@ -51,7 +52,7 @@ def _compiled(*plans: Plan, n_fetches: int = 0) -> CompiledStep:
     return CompiledStep({}, plans, {}, {}, (), n_fetches)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(60))
 @given(well_formed())
 def test_a_well_formed_plan_is_taken(made):
     verify(made)

@@ -34,6 +34,7 @@ from jflow.protocol.v1 import service_pb2 as pb
 from jflow.protocol.v1 import tensor_pb2 as pb_tensor
 from jflow.values import NUMBERS as ELEMENTS
 from jflow.values import is_host
+from tests.drawn import examples
 from tests.plan.plans import well_formed
 
 DTYPES = list(ELEMENTS.values())
@@ -95,7 +96,7 @@ def test_strings_and_numbers_come_back_side_by_side(sent):
         assert same
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(100))
 @given(_TENSORS, st.data())
 def test_damaged_frames_give_tensors_or_an_error_that_says_so(sent, data):
     assembler = Assembler()
@@ -236,14 +237,14 @@ def test_a_control_part_that_is_no_envelope_is_refused():
         open_message(Message(1, b"\xff\xff\xff", aligned_buffer(0)))
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(60))
 @given(st.binary(max_size=60), st.integers(0, 200))
 def test_any_control_part_gives_tensors_or_an_error_of_jflow(control, n_bytes):
     with suppress(errors.OpError):
         open_message(Message(1, control, aligned_buffer(n_bytes)))
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(60))
 @given(
     st.lists(
         st.tuples(
@@ -309,7 +310,7 @@ def test_success_is_never_taken_for_an_error():
 # Plans --------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(60))
 @given(well_formed())
 def test_a_plan_comes_back_as_it_was(plan):
     sent = plan_to_proto(plan).SerializeToString()
@@ -376,7 +377,7 @@ def test_a_step_of_no_known_kind_is_refused():
         plan_from_proto(message)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(60))
 @given(well_formed(), st.data())
 def test_a_damaged_plan_is_read_or_refused_with_an_error_of_jflow(plan, data):
     changed = bytearray(plan_to_proto(plan).SerializeToString())

@@ -14,6 +14,7 @@ from jflow.protocol import frame
 from jflow.protocol.codec import open_message
 from jflow.protocol.frame import Assembler, aligned, aligned_buffer, encode
 from jflow.protocol.v1 import service_pb2 as pb
+from tests.drawn import examples
 
 FIRST, MORE = 1, 2
 HEADER = struct.Struct("<BQIQ")
@@ -298,7 +299,7 @@ _ENVELOPES = st.lists(
 ).map(_envelope)
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(150))
 @given(_damaged())
 def test_damaged_frames_give_messages_or_errors_of_jflow_and_nothing_else(frames):
     assembler = Assembler(max_bytes=1 << 20)
@@ -311,7 +312,7 @@ def test_damaged_frames_give_messages_or_errors_of_jflow_and_nothing_else(frames
         pass
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(80))
 @given(st.lists(st.binary(max_size=100), max_size=5))
 def test_noise_gives_errors_of_jflow_and_nothing_else(frames):
     assembler = Assembler(max_bytes=1 << 20)

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 import jflow as tf
 from tests.clusters import Backend, in_process, local
+from tests.drawn import examples
 
 TIMEOUT_S = 100
 """Of a step that could deadlock, with the time to register it on a busy machine."""
@@ -222,7 +223,7 @@ FULL = Program(
 """What puts waits for room that a later operation makes."""
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.filter_too_much])
 @example(BEHIND)
 @example(THERE_AND_BACK)
 @example(FULL)
@@ -239,7 +240,7 @@ def servers() -> Iterator[Backend]:
 
 
 @settings(
-    max_examples=40,
+    max_examples=examples(15),
     suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.function_scoped_fixture],
 )
 @example(BEHIND)

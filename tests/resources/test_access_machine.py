@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from jflow.errors import CancelledError, FailedPreconditionError
 from jflow.resources import Access, AccessQueue, Attempt
+from tests.drawn import examples
 
 KEYS = st.sampled_from([frozenset(keys) for keys in ("", "a", "b", "c", "ab", "bc", "abc")])
 
@@ -163,4 +164,4 @@ class AccessMachine(RuleBasedStateMachine):
 
 
 TestAccessMachine = AccessMachine.TestCase
-TestAccessMachine.settings = settings(max_examples=100, stateful_step_count=30)
+TestAccessMachine.settings = settings(max_examples=examples(50), stateful_step_count=30)

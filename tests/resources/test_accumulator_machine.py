@@ -15,6 +15,7 @@ from jflow.resources.accumulator import (
     SparseAccumulator,
     TakeGradient,
 )
+from tests.drawn import examples
 
 STEPS = st.integers(0, 4)
 NUMBERS = st.integers(-50, 50)
@@ -170,5 +171,5 @@ TestSparse = SparseMachine.TestCase
 TestSparseSum = SparseSumMachine.TestCase
 
 TestDense.settings = TestSparse.settings = TestSparseSum.settings = settings(
-    max_examples=50, stateful_step_count=30
+    max_examples=examples(25), stateful_step_count=30
 )

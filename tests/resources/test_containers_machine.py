@@ -13,6 +13,7 @@ from jflow.cluster import Device, Task
 from jflow.errors import FailedPreconditionError, InvalidArgumentError
 from jflow.plan import VariableKey, VariableSpec
 from jflow.resources import Containers, VariableId
+from tests.drawn import examples
 from tests.variables import get_variable, set_variable
 
 TASK = Task("ps", 0)
@@ -130,4 +131,4 @@ class ContainersMachine(RuleBasedStateMachine):
 
 
 TestContainersMachine = ContainersMachine.TestCase
-TestContainersMachine.settings = settings(max_examples=50, stateful_step_count=30)
+TestContainersMachine.settings = settings(max_examples=examples(25), stateful_step_count=30)

@@ -16,6 +16,7 @@ from jflow.resources.queue import (
     QueueSpec,
 )
 from jflow.values import TensorSpec
+from tests.drawn import examples
 from tests.resources.queue_model import Failure, Get, Model, Put, Row, Shut
 
 NUMBER, TEXT = TensorSpec((), "int64"), TensorSpec((), "string")
@@ -309,5 +310,5 @@ TestPriority = PriorityMachine.TestCase
 TestPadding = PaddingMachine.TestCase
 
 TestFifo.settings = TestShuffle.settings = TestPriority.settings = TestPadding.settings = settings(
-    max_examples=60, stateful_step_count=40
+    max_examples=examples(30), stateful_step_count=40
 )

@@ -18,6 +18,7 @@ from jflow.errors import CancelledError, InvalidArgumentError
 from jflow.plan import VARYING, VariableKey, VariableSpec
 from jflow.resources import Access, Containers, VariableId, VariableSnapshot
 from jflow.values import NUMBERS, to_physical
+from tests.drawn import examples
 from tests.samples import KEYS, allowing, assert_same, keys, numbers
 from tests.variables import get_variable, set_variable
 
@@ -188,7 +189,7 @@ class CutMachine(RuleBasedStateMachine):
 
 
 TestCut = CutMachine.TestCase
-TestCut.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestCut.settings = settings(max_examples=examples(30), stateful_step_count=30, deadline=None)
 
 
 def saved(containers, *names):

@@ -25,6 +25,7 @@ from jflow.schedule.exact import optimal
 from jflow.schedule.exhaustive import exhaustive_optimum
 from jflow.schedule.schedule import check
 from jflow.schedule.strategies import STRATEGIES
+from tests.drawn import examples
 
 
 def brute_force(problem: Problem) -> float:
@@ -48,7 +49,7 @@ def brute_force(problem: Problem) -> float:
     return least
 
 
-@settings(max_examples=12)
+@settings(max_examples=examples(6))
 @example("wavefront", 4, 1.0, 1.0, 14)  # HiGHS refuses its own optimum under the first two limits
 @given(
     st.sampled_from(["layered", "fork_join", "wavefront", "series_parallel"]),
@@ -68,7 +69,7 @@ def test_the_optimum_is_that_of_brute_force(family, n, ccr, heterogeneity, seed)
     assert found.makespan == pytest.approx(brute_force(problem), rel=1e-4)
 
 
-@settings(max_examples=12)
+@settings(max_examples=examples(6))
 @given(
     st.sampled_from(["layered", "fork_join", "wavefront", "series_parallel"]),
     st.integers(3, 5),

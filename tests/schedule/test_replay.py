@@ -21,6 +21,7 @@ from jflow.schedule.schedule import check
 from jflow.schedule.simulate import makespan
 from jflow.schedule.strategies import search
 from jflow.schedule.strategies.simple import random
+from tests.drawn import examples
 from tests.schedule import event_simulator
 
 
@@ -52,7 +53,7 @@ def problems(draw) -> Problem:
     return problem._replace(graph=graph, costs=costs, constraints=Constraints(classes))
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(60))
 @given(problems(), st.integers(0, 100))
 def test_a_simulated_step_is_what_each_event_makes_of_it(problem, seed) -> None:
     """The simulator looks at transfers only; the one of the tests delivers every tensor."""
@@ -63,7 +64,7 @@ def test_a_simulated_step_is_what_each_event_makes_of_it(problem, seed) -> None:
     assert makespan(problem, schedule) == expected.makespan
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(40))
 @given(problems(), st.integers(0, 100))
 def test_a_replay_takes_what_the_simulator_says(problem, seed) -> None:
     schedule = random(*problem, seed=seed)
@@ -74,7 +75,7 @@ def test_a_replay_takes_what_the_simulator_says(problem, seed) -> None:
     assert found == simulate(problem, schedule).makespan
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(25))
 @given(problems(), st.integers(0, 100), st.integers(1, 60))
 def test_runs_that_continue_saved_states_end_as_the_simulator_says(problem, seed, moves) -> None:
     """After any number of accepted and refused moves, all of what is known of a run is exact."""

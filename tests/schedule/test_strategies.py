@@ -30,6 +30,7 @@ from jflow.schedule.strategies.grouping import with_groups
 from jflow.schedule.strategies.memory import fitting
 from jflow.schedule.strategies.metis import can_cut
 from jflow.schedule.strategies.sct import favorite_children
+from tests.drawn import examples
 
 FAST = [name for name in STRATEGIES if name != "auto"]
 
@@ -58,7 +59,7 @@ def constrained(draw) -> Problem:
     return problem._replace(constraints=constraints).checked()
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(80))
 @given(constrained(), st.sampled_from(FAST), st.booleans())
 def test_every_strategy_holds_the_constraints(problem, name, with_coplacing) -> None:
     place = STRATEGIES[name]
@@ -66,7 +67,7 @@ def test_every_strategy_holds_the_constraints(problem, name, with_coplacing) -> 
     assert simulate(problem, schedule).makespan > 0
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(10))
 @given(constrained(), st.sampled_from([*STRATEGIES]))
 def test_equal_problems_give_equal_schedules(problem, name) -> None:
     assert scheduled(problem, STRATEGIES[name]) == scheduled(problem, STRATEGIES[name])
@@ -152,7 +153,7 @@ def test_why_nothing_is_feasible_is_said_once() -> None:
     assert raised.value.message.count("no device has room") == 1
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(8))
 @given(
     st.sampled_from([*FAMILIES]),
     st.integers(4, 9),

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import jflow as tf
 from jflow.values import NUMBERS
 from tests.clusters import BACKENDS, Backend
+from tests.drawn import examples
 from tests.samples import KEYS, NARROW, WIDE, allowing, assert_same, keys, numbers
 
 SHAPES = [(), (0, 2), (2, 3)]
@@ -199,7 +200,7 @@ def test_a_feed_that_would_lose_more_than_precision_is_refused(backend: Backend)
         assert session.run(n, {n: [3, 4]}).tolist() == [3, 4]
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(6), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(
         st.tuples(

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 
 import jflow as tf
+from tests.drawn import examples
 from tests.programs_of_jax import FUNCTIONS, Call, Input, Program, check, programs
 
 DEVICES = ["/device:CPU:0", "/device:CPU:1", "/device:CPU:2"]
@@ -14,7 +15,7 @@ def _open(graph):
 
 
 @given(programs(DEVICES))
-@settings(max_examples=25)
+@settings(max_examples=examples(10))
 def test_a_program_gives_what_jax_gives_under_any_placement(program):
     check(program, _open)
 

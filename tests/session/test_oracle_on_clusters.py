@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import jflow as tf
 from tests.clusters import BACKENDS, Backend
+from tests.drawn import examples
 from tests.programs_of_jax import check, programs
 
 
@@ -20,7 +21,7 @@ def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
 
 
 @given(st.data())
-@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(5), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_program_gives_what_jax_gives_across_tasks(backend: Backend, data: st.DataObject) -> None:
     program = data.draw(programs(backend.devices))
     backend.reset()

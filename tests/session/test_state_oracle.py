@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import jflow as tf
+from tests.drawn import examples
 
 DEVICES = ["/device:CPU:0", "/device:CPU:1", "/device:CPU:2"]
 SIZE = 3
@@ -117,6 +118,6 @@ def check(step, open_session):
 
 
 @given(steps())
-@settings(max_examples=60)
+@settings(max_examples=examples(25))
 def test_a_step_in_one_order_has_one_result_wherever_it_runs(step):
     check(step, lambda graph: tf.Session(graph=graph))

@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from jflow.errors import InternalError
 from jflow.worker.rendezvous import Kept, Rendezvous
+from tests.drawn import examples
 
 STEPS, EDGES = range(6), range(2)
 
@@ -176,4 +177,4 @@ class RendezvousMachine(RuleBasedStateMachine):
 
 
 TestRendezvousMachine = RendezvousMachine.TestCase
-TestRendezvousMachine.settings = settings(max_examples=150, stateful_step_count=60)
+TestRendezvousMachine.settings = settings(max_examples=examples(60), stateful_step_count=60)
