@@ -5,6 +5,8 @@ BIN = $(VENV)/bin
 TESTS ?= tests
 # Test processes at a time: twice as many as cores, because they wait for processes that they start.
 N ?= 4
+# Tests start hundreds of processes, which need not compile every module again.
+export PYTHONDONTWRITEBYTECODE =
 MATRIX ?= python3.11 python3.13
 
 .PHONY: demo setup test test-libraries test-transports test-matrix lint check check-long chaos format protos api bench \

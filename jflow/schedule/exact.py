@@ -14,15 +14,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import combinations
+from typing import TYPE_CHECKING
 
 import numpy as np
-import scipy.optimize
-import scipy.sparse
 
 from jflow.errors import ResourceExhaustedError
 from jflow.schedule.problem import UNLIMITED, Problem, capacity_of, classes_of, resident_of
 from jflow.schedule.schedule import Schedule
 from jflow.schedule.simulate import simulate
+
+if TYPE_CHECKING:
+    from scipy.optimize import OptimizeResult
 
 TOLERANCE = 1e-6
 _INFEASIBLE, _SOLVE_ERROR = 2, 4  # statuses of scipy.optimize.milp
@@ -112,7 +114,11 @@ class _Program:
 
     def solve(
         self, limit: float, seconds: float, nodes: int | None, *, presolve: bool
-    ) -> scipy.optimize.OptimizeResult:
+    ) -> OptimizeResult:
+        # Few programs use them, and every one that imports jflow would wait for their import.
+        import scipy.optimize  # noqa: PLC0415
+        import scipy.sparse  # noqa: PLC0415
+
         n_variables = self.end + 1
         self._rows = []
         for add in (self._devices, self._precedence, self._ordering, self._memory):

@@ -70,6 +70,10 @@ PROGRAMS = {
         "import sys, jflow; print(*(x for x in ['jax', 'grpc', 'grain'] if x in sys.modules))",
         "jax",
     ),
+    "a solver is imported when it solves": (
+        "import sys, jflow as tf; tf.Session, tf.function, tf.train; print('scipy' in sys.modules)",
+        "False",
+    ),
     "a name as an attribute": ("import jflow as tf; print(tf.Session.__name__)", "Session"),
     "a name by itself": ("from jflow import Session; print(Session.__name__)", "Session"),
     "all names": (

@@ -9,7 +9,7 @@ from pathlib import Path
 
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "actors_and_learner.py"
 BATCH = 256
-N_UPDATES = 15
+N_UPDATES = 6
 
 
 def numbers(label: str, text: str) -> list[int]:

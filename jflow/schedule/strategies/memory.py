@@ -7,8 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import scipy.optimize
-import scipy.sparse
 
 from jflow.errors import ResourceExhaustedError
 from jflow.schedule.graph import OperationGraph
@@ -120,6 +118,10 @@ class _Classes:
 
     def solved(self) -> dict[int, int] | None:
         """The answer of the integer program; None if it was not solved."""
+        # Few programs use them, and every one that imports jflow would wait for their import.
+        import scipy.optimize  # noqa: PLC0415
+        import scipy.sparse  # noqa: PLC0415
+
         pairs = [(number, device) for number in self.numbers for device in self.allowed[number]]
         rows, columns, values = [], [], []
         row_of = {number: i for i, number in enumerate(self.numbers)}

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import scipy.optimize
-import scipy.sparse
 
 from jflow.errors import ResourceExhaustedError
 from jflow.schedule.partial import PartialSchedule
@@ -87,6 +85,10 @@ def favorite_children(problem: Problem) -> dict[int, int]:
 
 
 def _solved(rows: list[tuple[dict[int, float], float]], n: int, n_edges: int) -> np.ndarray:
+    # Few programs use them, and every one that imports jflow would wait for their import.
+    import scipy.optimize  # noqa: PLC0415
+    import scipy.sparse  # noqa: PLC0415
+
     entries = [(i, j, value) for i, (row, _) in enumerate(rows) for j, value in row.items()]
     at, columns, values = zip(*entries, strict=True)
     matrix = scipy.sparse.csr_array((values, (at, columns)), (len(rows), n + 1 + n_edges))
