@@ -103,7 +103,14 @@ def _compare(
 
 
 @pytest.mark.usefixtures("connection")
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "transformer",
+        pytest.param("convolutional", marks=pytest.mark.long),
+        pytest.param("recurrent", marks=pytest.mark.long),
+    ],
+)
 def test_a_linen_model_trains_as_under_jit(backend: Backend, name: str) -> None:
     model, shape = MODELS[name]
     x = jnp.asarray(np.random.default_rng(0).normal(size=shape), jnp.float32)
