@@ -33,6 +33,10 @@ PS_POINTS = (
 """Those that a parameter server comes to."""
 
 
+N_PASSES = {"master.after_register": 2}
+"""How often a task comes to a point at least before it is idle; else as often as there are runs."""
+
+
 @dataclass(frozen=True)
 class Faults:
     """How often what fails.
@@ -206,7 +210,8 @@ class _Chaos:
     def _kill_at_point(self, job: str, n: int) -> None:
         """Starts a task anew that dies at a failpoint, and starts it again when it has died."""
         index, point = self._rng.randrange(n), next(self._points[job])
-        self._cluster.restart(job, index, {point: Kill(skip=self._rng.randrange(20))})
+        skip = self._rng.randrange(N_PASSES.get(point, N_CLOSURES // 2))
+        self._cluster.restart(job, index, {point: Kill(skip=skip)})
         working = self._working
         has_ended = lambda: self._cluster.exit_code(job, index) is not None  # noqa: E731
         while not has_ended():  # rounds go on until it has come there, and may not end after that
