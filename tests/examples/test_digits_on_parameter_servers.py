@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import random
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from types import ModuleType
@@ -86,7 +87,7 @@ def train_under_kills(example: ModuleType, cluster: ProcessCluster, images: Any,
 
 @pytest.mark.long
 def test_accuracy_under_kills_is_that_of_steps_one_after_the_other_within_a_point(
-    example: ModuleType, tmp_path: Path
+    example: ModuleType, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     trained, tested = example.load_images()
     with tf.connect():
@@ -94,5 +95,5 @@ def test_accuracy_under_kills_is_that_of_steps_one_after_the_other_within_a_poin
         expected = model.accuracy(tested)
     with ProcessCluster(ps=1, workers=N_WORKERS) as cluster:
         found = train_under_kills(example, cluster, trained, tmp_path).accuracy(tested)
-    print(f"accuracy {found:.4f} under kills, {expected:.4f} one after the other")
+    record_property("accuracies", f"{found:.4f} under kills, {expected:.4f} one after the other")
     assert found >= expected - 0.01
