@@ -12,7 +12,7 @@ import pytest
 
 import jflow as tf
 from jflow.errors import FencedError
-from jflow.testing import PATIENCE_S, FaultProxy, wait_until
+from jflow.testing import PATIENCE_S, FaultProxy
 
 TASKS = [("ps", 0), ("ps", 1), ("worker", 0), ("worker", 1)]
 CLIENT, MASTER = ("client", 0), ("worker", 0)
@@ -24,8 +24,6 @@ PAIRS = [
 
 SHORT = [PAIRS[0], PAIRS[3]]
 """Those that are tested each time."""
-
-LATE = tf.RunOptions(timeout_in_ms=300)
 
 
 class Network:
@@ -87,10 +85,11 @@ class Counters:
         self.values = [self.first, self.second]
 
 
-def succeeds(session: tf.Session, step: tf.Tensor) -> bool:
+def ends(session: tf.Session, step: tf.Tensor, timeout_in_ms: int) -> bool:
+    """Runs a step, which may only fail as one does that loses somebody; whether it succeeded."""
     try:
-        session.run(step)
-    except tf.errors.UnavailableError:
+        session.run(step, options=tf.RunOptions(timeout_in_ms=timeout_in_ms))
+    except (tf.errors.DeadlineExceededError, tf.errors.UnavailableError):
         return False
     return True
 
@@ -111,18 +110,20 @@ def test_a_step_over_a_way_that_is_cut_ends_and_goes_on_when_it_heals(
         for proxy in network.between(*pair):
             proxy.blackhole()
         try:
-            # A caller that does not want to wait has its answer at once, others when it is lost.
-            with pytest.raises((tf.errors.DeadlineExceededError, tf.errors.UnavailableError)):
-                session.run(made.step, options=LATE)
-            with ThreadPoolExecutor(1) as threads:
-                waiting = threads.submit(session.run, made.step)
-                with pytest.raises(tf.errors.UnavailableError):
-                    waiting.result(PATIENCE_S)
+            assert not ends(session, made.step, 300)
+            if MASTER in pair:  # without a deadline, too
+                with ThreadPoolExecutor(1) as threads:
+                    waiting = threads.submit(session.run, made.step)
+                    with pytest.raises(tf.errors.UnavailableError):
+                        waiting.result(PATIENCE_S)
         finally:
             network.heal()
-        wait_until(lambda: succeeds(session, made.step), "a step over the way that has healed")
+        n_tried = 3
+        while not ends(session, made.step, 5000):
+            n_tried += 1
+            assert n_tried < 10, "the way does not heal"
         before = session.run(made.values)
-        assert all(2 <= value <= 4 + 1 for value in before), "a step counts once, or not at all"
+        assert all(2 <= value <= n_tried + 1 for value in before), "a step has counted twice"
         session.run(made.step)
         assert session.run(made.values) == [value + 1 for value in before]
 
