@@ -326,16 +326,16 @@ class Engine:
             return
         link = self._links.get(worker)
         if link is None or not self._scheduler.is_running(attempt.number):
-            self._fail_attempt(attempt, error)  # too late: its worker was lost before
+            self.fail_attempt(attempt, error)  # too late: its worker was lost before
             return
         loss = loss_of(error, link.task, self._servers)
         if loss is None:
-            self._fail_attempt(attempt, error)
+            self.fail_attempt(attempt, error)
         elif loss.kind is LossKind.CLAIM:
             assert isinstance(error, FencedError)
             self.fenced(error)
-            self._fail_attempt(attempt, error)
-        elif loss.kind is LossKind.STATE and loss.task is not None:
+            self.fail_attempt(attempt, error)
+        elif loss.kind in (LossKind.STATE, LossKind.VALUES) and loss.task is not None:
             self.recovery.report(worker, attempt, error, loss.task)
         elif loss.task == link.task:
             self._lose_attempt(attempt)
@@ -343,7 +343,8 @@ class Engine:
         else:  # it used what another worker had
             self.give_up(worker, attempt, unavailable(error, loss.task))
 
-    def _fail_attempt(self, attempt: LinkAttempt, error: BaseException) -> None:
+    def fail_attempt(self, attempt: LinkAttempt, error: BaseException) -> None:
+        """See `RecoveryEvents`."""
         if attempt.concrete is not None:
             error = attempt.concrete.with_origin(error)
         self._take(lambda now: self._scheduler.failed(attempt.number, error, now))
@@ -370,7 +371,7 @@ class Engine:
     def give_up(self, worker: int, attempt: LinkAttempt, error: OpError) -> None:
         """See `RecoveryEvents`."""
         is_running = self._scheduler.is_running(attempt.number)
-        self._fail_attempt(attempt, error)
+        self.fail_attempt(attempt, error)
         if is_running:
             self._reconnect(worker)
 
