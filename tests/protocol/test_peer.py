@@ -10,8 +10,8 @@ import pytest
 from jflow import errors
 from jflow.cluster import ClusterSpec, Device, Task
 from jflow.plan import Feed, Plan
-from jflow.protocol.frame import CHUNK_BYTES
 from jflow.protocol import Registered, settings
+from jflow.protocol.frame import CHUNK_BYTES
 from jflow.protocol.peer import _Link
 from jflow.protocol.v1 import service_pb2 as pb
 from tests.ports import free_ports
