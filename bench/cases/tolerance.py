@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import statistics
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -10,13 +11,11 @@ from typing import Any
 
 import numpy as np
 
-os.environ.setdefault("BENCH_ROUNDS", "25")  # because 2 % are to be seen
-
 import jflow as tf
 from bench.cases.coordinator import closures
-from bench.timing import ROUNDS, alternate, tell
+from bench.timing import seconds, tell
 
-N_TINY, N_STEPS = 1000, 40
+N_TINY, N_STEPS, N_TURNS = 1000, 40, 30
 NEVER_S = "3600"
 
 
@@ -55,23 +54,25 @@ def batches(
         os.environ.pop("JFLOW_LIVENESS_S", None)
 
 
+def medians(calls: dict[str, Callable[[], None]]) -> dict[str, float]:
+    """Median seconds by name; in every second turn the other way round, as the first is slower."""
+    taken: dict[str, list[float]] = {name: [] for name in calls}
+    for turn in range(N_TURNS):
+        for name in sorted(calls, reverse=turn % 2 == 1):
+            taken[name].append(seconds(calls[name]))
+    return {name: statistics.median(times) for name, times in taken.items()}
+
+
 def main() -> None:
     """Heartbeats, a watchdog and claims, or none of them."""
     with ExitStack() as stack:
         tiny, step = batches(stack, None, watchdog_timeout=60.0)
         tiny_bare, step_bare = batches(stack, NEVER_S, name=None)
-        taken = alternate(
-            {
-                "tiny closure with fault tolerance": tiny,
-                "tiny closure without fault tolerance": tiny_bare,
-                "MLP closure with fault tolerance": step,
-                "MLP closure without fault tolerance": step_bare,
-            },
-            1,
-            ROUNDS,
-        )
-        n = {"tiny": N_TINY, "MLP": N_STEPS}
-        tell({name: seconds / n[name.split()[0]] for name, seconds in taken.items()})
+        with_it, without = "closure with fault tolerance", "closure without fault tolerance"
+        figures = medians({f"tiny {with_it}": tiny, f"tiny {without}": tiny_bare})
+        tell({name: taken / N_TINY for name, taken in figures.items()})
+        figures = medians({f"MLP {with_it}": step, f"MLP {without}": step_bare})
+        tell({name: taken / N_STEPS for name, taken in figures.items()})
 
 
 if __name__ == "__main__":

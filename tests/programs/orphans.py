@@ -4,8 +4,10 @@ import signal
 
 from jflow.testing import ProgramProcess, Zygote
 
-with Zygote(["tests.programs.echo"]) as zygote:
-    with ProgramProcess(["-m", "tests.programs.echo", "x"], zygote=zygote) as program:
-        program.pause()
-        print(program.pid, flush=True)
-        signal.pause()
+with (
+    Zygote(["tests.programs.echo"]) as zygote,
+    ProgramProcess(["-m", "tests.programs.echo", "x"], zygote=zygote) as program,
+):
+    program.pause()
+    print(program.pid, flush=True)
+    signal.pause()

@@ -11,7 +11,6 @@ from jflow import errors
 from jflow.cluster import ClusterSpec, Device, Task
 from jflow.plan import Feed, Plan
 from jflow.protocol import Registered, settings
-from jflow.protocol.frame import CHUNK_BYTES
 from jflow.protocol.peer import _Link
 from jflow.protocol.v1 import service_pb2 as pb
 from tests.ports import free_ports
@@ -96,27 +95,6 @@ def test_the_host_is_asked_what_the_peer_was():
     assert release == ("release", 8)
     assert run[:3] == ("run", 5, 9)
     assert reset == ("reset", ["", "box"])
-
-
-def test_values_of_a_step_that_leave_together_are_one_message_unless_they_are_large():
-    async def check():
-        async with _stuck_server() as (address, go_on, read), _peer(address) as peer:
-            go_on.set()
-            await peer.connect(PATIENCE_S)
-            whole = np.zeros(CHUNK_BYTES, np.uint8)
-            values = {1: np.arange(3.0), 2: None, 3: whole, 4: np.arange(3.0)}
-            delivered = [peer.deliver(7, edge, value) for edge, value in values.items()]
-            await asyncio.gather(*delivered, peer.deliver(8, 1, None))
-            await peer.run(INCARNATION, 9, 1, [])
-            sent = [(e.send_tensors, n) for e, n in read if e.WhichOneof("body") == "send_tensors"]
-            assert [(m.step, [*m.edges], [*m.signals], n) for m, n in sent] == [
-                (7, [1], [2], 1),
-                (7, [3], [], 1),
-                (7, [4], [], 1),
-                (8, [], [1], 0),
-            ]
-
-    asyncio.run(check())
 
 
 def test_an_error_of_the_host_is_raised_where_it_was_asked():
