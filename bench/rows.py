@@ -143,6 +143,10 @@ SAVING = Group(
     (
         Row("save over two tasks", "dd with fsync", 2.0),
         Row("restore over two tasks", "dd with fsync", 2.0),
+        Row("cold restore over two tasks", "dd from the disk", 2.0),
+        Alone("memory of two tasks to save", 0.2e9, "B"),
+        Alone("memory of two new tasks to restore", 0.2e9, "B"),
+        Alone("memory of two tasks to restore again", unit="B"),
         Row("step beside a save", "step without a save", 1.5),
     ),
 )

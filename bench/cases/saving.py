@@ -1,6 +1,7 @@
-"""Saving and restoring over two tasks, beside `dd`, and steps beside a save.
+"""Saving and restoring over two tasks, beside `dd`, their memory, and steps beside a save.
 
-BENCH_SAVE_BYTES bytes are saved, below BENCH_SAVE_DIRECTORY, which must not be in memory.
+BENCH_SAVE_BYTES bytes are saved, below BENCH_SAVE_DIRECTORY, which must not be in memory. A cold
+restore reads what is not in the system's cache, as after a crash of the machine.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ import statistics
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 
 import jflow as tf
+from bench import memory
 from bench.timing import ROUNDS, seconds, tell
 
 N_BYTES = int(os.environ.get("BENCH_SAVE_BYTES", str(10**9)))
@@ -24,24 +26,48 @@ N_VARIABLES = 16
 N_STEPS = 20
 
 
-def copied(target: Path) -> float:
-    """Seconds in which `dd` writes as many bytes and waits for the disk."""
+def dd(*arguments: str) -> float:
+    """Seconds in which `dd` copies as many bytes."""
     block = 1 << 20
-    command = ["dd", "if=/dev/zero", f"of={target}", f"bs={block}", f"count={N_BYTES // block}"]
-    taken = seconds(
-        lambda: subprocess.run([*command, "conv=fsync"], check=True, capture_output=True)
+    command = ["dd", f"bs={block}", f"count={N_BYTES // block}", *arguments]
+    return seconds(lambda: subprocess.run(command, check=True, capture_output=True))
+
+
+def forget(directory: Path) -> None:
+    """Takes the files of a directory out of the system's cache."""
+    for path in directory.iterdir():
+        descriptor = os.open(path, os.O_RDONLY)
+        os.fsync(descriptor)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(descriptor)
+
+
+def extra(call: Callable[[], float], pids: Sequence[int], n_kept: int = 0) -> tuple[float, int]:
+    """What a call returns, and the memory that processes needed in all, beyond what they keep."""
+    before = [memory.resident(pid) for pid in pids]
+    for pid in pids:
+        memory.begin_peak(pid)
+    taken = call()
+    needed = sum(memory.peak(pid) - own for pid, own in zip(pids, before, strict=True))
+    return taken, max(0, needed - n_kept)
+
+
+def saved_and_restored(
+    folder: Path, save: Callable[[], float], restore: Callable[[], float], pids: Sequence[int]
+) -> dict[str, float]:
+    """Each figure once."""
+    figures: dict[str, float] = {}
+    raw = folder / "dd"
+    figures["dd with fsync"] = dd("if=/dev/zero", f"of={raw}", "conv=fsync")
+    figures["save over two tasks"], figures["memory of two tasks to save"] = extra(save, pids)
+    figures["restore over two tasks"], figures["memory of two tasks to restore again"] = extra(
+        restore, pids
     )
-    target.unlink()
-    return taken
-
-
-def median(calls: dict[str, Callable[[], float]], rounds: int) -> dict[str, float]:
-    """Median of what calls return, which take turns."""
-    taken: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(rounds):
-        for name, call in calls.items():
-            taken[name].append(call())
-    return {name: statistics.median(times) for name, times in taken.items()}
+    forget(folder)
+    figures["dd from the disk"] = dd(f"if={raw}", "of=/dev/null")
+    figures["cold restore over two tasks"] = restore()
+    raw.unlink()
+    return figures
 
 
 def steps_beside(step: Callable[[], object], save: Callable[[], object]) -> tuple[float, float]:
@@ -56,19 +82,40 @@ def steps_beside(step: Callable[[], object], save: Callable[[], object]) -> tupl
     return statistics.median(alone), statistics.median(beside)
 
 
+def variables_on(tasks: int) -> list[tf.Variable]:
+    """Variables of all the bytes, in turn on tasks."""
+    variables = []
+    for i in range(N_VARIABLES):
+        with tf.device(f"/job:ps/task:{i % tasks}"):
+            zeros = tf.numpy.zeros((N_BYTES // 4 // N_VARIABLES,), np.float32)
+            variables.append(tf.Variable(zeros, name=f"v{i}"))
+    return variables
+
+
+def memory_of_new_tasks(path: str) -> int:
+    """What tasks that have just begun need beyond the variables that they restore."""
+    with (
+        tf.Graph().as_default(),
+        tf.LocalCluster(ps=2, workers=1) as cluster,
+        tf.Session(cluster.target()) as session,
+    ):
+        saver = tf.train.Saver(variables_on(2))
+        for index in range(2):  # what JAX needs to start counts for neither
+            with tf.device(f"/job:ps/task:{index}"):
+                session.run(tf.numpy.zeros((1,)) + 1)
+        pids = [cluster.pid("ps", index) for index in range(2)]
+        _, needed = extra(lambda: seconds(lambda: saver.restore(session, path)), pids, N_BYTES)
+        return needed
+
+
 def main() -> None:
     """All of it, in one cluster and one directory."""
-    size = N_BYTES // 4 // N_VARIABLES
     with (
         tempfile.TemporaryDirectory(dir=WHERE) as folder,
         tf.LocalCluster(ps=2, workers=1) as cluster,
         tf.Session(cluster.target()) as session,
     ):
-        variables = []
-        for i in range(N_VARIABLES):
-            with tf.device(f"/job:ps/task:{i % 2}"):
-                zeros = tf.numpy.zeros((size,), np.float32)
-                variables.append(tf.Variable(zeros, name=f"v{i}"))
+        variables = variables_on(2)
         with tf.device("/job:ps/task:0"):
             small = tf.Variable(np.zeros((1000, 1000), np.float32), name="small")
         train = small.assign_add(small * 0.5).op
@@ -84,12 +131,12 @@ def main() -> None:
         def restore() -> float:
             return seconds(lambda: saver.restore(session, path))
 
-        calls = {
-            "dd with fsync": lambda: copied(Path(folder) / "dd"),
-            "save over two tasks": save,
-            "restore over two tasks": restore,
-        }
-        tell(median(calls, min(3, ROUNDS)))
+        pids = [cluster.pid("ps", index) for index in range(2)]
+        rounds = [
+            saved_and_restored(Path(folder), save, restore, pids) for _ in range(min(3, ROUNDS))
+        ]
+        tell({name: statistics.median(one[name] for one in rounds) for name in rounds[0]})
+        tell({"memory of two new tasks to restore": memory_of_new_tasks(path)})
         found = [steps_beside(lambda: session.run(train), save) for _ in range(min(3, ROUNDS))]
         tell(
             {

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from jflow.errors import FailedPreconditionError, InvalidArgumentError, NotANumberError
+from jflow.execution.parts import PART_FUNCTIONS
 from jflow.execution.rows import ROW_FUNCTIONS
 from jflow.plan import NAN_CHECK
 from jflow.records import DECODERS, SUMMARIES
@@ -100,6 +101,7 @@ _FUNCTIONS: Mapping[str, HostFunction] = {
     "cast": _cast,
     "ensure_shape": _ensure_shape,
     "ensure_shape_like": _ensure_shape_like,
+    **PART_FUNCTIONS,
     **ROW_FUNCTIONS,
     **DECODERS,
     **SUMMARIES,

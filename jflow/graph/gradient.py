@@ -13,7 +13,7 @@ from jflow.graph import request
 from jflow.graph.effect_order import EffectOrder
 from jflow.graph.graph import Graph, Operation, Tensor
 from jflow.graph.hoisting import hoist_state
-from jflow.graph.primitives import SOURCES, read_p
+from jflow.graph.primitives import is_source, read_p
 from jflow.graph.symbolic import Symbolic
 from jflow.values import HostArray
 from jflow.xla import jaxprs
@@ -105,7 +105,7 @@ def between(
     below: set[Tensor] = set(leaves)
     downstream: list[Operation] = []
     for op in graph.get_operations():
-        if op.eqn.primitive not in SOURCES and any(t in below for t in op.inputs):
+        if not is_source(op.eqn) and any(t in below for t in op.inputs):
             below.update(op.outputs)
             downstream.append(op)
     needed: set[Tensor] = set(targets)

@@ -187,10 +187,18 @@ ACCESSES = EFFECTS | {read_p, is_initialized_p, value_or_p}
 """The primitives that run where their variable lives."""
 
 SOURCES = ACCESSES | {placeholder_p, constant_p, host_p}
-"""The primitives through which no gradient flows."""
+"""The primitives through which no gradient flows, but for calls of `LINEAR_FUNCTIONS`."""
+
+LINEAR_FUNCTIONS = frozenset({"stitch_rows", "split_rows"})
+"""The functions of the host that have a derivative, see `graph/row_parts.py`."""
 
 
 _OF_TASK = _CALLBACKS | {host_p, check_p, is_initialized_p, value_or_p}
+
+
+def is_source(eqn: jex.JaxprEqn) -> bool:
+    """Whether no gradient flows through an equation."""
+    return eqn.primitive in SOURCES and eqn.params.get("function") not in LINEAR_FUNCTIONS
 
 
 def calls_client(eqn: jex.JaxprEqn) -> bool:

@@ -42,6 +42,7 @@ from jflow.values.physical import to_physical as to_physical
 from jflow.values.physical import unwrapping as unwrapping
 from jflow.values.physical import wrapping as wrapping
 from jflow.values.slices import SaveSliceInfo as SaveSliceInfo
+from jflow.values.slices import assigned_parts as assigned_parts
 from jflow.values.spec import Shape as Shape
 from jflow.values.spec import TensorSpec as TensorSpec
 from jflow.values.spec import is_compatible as is_compatible

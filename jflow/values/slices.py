@@ -1,8 +1,11 @@
-"""`SaveSliceInfo`: which slice of a partitioned tensor an array is."""
+"""Tensors in parts: which slice an array is, and which part has a row."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -20,3 +23,22 @@ class SaveSliceInfo:
     full_shape: tuple[int, ...]
     var_offset: tuple[int, ...]
     var_shape: tuple[int, ...]
+
+
+def assigned_parts(ids: Any, sizes: Sequence[int], strategy: str, xp: Any) -> tuple[Any, Any]:
+    """The part of each id, and its row there; for an id out of range the number of parts.
+
+    Args:
+      ids: signed integers of any shape, an array of NumPy or JAX.
+      sizes: the number of rows of each part.
+      strategy: "mod": id i is row i // n of part i % n. "div": the parts follow each other.
+      xp: the module of the array, `numpy` or `jax.numpy`.
+    """
+    n = len(sizes)
+    if strategy == "mod":
+        part, row = ids % n, ids // n
+    else:
+        starts = xp.asarray([0, *accumulate(sizes[:-1])], ids.dtype)
+        part = xp.searchsorted(starts, ids, side="right") - 1
+        row = ids - starts[part]
+    return xp.where((ids < 0) | (ids >= sum(sizes)), n, part), row

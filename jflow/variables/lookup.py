@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from itertools import accumulate
+from math import prod
 from typing import Any
 
 import jax
@@ -12,13 +12,18 @@ import jax.numpy as jnp
 
 from jflow.graph import Graph, Symbolic, Tensor, name_scope
 from jflow.graph import get_default_graph as _default_graph
+from jflow.graph.row_parts import split_ids, stitch_rows
 from jflow.ops.variable import Variable, VariableLike, read
+from jflow.values import as_dtype, assigned_parts, is_static
 from jflow.variables.beside import beside
 from jflow.variables.partitioned import PartitionedVariable
 from jflow.variables.sharded import ShardedVariable
 from jflow.xla import internals
 
 STRATEGIES = ("mod", "div")
+
+_SMALL_BYTES = 1 << 18
+"""Rows that are sent in vain, up to which ids are not divided among the parts."""
 
 
 def embedding_lookup(
@@ -30,8 +35,10 @@ def embedding_lookup(
 ) -> Any:
     """Returns rows of a table.
 
-    Each part gives its rows beside itself, so that the table stays where it is; a part of several
-    gives a row for every id, of which the result takes those that belong to it.
+    Each part gives its rows beside itself, so that the table stays where it is. In graph code each
+    of several parts gathers the rows of its own ids, and so it does with their gradients. Where
+    sizes must be known, in functions that JAX traces, and where rows are few, a part gives a row
+    for every id, of which the result takes those that belong to it.
 
     Args:
       params: T[m, *row]: a tensor or variable; a partitioned or sharded variable; or a list of
@@ -102,11 +109,23 @@ def _graph_of(parts: Sequence[Any], ids: Any) -> Graph | None:
 def _rows(graph: Graph, parts: Sequence[Any], ids: Tensor, strategy: str) -> Tensor:
     if len(parts) == 1:
         return _gathered(graph, parts[0], ids)
-    n_rows = tuple(int(part.shape[0]) for part in parts)
-    local = graph.apply(_local, (ids, n_rows, strategy), name="local_ids")
+    sizes = tuple(int(part.shape[0]) for part in parts)
+    if _is_small(parts, ids):
+        local = graph.apply(_local, (ids, sizes, strategy), name="local_ids")
+        rows = [_gathered(graph, part, at) for part, at in zip(parts, local, strict=True)]
+        chosen: Tensor = graph.apply(_chosen, (ids, rows, sizes, strategy), name="rows")
+        return chosen
+    local, places = split_ids(graph, ids, sizes, strategy)
     rows = [_gathered(graph, part, at) for part, at in zip(parts, local, strict=True)]
-    chosen: Tensor = graph.apply(_chosen, (ids, rows, n_rows, strategy), name="rows")
-    return chosen
+    return stitch_rows(graph, ids, places, rows)
+
+
+def _is_small(parts: Sequence[Any], ids: Tensor) -> bool:
+    """Whether a row of each part for each id costs less than to divide the ids on the host."""
+    n_elements = prod(parts[0].shape[1:]) * (len(parts) - 1)
+    if not is_static(ids.shape):
+        return False
+    return prod(ids.shape) * n_elements * as_dtype(parts[0].dtype).itemsize <= _SMALL_BYTES
 
 
 def _gathered(graph: Graph, part: Any, ids: Tensor) -> Tensor:
@@ -118,27 +137,15 @@ def _gathered(graph: Graph, part: Any, ids: Tensor) -> Tensor:
     return rows
 
 
-def _assigned(ids: jax.Array, n_rows: Sequence[int], strategy: str) -> tuple[jax.Array, jax.Array]:
-    """The part of each id, and its row there; for an id out of range no part."""
-    n, n_total = len(n_rows), sum(n_rows)
-    if strategy == "mod":
-        part, row = ids % n, ids // n
-    else:
-        starts = jnp.asarray([0, *accumulate(n_rows[:-1])], ids.dtype)
-        part = jnp.searchsorted(starts, ids, side="right") - 1
-        row = ids - starts[part]
-    return jnp.where((ids < 0) | (ids >= n_total), n, part), row
-
-
 def _local(ids: jax.Array, n_rows: Sequence[int], strategy: str) -> list[jax.Array]:
-    part, row = _assigned(ids, n_rows, strategy)
+    part, row = assigned_parts(ids, n_rows, strategy, jnp)
     return [jnp.where(part == number, row, 0) for number in range(len(n_rows))]
 
 
 def _chosen(
     ids: jax.Array, rows: Sequence[jax.Array], n_rows: Sequence[int], strategy: str
 ) -> jax.Array:
-    part, _ = _assigned(ids, n_rows, strategy)
+    part, _ = assigned_parts(ids, n_rows, strategy, jnp)
     part = part.reshape(*part.shape, *(1,) * (rows[0].ndim - part.ndim))
     nothing = jnp.full(part.shape, rows[0].size)  # out of range, for which `take` has its value
     found = jnp.take(rows[0].reshape(-1), nothing) + jnp.zeros_like(rows[0])

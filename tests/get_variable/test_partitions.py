@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import jflow as tf
 from jflow.testing.backends import BackendUnderTest as Backend
-from jflow.values import SaveSliceInfo
+from jflow.values import SaveSliceInfo, assigned_parts
 from tests.drawn import examples
 
 TABLE = np.arange(30, dtype=np.float32).reshape(10, 3)
@@ -90,14 +90,85 @@ def test_a_lookup_in_parts_has_gradients_limits_of_norms_and_nan_out_of_range() 
     rows = tf.nn.embedding_lookup(parts, IDS, max_norm=1.0)
     squares = tf.numpy.sum(tf.nn.embedding_lookup(parts, IDS) ** 2)
     outside = tf.nn.embedding_lookup(parts, [10, 0, -1, 11])
+    some = tf.placeholder(tf.int32, (None,))
+    by_part = tf.nn.embedding_lookup(parts, some)
     with tf.Session() as session:
         session.run(tf.global_variables_initializer())
         *slopes, short, missing = session.run([*tf.gradients(squares, parts), rows, outside])
+        np.testing.assert_array_equal(session.run(by_part, {some: [10, 0, -1, 11]}), missing)
     expected = jax.grad(lambda table: jnp.sum(table[IDS] ** 2))(TABLE)
     for i, slope in enumerate(slopes):
         np.testing.assert_allclose(slope, expected[i::3], rtol=1e-6)
     np.testing.assert_allclose(np.linalg.norm(short, axis=-1), 1.0, rtol=1e-5)
     assert np.isnan(missing).all(axis=1).tolist() == [True, False, True, True]
+
+
+def test_a_part_gathers_the_rows_of_its_own_ids_only(backend: Backend) -> None:
+    parts = _parts("mod", backend.devices)
+    ids = tf.placeholder(tf.int32, (None,))
+    loss = tf.numpy.sum(tf.nn.embedding_lookup(parts, ids) ** 2)
+    optimizer = tf.train.GradientDescentOptimizer(0.5)
+    pairs = optimizer.compute_gradients(loss, parts)
+    train = optimizer.apply_gradients(pairs)
+    gathered = [
+        op.outputs[0] for op in tf.get_default_graph().get_operations() if "/gather" in op.name
+    ]
+    many = np.arange(100, dtype=np.int32) % 9 // 3 * 3  # rows of the first part: 0, 3 and 6
+    with backend.session() as session:
+        session.run(tf.global_variables_initializer())
+        taken, slopes = session.run([gathered, [pair[0].values for pair in pairs]], {ids: many})
+        assert [len(rows) for rows in taken] == [len(rows) for rows in slopes] == [112, 8, 8]
+        session.run(train, {ids: many})
+        new = session.run(parts)
+    counts = np.bincount(many, minlength=10)[:, np.newaxis]
+    for i, rows in enumerate(new):
+        np.testing.assert_allclose(rows, (TABLE - counts * TABLE)[i::3], rtol=1e-6)
+
+
+@pytest.mark.parametrize(("n_parts", "strategy"), [(3, "mod"), (4, "div")])
+def test_a_lookup_in_parts_is_that_in_the_whole_with_its_gradient(
+    n_parts: int, strategy: str
+) -> None:
+    table = np.random.default_rng(0).normal(size=(29, 2, 3)).astype(np.float32)
+    whole = tf.get_variable("whole", initializer=table)
+    if strategy == "div":
+        cut = tf.fixed_size_partitioner(n_parts)
+        parts: Any = tf.get_variable("parts", initializer=table, partitioner=cut)
+    else:
+        parts = [tf.Variable(table[i::n_parts]) for i in range(n_parts)]
+    ids = tf.placeholder(tf.int32, (None, 2))
+    found = [tf.nn.embedding_lookup(one, ids, strategy) for one in (whole, parts)]
+    losses = [tf.numpy.sum(rows**2) for rows in found]
+    slope, slopes = tf.gradients(losses[0], whole), tf.gradients(losses[1], [*parts])
+
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+
+        @settings(max_examples=15)
+        @given(n=st.integers(1, 15), seed=st.integers(0, 2**32 - 1))
+        def agree(n: int, seed: int) -> None:
+            rng = np.random.default_rng(seed)
+            feed = {ids: rng.choice(rng.integers(0, 29, 5), (n, 2))}
+            (one, other), expected, each = session.run([found, slope[0], slopes], feed)
+            np.testing.assert_array_equal(one, other)
+            if strategy == "div":
+                got = np.concatenate(each)
+            else:
+                got = np.stack([each[i % n_parts][i // n_parts] for i in range(29)])
+            np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
+
+        agree()
+
+
+def test_many_rows_of_known_number_are_looked_up_by_part_and_few_in_each() -> None:
+    parts = _parts("mod", ["/cpu:0"])
+    for n, is_divided in ((100, False), (40_000, True)):
+        with tf.name_scope(f"n{n}"):
+            rows = tf.nn.embedding_lookup(parts, np.arange(n, dtype=np.int32) % 10)
+        assert (rows.op.type == "stitch_rows") is is_divided
+        with tf.Session() as session:
+            session.run(tf.global_variables_initializer())
+            np.testing.assert_array_equal(session.run(rows), TABLE[np.arange(n) % 10])
 
 
 def test_one_table_is_looked_up_as_it_is() -> None:
@@ -128,12 +199,10 @@ def test_one_table_is_looked_up_as_it_is() -> None:
 def test_ids_find_their_rows_for_any_number_of_parts(
     n_rows: int, n_parts: int, strategy: str, data: st.DataObject
 ) -> None:
-    from jflow.variables.lookup import _assigned  # noqa: PLC0415 - the rule alone, without sessions
-
     n_parts = min(n_rows, n_parts)
     sizes = [n_rows // n_parts + (i < n_rows % n_parts) for i in range(n_parts)]
     ids = data.draw(st.lists(st.integers(-3, n_rows + 3), min_size=1, max_size=5))
-    part, row = map(np.asarray, _assigned(np.array(ids, np.int32), sizes, strategy))
+    part, row = map(np.asarray, assigned_parts(np.array(ids, np.int32), sizes, strategy, np))
     for i, p, r in zip(ids, part, row, strict=True):
         if not 0 <= i < n_rows:
             assert p == n_parts
