@@ -19,7 +19,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, ParamSpec, Protocol, TypeGuard, TypeVar
 
 from jflow import _forks
-from jflow.cluster import Task
+from jflow.cluster import Target, Task
 from jflow.deadline import FOREVER, Deadline
 from jflow.deadline.clock import now
 from jflow.effects import Effect
@@ -27,9 +27,11 @@ from jflow.errors import CancelledError, InternalError, OpError, UnavailableErro
 from jflow.moves import StateId
 from jflow.plan import Plan
 from jflow.protocol import settings
+from jflow.protocol.admission import admitted, new_nonce
 from jflow.protocol.callbacks import CallbackFunction, Callbacks
 from jflow.protocol.codec import error_of, frames, open_message
 from jflow.protocol.frame import Assembler
+from jflow.protocol.handshake import INFO_ID, CallerHandshake, Secret
 from jflow.protocol.heartbeat import TICKS, Beat, Heartbeat, liveness_s, silence
 from jflow.protocol.outbox import Outbox
 from jflow.protocol.records import (
@@ -37,7 +39,6 @@ from jflow.protocol.records import (
     DeviceRecord,
     Registered,
     ServerInfo,
-    info_from_proto,
 )
 from jflow.protocol.rpc import Rpc
 from jflow.protocol.rpcs import (
@@ -89,7 +90,8 @@ class MasterClient:
 
     Args:
       transport: carries the frames.
-      address: "host:port" of the server.
+      secret: the token.
+      target: the server that is meant.
       connect_timeout: the longest time to wait for the server to answer, in seconds.
       deadline: of the call that needs the connection.
 
@@ -97,21 +99,26 @@ class MasterClient:
       info: the server info.
 
     Raises:
-      UnavailableError: if the server does not answer within the connect timeout, or its name does
-        not resolve.
+      UnavailableError: if the server does not answer within the connect timeout, its name does not
+        resolve, or it is not the one that is meant.
       DeadlineExceededError: if the deadline passes first.
-      UnauthenticatedError: if the server does not accept this user's token.
+      FailedPreconditionError: if it has another version of the protocol.
+      RestartedError: if another incarnation of it is meant.
+      UnauthenticatedError: if the server has another token.
     """
 
     def __init__(
         self,
         transport: Transport,
-        address: str,
+        secret: Secret,
+        target: Target,
         connect_timeout: float,
         deadline: Deadline = FOREVER,
     ) -> None:
         limit = deadline.while_connecting(connect_timeout)
-        self._address = address
+        self._address = address = target.address
+        self._handshake = CallerHandshake(secret, MASTER.name, target, new_nonce())
+        self._is_admitted = False
         self._ids = itertools.count(1)
         self._frame_ids = itertools.count(1)
         self._pending: dict[int, _Answers] = {}
@@ -129,7 +136,7 @@ class MasterClient:
             self._stream = transport.open(
                 MASTER.name, address, limit, self._outbox.frames(), self._take, self._ended
             )
-            self.info: ServerInfo = info_from_proto(self._handshake(limit))
+            self.info = self._entered(limit)
             self._task = str(self.info.task)
             self._ticker.add(self._tick)
             if not self.is_open:  # since the handshake
@@ -254,7 +261,8 @@ class MasterClient:
         if self._stream is not None:
             self._stream.close()
 
-    def _handshake(self, limit: Deadline) -> pb.ServerInfo:
+    def _entered(self, limit: Deadline) -> ServerInfo:
+        """Performs the handshake, of which the thread that reads frames does a part (`_take`)."""
         notice = threading.Timer(
             settings.NOTICE_AFTER_S,
             lambda: _LOG.warning("still waiting for the server at %s", self._address),
@@ -262,7 +270,8 @@ class MasterClient:
         notice.start()
         answers: SimpleQueue[_Answer] = SimpleQueue()
         try:
-            self._begin(pb.Envelope(hello=pb.Hello()), (), answers, FOREVER)
+            self._enroll(next(self._ids), answers)
+            self._outbox.put(INFO_ID, iter([self._handshake.hello]))
             answer = answers.get(timeout=limit.remaining())
         except Empty:
             raise limit.error(
@@ -273,7 +282,7 @@ class MasterClient:
             notice.cancel()
         if isinstance(answer, OpError):
             raise answer
-        return answer[0].server_info
+        return admitted(answer[0], self._handshake)
 
     def _call(
         self,
@@ -328,18 +337,21 @@ class MasterClient:
         if deadline.timeout is not None:
             envelope.timeout_s = deadline.timeout
             envelope.remaining_s = max(deadline.remaining() or 0.0, _LEAST_S)
-        if envelope.WhichOneof("body") != "hello":
-            envelope.incarnation = self.info.incarnation
-        with self._lock:
-            if self._end is not None:
-                raise copy.copy(self._end)
-            self._pending[key] = answers
+        envelope.incarnation = self.info.incarnation
+        self._enroll(key, answers)
         try:
             self._send(key, envelope, tensors)
         except BaseException:
             self._pending.pop(key, None)
             raise
         return key
+
+    def _enroll(self, key: int, answers: _Answers) -> None:
+        """Notes where the answer to a call goes. Raises OpError if the session is over."""
+        with self._lock:
+            if self._end is not None:
+                raise copy.copy(self._end)
+            self._pending[key] = answers
 
     def _answer(
         self,
@@ -398,8 +410,10 @@ class MasterClient:
         """
         self._n_received += 1
         try:
-            message = self._assembler.feed(frame)
-            if message is not None:
+            if not self._is_admitted:
+                self._outbox.put(INFO_ID, iter([self._handshake.prove(frame)]))
+                self._is_admitted = True
+            elif (message := self._assembler.feed(frame)) is not None:
                 self._receive(*open_message(message))
         except OpError as error:
             self._finish(error)

@@ -2,27 +2,40 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
+from jflow.protocol.admission import admit, welcome
 from jflow.protocol.dispatcher import Dispatcher
-from jflow.protocol.records import info_to_proto
+from jflow.protocol.handshake import Secret
+from jflow.protocol.identity import Identity
 from jflow.protocol.rpc import Service
 from jflow.protocol.rpcs import MASTER, WORKER
 from jflow.protocol.services import ServerRoles
-from jflow.protocol.stream import MessageStream
 from jflow.protocol.tasks import TaskSet
 from jflow.protocol.transport import FrameStream, Services
-from jflow.protocol.v1 import service_pb2 as pb
-
-_LOG = logging.getLogger(__name__)
 
 
 class Endpoint:
-    """Serves the streams of one server. Every method must be called on the event loop."""
+    """Serves the streams of one server. Every method must be called on the event loop.
 
-    def __init__(self, server: ServerRoles) -> None:
+    Args:
+      server: the server.
+      secret: the token, which callers must prove to have.
+      cluster_name: the name of its cluster; "" if it has none.
+      hosts: see `Identity`.
+    """
+
+    def __init__(
+        self,
+        server: ServerRoles,
+        secret: Secret,
+        cluster_name: str = "",
+        hosts: frozenset[str] = frozenset(),
+    ) -> None:
         self._server = server
+        self._secret = secret
+        self._cluster_name = cluster_name
+        self._hosts = hosts
         self._closing = TaskSet()
 
     def services(self) -> Services:
@@ -35,24 +48,18 @@ class Endpoint:
 
     async def _serve(self, service: Service[Any], stream: FrameStream) -> None:
         """Serves one stream: the handshake, then calls on a session of its own."""
-        messages = MessageStream(stream)
-        if not await self._handshake(messages):
+        messages = await admit(stream, self._secret, service.name, self._identity())
+        if messages is None:
             return
+        info = self._server.info()
+        await welcome(messages, info)
         session = service.open(self._server)
-        dispatcher = Dispatcher(self._server.info(), messages, service, session)
+        dispatcher = Dispatcher(info, messages, service, session)
         try:
             await dispatcher.serve()
         finally:
             self._closing.start(dispatcher.end(session.close))
 
-    async def _handshake(self, stream: MessageStream) -> bool:
-        """Answers the first message of a stream; False if it is not Hello."""
-        received = await stream.receive()
-        if received is None:
-            return False
-        hello, _ = received
-        if hello.WhichOneof("body") != "hello":
-            _LOG.warning("a stream did not begin with Hello and was closed")
-            return False
-        await stream.send(pb.Envelope(id=hello.id, server_info=info_to_proto(self._server.info())))
-        return True
+    def _identity(self) -> Identity:
+        info = self._server.info()
+        return Identity(info.task, info.incarnation, info.cluster, self._cluster_name, self._hosts)
