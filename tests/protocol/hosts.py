@@ -172,9 +172,8 @@ def peer_of(task, address, token=TOKEN):
 
 
 def peers_of(cluster):
-    """Connections of a task to the others of a cluster."""
-    own = Task("caller", 0)
-    return Peers(cluster.replace(own, "127.0.0.1:1"), GrpcTransport(), Secret(TOKEN), own)
+    """Connections of the first task of a cluster to all of them."""
+    return Peers(cluster, GrpcTransport(), Secret(TOKEN), next(iter(cluster.tasks())))
 
 
 @asynccontextmanager
