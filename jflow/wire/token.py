@@ -17,7 +17,7 @@ from jflow.errors import InvalidArgumentError, NotFoundError, PermissionDeniedEr
 _N_BYTES = 32
 _MAX_LENGTH = 4096
 MIN_LENGTH = 22
-"""The least number of characters of a token that a user chose: as many as 128 bits have in base64."""
+"""The least number of characters of a token that a user chose: those of 128 bits in base64."""
 
 _HOW_TO_MAKE = (
     "use the token of the other tasks (~/.jflow/token where they run), or one for all of them "
@@ -32,8 +32,8 @@ def load_token(environ: Mapping[str, str] = os.environ) -> str:
     differ from that of the other tasks.
 
     Raises:
-      PermissionDeniedError: if the file cannot be read, other users may read or replace it, or it is
-        another user's.
+      PermissionDeniedError: if the file cannot be read, other users may read or replace it, or it
+        is another user's.
       NotFoundError: if the file that JFLOW_TOKEN_FILE names does not exist.
       InvalidArgumentError: if the token is too short or not printable ASCII, as headers require.
     """
