@@ -15,7 +15,7 @@ from jflow.protocol.handshake import (
     ServerHandshake,
     refusal_of_version,
 )
-from jflow.protocol.identity import Identity
+from jflow.protocol.identity import ServerIdentity
 from jflow.protocol.records import ServerInfo, info_from_proto, info_to_proto
 from jflow.protocol.stream import MessageStream
 from jflow.protocol.transport import EndedStreamError, FrameStream
@@ -60,7 +60,7 @@ def admitted(envelope: pb.Envelope, handshake: CallerHandshake) -> ServerInfo:
 
 
 async def admit(
-    stream: FrameStream, secret: Secret, service: str, identity: Identity
+    stream: FrameStream, secret: Secret, service: str, identity: ServerIdentity
 ) -> MessageStream | None:
     """Performs the server's side of a handshake, up to the proof of the caller.
 
@@ -86,12 +86,12 @@ async def admit(
     return None
 
 
-async def welcome(messages: MessageStream, info: ServerInfo) -> None:
+async def introduce(messages: MessageStream, info: ServerInfo) -> None:
     """Tells a caller that was admitted about the server."""
     await messages.send(pb.Envelope(id=INFO_ID, server_info=info_to_proto(info)))
 
 
-def _refused(refusal: OpError, identity: Identity) -> pb.Envelope:
+def _refused(refusal: OpError, identity: ServerIdentity) -> pb.Envelope:
     return pb.Envelope(id=INFO_ID, status=error_to_status(refusal, str(identity.task)))
 
 

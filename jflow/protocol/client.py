@@ -12,7 +12,7 @@ import copy
 import itertools
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from queue import Empty, SimpleQueue
@@ -34,6 +34,7 @@ from jflow.protocol.frame import Assembler
 from jflow.protocol.handshake import INFO_ID, CallerHandshake, Secret
 from jflow.protocol.heartbeat import TICKS, Beat, Heartbeat, liveness_s, silence
 from jflow.protocol.outbox import Outbox
+from jflow.protocol.outcome import Answer, Outcome, Reply
 from jflow.protocol.records import (
     Artifacts,
     DeviceRecord,
@@ -64,14 +65,12 @@ _LEAST_S = 0.001
 
 P = ParamSpec("P")
 R = TypeVar("R")
-_Reply = tuple[pb.Envelope, list[Array]]
-_Answer = _Reply | OpError
 
 
 class _Answers(Protocol):
     """The receiver of one call's answer."""
 
-    def put(self, answer: _Answer, /) -> None:
+    def put(self, answer: Answer, /) -> None:
         """Takes an answer, on any thread."""
 
 
@@ -224,7 +223,7 @@ class MasterClient:
 
         The server enforces the deadline.
         """
-        outcome = _Outcome(self._cancel)
+        outcome = Outcome(self._cancel)
         envelope, tensors = RUN_STEP.envelope(handle, feeds, effect=effect)
         outcome.key = self._begin(envelope, tensors, outcome, deadline)
         return outcome
@@ -268,7 +267,7 @@ class MasterClient:
             lambda: _LOG.warning("still waiting for the server at %s", self._address),
         )
         notice.start()
-        answers: SimpleQueue[_Answer] = SimpleQueue()
+        answers: SimpleQueue[Answer] = SimpleQueue()
         try:
             self._enroll(next(self._ids), answers)
             self._outbox.put(INFO_ID, iter([self._handshake.hello]))
@@ -291,8 +290,8 @@ class MasterClient:
         tensors: Sequence[Array],
         deadline: Deadline,
         callbacks: Callbacks | None = None,
-    ) -> _Reply:
-        answers: SimpleQueue[_Answer] = SimpleQueue()
+    ) -> Reply:
+        answers: SimpleQueue[Answer] = SimpleQueue()
         key = self._begin(envelope, tensors, answers, deadline)
         try:
             answer = self._answer(key, answers, deadline, callbacks)
@@ -315,7 +314,7 @@ class MasterClient:
         tensors: Sequence[Array],
         deadline: Deadline,
         callbacks: Callbacks | None,
-    ) -> _Reply:
+    ) -> Reply:
         """Runs a step that calls functions of this client, unless `callbacks` is None."""
         try:
             return self._call(RUN_STEP, envelope, tensors, deadline, callbacks)
@@ -356,10 +355,10 @@ class MasterClient:
     def _answer(
         self,
         key: int,
-        answers: SimpleQueue[_Answer],
+        answers: SimpleQueue[Answer],
         deadline: Deadline,
         callbacks: Callbacks | None,
-    ) -> _Answer | None:
+    ) -> Answer | None:
         """The answer to a call, None if there is none shortly after the deadline.
 
         Meanwhile the step's calls of functions are served in this thread.
@@ -374,8 +373,8 @@ class MasterClient:
         return None
 
     def _late_answer(
-        self, key: int, answers: SimpleQueue[_Answer], deadline: Deadline, doing: str
-    ) -> _Answer:
+        self, key: int, answers: SimpleQueue[Answer], deadline: Deadline, doing: str
+    ) -> Answer:
         """The answer to a call that was cancelled because its deadline passed.
 
         The server enforces the deadline too, and its answer is preferred: it may be an element that
@@ -470,36 +469,11 @@ class MasterClient:
             answers.put(copy.copy(self._end))
 
 
-class _Outcome(Future[list[Array]]):
-    """Receives the values of a step for which no thread waits."""
-
-    def __init__(self, cancel_call: Callable[[int], None]) -> None:
-        super().__init__()
-        self._cancel_call = cancel_call
-        self.key = 0
-
-    def put(self, answer: _Answer) -> None:
-        if not self.set_running_or_notify_cancel():
-            return
-        if isinstance(answer, OpError):
-            self.set_exception(answer)
-        else:
-            self.set_result(answer[1])
-
-    def stop(self) -> None:  # see `stop_step`
-        self._cancel_call(self.key)
-
-    def cancel(self) -> bool:
-        if is_cancelled := super().cancel():
-            self._cancel_call(self.key)
-        return is_cancelled
-
-
 def _timeout(deadline: Deadline) -> float | None:
     """How long to wait for the answer to a call with a deadline, in seconds; None for no limit."""
     return None if deadline.timeout is None else (deadline.remaining() or 0.0) + settings.GRACE_S
 
 
-def _calls_back(answer: _Answer) -> TypeGuard[_Reply]:
+def _calls_back(answer: Answer) -> TypeGuard[Reply]:
     """Whether an answer is a call of one of this client's functions instead of the final one."""
     return isinstance(answer, tuple) and answer[0].HasField("call_back")

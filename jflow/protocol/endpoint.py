@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from jflow.protocol.admission import admit, welcome
+from jflow.protocol.admission import admit, introduce
 from jflow.protocol.dispatcher import Dispatcher
 from jflow.protocol.handshake import Secret
-from jflow.protocol.identity import Identity
+from jflow.protocol.identity import ServerIdentity
 from jflow.protocol.rpc import Service
 from jflow.protocol.rpcs import MASTER, WORKER
 from jflow.protocol.services import ServerRoles
@@ -22,7 +22,7 @@ class Endpoint:
       server: the server.
       secret: the token, which callers must prove to have.
       cluster_name: the name of its cluster; "" if it has none.
-      hosts: see `Identity`.
+      hosts: see `ServerIdentity`.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Endpoint:
         if messages is None:
             return
         info = self._server.info()
-        await welcome(messages, info)
+        await introduce(messages, info)
         session = service.open(self._server)
         dispatcher = Dispatcher(info, messages, service, session)
         try:
@@ -60,6 +60,8 @@ class Endpoint:
         finally:
             self._closing.start(dispatcher.end(session.close))
 
-    def _identity(self) -> Identity:
+    def _identity(self) -> ServerIdentity:
         info = self._server.info()
-        return Identity(info.task, info.incarnation, info.cluster, self._cluster_name, self._hosts)
+        return ServerIdentity(
+            info.task, info.incarnation, info.cluster, self._cluster_name, self._hosts
+        )

@@ -1,6 +1,6 @@
-"""The handshake that begins every stream: who is meant, and proof of the token. Without I/O.
+"""The handshake that begins every stream: the server that is meant, proof of the token; no I/O.
 
-    caller → server   prefix | Hello             a nonce, and whom the caller means
+    caller → server   prefix | Hello             a nonce, and the server that is meant
     server → caller   prefix | Challenge | mac   a nonce, whether it is the one that is meant
     caller → server   mac
 
@@ -16,7 +16,7 @@ Why both ends can be sure (docs/security.md says of what):
   has just drawn.
 - The server proves itself first. What listens at the address of a server without having the token
   gets a nonce and names, nothing else.
-- A server that is not meant says so in what it proves (`is_other`), so nobody can pass its proof on
+- A server that is not meant says so in what it proves (`is_other`), so its proof cannot be passed on
   as that of the server which was dialled.
 - Neither end parses anything but these messages, of at most `MAX_BYTES`, before the other's mac
   was compared.

@@ -1,4 +1,4 @@
-"""`Identity`: who a server is, compared with whom its callers mean."""
+"""`ServerIdentity`: what a server is, compared with what its callers mean."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from jflow.protocol.v1 import handshake_pb2 as pb
 
 
 @dataclass(frozen=True)
-class Identity:
-    """Who a server is.
+class ServerIdentity:
+    """What a server is.
 
     Attributes:
       task: its task.

@@ -195,7 +195,7 @@ class Server(Closing):
 
 
 class _Trust(NamedTuple):
-    """Whom a server believes, and as what callers may address it; see `Endpoint`."""
+    """What callers must prove, and what they may call the server; see `Endpoint`."""
 
     secret: Secret
     cluster_name: str

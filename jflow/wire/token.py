@@ -64,7 +64,7 @@ def load_token(environ: Mapping[str, str] = os.environ) -> str:
     if loose:
         raise PermissionDeniedError(
             f"other users may replace the token file {path}, because they may write to {loose[0]}; "
-            f"run `chmod go-w {loose[0]}`, check who owns it, and make a new token"
+            f"run `chmod go-w {loose[0]}`, check its owner, and make a new token"
         )
     if stat.S_IMODE(status.st_mode) & 0o077 or not token:
         raise PermissionDeniedError(

@@ -69,7 +69,7 @@ def test_a_reset_through_a_stale_address_wipes_nothing_of_another_cluster(
 
 
 @pytest.mark.parametrize("jobs", OTHERS.values(), ids=OTHERS)
-def test_a_step_through_a_stale_address_is_told_who_is_there(
+def test_a_step_through_a_stale_address_is_told_what_is_there(
     stack: ExitStack, jobs: dict[str, int]
 ) -> None:
     worker, other = stale(stack, jobs)

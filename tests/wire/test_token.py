@@ -187,7 +187,7 @@ def test_a_file_of_another_user_is_refused(path, of):
         load_token()
 
 
-def test_a_file_of_another_user_is_refused_whoever_runs_the_test(path, monkeypatch):
+def test_a_file_with_another_owner_is_refused_on_behalf_of_any_user(path, monkeypatch):
     load_token()
     own = os.geteuid()
     monkeypatch.setattr(token_module.os, "geteuid", lambda: own + 1)
