@@ -16,8 +16,8 @@ Why both ends can be sure (docs/security.md says of what):
   has just drawn.
 - The server proves itself first. What listens at the address of a server without having the token
   gets a nonce and names, nothing else.
-- A server that is not meant says so in what it proves (`is_other`), so its proof cannot be passed on
-  as that of the server which was dialled.
+- A server that is not meant says so in what it proves (`is_other`), so its proof cannot be passed
+  on as that of the server which was dialled.
 - Neither end parses anything but these messages, of at most `MAX_BYTES`, before the other's mac
   was compared.
 """

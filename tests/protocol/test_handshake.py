@@ -3,7 +3,7 @@
 import asyncio
 import hmac
 import re
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 
 import grpc
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from jflow import errors
 from jflow.cluster import ClusterSpec, Target, Task
-from jflow.protocol import Secret
+from jflow.protocol import Secret, settings
 from jflow.protocol.admission import new_nonce
 from jflow.protocol.frame import encode
 from jflow.protocol.handshake import (
@@ -236,7 +236,7 @@ def test_names_that_are_too_long_for_a_frame_are_refused_where_they_come_from():
         _caller(target=replace(TARGET, at="a" * MAX_BYTES))
 
 
-# The server that is meant --------------------------------------------------------------------------
+# The server that is meant -------------------------------------------------------------------------
 
 IDENTITY = ServerIdentity(
     Task("ps", 0),
@@ -509,6 +509,25 @@ def test_a_stream_that_ends_in_the_handshake_opens_no_session(method):
 
     on_loop(check())
     assert host.sessions == []
+
+
+def test_streams_that_do_not_begin_are_ended_and_keep_no_honest_caller_out(monkeypatch):
+    """More than may be in the handshake at one time."""
+    monkeypatch.setattr(settings, "HELLO_S", 0.3)
+    monkeypatch.setattr(settings, "MAX_UNPROVEN", 4)
+    host = Host()
+
+    async def check():
+        async with serving(host) as address, AsyncExitStack() as stack:
+            silent = [await stack.enter_async_context(raw_call(address)) for _ in range(10)]
+            async with raw_call(address) as call:
+                assert (await RawClient(call).handshake()).task == TASK
+            for one in silent:
+                assert await _ended(one) is grpc.StatusCode.UNAUTHENTICATED
+                assert "within 0.3 s" in await one.details()
+
+    on_loop(check())
+    assert len(host.sessions) == 1
 
 
 def test_a_broken_stream_is_told_as_such():

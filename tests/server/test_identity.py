@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import ipaddress
+import os
+import struct
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
@@ -153,11 +158,43 @@ def test_a_name_of_a_cluster_that_is_none_is_refused_at_the_start(
         tf.train.Server({"worker": ["127.0.0.1:0"]})
 
 
-def test_the_targets_of_a_local_cluster_name_it(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[tf.LocalCluster]:
+    with tf.LocalCluster(ps=1, workers=0) as cluster:
+        yield cluster
+
+
+def test_the_targets_of_a_local_cluster_name_it(
+    cluster: tf.LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What is meant for a cluster that has ended cannot reach the one that has its ports now."""
-    with tf.LocalCluster(ps=0, workers=1) as first:
-        monkeypatch.setattr(first, "_name", "local-another")
-        with pytest.raises(tf.errors.UnavailableError, match="expected cluster 'local-another'"):
-            tf.Session.reset(first.target())
-        monkeypatch.undo()
-        tf.Session.reset(first.target())
+    monkeypatch.setattr(cluster, "_name", "local-another")
+    with pytest.raises(tf.errors.UnavailableError, match="expected cluster 'local-another'"):
+        tf.Session.reset(cluster.target("ps"))
+    monkeypatch.undo()
+    tf.Session.reset(cluster.target("ps"))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_default_cluster_listens_on_the_loopback_interface_only(
+    cluster: tf.LocalCluster,
+) -> None:
+    found = listening(cluster.pid("ps"))
+    assert cluster.cluster_spec.task_address("ps", 0) in found
+    assert {address.rpartition(":")[0] for address in found} == {"127.0.0.1"}
+
+
+def listening(pid: int) -> set[str]:
+    """The TCP addresses at which a process listens."""
+    process = Path("/proc", str(pid))
+    sockets = {os.readlink(each) for each in (process / "fd").iterdir() if each.is_symlink()}
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in (process / "net" / table).read_text().splitlines()[1:]:
+            _, local, _, state, *others = line.split()
+            if state == "0A" and f"socket:[{others[5]}]" in sockets:
+                host, port = local.split(":")
+                words = struct.unpack(f">{len(host) // 8}I", bytes.fromhex(host))
+                packed = struct.pack(f"={len(words)}I", *words)
+                found.add(f"{ipaddress.ip_address(packed)}:{int(port, 16)}")
+    return found
