@@ -210,7 +210,7 @@ class RemoteBackend:
         task = lost.info.task
         meant = replace(self._meant, task=task, incarnation=lost.info.incarnation)
         try:
-            client = connect(meant, timeout, deadline)
+            client = _connected_again(meant, timeout, deadline)
         except RestartedError:
             raise RestartedError(
                 f"Session is not found: {task} at {self._target} has restarted; open a new session",
@@ -234,6 +234,20 @@ class RemoteBackend:
             for task in unknown:
                 self._devices[task] = [record for record in found if record.device.task == task]
         return [self._devices[task] for task in tasks]
+
+
+def _connected_again(meant: Target, timeout: float, deadline: Deadline) -> MasterClient:
+    """Connects, and once more if the network that had failed fails again in the handshake.
+
+    Raises as `connect`.
+    """
+    patience = Deadline(timeout)
+    try:
+        return connect(meant, timeout, deadline)
+    except UnavailableError:
+        if not patience.remaining():
+            raise
+    return connect(meant, patience.remaining() or 0.0, deadline)
 
 
 def _release(registered: list[tuple[MasterClient, int]]) -> None:

@@ -196,5 +196,8 @@ def listening(pid: int) -> set[str]:
                 host, port = local.split(":")
                 words = struct.unpack(f">{len(host) // 8}I", bytes.fromhex(host))
                 packed = struct.pack(f"={len(words)}I", *words)
-                found.add(f"{ipaddress.ip_address(packed)}:{int(port, 16)}")
+                address = ipaddress.ip_address(packed)
+                # gRPC listens at IPv4 addresses with sockets of IPv6.
+                shown = getattr(address, "ipv4_mapped", None) or address
+                found.add(f"{shown}:{int(port, 16)}")
     return found
