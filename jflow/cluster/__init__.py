@@ -13,5 +13,7 @@ from jflow.cluster.resolvers import ClusterResolver as ClusterResolver
 from jflow.cluster.resolvers import SimpleClusterResolver as SimpleClusterResolver
 from jflow.cluster.resolvers import TFConfigClusterResolver as TFConfigClusterResolver
 from jflow.cluster.spec import ClusterSpec as ClusterSpec
+from jflow.cluster.target import Target as Target
+from jflow.cluster.target import checked_cluster_name as checked_cluster_name
 from jflow.cluster.wiring import SAME_PROCESS as SAME_PROCESS
 from jflow.cluster.wiring import Wiring as Wiring

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import subprocess
 import sys
 import threading
@@ -66,7 +67,8 @@ class LocalCluster(Closing):
             raise ValueError(f"expected a core for each of {len(tasks)} tasks, got {cores!r}")
         if cores is not None:
             check_cores(cores)
-        environment = dict(self._environment)
+        self._name = f"local-{secrets.token_hex(4)}"
+        environment = {**self._environment, "JFLOW_CLUSTER": self._name}
         if data_roots is not None:
             roots = [os.fspath(path) for path in data_roots]
             environment["JFLOW_DATA_ROOTS"] = os.pathsep.join(roots)
@@ -101,8 +103,12 @@ class LocalCluster(Closing):
         return list(self._children)
 
     def target(self, job: str = "worker", index: int = 0) -> str:
-        """The target for sessions on the given task."""
-        return f"grpc://{self._spec.task_address(job, index)}"
+        """The target for sessions on the given task; it names the cluster and the task.
+
+        A server that has taken the task's port since refuses what is meant for the task.
+        """
+        address = self._spec.task_address(job, index)
+        return f"grpc://{address}?cluster={self._name}&task={Task(job, index)}"
 
     def pid(self, job: str, index: int = 0) -> int:
         """The process id of a task."""

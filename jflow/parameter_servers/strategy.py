@@ -95,7 +95,7 @@ class ParameterServerStrategy:
 
     def target_of(self, task: Task) -> str:
         """Returns the target of a task, for `jflow.connect` and sessions."""
-        return f"grpc://{self.cluster_spec.task_address(task.job, task.index)}"
+        return f"grpc://{self.cluster_spec.task_address(task.job, task.index)}?task={task}"
 
     def close(self) -> None:
         """Closes the connection that owns the variables; what the cluster has of them stays."""

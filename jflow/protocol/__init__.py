@@ -4,6 +4,7 @@ from jflow.protocol.client import MasterClient as MasterClient
 from jflow.protocol.coroutines import Waited as Waited
 from jflow.protocol.coroutines import begin as begin
 from jflow.protocol.endpoint import Endpoint as Endpoint
+from jflow.protocol.handshake import Secret as Secret
 from jflow.protocol.peer import Peer as Peer
 from jflow.protocol.peers import Peers as Peers
 from jflow.protocol.records import Artifacts as Artifacts

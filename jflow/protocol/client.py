@@ -12,14 +12,14 @@ import copy
 import itertools
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any, ParamSpec, Protocol, TypeGuard, TypeVar
 
 from jflow import _forks
-from jflow.cluster import Task
+from jflow.cluster import Target, Task
 from jflow.deadline import FOREVER, Deadline
 from jflow.deadline.clock import now
 from jflow.effects import Effect
@@ -27,17 +27,19 @@ from jflow.errors import CancelledError, InternalError, OpError, UnavailableErro
 from jflow.moves import StateId
 from jflow.plan import Plan
 from jflow.protocol import settings
+from jflow.protocol.admission import admitted, new_nonce
 from jflow.protocol.callbacks import CallbackFunction, Callbacks
 from jflow.protocol.codec import error_of, frames, open_message
 from jflow.protocol.frame import Assembler
+from jflow.protocol.handshake import INFO_ID, CallerHandshake, Secret
 from jflow.protocol.heartbeat import TICKS, Beat, Heartbeat, liveness_s, silence
 from jflow.protocol.outbox import Outbox
+from jflow.protocol.outcome import Answer, Outcome, Reply
 from jflow.protocol.records import (
     Artifacts,
     DeviceRecord,
     Registered,
     ServerInfo,
-    info_from_proto,
 )
 from jflow.protocol.rpc import Rpc
 from jflow.protocol.rpcs import (
@@ -63,14 +65,12 @@ _LEAST_S = 0.001
 
 P = ParamSpec("P")
 R = TypeVar("R")
-_Reply = tuple[pb.Envelope, list[Array]]
-_Answer = _Reply | OpError
 
 
 class _Answers(Protocol):
     """The receiver of one call's answer."""
 
-    def put(self, answer: _Answer, /) -> None:
+    def put(self, answer: Answer, /) -> None:
         """Takes an answer, on any thread."""
 
 
@@ -89,7 +89,8 @@ class MasterClient:
 
     Args:
       transport: carries the frames.
-      address: "host:port" of the server.
+      secret: the token.
+      target: the server that is meant.
       connect_timeout: the longest time to wait for the server to answer, in seconds.
       deadline: of the call that needs the connection.
 
@@ -97,21 +98,26 @@ class MasterClient:
       info: the server info.
 
     Raises:
-      UnavailableError: if the server does not answer within the connect timeout, or its name does
-        not resolve.
+      UnavailableError: if the server does not answer within the connect timeout, its name does not
+        resolve, or it is not the one that is meant.
       DeadlineExceededError: if the deadline passes first.
-      UnauthenticatedError: if the server does not accept this user's token.
+      FailedPreconditionError: if it has another version of the protocol.
+      RestartedError: if another incarnation of it is meant.
+      UnauthenticatedError: if the server has another token.
     """
 
     def __init__(
         self,
         transport: Transport,
-        address: str,
+        secret: Secret,
+        target: Target,
         connect_timeout: float,
         deadline: Deadline = FOREVER,
     ) -> None:
         limit = deadline.while_connecting(connect_timeout)
-        self._address = address
+        self._address = address = target.address
+        self._handshake = CallerHandshake(secret, MASTER.name, target, new_nonce())
+        self._is_admitted = False
         self._ids = itertools.count(1)
         self._frame_ids = itertools.count(1)
         self._pending: dict[int, _Answers] = {}
@@ -129,7 +135,7 @@ class MasterClient:
             self._stream = transport.open(
                 MASTER.name, address, limit, self._outbox.frames(), self._take, self._ended
             )
-            self.info: ServerInfo = info_from_proto(self._handshake(limit))
+            self.info = self._entered(limit)
             self._task = str(self.info.task)
             self._ticker.add(self._tick)
             if not self.is_open:  # since the handshake
@@ -217,7 +223,7 @@ class MasterClient:
 
         The server enforces the deadline.
         """
-        outcome = _Outcome(self._cancel)
+        outcome = Outcome(self._cancel)
         envelope, tensors = RUN_STEP.envelope(handle, feeds, effect=effect)
         outcome.key = self._begin(envelope, tensors, outcome, deadline)
         return outcome
@@ -254,15 +260,17 @@ class MasterClient:
         if self._stream is not None:
             self._stream.close()
 
-    def _handshake(self, limit: Deadline) -> pb.ServerInfo:
+    def _entered(self, limit: Deadline) -> ServerInfo:
+        """Performs the handshake, of which the thread that reads frames does a part (`_take`)."""
         notice = threading.Timer(
             settings.NOTICE_AFTER_S,
             lambda: _LOG.warning("still waiting for the server at %s", self._address),
         )
         notice.start()
-        answers: SimpleQueue[_Answer] = SimpleQueue()
+        answers: SimpleQueue[Answer] = SimpleQueue()
         try:
-            self._begin(pb.Envelope(hello=pb.Hello()), (), answers, FOREVER)
+            self._enroll(next(self._ids), answers)
+            self._outbox.put(INFO_ID, iter([self._handshake.hello]))
             answer = answers.get(timeout=limit.remaining())
         except Empty:
             raise limit.error(
@@ -273,7 +281,7 @@ class MasterClient:
             notice.cancel()
         if isinstance(answer, OpError):
             raise answer
-        return answer[0].server_info
+        return admitted(answer[0], self._handshake)
 
     def _call(
         self,
@@ -282,8 +290,8 @@ class MasterClient:
         tensors: Sequence[Array],
         deadline: Deadline,
         callbacks: Callbacks | None = None,
-    ) -> _Reply:
-        answers: SimpleQueue[_Answer] = SimpleQueue()
+    ) -> Reply:
+        answers: SimpleQueue[Answer] = SimpleQueue()
         key = self._begin(envelope, tensors, answers, deadline)
         try:
             answer = self._answer(key, answers, deadline, callbacks)
@@ -306,7 +314,7 @@ class MasterClient:
         tensors: Sequence[Array],
         deadline: Deadline,
         callbacks: Callbacks | None,
-    ) -> _Reply:
+    ) -> Reply:
         """Runs a step that calls functions of this client, unless `callbacks` is None."""
         try:
             return self._call(RUN_STEP, envelope, tensors, deadline, callbacks)
@@ -328,12 +336,8 @@ class MasterClient:
         if deadline.timeout is not None:
             envelope.timeout_s = deadline.timeout
             envelope.remaining_s = max(deadline.remaining() or 0.0, _LEAST_S)
-        if envelope.WhichOneof("body") != "hello":
-            envelope.incarnation = self.info.incarnation
-        with self._lock:
-            if self._end is not None:
-                raise copy.copy(self._end)
-            self._pending[key] = answers
+        envelope.incarnation = self.info.incarnation
+        self._enroll(key, answers)
         try:
             self._send(key, envelope, tensors)
         except BaseException:
@@ -341,13 +345,20 @@ class MasterClient:
             raise
         return key
 
+    def _enroll(self, key: int, answers: _Answers) -> None:
+        """Notes where the answer to a call goes. Raises OpError if the session is over."""
+        with self._lock:
+            if self._end is not None:
+                raise copy.copy(self._end)
+            self._pending[key] = answers
+
     def _answer(
         self,
         key: int,
-        answers: SimpleQueue[_Answer],
+        answers: SimpleQueue[Answer],
         deadline: Deadline,
         callbacks: Callbacks | None,
-    ) -> _Answer | None:
+    ) -> Answer | None:
         """The answer to a call, None if there is none shortly after the deadline.
 
         Meanwhile the step's calls of functions are served in this thread.
@@ -362,8 +373,8 @@ class MasterClient:
         return None
 
     def _late_answer(
-        self, key: int, answers: SimpleQueue[_Answer], deadline: Deadline, doing: str
-    ) -> _Answer:
+        self, key: int, answers: SimpleQueue[Answer], deadline: Deadline, doing: str
+    ) -> Answer:
         """The answer to a call that was cancelled because its deadline passed.
 
         The server enforces the deadline too, and its answer is preferred: it may be an element that
@@ -398,8 +409,10 @@ class MasterClient:
         """
         self._n_received += 1
         try:
-            message = self._assembler.feed(frame)
-            if message is not None:
+            if not self._is_admitted:
+                self._outbox.put(INFO_ID, iter([self._handshake.prove(frame)]))
+                self._is_admitted = True
+            elif (message := self._assembler.feed(frame)) is not None:
                 self._receive(*open_message(message))
         except OpError as error:
             self._finish(error)
@@ -456,36 +469,11 @@ class MasterClient:
             answers.put(copy.copy(self._end))
 
 
-class _Outcome(Future[list[Array]]):
-    """Receives the values of a step for which no thread waits."""
-
-    def __init__(self, cancel_call: Callable[[int], None]) -> None:
-        super().__init__()
-        self._cancel_call = cancel_call
-        self.key = 0
-
-    def put(self, answer: _Answer) -> None:
-        if not self.set_running_or_notify_cancel():
-            return
-        if isinstance(answer, OpError):
-            self.set_exception(answer)
-        else:
-            self.set_result(answer[1])
-
-    def stop(self) -> None:  # see `stop_step`
-        self._cancel_call(self.key)
-
-    def cancel(self) -> bool:
-        if is_cancelled := super().cancel():
-            self._cancel_call(self.key)
-        return is_cancelled
-
-
 def _timeout(deadline: Deadline) -> float | None:
     """How long to wait for the answer to a call with a deadline, in seconds; None for no limit."""
     return None if deadline.timeout is None else (deadline.remaining() or 0.0) + settings.GRACE_S
 
 
-def _calls_back(answer: _Answer) -> TypeGuard[_Reply]:
+def _calls_back(answer: Answer) -> TypeGuard[Reply]:
     """Whether an answer is a call of one of this client's functions instead of the final one."""
     return isinstance(answer, tuple) and answer[0].HasField("call_back")

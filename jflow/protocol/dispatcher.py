@@ -14,12 +14,12 @@ from jflow.errors import (
     InvalidArgumentError,
     OpError,
     ResourceExhaustedError,
-    RestartedError,
 )
 from jflow.protocol.client_functions import ClientFunctions
 from jflow.protocol.codec import error_to_status
 from jflow.protocol.coroutines import Waited, noticing
 from jflow.protocol.frame import CHUNK_BYTES
+from jflow.protocol.identity import restarted
 from jflow.protocol.records import ServerInfo
 from jflow.protocol.rpc import Incoming, Service
 from jflow.protocol.stream import MessageStream
@@ -184,9 +184,4 @@ class Dispatcher(Generic[S]):
 
     def _check_incarnation(self, request: pb.Envelope) -> None:
         if request.incarnation not in (0, self._incarnation):
-            raise RestartedError(
-                f"{self._task} has restarted since the state of this call was created "
-                f"(incarnation {request.incarnation:x} is now {self._incarnation:x}): its "
-                "variables and registered steps are gone; open a new session and initialize again",
-                task=self._task,
-            )
+            raise restarted(self._task, request.incarnation, self._incarnation)

@@ -2,27 +2,45 @@
 
 from __future__ import annotations
 
-import logging
+import asyncio
 from typing import Any
 
+from jflow.errors import UnauthenticatedError
+from jflow.protocol import settings
+from jflow.protocol.admission import admit, introduce
 from jflow.protocol.dispatcher import Dispatcher
-from jflow.protocol.records import info_to_proto
+from jflow.protocol.handshake import Secret
+from jflow.protocol.identity import ServerIdentity
 from jflow.protocol.rpc import Service
 from jflow.protocol.rpcs import MASTER, WORKER
 from jflow.protocol.services import ServerRoles
 from jflow.protocol.stream import MessageStream
 from jflow.protocol.tasks import TaskSet
 from jflow.protocol.transport import FrameStream, Services
-from jflow.protocol.v1 import service_pb2 as pb
-
-_LOG = logging.getLogger(__name__)
 
 
 class Endpoint:
-    """Serves the streams of one server. Every method must be called on the event loop."""
+    """Serves the streams of one server. Every method must be called on the event loop.
 
-    def __init__(self, server: ServerRoles) -> None:
+    Args:
+      server: the server.
+      secret: the token, which callers must prove to have.
+      cluster_name: the name of its cluster; "" if it has none.
+      hosts: see `ServerIdentity`.
+    """
+
+    def __init__(
+        self,
+        server: ServerRoles,
+        secret: Secret,
+        cluster_name: str = "",
+        hosts: frozenset[str] = frozenset(),
+    ) -> None:
         self._server = server
+        self._secret = secret
+        self._cluster_name = cluster_name
+        self._hosts = hosts
+        self._unproven = asyncio.Semaphore(settings.MAX_UNPROVEN)
         self._closing = TaskSet()
 
     def services(self) -> Services:
@@ -35,24 +53,31 @@ class Endpoint:
 
     async def _serve(self, service: Service[Any], stream: FrameStream) -> None:
         """Serves one stream: the handshake, then calls on a session of its own."""
-        messages = MessageStream(stream)
-        if not await self._handshake(messages):
+        messages = await self._admitted(service.name, stream)
+        if messages is None:
             return
+        info = self._server.info()
+        await introduce(messages, info)
         session = service.open(self._server)
-        dispatcher = Dispatcher(self._server.info(), messages, service, session)
+        dispatcher = Dispatcher(info, messages, service, session)
         try:
             await dispatcher.serve()
         finally:
             self._closing.start(dispatcher.end(session.close))
 
-    async def _handshake(self, stream: MessageStream) -> bool:
-        """Answers the first message of a stream; False if it is not Hello."""
-        received = await stream.receive()
-        if received is None:
-            return False
-        hello, _ = received
-        if hello.WhichOneof("body") != "hello":
-            _LOG.warning("a stream did not begin with Hello and was closed")
-            return False
-        await stream.send(pb.Envelope(id=hello.id, server_info=info_to_proto(self._server.info())))
-        return True
+    async def _admitted(self, service: str, stream: FrameStream) -> MessageStream | None:
+        """Performs the handshake, see `admit`; a caller that does not complete it is refused."""
+        async with self._unproven:
+            try:
+                async with asyncio.timeout(settings.HELLO_S):
+                    return await admit(stream, self._secret, service, self._identity())
+            except TimeoutError:
+                raise UnauthenticatedError(
+                    f"the handshake was not complete within {settings.HELLO_S:g} s"
+                ) from None
+
+    def _identity(self) -> ServerIdentity:
+        info = self._server.info()
+        return ServerIdentity(
+            info.task, info.incarnation, info.cluster, self._cluster_name, self._hosts
+        )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ParamSpec, TypeVar
 
-from jflow.cluster import Task
+from jflow.cluster import Target, Task
 from jflow.deadline import FOREVER, Deadline
 from jflow.deadline.clock import now
 from jflow.errors import CancelledError, OpError, RestartedError, UnavailableError
@@ -19,16 +19,17 @@ from jflow.failpoints import async_failpoint
 from jflow.fencing import Claim
 from jflow.plan import Plan
 from jflow.protocol import settings
+from jflow.protocol.admission import enter, new_nonce
 from jflow.protocol.codec import error_of
 from jflow.protocol.coroutines import Waited, begin
 from jflow.protocol.frame import CHUNK_BYTES, aligned
+from jflow.protocol.handshake import CallerHandshake, Secret
 from jflow.protocol.heartbeat import TICKS, Beat, Heartbeat, liveness_s, silence
 from jflow.protocol.records import (
     Artifacts,
     Registered,
     ServerInfo,
     Staging,
-    info_from_proto,
 )
 from jflow.protocol.rpc import Rpc
 from jflow.protocol.rpcs import (
@@ -46,7 +47,6 @@ from jflow.protocol.traced import without_records
 from jflow.protocol.transport import (
     BrokenStreamError,
     EndedStreamError,
-    FrameStream,
     Transport,
     stream_error,
 )
@@ -55,6 +55,7 @@ from jflow.trace.record import TaskRecord
 from jflow.values import Array
 
 _LOG = logging.getLogger(__name__)
+_CALLER = "the server that called it"
 _ADVICE = "start it or check the address in the cluster"
 
 P = ParamSpec("P")
@@ -69,13 +70,22 @@ class Peer:
 
     Args:
       transport: carries the frames.
+      secret: the token.
       task: the task to call.
-      address: its address, "host:port".
+      target: the same, and where it is.
+      caller: the task that calls, and its address.
     """
 
-    def __init__(self, transport: Transport, task: Task, address: str) -> None:
-        self.address = address
-        self._transport = transport
+    def __init__(
+        self,
+        transport: Transport,
+        secret: Secret,
+        task: Task,
+        target: Target,
+        caller: tuple[Task | None, str] = (None, ""),
+    ) -> None:
+        self.address = target.address
+        self._connector = _Connector(transport, secret, task, target, caller)
         self._task = task
         self._connecting = asyncio.Lock()
         self._link: _Link | None = None
@@ -88,16 +98,16 @@ class Peer:
           deadline: of the call that needs the connection.
 
         Raises:
-          UnavailableError: if the task does not answer within the connect timeout, or the name of
-            its host does not resolve.
+          UnavailableError: if the task does not answer within the connect timeout, the name of its
+            host does not resolve, or a server that is not meant listens at its address.
           DeadlineExceededError: if the deadline passes first.
-          UnauthenticatedError: if the task does not accept the token.
+          UnauthenticatedError: if the task has another token.
         """
         limit = deadline.while_connecting(connect_timeout)
         doing = f"connecting to {self._task} at {self.address}"
         async with limit.bounding(doing, str(self._task), _ADVICE), self._connecting:
             if self._link is None or self._link.is_broken:
-                self._link = await _connect(self._transport, self._task, self.address)
+                self._link = await self._connector.connect()
             return self._link.info
 
     async def call(
@@ -210,12 +220,13 @@ class _Batch:
 
 
 class _Link:
-    """One stream to one incarnation of a task, and its pending calls."""
+    """One stream to one incarnation of a task, after the handshake, and its pending calls."""
 
-    def __init__(self, task: Task, address: str, stream: FrameStream) -> None:
+    def __init__(self, task: Task, address: str, stream: MessageStream, info: ServerInfo) -> None:
         self._task = task
         self._address = address
-        self._stream = MessageStream(stream)
+        self._stream = stream
+        self.info = info
         self._ids = itertools.count(1)
         self._cancelling = TaskSet()
         self._pending: dict[int, asyncio.Future[Received]] = {}
@@ -224,11 +235,6 @@ class _Link:
         self._watcher = asyncio.create_task(self._watch(liveness_s()))
         self._cause: object = "this end closed the connection"
         self.is_broken = False
-        self.info: ServerInfo
-
-    async def handshake(self) -> None:
-        reply, _ = await self.call(pb.Envelope(hello=pb.Hello()))
-        self.info = info_from_proto(reply.server_info)
 
     async def call(self, envelope: pb.Envelope, tensors: Sequence[Array] = ()) -> Received:
         """Sends a request and waits for its reply; cancelling the wait cancels the call.
@@ -286,7 +292,7 @@ class _Link:
     async def _send(self, envelope: pb.Envelope, tensors: Sequence[Array]) -> None:
         if self.is_broken:
             raise self._lost(self._cause)
-        if envelope.WhichOneof("body") not in ("hello", "cancel", "ping"):
+        if envelope.WhichOneof("body") not in ("cancel", "ping"):
             envelope.incarnation = self.info.incarnation
         try:
             await self._stream.send(envelope, tensors)
@@ -345,7 +351,7 @@ class _Link:
 
     def _lost(self, cause: object) -> OpError:
         where = f"{self._task} at {self._address}"
-        return stream_error(cause, where, "the server that called it", str(self._task))
+        return stream_error(cause, where, _CALLER, str(self._task))
 
 
 async def _reply_after_cancel(reply: asyncio.Future[Received]) -> Received:
@@ -372,20 +378,43 @@ def _fail(future: asyncio.Future[Received], sending: asyncio.Future[None]) -> No
         future.set_exception(error)
 
 
-async def _connect(transport: Transport, task: Task, address: str) -> _Link:
-    notice = asyncio.get_running_loop().call_later(
-        settings.NOTICE_AFTER_S, _LOG.warning, "still waiting for %s at %s", task, address
-    )
-    try:
-        if (action := async_failpoint("peer.before_connect")) is not None:
-            await action
-        stream = await transport.connect(WORKER.name, task, address)
-    finally:
-        notice.cancel()
-    link = _Link(task, address, stream)
-    try:
-        await link.handshake()
-    except BaseException:
-        await link.close()
-        raise
-    return link
+class _Connector:
+    """Makes connections to a task; arguments as for `Peer`."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        secret: Secret,
+        task: Task,
+        target: Target,
+        caller: tuple[Task | None, str],
+    ) -> None:
+        self._transport = transport
+        self._secret = secret
+        self._task = task
+        self._target = target
+        self._caller = caller
+
+    async def connect(self) -> _Link:
+        """A connection after the handshake."""
+        task, address = self._task, self._target.address
+        notice = asyncio.get_running_loop().call_later(
+            settings.NOTICE_AFTER_S, _LOG.warning, "still waiting for %s at %s", task, address
+        )
+        try:
+            if (action := async_failpoint("peer.before_connect")) is not None:
+                await action
+            stream = await self._transport.connect(WORKER.name, task, address)
+        finally:
+            notice.cancel()
+        handshake = CallerHandshake(
+            self._secret, WORKER.name, self._target, new_nonce(), *self._caller
+        )
+        try:
+            return _Link(task, address, *await enter(stream, handshake))
+        except BrokenStreamError as error:
+            await stream.close()
+            raise stream_error(error, f"{task} at {address}", _CALLER, str(task)) from None
+        except BaseException:
+            await stream.close()
+            raise

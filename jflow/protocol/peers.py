@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jflow.cluster import ClusterSpec, Task
+from jflow.cluster import ClusterSpec, Target, Task
 from jflow.effects import Earlier, Effect
 from jflow.errors import InvalidArgumentError
 from jflow.protocol.effect_rpcs import DECIDE_EFFECT, TAKE_OVER_EFFECT
+from jflow.protocol.handshake import Secret
 from jflow.protocol.peer import Peer
 from jflow.protocol.rpcs import GET_OUTCOME
 from jflow.protocol.settings import RECONNECT_TIMEOUT_S
@@ -22,10 +23,23 @@ class Peers:
     Args:
       cluster: the tasks and their addresses; replaceable.
       transport: carries the frames.
+      secret: the token.
+      task: the task of the server that calls.
+      cluster_name: the name of the cluster; "" if it has none.
     """
 
-    def __init__(self, cluster: ClusterSpec, transport: Transport) -> None:
+    def __init__(
+        self,
+        cluster: ClusterSpec,
+        transport: Transport,
+        secret: Secret,
+        task: Task,
+        cluster_name: str = "",
+    ) -> None:
         self._transport = transport
+        self._secret = secret
+        self._task = task
+        self._cluster_name = cluster_name
         self._peers: dict[Task, Peer] = {}
         self._closing = TaskSet()
         self.cluster = cluster
@@ -57,8 +71,13 @@ class Peers:
         if peer is None or peer.address != address:
             if peer is not None:
                 self._closing.start(peer.close())
-            peer = self._peers[task] = Peer(self._transport, task, address)
+            peer = self._peers[task] = self._made(task, address, cluster)
         return peer
+
+    def _made(self, task: Task, address: str, cluster: ClusterSpec) -> Peer:
+        target = Target(address, self._cluster_name, task)
+        own = cluster.task_address(self._task.job, self._task.index)
+        return Peer(self._transport, self._secret, task, target, (self._task, own))
 
     async def deliver(self, target: Task, step: int, edge: int, tensor: Array | None) -> None:
         """Sends a value, or a signal (None), to a task under an edge of a step."""

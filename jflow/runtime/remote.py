@@ -7,13 +7,14 @@ import threading
 import weakref
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any
 
 import jax
 import numpy as np
 
 from jflow import _forks
-from jflow.cluster import Device, Task, Wiring, join_address, split_address
+from jflow.cluster import Device, Target, Task, Wiring, split_address
 from jflow.deadline import Deadline
 from jflow.effects import Effect, unsupported, writes_once
 from jflow.errors import (
@@ -62,7 +63,7 @@ class RemoteBackend:
     """Runs steps on a cluster; connects to the server at first use.
 
     Args:
-      target: "grpc://host:port".
+      target: as for `Target.parse`.
       config: options, of which the connect timeout is used.
     """
 
@@ -73,6 +74,7 @@ class RemoteBackend:
         _forks.mark_used()
         self.owner = secrets.token_hex(8)
         self._target = target
+        self._meant = Target.parse(target)
         self._connect_timeout = config.connect_timeout_in_ms / 1000
         self._lock = threading.Lock()
         self._client: MasterClient | None = None
@@ -183,11 +185,11 @@ class RemoteBackend:
             task = client.info.task
             raise UnavailableError(f"the connection to {task} was lost", task=str(task))
         limit = deadline.while_connecting(self._connect_timeout)
-        with limit.holding(self._lock, f"connecting to the server at {_address(self._target)}"):
+        with limit.holding(self._lock, f"connecting to the server at {self._meant.address}"):
             self._check_open()
             client = self._client
             if client is None:
-                client = connect(_address(self._target), self._connect_timeout, limit)
+                client = connect(self._meant, self._connect_timeout, limit)
             elif not client.is_open:
                 client = self._reconnected(client, limit)
             self._client = client
@@ -205,18 +207,18 @@ class RemoteBackend:
         failpoint("client.before_reconnect")
         lost.close()  # its stream has ended; the thread that sends to it has not
         timeout = min(self._connect_timeout, _RECONNECT_TIMEOUT_S)
+        task = lost.info.task
+        meant = replace(self._meant, task=task, incarnation=lost.info.incarnation)
         try:
-            client = connect(_address(self._target), timeout, deadline)
-        except OpError as error:
-            error.with_context(task=str(lost.info.task))
-            raise
-        if client.info.incarnation != lost.info.incarnation:
-            client.close()
+            client = _connected_again(meant, timeout, deadline)
+        except RestartedError:
             raise RestartedError(
-                f"Session is not found: {client.info.task} at {self._target} has restarted; "
-                "open a new session",
-                task=str(client.info.task),
-            )
+                f"Session is not found: {task} at {self._target} has restarted; open a new session",
+                task=str(task),
+            ) from None
+        except OpError as error:
+            error.with_context(task=str(task))
+            raise
         if self._claim is not None:
             client.call(CLAIM, deadline, self._claim.name, self._claim.epoch, timeout)
         return client
@@ -232,6 +234,20 @@ class RemoteBackend:
             for task in unknown:
                 self._devices[task] = [record for record in found if record.device.task == task]
         return [self._devices[task] for task in tasks]
+
+
+def _connected_again(meant: Target, timeout: float, deadline: Deadline) -> MasterClient:
+    """Connects, and once more if the network that had failed fails again in the handshake.
+
+    Raises as `connect`.
+    """
+    patience = Deadline(timeout)
+    try:
+        return connect(meant, timeout, deadline)
+    except UnavailableError:
+        if not patience.remaining():
+            raise
+    return connect(meant, patience.remaining() or 0.0, deadline)
 
 
 def _release(registered: list[tuple[MasterClient, int]]) -> None:
@@ -348,12 +364,8 @@ def reset_containers(
 ) -> None:
     """Frees containers on all tasks of a cluster and closes all sessions of one server."""
     connect_timeout = config.connect_timeout_in_ms / 1000
-    client = connect(_address(target), connect_timeout, deadline)
+    client = connect(target, connect_timeout, deadline)
     try:
         client.reset(containers, connect_timeout, deadline)
     finally:
         client.close()
-
-
-def _address(target: str) -> str:
-    return join_address(*split_address(target))

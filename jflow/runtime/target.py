@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from jflow.cluster import split_address
+from jflow.cluster import Target
 from jflow.deadline import Deadline
 from jflow.errors import NotFoundError
 from jflow.runtime.backend import Backend
@@ -47,7 +47,7 @@ def checked_target(target: Any) -> str:
             "use '' for this process or 'grpc://host:port' for a server"
         )
     if target:
-        split_address(target)
+        Target.parse(target)
     return target
 
 

@@ -9,7 +9,7 @@ import os
 import socket
 from typing import Any
 
-from jflow.cluster import Task
+from jflow.cluster import Task, split_address
 from jflow.errors import InvalidArgumentError
 
 _LOG = logging.getLogger(__name__)
@@ -52,6 +52,29 @@ def listening_host(host: str, task: Task) -> str:
         )
     _LOG.warning("listening on %s without encryption, because JFLOW_INSECURE=1", host)
     return host
+
+
+def own_hosts(address: str, bound: str) -> frozenset[str]:
+    """The hosts, in lower case, by which callers may call a server.
+
+    Args:
+      address: its address in the cluster.
+      bound: the host that it listens at.
+    """
+    names = {split_address(address)[0], bound}
+    if is_loopback(bound):
+        names |= {"localhost", "127.0.0.1", "::1"}
+    else:
+        names |= {socket.gethostname(), *_resolved(bound)}
+    return frozenset(name.lower() for name in names)
+
+
+def _resolved(host: str) -> set[str]:
+    try:
+        found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return set()
+    return {str(address[0]) for *_, address in found}
 
 
 def is_loopback(host: str) -> bool:

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import ClassVar, Self
+from typing import ClassVar, NamedTuple, Self
 
 from jflow import _forks
 from jflow.checkpoint_files import ANYWHERE
@@ -24,15 +24,16 @@ from jflow.protocol import (
     Endpoint,
     MasterSession,
     Peers,
+    Secret,
     ServerInfo,
     Transport,
     WorkerSession,
 )
 from jflow.records.allowed_directories import CHECKPOINTS, AllowedDirectories
-from jflow.server.address import is_loopback, listening_host
+from jflow.server.address import is_loopback, listening_host, own_hosts
 from jflow.server.loop import SERVERS, run_programs_in_their_threads, take_64_bits
 from jflow.server.role import which_task
-from jflow.wire import TRANSPORTS, transport_of
+from jflow.wire import TRANSPORTS, cluster_name, load_secret
 from jflow.worker import Worker
 from jflow.xla import export_platform
 
@@ -48,8 +49,9 @@ class Server(Closing):
     """A task of a cluster: a master for clients and a worker for masters, on one port.
 
     A process may have several servers. A server listens only at the address that the cluster gives
-    for its task, and requires the token of this user from every caller. If JAX has not been used in
-    the process before, the server switches off `jax_cpu_enable_async_dispatch`.
+    for its task, and serves only callers that mean this task and prove that they have the token of
+    this user. If JAX has not been used in the process before, the server switches off
+    `jax_cpu_enable_async_dispatch`.
 
     Args:
       server_or_cluster_def: the cluster, as for ClusterSpec.
@@ -127,10 +129,11 @@ class Server(Closing):
             run_programs_in_their_threads()
             # Not on the loop, which must serve other calls while a name is resolved.
             host = listening_host(split_address(self._address)[0], self._task)
-            transport = transport_of(self._protocol)
+            transport = TRANSPORTS[self._protocol]()
+            trust = _Trust(load_secret(), cluster_name(), own_hosts(self._address, host))
             checkpoints = self._checkpoints or (ANYWHERE if is_loopback(host) else None)
             make = partial(self._worker_type, checkpoint_roots=checkpoints)
-            starting = _start(self._task, self._cluster, host, transport, self._roots, make)
+            starting = _start(self._task, self._cluster, host, transport, trust, self._roots, make)
             self._running = SERVERS.run(starting)
             self._cluster = self._running.info().cluster
 
@@ -191,6 +194,14 @@ class Server(Closing):
         return f"<jflow.train.Server {self._task} {state} {self.target}>"
 
 
+class _Trust(NamedTuple):
+    """What callers must prove, and what they may call the server; see `Endpoint`."""
+
+    secret: Secret
+    cluster_name: str
+    hosts: frozenset[str]
+
+
 class _Running:
     """The parts of a running server; see `protocol.ServerRoles`."""
 
@@ -199,6 +210,7 @@ class _Running:
         task: Task,
         cluster: ClusterSpec,
         transport: Transport,
+        trust: _Trust,
         threads: ThreadPoolExecutor,
         roots: AllowedDirectories,
         make_worker: Callable[..., Worker],
@@ -206,7 +218,7 @@ class _Running:
         devices = local_devices(task)
         incarnation = secrets.randbits(63) + 1
         self.threads = threads
-        self.peers = Peers(cluster, transport)
+        self.peers = Peers(cluster, transport, trust.secret, task, trust.cluster_name)
         self.worker = make_worker(task, devices, self.peers, threads, roots, take_64_bits)
         self._task = task
         self._incarnation = incarnation
@@ -216,7 +228,8 @@ class _Running:
         )
         gate, fences = self.worker.moves.steps, self.worker.claims.fences
         self.master = Master(self.info, self.worker, self.peers, gate, fences)
-        self.listener = transport.listener(Endpoint(self).services())
+        endpoint = Endpoint(self, trust.secret, trust.cluster_name, trust.hosts)
+        self.listener = transport.listener(endpoint.services())
 
     def info(self) -> ServerInfo:
         return ServerInfo(
@@ -246,6 +259,7 @@ async def _start(
     cluster: ClusterSpec,
     bind: str,
     transport: Transport,
+    trust: _Trust,
     roots: AllowedDirectories,
     make_worker: Callable[..., Worker],
 ) -> _Running:
@@ -255,7 +269,7 @@ async def _start(
     threads = ThreadPoolExecutor(
         _N_THREADS, thread_name_prefix=f"jflow {task}", initializer=take_64_bits
     )
-    running = _Running(task, cluster, transport, threads, roots, make_worker)
+    running = _Running(task, cluster, transport, trust, threads, roots, make_worker)
     bound = await running.listener.start(bind, port)
     shown = f"[{host}]" if ":" in host else host
     running.set_cluster(cluster.replace(task, f"{shown}:{bound}"))

@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any, Literal
 
 from jflow.closing import Closing
+from jflow.cluster import join_address
 
 _CHUNK_BYTES = 1 << 16
 _RESET = struct.pack("ii", 1, 0)
@@ -165,8 +166,8 @@ class FaultProxy(Closing):
 
     @property
     def target(self) -> str:
-        """What to open a session with, through the proxy."""
-        return f"grpc://{self.address}"
+        """What to open a session with, through the proxy: it names the server behind it."""
+        return f"grpc://{self.address}?at={join_address(*self._upstream)}"
 
     @property
     def n_connections(self) -> int:

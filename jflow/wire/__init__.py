@@ -6,5 +6,6 @@ import os
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
 from jflow.wire.transports import TRANSPORTS as TRANSPORTS
+from jflow.wire.transports import cluster_name as cluster_name
 from jflow.wire.transports import connect as connect
-from jflow.wire.transports import transport_of as transport_of
+from jflow.wire.transports import load_secret as load_secret

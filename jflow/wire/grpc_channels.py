@@ -7,17 +7,12 @@ dead peer goes unnoticed for a minute, or a restarted one is found again only af
 
 from __future__ import annotations
 
-import hmac
-from collections.abc import Sequence
-from typing import Any
-
 import grpc
 
 from jflow.errors import UnknownError
 from jflow.protocol.frame import MAX_FRAME_BYTES
 from jflow.protocol.heartbeat import LEAST_S, liveness_s
 
-_HEADER = "authorization"
 _LEAST_PING_INTERVAL_MS = int(LEAST_S * 1000 / 3)
 
 _BOTH = [
@@ -78,9 +73,9 @@ def aio_channel(address: str) -> grpc.aio.Channel:
     return grpc.aio.insecure_channel(address, options=channel_options())
 
 
-def aio_server(interceptors: Sequence[Any] = ()) -> grpc.aio.Server:
+def aio_server() -> grpc.aio.Server:
     """A server for use on an event loop, which does not listen yet."""
-    return grpc.aio.server(interceptors=interceptors, options=server_options())
+    return grpc.aio.server(options=server_options())
 
 
 def bind(server: grpc.aio.Server, host: str, port: int) -> int:
@@ -102,19 +97,3 @@ def bind(server: grpc.aio.Server, host: str, port: int) -> int:
 def method_of(service: str) -> str:
     """The path of the gRPC method that carries the streams of a service."""
     return f"/{service}"
-
-
-def credentials(token: str) -> tuple[tuple[str, str], ...]:
-    """The call metadata that holds the token."""
-    return ((_HEADER, f"Bearer {token}"),)
-
-
-def is_authorized(metadata: Sequence[tuple[str, str | bytes]], token: str) -> bool:
-    """Whether a call's metadata holds the token."""
-    shown = [value for key, value in metadata if key == _HEADER]
-    expected = f"Bearer {token}".encode()
-    return len(shown) == 1 and hmac.compare_digest(_bytes(shown[0]), expected)
-
-
-def _bytes(value: str | bytes) -> bytes:
-    return value.encode() if isinstance(value, str) else value

@@ -11,7 +11,7 @@ import grpc
 from jflow.deadline import Deadline
 from jflow.errors import UnavailableError
 from jflow.protocol.transport import BrokenStreamError
-from jflow.wire.grpc_channels import client_channel, credentials, method_of
+from jflow.wire.grpc_channels import client_channel, method_of
 from jflow.wire.grpc_stream import broken
 from jflow.wire.names import looked_up, unresolved
 
@@ -23,7 +23,6 @@ class GrpcClientStream:
         self,
         service: str,
         address: str,
-        token: str,
         outgoing: Iterator[bytes],
         received: Callable[[bytes], bool],
         ended: Callable[[BrokenStreamError | None], object],
@@ -36,7 +35,7 @@ class GrpcClientStream:
             method: Any = self._channel.stream_stream(
                 method_of(service), response_deserializer=received
             )
-            self._stream = method(outgoing, metadata=credentials(token), wait_for_ready=True)
+            self._stream = method(outgoing, wait_for_ready=True)
             threading.Thread(target=self._read, name=f"jflow {address}", daemon=True).start()
         except BaseException:  # for example, no thread can be started
             self.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
@@ -9,9 +10,12 @@ from typing import Any
 
 import grpc
 
+from jflow.errors import UnauthenticatedError
 from jflow.protocol.transport import BrokenStreamError, FrameStream, Services
-from jflow.wire.grpc_channels import aio_server, bind, is_authorized, method_of
+from jflow.wire.grpc_channels import aio_server, bind, method_of
 from jflow.wire.grpc_stream import GrpcStream
+
+_LOG = logging.getLogger(__name__)
 
 
 class GrpcServer:
@@ -19,11 +23,10 @@ class GrpcServer:
 
     Args:
       services: the functions that serve the streams of each service.
-      token: the secret that callers must send.
     """
 
-    def __init__(self, services: Services, token: str) -> None:
-        self._server = aio_server([_TokenCheck(token)])
+    def __init__(self, services: Services) -> None:
+        self._server = aio_server()
         self._server.add_generic_rpc_handlers((_Methods(services),))
 
     async def start(self, host: str, port: int) -> int:
@@ -33,26 +36,6 @@ class GrpcServer:
 
     async def stop(self) -> None:
         await self._server.stop(None)
-
-
-class _TokenCheck(grpc.aio.ServerInterceptor):
-    """Refuses every call without the token before its body is read."""
-
-    def __init__(self, token: str) -> None:
-        self._token = token
-
-    async def intercept_service(self, continuation: Any, details: Any) -> Any:
-        if is_authorized(details.invocation_metadata, self._token):
-            return await continuation(details)
-        return grpc.stream_stream_rpc_method_handler(_refuse)
-
-
-async def _refuse(_: Any, context: Any) -> None:
-    await context.abort(
-        grpc.StatusCode.UNAUTHENTICATED,
-        "the token is missing or is not this server's; both ends need the same "
-        "~/.jflow/token, JFLOW_TOKEN_FILE or JFLOW_TOKEN",
-    )
 
 
 class _Methods(grpc.GenericRpcHandler):
@@ -69,4 +52,8 @@ class _Methods(grpc.GenericRpcHandler):
 
 async def _serve(serve: Callable[[FrameStream], Awaitable[None]], _: Any, context: Any) -> None:
     with suppress(BrokenStreamError):  # the caller is gone
-        await serve(GrpcStream(context))
+        try:
+            await serve(GrpcStream(context))
+        except UnauthenticatedError as error:
+            _LOG.warning("a stream from %s was refused: %s", context.peer(), error.message)
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, error.message)

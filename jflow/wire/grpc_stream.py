@@ -11,7 +11,7 @@ import grpc
 from jflow.cluster import Task
 from jflow.errors import UnavailableError
 from jflow.protocol.transport import BrokenStreamError, EndedStreamError
-from jflow.wire.grpc_channels import aio_channel, credentials, method_of
+from jflow.wire.grpc_channels import aio_channel, method_of
 from jflow.wire.names import looked_up, unresolved
 
 
@@ -49,14 +49,14 @@ class GrpcStream:
             await self._channel.close()
 
 
-async def connect(service: str, task: Task, address: str, token: str) -> GrpcStream:
+async def connect(service: str, task: Task, address: str) -> GrpcStream:
     """Opens a stream to a service of a task; waits until the task is up."""
     await _resolve(task, address)
     channel = aio_channel(address)
     try:
         await channel.channel_ready()
         method: Any = channel.stream_stream(method_of(service))
-        return GrpcStream(method(metadata=credentials(token)), channel)
+        return GrpcStream(method(), channel)
     except BaseException:
         await channel.close()
         raise

@@ -13,14 +13,7 @@ from jflow.wire.grpc_stream import GrpcStream, connect
 
 
 class GrpcTransport:
-    """Carries frames over gRPC; see `protocol.transport.Transport`.
-
-    Args:
-      token: the secret that both ends share.
-    """
-
-    def __init__(self, token: str) -> None:
-        self._token = token
+    """Carries frames over gRPC; see `protocol.transport.Transport`."""
 
     def open(
         self,
@@ -32,10 +25,10 @@ class GrpcTransport:
         ended: Callable[[BrokenStreamError | None], object],
     ) -> GrpcClientStream:
         resolve(address, limit)
-        return GrpcClientStream(service, address, self._token, outgoing, received, ended)
+        return GrpcClientStream(service, address, outgoing, received, ended)
 
     async def connect(self, service: str, task: Task, address: str) -> GrpcStream:
-        return await connect(service, task, address, self._token)
+        return await connect(service, task, address)
 
     def listener(self, services: Services) -> GrpcServer:
-        return GrpcServer(services, self._token)
+        return GrpcServer(services)

@@ -1,4 +1,4 @@
-"""The secret that authenticates clients to servers of the same user.
+"""The secret that clients and servers of one user prove to each other that they have.
 
 It is created at its first use, in a file that only the user can read, so on one machine nothing has
 to be set up. Several machines need copies of that file, or the variable JFLOW_TOKEN.
@@ -15,8 +15,9 @@ from pathlib import Path
 from jflow.errors import InvalidArgumentError, NotFoundError, PermissionDeniedError
 
 _N_BYTES = 32
-MIN_LENGTH = 16
-"""The least number of characters of a token that a user chose."""
+_MAX_LENGTH = 4096
+MIN_LENGTH = 22
+"""The least number of characters of a token that a user chose: those of 128 bits in base64."""
 
 _HOW_TO_MAKE = (
     "use the token of the other tasks (~/.jflow/token where they run), or one for all of them "
@@ -31,7 +32,8 @@ def load_token(environ: Mapping[str, str] = os.environ) -> str:
     differ from that of the other tasks.
 
     Raises:
-      PermissionDeniedError: if the file cannot be read, or other users may read it.
+      PermissionDeniedError: if the file cannot be read, other users may read or replace it, or it
+        is another user's.
       NotFoundError: if the file that JFLOW_TOKEN_FILE names does not exist.
       InvalidArgumentError: if the token is too short or not printable ASCII, as headers require.
     """
@@ -47,16 +49,37 @@ def load_token(environ: Mapping[str, str] = os.environ) -> str:
                     f"JFLOW_TOKEN_FILE names {named!r}, which does not exist; {_HOW_TO_MAKE}"
                 )
             _create(path)
-        mode = path.stat().st_mode
-        token = path.read_text().strip()
+        with path.open() as file:
+            status = os.fstat(file.fileno())
+            token = file.read(_MAX_LENGTH).strip()
+        folders = {path.parent, path.resolve().parent}
+        loose = [str(folder) for folder in folders if _is_loose(folder.stat())]
     except (OSError, UnicodeDecodeError) as error:
         raise PermissionDeniedError(f"cannot read the token file {path}: {error}") from error
-    if stat.S_IMODE(mode) & 0o077 or not token:
+    if status.st_uid != os.geteuid():
+        raise PermissionDeniedError(
+            f"the token file {path} belongs to the user with the number {status.st_uid}, and this "
+            f"process is of {os.geteuid()}: another user may know the token; make a file of its own"
+        )
+    if loose:
+        raise PermissionDeniedError(
+            f"other users may replace the token file {path}, because they may write to {loose[0]}; "
+            f"run `chmod go-w {loose[0]}`, check its owner, and make a new token"
+        )
+    if stat.S_IMODE(status.st_mode) & 0o077 or not token:
         raise PermissionDeniedError(
             f"the token file {path} must contain a token and be readable by its owner only; "
             f"run `chmod 600 {path}`, or delete it to get a new one"
         )
     return _checked(token, f"the token file {path}")
+
+
+def _is_loose(folder: os.stat_result) -> bool:
+    """Whether users other than this one and the superuser may replace files in a directory."""
+    if folder.st_uid not in (os.geteuid(), 0):
+        return True
+    # In a directory with the sticky bit, users can replace their own files only.
+    return bool(folder.st_mode & 0o022) and not folder.st_mode & stat.S_ISVTX
 
 
 def _checked(token: str, source: str) -> str:

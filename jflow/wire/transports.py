@@ -2,31 +2,62 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
+from jflow.cluster import Target, checked_cluster_name
 from jflow.deadline import FOREVER, Deadline
-from jflow.protocol import MasterClient, Transport
+from jflow.errors import InvalidArgumentError
+from jflow.protocol import MasterClient, Secret, Transport
 from jflow.wire.grpc_transport import GrpcTransport
 from jflow.wire.token import load_token
 
-TRANSPORTS: Mapping[str, Callable[[str], Transport]] = {
+_CLUSTER_VARIABLE = "JFLOW_CLUSTER"
+
+TRANSPORTS: Mapping[str, Callable[[], Transport]] = {
     "grpc": GrpcTransport,
 }
-"""Constructors of transports, which take the token, by the name of the protocol."""
+"""Constructors of transports, by the name of the protocol."""
 
 
-def transport_of(protocol: str) -> Transport:
-    """The transport of that name, with this user's token.
+def load_secret() -> Secret:
+    """This user's token. Raises as `load_token`."""
+    return Secret(load_token())
+
+
+def cluster_name() -> str:
+    """The name of the cluster that this process belongs to: JFLOW_CLUSTER; "" if it is not set.
 
     Raises:
-      KeyError: if the name is unknown.
-      OpError: as `load_token`.
+      InvalidArgumentError: if it is not a valid name.
     """
-    return TRANSPORTS[protocol](load_token())
+    try:
+        return checked_cluster_name(os.environ.get(_CLUSTER_VARIABLE, ""))
+    except ValueError as error:
+        raise InvalidArgumentError(f"{_CLUSTER_VARIABLE}: {error}") from None
 
 
 def connect(
-    address: str, connect_timeout: float, deadline: Deadline = FOREVER, protocol: str = "grpc"
+    target: str | Target,
+    connect_timeout: float,
+    deadline: Deadline = FOREVER,
+    protocol: str = "grpc",
 ) -> MasterClient:
-    """Opens a client's session on the server at an address. Raises as `MasterClient`."""
-    return MasterClient(transport_of(protocol), address, connect_timeout, deadline)
+    """Opens a client's session on a server.
+
+    Args:
+      target: the server that is meant; a text is parsed as `Target.parse` does.
+      connect_timeout: the longest time to wait for it, in seconds.
+      deadline: of the call that needs the session.
+      protocol: the name of the transport.
+
+    Raises:
+      OpError: as `MasterClient`, `load_token` and `cluster_name`.
+      ValueError: if the target is malformed.
+    """
+    meant = Target.parse(target) if isinstance(target, str) else target
+    if not meant.cluster:
+        meant = replace(meant, cluster=cluster_name())
+    transport = TRANSPORTS[protocol]()
+    return MasterClient(transport, load_secret(), meant, connect_timeout, deadline)

@@ -74,7 +74,7 @@ def test_a_tf_config_that_cannot_be_used_is_one_line(
 @pytest.mark.parametrize(
     ("variable", "value", "words"),
     [
-        ("JFLOW_TOKEN", "short", "JFLOW_TOKEN has a token of 5 characters; at least 16"),
+        ("JFLOW_TOKEN", "short", "JFLOW_TOKEN has a token of 5 characters; at least 22"),
         ("JFLOW_TOKEN_FILE", "/no/such/file", "JFLOW_TOKEN_FILE names '/no/such/file', which "),
     ],
 )

@@ -16,14 +16,16 @@ import grpc
 import numpy as np
 import pytest
 
-from jflow.cluster import ClusterSpec, Device, Task
-from jflow.protocol import DeviceRecord, Endpoint, Peer, Peers, Registered, ServerInfo
+from jflow.cluster import ClusterSpec, Device, Target, Task
+from jflow.protocol import DeviceRecord, Endpoint, Peer, Peers, Registered, Secret, ServerInfo
+from jflow.protocol.admission import enter, new_nonce
+from jflow.protocol.handshake import CallerHandshake, ServerHandshake
 from jflow.protocol.rpcs import MASTER, WORKER
 from jflow.protocol.stream import MessageStream
 from jflow.protocol.v1 import service_pb2 as pb
 from jflow.server.loop import SERVERS
 from jflow.testing import PATIENCE_S
-from jflow.wire.grpc_channels import aio_channel, credentials, method_of, server_options
+from jflow.wire.grpc_channels import aio_channel, method_of, server_options
 from jflow.wire.grpc_stream import GrpcStream
 from jflow.wire.grpc_transport import GrpcTransport
 
@@ -121,6 +123,7 @@ class Host:
 
     incarnation: int = INCARNATION
     task: Task = TASK
+    cluster_name: str = ""
     script: dict = field(default_factory=dict)
     sessions: list = field(default_factory=list)
     cluster: ClusterSpec = field(
@@ -160,26 +163,27 @@ async def forever(*_):
 
 def server_of(host):
     """A server of a host, which does not listen yet."""
-    return GrpcTransport(TOKEN).listener(Endpoint(host).services())
+    return GrpcTransport().listener(Endpoint(host, Secret(TOKEN), host.cluster_name).services())
 
 
 def peer_of(task, address, token=TOKEN):
     """A connection to the worker service of a task."""
-    return Peer(GrpcTransport(token), task, address)
+    return Peer(GrpcTransport(), Secret(token), task, Target(address, task=task))
 
 
 def peers_of(cluster):
-    """Connections to the tasks of a cluster."""
-    return Peers(cluster, GrpcTransport(TOKEN))
+    """Connections of the first task of a cluster to all of them."""
+    return Peers(cluster, GrpcTransport(), Secret(TOKEN), next(iter(cluster.tasks())))
 
 
 @asynccontextmanager
 async def serving(host, port=0):
     """A server of a host; gives its address."""
     server = server_of(host)
-    bound = await server.start("127.0.0.1", port)
+    address = f"127.0.0.1:{await server.start('127.0.0.1', port)}"
+    host.cluster = host.cluster.replace(host.task, address)
     try:
-        yield f"127.0.0.1:{bound}"
+        yield address
     finally:
         await server.stop()
 
@@ -236,15 +240,23 @@ async def _served(handle, _, context):
 
 
 @asynccontextmanager
-async def raw_call(address, method=SESSION_METHOD, token=TOKEN):
+async def raw_call(address, method=SESSION_METHOD):
     """A stream to a server, without anything that jflow's clients do by themselves."""
     async with aio_channel(address) as channel:
-        metadata = () if token is None else credentials(token)
-        call = channel.stream_stream(method)(metadata=metadata, wait_for_ready=True)
+        call = channel.stream_stream(method)(wait_for_ready=True)
+        call.target, call.service = Target(address), method.removeprefix("/")
         try:
             yield call
         finally:
             call.cancel()
+
+
+async def met(context, service=MASTER.name):
+    """A raw server's end of a stream after the handshake, before the server introduces itself."""
+    handshake = ServerHandshake(Secret(TOKEN), service, await context.read())
+    await context.write(handshake.challenge(new_nonce(), is_other=False))
+    handshake.check(await context.read())
+    return RawClient(context)
 
 
 class RawClient:
@@ -262,11 +274,13 @@ class RawClient:
         async with asyncio.timeout(PATIENCE_S):
             return await self.stream.receive()
 
-    async def handshake(self):
-        """Says Hello and returns what the server tells about itself."""
-        await self.send(id=1, hello=pb.Hello())
-        reply, _ = await self.receive()
-        return reply.server_info
+    async def handshake(self, target=None, token=TOKEN, service=None):
+        """Proves itself to the server and returns what that tells about itself."""
+        meant, service = target or self.call.target, service or self.call.service
+        handshake = CallerHandshake(Secret(token), service, meant, new_nonce())
+        async with asyncio.timeout(PATIENCE_S):
+            self.stream, info = await enter(GrpcStream(self.call), handshake)
+        return info
 
 
 @asynccontextmanager

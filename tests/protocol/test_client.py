@@ -26,10 +26,10 @@ from tests.protocol.hosts import (
     TASK,
     TOKEN,
     Host,
-    RawClient,
     eventually,
     forever,
     large,
+    met,
     on_loop,
     raw_server,
     same,
@@ -57,7 +57,7 @@ def _calling(function, *args):
 def test_a_client_knows_which_server_it_talks_to(client):
     assert client.info.task == TASK
     assert client.info.incarnation == INCARNATION
-    assert client.info.cluster == Host().cluster
+    assert client.info.cluster == Host().cluster.replace(TASK, client._address)
     (device,) = client.info.devices
     assert device == DeviceRecord(Device(TASK, "CPU", 0), "cpu", INCARNATION)
     assert client.info.n_compiled == 5
@@ -172,8 +172,7 @@ def _gated_server():
     gate = asyncio.Event()
 
     async def handle(context):
-        stream = RawClient(context)
-        await stream.receive()
+        stream = await met(context)
         await stream.send(id=1, server_info=pb.ServerInfo(task=str(TASK), incarnation=INCARNATION))
         assembler = Assembler()
         while isinstance(frame := await context.read(), bytes):
@@ -385,8 +384,7 @@ def test_a_server_that_answers_nonsense_is_an_error_of_jflow(answer):
 
 def test_a_server_of_no_task_is_an_error_of_jflow():
     async def nameless(context):
-        stream = RawClient(context)
-        await stream.receive()
+        stream = await met(context)
         await stream.send(id=1, server_info=pb.ServerInfo(task="nonsense"))
         await forever()
 
@@ -396,8 +394,7 @@ def test_a_server_of_no_task_is_an_error_of_jflow():
 
 def test_an_answer_that_nothing_waits_for_is_ignored():
     async def chatty(context):
-        stream = RawClient(context)
-        await stream.receive()
+        stream = await met(context)
         await stream.send(id=1, server_info=pb.ServerInfo(task=str(TASK)))
         envelope, _ = await stream.receive()
         await stream.send(id=99)
@@ -413,8 +410,7 @@ def test_an_answer_that_nothing_waits_for_is_ignored():
 
 def test_a_server_may_end_the_session_with_a_reason():
     async def ending(context):
-        stream = RawClient(context)
-        await stream.receive()
+        stream = await met(context)
         await stream.send(id=1, server_info=pb.ServerInfo(task=str(TASK)))
         await stream.receive()
         await stream.send(status={"code": errors.Code.ABORTED, "message": "all over"})

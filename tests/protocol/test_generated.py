@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
-from jflow.protocol.v1 import plan_pb2, service_pb2, tensor_pb2
+from jflow.protocol.v1 import handshake_pb2, plan_pb2, service_pb2, tensor_pb2
 from jflow.records.v1 import example_pb2, summary_pb2
 
 ROOT = Path(__file__).parents[2]
 MODULES = {
+    "jflow/v1/handshake": handshake_pb2,
     "jflow/v1/plan": plan_pb2,
     "jflow/v1/service": service_pb2,
     "jflow/v1/tensor": tensor_pb2,

@@ -10,12 +10,10 @@ from hypothesis import strategies as st
 
 from jflow import errors
 from jflow.deadline import FOREVER
-from jflow.protocol.codec import frames, open_message
-from jflow.protocol.frame import Assembler
 from jflow.protocol.heartbeat import TICKS, Beat, Heartbeat, liveness_s
 from jflow.protocol.records import info_to_proto
+from jflow.protocol.rpcs import WORKER
 from jflow.protocol.ticker import Ticker
-from jflow.protocol.v1 import service_pb2 as pb
 from jflow.wire import connect
 from tests.protocol.hosts import (
     PATIENCE_S,
@@ -23,6 +21,7 @@ from tests.protocol.hosts import (
     Host,
     eventually,
     forever,
+    met,
     on_loop,
     peer_of,
     raw_server,
@@ -123,11 +122,8 @@ def test_a_server_whose_event_loop_hangs_is_lost(short, host, server):
 
 async def _only_hello(context):
     """Serves a stream as an event loop that hangs after the handshake."""
-    assembler = Assembler()
-    message = open_message(assembler.feed(await context.read()))
-    info = info_to_proto(Host().info())
-    for frame in frames(1, pb.Envelope(id=message[0].id, server_info=info), ()):
-        await context.write(frame)
+    stream = await met(context, WORKER.name)
+    await stream.send(id=1, server_info=info_to_proto(Host().info()))
     await forever()
 
 

@@ -11,7 +11,7 @@ from jflow import errors
 from jflow.cluster import ClusterSpec, Device, Task
 from jflow.plan import Feed, Plan
 from jflow.protocol import Registered, settings
-from jflow.protocol.peer import _Link
+from jflow.protocol.rpcs import WORKER
 from jflow.protocol.v1 import service_pb2 as pb
 from tests.ports import free_ports
 from tests.protocol.hosts import (
@@ -20,10 +20,10 @@ from tests.protocol.hosts import (
     TASK,
     TOKEN,
     Host,
-    RawClient,
     eventually_async,
     forever,
     large,
+    met,
     on_loop,
     peer_of,
     peers_of,
@@ -222,8 +222,7 @@ async def _stuck_server():
     go_on, read = asyncio.Event(), []
 
     async def handle(context):
-        stream = RawClient(context)
-        await stream.receive()
+        stream = await met(context, WORKER.name)
         await stream.send(id=1, server_info=pb.ServerInfo(task=str(TASK), incarnation=INCARNATION))
         await go_on.wait()
         while (received := await stream.receive()) is not None:
@@ -335,8 +334,7 @@ def test_a_task_that_never_answers_hello_is_unavailable_in_time():
 
 def test_a_task_of_no_name_is_an_error_of_jflow():
     async def nameless(context):
-        stream = RawClient(context)
-        await stream.receive()
+        stream = await met(context, WORKER.name)
         await stream.send(id=1, server_info=pb.ServerInfo(task="nonsense"))
         await forever()
 
@@ -362,22 +360,6 @@ def test_a_wrong_token_is_unauthenticated():
                 assert caught.value.task == str(TASK)
         assert host.sessions == []
 
-    on_loop(check())
-
-
-def test_a_refusal_that_comes_before_hello_is_sent_is_told_as_such(monkeypatch):
-    handshake = _Link.handshake
-
-    async def late(link):
-        await asyncio.wait([link._reader], timeout=PATIENCE_S)
-        await handshake(link)
-
-    async def check():
-        async with serving(Host()) as address, _peer(address, "wrong") as peer:
-            with pytest.raises(errors.UnauthenticatedError, match="JFLOW_TOKEN"):
-                await peer.connect(PATIENCE_S)
-
-    monkeypatch.setattr(_Link, "handshake", late)
     on_loop(check())
 
 

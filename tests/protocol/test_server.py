@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 
 from jflow import errors
-from jflow.cluster import Device, Task
+from jflow.cluster import ClusterSpec, Device, Target, Task
 from jflow.deadline import FOREVER
 from jflow.plan import Feed, Plan, VariableKey, VariableSpec
-from jflow.protocol import DeviceRecord, Registered
+from jflow.protocol import DeviceRecord, Registered, Secret
 from jflow.protocol.codec import plan_to_proto
 from jflow.protocol.frame import encode
+from jflow.protocol.handshake import CallerHandshake
+from jflow.protocol.rpcs import MASTER
 from jflow.protocol.transport import BrokenStreamError
 from jflow.protocol.v1 import service_pb2 as pb
 from tests.protocol.hosts import (
@@ -22,6 +24,7 @@ from tests.protocol.hosts import (
     PEER_METHOD,
     SESSION_METHOD,
     TASK,
+    TOKEN,
     Host,
     RawClient,
     both_methods,
@@ -71,13 +74,10 @@ def test_a_stream_begins_with_the_server_s_introduction(method):
     async def check(address):
         async with raw_call(address, method) as call:
             info = await RawClient(call).handshake()
-        assert (info.task, info.incarnation) == (str(TASK), INCARNATION)
-        assert dict(info.cluster) == {
-            "/job:worker/task:3": "127.0.0.1:1",
-            "/job:ps/task:0": "127.0.0.1:2",
-        }
+        assert (info.task, info.incarnation) == (TASK, INCARNATION)
+        assert info.cluster == ClusterSpec({"worker": {3: address}, "ps": ["127.0.0.1:2"]})
         (device,) = info.devices
-        assert (device.name, device.platform) == (f"{TASK}/device:CPU:0", "cpu")
+        assert (str(device.device), device.platform) == (f"{TASK}/device:CPU:0", "cpu")
         assert info.n_compiled == 5
 
     _served(Host(), check)
@@ -91,7 +91,8 @@ def test_a_stream_that_does_not_begin_with_hello_is_closed(method):
         async with raw_call(address, method) as call:
             client = RawClient(call)
             await client.send(id=1, run_step=pb.RunStep(handle=1))
-            assert await client.receive() is None
+            with pytest.raises(BrokenStreamError, match="did not begin with the handshake"):
+                await client.receive()
 
     _served(host, check)
     assert host.sessions == []
@@ -318,6 +319,9 @@ GARBAGE = {
         pb.Envelope(id=5, tensors=[{"dtype": "float32", "shape": [1000]}])
     ),
     "a tensor of objects": _frame(pb.Envelope(id=5, tensors=[{"dtype": "O", "shape": [0]}])),
+    "a hello again": CallerHandshake(
+        Secret(TOKEN), MASTER.name, Target("127.0.0.1:1"), bytes(32)
+    ).hello,
     "a tensor of 65 dimensions": _frame(
         pb.Envelope(id=5, tensors=[{"dtype": "uint8", "shape": [1] * 65}]),
         [np.zeros(1, np.uint8)],
@@ -375,7 +379,6 @@ BAD_REQUESTS = {
     },
     "a task that is none": {"list_devices": pb.ListDevices(tasks=["/nonsense"])},
     "a worker's request": {"run_plans": pb.RunPlans()},
-    "hello again": {"hello": pb.Hello()},
     "a reply": {"registered": pb.Registered()},
     "no request at all": {},
 }

@@ -241,7 +241,7 @@ def down(request: pytest.FixtureRequest) -> Iterator[Down]:
             yield found
     else:
         cluster: tf.LocalCluster = request.getfixturevalue("cluster")
-        address = cluster.target("ps", 0).removeprefix("grpc://")
+        address = cluster.cluster_spec.task_address("ps", 0)
         yield Down(cluster.target("worker", 0), "/job:ps/task:0", address)
 
 

@@ -5,9 +5,6 @@ import pytest
 
 from jflow import errors
 from tests.protocol.hosts import (
-    PEER_METHOD,
-    SESSION_METHOD,
-    TOKEN,
     Host,
     on_loop,
     raw_call,
@@ -24,23 +21,6 @@ def _served(host, use):
             await use(address)
 
     on_loop(check())
-
-
-@pytest.mark.parametrize(
-    "method", [SESSION_METHOD, PEER_METHOD, "/jflow.v1.Master/Other", "/any/thing"]
-)
-@pytest.mark.parametrize("token", [None, "", "wrong", TOKEN.upper()])
-def test_no_caller_gets_in_without_the_token(method, token):
-    host = Host()
-
-    async def check(address):
-        async with raw_call(address, method, token) as call:
-            assert await call.code() is grpc.StatusCode.UNAUTHENTICATED
-            assert "JFLOW_TOKEN" in await call.details()
-            assert TOKEN not in await call.details()
-
-    _served(host, check)
-    assert host.sessions == []
 
 
 @pytest.mark.parametrize("method", ["/jflow.v1.Master/Other", "/jflow.v1.Worker/Session", "/x/y"])

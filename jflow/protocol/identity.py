@@ -1,0 +1,95 @@
+"""`ServerIdentity`: what a server is, compared with what its callers mean."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from jflow.cluster import ClusterSpec, Task, split_address
+from jflow.errors import OpError, RestartedError, UnavailableError
+from jflow.protocol.v1 import handshake_pb2 as pb
+
+
+@dataclass(frozen=True)
+class ServerIdentity:
+    """What a server is.
+
+    Attributes:
+      task: its task.
+      incarnation: which life of its process.
+      cluster: the tasks and their addresses, as it knows them.
+      cluster_name: the name of the cluster; "" if it has none.
+      hosts: the hosts by which it can be reached, in lower case, besides the one in the cluster.
+    """
+
+    task: Task
+    incarnation: int
+    cluster: ClusterSpec
+    cluster_name: str = ""
+    hosts: frozenset[str] = frozenset()
+
+    def refusal(self, hello: pb.Hello) -> OpError | None:
+        """The error for a caller that means another server; None if it means this one.
+
+        What the caller does not know is not compared, except that a server calls only servers whose
+        cluster does not contradict its own.
+        """
+        expected, got, advice = self._difference(hello)
+        if advice:
+            return UnavailableError(
+                f"the server at {hello.address} is not the one that was meant: expected "
+                f"{expected}, got {got}; {advice}",
+                task=hello.task or None,
+            )
+        if hello.incarnation not in (0, self.incarnation):
+            return restarted(str(self.task), hello.incarnation, self.incarnation)
+        return None
+
+    def _difference(self, hello: pb.Hello) -> tuple[str, str, str]:
+        """What the caller expected, what this is, and what to do; empty if they agree."""
+        is_named = bool(hello.cluster and self.cluster_name)
+        if is_named and hello.cluster != self.cluster_name:
+            expected, got = f"cluster {hello.cluster!r}", f"cluster {self.cluster_name!r}"
+            return expected, got, "use the present address of the server, or the same JFLOW_CLUSTER"
+        if hello.task and hello.task != str(self.task):
+            return hello.task, str(self.task), "correct the address, or give all tasks one cluster"
+        own = self._address_of(str(self.task))
+        if not self._is_at(hello.address, own):
+            advice = f"use {own}, or add '?at={own}' to the target if a tunnel leads there"
+            return f"a server at {hello.address}", f"one at {own}", advice
+        known = "" if is_named else self._address_of(hello.caller)
+        if known and known != hello.caller_address:
+            expected = f"a cluster with {hello.caller} at {hello.caller_address}"
+            advice = (
+                "this is a task of another cluster; correct the address, or if the cluster is the "
+                "same, give all tasks one JFLOW_CLUSTER"
+            )
+            return expected, f"one with {hello.caller} at {known}", advice
+        return "", "", ""
+
+    def _address_of(self, name: str) -> str:
+        """The address of a task in the cluster; "" if it is not known."""
+        for task in self.cluster.tasks():
+            if str(task) == name:
+                address = self.cluster.task_address(task.job, task.index)
+                return "" if address.endswith(":0") else address
+        return ""
+
+    def _is_at(self, dialled: str, own: str) -> bool:
+        if dialled == own:
+            return True
+        try:
+            host, port = split_address(dialled)
+        except ValueError:
+            return False
+        own_host, own_port = split_address(own)
+        return port == own_port and host.lower() in self.hosts | {own_host.lower()}
+
+
+def restarted(task: str, expected: int, got: int) -> RestartedError:
+    """The error for a caller that means an earlier life of a task."""
+    return RestartedError(
+        f"{task} has restarted since the state of this call was created "
+        f"(incarnation {expected:x} is now {got:x}): its variables and registered steps are gone; "
+        "open a new session and initialize again",
+        task=task,
+    )

@@ -1,0 +1,31 @@
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from typing import ClassVar as _ClassVar, Optional as _Optional
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Hello(_message.Message):
+    __slots__ = ("nonce", "cluster", "task", "incarnation", "address", "caller", "caller_address")
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
+    CALLER_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    nonce: bytes
+    cluster: str
+    task: str
+    incarnation: int
+    address: str
+    caller: str
+    caller_address: str
+    def __init__(self, nonce: _Optional[bytes] = ..., cluster: _Optional[str] = ..., task: _Optional[str] = ..., incarnation: _Optional[int] = ..., address: _Optional[str] = ..., caller: _Optional[str] = ..., caller_address: _Optional[str] = ...) -> None: ...
+
+class Challenge(_message.Message):
+    __slots__ = ("nonce", "is_other")
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    IS_OTHER_FIELD_NUMBER: _ClassVar[int]
+    nonce: bytes
+    is_other: bool
+    def __init__(self, nonce: _Optional[bytes] = ..., is_other: bool = ...) -> None: ...

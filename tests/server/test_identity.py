@@ -1,0 +1,203 @@
+"""Servers that are not the ones that were meant: another cluster or task listens at the address."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import struct
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+import jflow as tf
+from jflow.testing import FaultProxy, start_servers
+from tests.server.test_deadlines import in_short
+
+PS = "/job:ps/task:0"
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+def address_of(server: tf.train.Server) -> str:
+    return server.target.removeprefix("grpc://")
+
+
+def with_variable(server: tf.train.Server) -> Callable[[], float]:
+    """Makes a variable on a server's own task; returns a function that reads it."""
+    graph = tf.Graph()
+    with graph.as_default():
+        variable = tf.Variable(7.0)
+        session = tf.Session(server.target, graph=graph)
+    session.run(variable.initializer)
+    return lambda: float(session.run(variable))
+
+
+def stale(stack: ExitStack, jobs: dict[str, int]) -> tuple[tf.train.Server, tf.train.Server]:
+    """A worker that knows a parameter server where a task of another cluster listens.
+
+    Args:
+      stack: ends the servers.
+      jobs: the other cluster.
+
+    Returns:
+      The worker, and that task: the first one of the other cluster.
+    """
+    other = start_servers(stack.enter_context, jobs)[0]
+    (worker,) = start_servers(stack.enter_context, {"worker": 1})
+    worker.connect({"worker": [address_of(worker)], "ps": [address_of(other)]})
+    return worker, other
+
+
+OTHERS = {
+    "another task": {"worker": 1},
+    "the same task of another cluster": {"ps": 1, "worker": 1},
+}
+
+
+@pytest.mark.parametrize("jobs", OTHERS.values(), ids=OTHERS)
+def test_a_reset_through_a_stale_address_wipes_nothing_of_another_cluster(
+    stack: ExitStack, jobs: dict[str, int]
+) -> None:
+    worker, other = stale(stack, jobs)
+    read = with_variable(other)
+    with in_short(), pytest.raises(tf.errors.UnavailableError, match=r"expected .* got") as caught:
+        tf.Session.reset(worker.target)
+    assert caught.value.task == PS
+    assert read() == 7.0
+
+
+@pytest.mark.parametrize("jobs", OTHERS.values(), ids=OTHERS)
+def test_a_step_through_a_stale_address_is_told_what_is_there(
+    stack: ExitStack, jobs: dict[str, int]
+) -> None:
+    worker, other = stale(stack, jobs)
+    with tf.Graph().as_default():
+        with tf.device(PS):
+            a = tf.constant(1.0) + 1
+        with (
+            tf.Session(worker.target) as session,
+            in_short(),
+            pytest.raises(tf.errors.UnavailableError, match=r"expected .* got") as caught,
+        ):
+            session.run(a)
+    message = str(caught.value)
+    assert f"the server at {address_of(other)} is not the one that was meant" in message
+    assert "correct the address" in message
+    assert caught.value.task == PS
+
+
+def test_a_client_may_name_the_task_that_it_means(stack: ExitStack) -> None:
+    ps, worker = start_servers(stack.enter_context, {"ps": 1, "worker": 1})
+    read = with_variable(worker)
+    with pytest.raises(tf.errors.UnavailableError, match=f"expected {PS}, got /job:worker/task:0"):
+        tf.Session.reset(f"{worker.target}?task={PS}")
+    assert read() == 7.0
+    tf.Session.reset(f"{ps.target}?task={PS}")
+
+
+def test_a_client_may_name_the_cluster_that_it_means(
+    stack: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JFLOW_CLUSTER", "blue")
+    (blue,) = start_servers(stack.enter_context, {"worker": 1})
+    monkeypatch.delenv("JFLOW_CLUSTER")
+    (unnamed,) = start_servers(stack.enter_context, {"worker": 1})
+    read = with_variable(blue)
+    with pytest.raises(tf.errors.UnavailableError, match=r"expected cluster 'green', got .*'blue'"):
+        tf.Session.reset(f"{blue.target}?cluster=green")
+    monkeypatch.setenv("JFLOW_CLUSTER", "green")
+    with pytest.raises(tf.errors.UnavailableError, match=r"expected cluster 'green', got .*'blue'"):
+        tf.Session.reset(blue.target)
+    assert read() == 7.0
+    tf.Session.reset(unnamed.target)
+    tf.Session.reset(f"{blue.target}?cluster=blue")
+
+
+def test_servers_with_one_name_of_the_cluster_may_know_different_addresses(
+    stack: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JFLOW_CLUSTER", "blue")
+    worker, ps = stale(stack, {"ps": 1, "worker": 1})[0], PS
+    with tf.Graph().as_default():
+        with tf.device(ps):
+            a = tf.constant(1.0) + 1
+        with tf.Session(worker.target) as session:
+            assert session.run(a) == 2.0
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_a_server_on_the_loopback_interface_has_all_its_names(stack: ExitStack, host: str) -> None:
+    (server,) = start_servers(stack.enter_context, {"worker": 1})
+    port = address_of(server).rpartition(":")[2]
+    tf.Session.reset(f"grpc://{host}:{port}")
+
+
+def test_a_server_refuses_what_was_called_at_another_address_unless_the_target_says_so(
+    stack: ExitStack,
+) -> None:
+    (server,) = start_servers(stack.enter_context, {"worker": 1})
+    proxy = stack.enter_context(FaultProxy(address_of(server)))
+    with pytest.raises(tf.errors.UnavailableError, match="expected a server at") as caught:
+        tf.Session.reset(f"grpc://{proxy.address}")
+    assert f"?at={address_of(server)}" in str(caught.value)
+    tf.Session.reset(proxy.target)
+
+
+def test_a_name_of_a_cluster_that_is_none_is_refused_at_the_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("JFLOW_CLUSTER", "x" * 200)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"JFLOW_CLUSTER: .* at most 128"):
+        tf.train.Server({"worker": ["127.0.0.1:0"]})
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[tf.LocalCluster]:
+    with tf.LocalCluster(ps=1, workers=0) as cluster:
+        yield cluster
+
+
+def test_the_targets_of_a_local_cluster_name_it(
+    cluster: tf.LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is meant for a cluster that has ended cannot reach the one that has its ports now."""
+    monkeypatch.setattr(cluster, "_name", "local-another")
+    with pytest.raises(tf.errors.UnavailableError, match="expected cluster 'local-another'"):
+        tf.Session.reset(cluster.target("ps"))
+    monkeypatch.undo()
+    tf.Session.reset(cluster.target("ps"))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_default_cluster_listens_on_the_loopback_interface_only(
+    cluster: tf.LocalCluster,
+) -> None:
+    found = listening(cluster.pid("ps"))
+    assert cluster.cluster_spec.task_address("ps", 0) in found
+    assert {address.rpartition(":")[0] for address in found} == {"127.0.0.1"}
+
+
+def listening(pid: int) -> set[str]:
+    """The TCP addresses at which a process listens."""
+    process = Path("/proc", str(pid))
+    sockets = {os.readlink(each) for each in (process / "fd").iterdir() if each.is_symlink()}
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in (process / "net" / table).read_text().splitlines()[1:]:
+            _, local, _, state, *others = line.split()
+            if state == "0A" and f"socket:[{others[5]}]" in sockets:
+                host, port = local.split(":")
+                words = struct.unpack(f">{len(host) // 8}I", bytes.fromhex(host))
+                packed = struct.pack(f"={len(words)}I", *words)
+                address = ipaddress.ip_address(packed)
+                # gRPC listens at IPv4 addresses with sockets of IPv6.
+                shown = getattr(address, "ipv4_mapped", None) or address
+                found.add(f"{shown}:{int(port, 16)}")
+    return found
