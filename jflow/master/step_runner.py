@@ -12,6 +12,7 @@ from jflow.cluster import Task
 from jflow.errors import CancelledError, InternalError, OpError
 from jflow.master.step import Action, Fail, StartTask, Step, StopTask
 from jflow.moves import Use
+from jflow.plan import Plan
 from jflow.protocol import Array, Waited, begin
 
 
@@ -22,6 +23,10 @@ class TaskPlans:
     Attributes:
       feeds, fetches: the indices of the values that they are fed and give.
       is_writing: whether they write variables.
+      plans: the plans, which are registered again over a new connection.
+      is_restartable: whether the step can be run again if it ends while it waits for a queue.
+      connection: the number of the connection over which they were registered; 0 for the task of
+        the master.
     """
 
     task: Task
@@ -30,11 +35,17 @@ class TaskPlans:
     feeds: tuple[int, ...]
     fetches: tuple[int, ...]
     is_writing: bool
+    plans: tuple[Plan, ...]
+    is_restartable: bool
+    connection: int
 
 
 @dataclass(frozen=True)
 class RegisteredStep:
-    """A registered step: the plans of each task, and the state that they use."""
+    """A registered step: the plans of each task, and the state that they use.
+
+    An entry is replaced when its plans were registered again.
+    """
 
     entries: dict[Task, TaskPlans]
     n_fetches: int

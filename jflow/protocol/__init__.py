@@ -5,6 +5,7 @@ from jflow.protocol.coroutines import Waited as Waited
 from jflow.protocol.coroutines import begin as begin
 from jflow.protocol.endpoint import Endpoint as Endpoint
 from jflow.protocol.peer import Peer as Peer
+from jflow.protocol.peer import UnregisteredError as UnregisteredError
 from jflow.protocol.peers import Peers as Peers
 from jflow.protocol.records import Artifacts as Artifacts
 from jflow.protocol.records import Client as Client

@@ -53,6 +53,7 @@ from jflow.trace.record import TaskRecord
 from jflow.values import Array
 
 _LOG = logging.getLogger(__name__)
+_CUT_OFF = "{} was cut off, and has forgotten the plans that were registered on it"
 _ADVICE = "start it or check the address in the cluster"
 
 P = ParamSpec("P")
@@ -76,7 +77,14 @@ class Peer:
         self._transport = transport
         self._task = task
         self._connecting = asyncio.Lock()
+        self._numbers = itertools.count(1)
         self._link: _Link | None = None
+
+    @property
+    def connection(self) -> int:
+        """The number of the connection, 0 if there is none; what is registered ends with it."""
+        link = self._link
+        return 0 if link is None or link.is_broken else link.number
 
     async def connect(self, connect_timeout: float, deadline: Deadline = FOREVER) -> ServerInfo:
         """Connects unless there is a connection; returns the server info of the task.
@@ -95,7 +103,9 @@ class Peer:
         doing = f"connecting to {self._task} at {self.address}"
         async with limit.bounding(doing, str(self._task), _ADVICE), self._connecting:
             if self._link is None or self._link.is_broken:
-                self._link = await _connect(self._transport, self._task, self.address)
+                self._link = await _connect(
+                    self._transport, self._task, self.address, next(self._numbers)
+                )
             return self._link.info
 
     async def call(
@@ -105,11 +115,20 @@ class Peer:
         return rpc.read(*await self._reply(incarnation, *rpc.envelope(*args, **kwargs)))
 
     async def _reply(
-        self, incarnation: int, envelope: pb.Envelope, tensors: Sequence[Array]
+        self,
+        incarnation: int,
+        envelope: pb.Envelope,
+        tensors: Sequence[Array],
+        connection: int | None = None,
     ) -> Received:
         try:
-            return await (await self._incarnation(incarnation)).call(envelope, tensors)
+            link = await self._incarnation(incarnation)
+            if connection is not None and link.number != connection:
+                raise UnregisteredError(_CUT_OFF.format(self._task), task=str(self._task))
+            return await link.call(envelope, tensors)
         except _UnsentError:
+            if connection is not None:
+                raise UnregisteredError(_CUT_OFF.format(self._task), task=str(self._task)) from None
             # The connection had ended before, unnoticed, and the request was not sent: it cannot be
             # executed twice.
             return await (await self._incarnation(incarnation)).call(envelope, tensors)
@@ -133,13 +152,20 @@ class Peer:
         feeds: Sequence[Array],
         records: list[TaskRecord] | None = None,
         staging: Staging | None = None,
+        connection: int | None = None,
     ) -> Sequence[Array]:
-        """See `WorkerService.run`, for one incarnation of the task."""
-        if records is None:
-            return await self.call(RUN_PLANS, incarnation, step, handle, feeds, staging=staging)
-        request = RUN_PLANS.envelope(step, handle, feeds, is_traced=True, staging=staging)
+        """See `WorkerService.run`, for one incarnation of the task.
+
+        Raises:
+          UnregisteredError: if the connection is not the one with the number `connection`, over
+            which the plans were registered; nothing was sent then.
+        """
+        is_traced = records is not None
+        request = RUN_PLANS.envelope(step, handle, feeds, is_traced=is_traced, staging=staging)
         sent = now()
-        reply, tensors = await self._reply(incarnation, *request)
+        reply, tensors = await self._reply(incarnation, *request, connection)
+        if records is None:
+            return RUN_PLANS.read(reply, tensors)
         return without_records(reply.traced, tensors, sent, records)
 
     async def reset(
@@ -190,6 +216,10 @@ class Peer:
         return link
 
 
+class UnregisteredError(UnavailableError):
+    """A task was cut off since plans were registered on it, and has forgotten them."""
+
+
 class _UnsentError(UnavailableError):
     """The stream had ended before any byte of a message was sent."""
 
@@ -197,7 +227,8 @@ class _UnsentError(UnavailableError):
 class _Link:
     """One stream to one incarnation of a task, and its pending calls."""
 
-    def __init__(self, task: Task, address: str, stream: FrameStream) -> None:
+    def __init__(self, task: Task, address: str, stream: FrameStream, number: int) -> None:
+        self.number = number
         self._task = task
         self._address = address
         self._stream = MessageStream(stream)
@@ -339,7 +370,7 @@ def _fail(future: asyncio.Future[Received], sending: asyncio.Future[None]) -> No
         future.set_exception(error)
 
 
-async def _connect(transport: Transport, task: Task, address: str) -> _Link:
+async def _connect(transport: Transport, task: Task, address: str, number: int) -> _Link:
     notice = asyncio.get_running_loop().call_later(
         settings.NOTICE_AFTER_S, _LOG.warning, "still waiting for %s at %s", task, address
     )
@@ -349,7 +380,7 @@ async def _connect(transport: Transport, task: Task, address: str) -> _Link:
         stream = await transport.connect(WORKER.name, task, address)
     finally:
         notice.cancel()
-    link = _Link(task, address, stream)
+    link = _Link(task, address, stream, number)
     try:
         await link.handshake()
     except BaseException:
