@@ -105,7 +105,7 @@ class Registrar:
     async def _renewed(self, step: RegisteredStep, lost: TaskPlans) -> TaskPlans:
         task = lost.task
         if any(spec.owner for plan in lost.plans for spec in plan.resources):
-            await self._servers.peers[task].connect(RECONNECT_TIMEOUT_S)
+            await self._servers.peers[task].connect(RECONNECT_TIMEOUT_S, is_lost=True)
             raise RestartedError(
                 f"{task} was cut off from {self._own}, and has freed the queues, accumulators and "
                 "readers that only this session used; open a new session and initialize again, or "
@@ -183,7 +183,7 @@ class Registrar:
             seen = task in self._incarnations
             patience = min(connect_timeout, RECONNECT_TIMEOUT_S) if seen else connect_timeout
             peer = self._servers.peers[task]
-            info = await peer.connect(patience, deadline)
+            info = await peer.connect(patience, deadline, is_lost=seen)
             # A session depends on the state of the first incarnation of each task that it reached;
             # a call is refused by any later one.
             self._incarnations.setdefault(task, info.incarnation)

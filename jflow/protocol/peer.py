@@ -86,12 +86,16 @@ class Peer:
         link = self._link
         return 0 if link is None or link.is_broken else link.number
 
-    async def connect(self, connect_timeout: float, deadline: Deadline = FOREVER) -> ServerInfo:
+    async def connect(
+        self, connect_timeout: float, deadline: Deadline = FOREVER, *, is_lost: bool = False
+    ) -> ServerInfo:
         """Connects unless there is a connection; returns the server info of the task.
 
         Args:
           connect_timeout: the longest time to wait for the task to answer, in seconds.
           deadline: of the call that needs the connection.
+          is_lost: whether the task was reached before, so that it is not about to start; if its
+            address refuses connections, it has ended.
 
         Raises:
           UnavailableError: if the task does not answer within the connect timeout, or the name of
@@ -103,8 +107,9 @@ class Peer:
         doing = f"connecting to {self._task} at {self.address}"
         async with limit.bounding(doing, str(self._task), _ADVICE), self._connecting:
             if self._link is None or self._link.is_broken:
+                refused_s = settings.REFUSED_S if is_lost else None
                 self._link = await _connect(
-                    self._transport, self._task, self.address, next(self._numbers)
+                    self._transport, self._task, self.address, refused_s, next(self._numbers)
                 )
             return self._link.info
 
@@ -200,7 +205,8 @@ class Peer:
         """The connection, opened if there is none or it broke."""
         if self._link is None or self._link.is_broken:
             # As a task: a timeout needs to know the task that it cancels (see `begin`).
-            await asyncio.ensure_future(self.connect(settings.RECONNECT_TIMEOUT_S))
+            is_lost = self._link is not None
+            await asyncio.ensure_future(self.connect(settings.RECONNECT_TIMEOUT_S, is_lost=is_lost))
         return self._link
 
     async def _incarnation(self, incarnation: int) -> _Link:
@@ -273,7 +279,9 @@ class _Link:
 
     async def push(self, envelope: pb.Envelope, tensors: Sequence[Array] = ()) -> None:
         """Sends a message without a reply."""
-        await asyncio.shield(begin(self._send(envelope, tensors)))
+        sending = begin(self._send(envelope, tensors))
+        sending.add_done_callback(_retrieve)  # the caller may be cancelled before it fails
+        await asyncio.shield(sending)
 
     async def close(self) -> None:
         self._reader.cancel()
@@ -363,6 +371,11 @@ async def _reply_after_cancel(reply: asyncio.Future[Received]) -> Received:
         raise asyncio.CancelledError(waited) from None
 
 
+def _retrieve(sending: asyncio.Future[None]) -> None:
+    if not sending.cancelled():
+        sending.exception()
+
+
 def _fail(future: asyncio.Future[Received], sending: asyncio.Future[None]) -> None:
     """Fails the wait for the reply if the request could not be sent."""
     error = None if sending.cancelled() else sending.exception()
@@ -370,14 +383,16 @@ def _fail(future: asyncio.Future[Received], sending: asyncio.Future[None]) -> No
         future.set_exception(error)
 
 
-async def _connect(transport: Transport, task: Task, address: str, number: int) -> _Link:
+async def _connect(
+    transport: Transport, task: Task, address: str, refused_s: float | None, number: int
+) -> _Link:
     notice = asyncio.get_running_loop().call_later(
         settings.NOTICE_AFTER_S, _LOG.warning, "still waiting for %s at %s", task, address
     )
     try:
         if (action := async_failpoint("peer.before_connect")) is not None:
             await action
-        stream = await transport.connect(WORKER.name, task, address)
+        stream = await transport.connect(WORKER.name, task, address, refused_s)
     finally:
         notice.cancel()
     link = _Link(task, address, stream, number)

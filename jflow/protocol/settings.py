@@ -8,3 +8,7 @@ NOTICE_AFTER_S = 10.0
 
 RECONNECT_TIMEOUT_S = 2.0
 """How long to try to reach a task that was lost, in seconds."""
+
+REFUSED_S = 0.5
+"""How long a task that was lost may refuse connections before it counts as ended, in seconds. One
+that is out of reach or stopped refuses nothing, and has `RECONNECT_TIMEOUT_S`."""

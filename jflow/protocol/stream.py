@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from jflow.protocol.codec import frames, open_message
 from jflow.protocol.frame import LARGE_BYTES, Assembler
-from jflow.protocol.transport import EndedStreamError, FrameStream
+from jflow.protocol.transport import BrokenStreamError, EndedStreamError, FrameStream
 from jflow.protocol.v1 import service_pb2 as pb
 from jflow.values import Array
 
@@ -42,18 +42,23 @@ class MessageStream:
 
         Raises:
           ResourceExhaustedError: if the message is too large; nothing is sent then.
-          EndedStreamError: if the stream has ended.
+          EndedStreamError: if the stream has ended before anything of the message was sent.
           BrokenStreamError: if the stream breaks.
         """
+        n_sent = 0
         for frame in frames(next(self._frame_ids), envelope, tensors):
             async with self._writing:
                 if self._is_over:
                     # The transport would wait forever, because nothing reads its frames.
-                    raise EndedStreamError("the stream has ended")
+                    raise _ended("the stream has ended", n_sent)
                 try:
                     await self._stream.write(frame)
                 except self._errors as error:
-                    raise self._stream.broken(error) from error
+                    broken = self._stream.broken(error)
+                    if isinstance(broken, EndedStreamError):
+                        broken = _ended(str(broken), n_sent)
+                    raise broken from error
+                n_sent += 1
                 self.n_signs += len(frame) >= LARGE_BYTES
 
     def end(self) -> None:
@@ -82,3 +87,8 @@ class MessageStream:
     async def close(self) -> None:
         """Ends the stream and frees its connection."""
         await self._stream.close()
+
+
+def _ended(details: str, n_sent: int) -> BrokenStreamError:
+    """The error for a stream that has ended after some frames of a message."""
+    return BrokenStreamError(details) if n_sent else EndedStreamError(details)

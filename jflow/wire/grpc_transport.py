@@ -34,8 +34,10 @@ class GrpcTransport:
         resolve(address, limit)
         return GrpcClientStream(service, address, self._token, outgoing, received, ended)
 
-    async def connect(self, service: str, task: Task, address: str) -> GrpcStream:
-        return await connect(service, task, address, self._token)
+    async def connect(
+        self, service: str, task: Task, address: str, refused_s: float | None = None
+    ) -> GrpcStream:
+        return await connect(service, task, address, self._token, refused_s)
 
     def listener(self, services: Services) -> GrpcServer:
         return GrpcServer(services, self._token)

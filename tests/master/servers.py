@@ -95,7 +95,7 @@ class Peer:
         self.timeouts = []
         self.unavailable = None
 
-    async def connect(self, connect_timeout, deadline=FOREVER):
+    async def connect(self, connect_timeout, deadline=FOREVER, *, is_lost=False):
         self.timeouts.append(connect_timeout)
         await asyncio.sleep(0)
         if self.unavailable is not None:

@@ -1,4 +1,4 @@
-"""Steps on tasks that were cut off and came back in the same incarnation; the servers do no work."""
+"""Steps on tasks that were cut off and came back in the same incarnation, over fake servers."""
 
 from __future__ import annotations
 
