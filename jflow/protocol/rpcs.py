@@ -19,8 +19,8 @@ from jflow.fencing import Claim
 from jflow.moves import End, StateId
 from jflow.plan import Plan
 from jflow.protocol.codec import (
-    plan_from_proto,
     plan_to_proto,
+    plans_from_proto,
     state_from_proto,
     state_to_proto,
 )
@@ -130,7 +130,7 @@ def _register_step(
 
 async def _serve_register_step(session: MasterSession, call: Incoming) -> Outgoing:
     body = call.envelope.register_step
-    plans = [plan_from_proto(plan) for plan in body.plans]
+    plans = await plans_from_proto(body.plans)
     artifacts = _artifacts(body.artifacts, call.tensors)
     return _registered_to_proto(
         await session.register(
@@ -294,7 +294,7 @@ def _register_plans(
 
 async def _serve_register_plans(worker: WorkerSession, call: Incoming) -> Outgoing:
     body = call.envelope.register_plans
-    plans = [plan_from_proto(plan) for plan in body.plans]
+    plans = await plans_from_proto(body.plans)
     artifacts = _artifacts(body.artifacts, call.tensors)
     claim = Claim(body.claim.name, body.claim.epoch) if body.HasField("claim") else None
     return _registered_to_proto(await worker.register(plans, artifacts, body.is_restartable, claim))

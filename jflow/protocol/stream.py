@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Sequence
+from functools import partial
 
-from jflow.protocol.codec import frames, open_message
+from jflow.protocol.codec import decoding_cost, frames, open_control, open_tensors
+from jflow.protocol.coroutines import MAX_COST_ON_LOOP, computed
 from jflow.protocol.frame import LARGE_BYTES, Assembler
 from jflow.protocol.transport import BrokenStreamError, EndedStreamError, FrameStream
 from jflow.protocol.v1 import service_pb2 as pb
@@ -82,7 +84,12 @@ class MessageStream:
             self.n_signs += 1
             message = self._assembler.feed(frame)
             if message is not None:
-                return open_message(message)
+                envelope = open_control(message)
+                cost = decoding_cost(envelope, message.payload)
+                if cost <= MAX_COST_ON_LOOP:
+                    return envelope, open_tensors(envelope, message.payload)
+                opened = partial(open_tensors, envelope)
+                return envelope, await computed(cost, opened, message.payload)
 
     async def close(self) -> None:
         """Ends the stream and frees its connection."""
