@@ -27,13 +27,14 @@ from jflow.master.saving import CheckpointSaver
 from jflow.master.step_runner import RegisteredStep, StepRunner, TaskPlans
 from jflow.master.view import ClusterView
 from jflow.moves import MovedError, StateId, changes_of, is_restartable, states_of
-from jflow.plan import Plan, verify_step
+from jflow.plan import Call, Plan, verify_step
 from jflow.protocol import (
     Array,
     Artifacts,
     Client,
     DeviceRecord,
     Registered,
+    ReplySize,
     Staging,
     UnregisteredError,
     Waited,
@@ -131,7 +132,8 @@ class ClientSession:
         handle = next(self._handles)
         # Remote tasks first, so that their calls overlap with the work on this task.
         ordered = dict(sorted(entries.items(), key=lambda item: item[0] == self._own))
-        self._steps[handle] = RegisteredStep(ordered, n_fetches, use)
+        reply = None if _may_wait(plans) else ReplySize()
+        self._steps[handle] = RegisteredStep(ordered, n_fetches, use, reply)
         return Registered(handle)
 
     async def run(
@@ -169,6 +171,11 @@ class ClientSession:
             raise deadline.error(doing, only, waited.reason, waited.op) from None
         finally:
             self._running.discard(running)
+
+    def reply_size(self, handle: int) -> ReplySize | None:
+        """See `MasterSession.reply_size`."""
+        step = self._steps.get(handle)
+        return None if step is None else step.reply
 
     def release(self, handle: int) -> None:
         """See `MasterSession.release`."""
@@ -378,6 +385,13 @@ class ClientSession:
         if self._end is not None:
             raise AbortedError(self._end.message)
         self._claim.check()
+
+
+def _may_wait(plans: Iterable[Plan]) -> bool:
+    """Whether a step may wait for another one of the same client: at a queue, or in a callback."""
+    return any(
+        plan.resources or any(isinstance(one, Call) for one in plan.instructions) for plan in plans
+    )
 
 
 def _only(tasks: Iterable[Task]) -> str | None:

@@ -13,7 +13,7 @@ from jflow.errors import CancelledError, InternalError, OpError
 from jflow.master.step import Action, Fail, StartTask, Step, StopTask
 from jflow.moves import Use
 from jflow.plan import Plan
-from jflow.protocol import Array, Waited, begin
+from jflow.protocol import Array, ReplySize, Waited, begin
 
 
 @dataclass(frozen=True)
@@ -45,11 +45,15 @@ class RegisteredStep:
     """A registered step: the plans of each task, and the state that they use.
 
     An entry is replaced when its plans were registered again.
+
+    Attributes:
+      reply: the size of its last reply; None if it may wait for other steps.
     """
 
     entries: dict[Task, TaskPlans]
     n_fetches: int
     use: Use
+    reply: ReplySize | None = None
 
 
 class StepRunner:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import Any
 
+from jflow.protocol import settings
 from jflow.protocol.dispatcher import Dispatcher
 from jflow.protocol.records import info_to_proto
 from jflow.protocol.rpc import Service
@@ -36,7 +38,13 @@ class Endpoint:
     async def _serve(self, service: Service[Any], stream: FrameStream) -> None:
         """Serves one stream: the handshake, then calls on a session of its own."""
         messages = MessageStream(stream)
-        if not await self._handshake(messages):
+        try:
+            async with asyncio.timeout(settings.HELLO_S):
+                is_accepted = await self._handshake(messages)
+        except TimeoutError:
+            _LOG.warning("a stream did not begin within %g s and was closed", settings.HELLO_S)
+            return
+        if not is_accepted:
             return
         session = service.open(self._server)
         dispatcher = Dispatcher(self._server.info(), messages, service, session)

@@ -177,7 +177,13 @@ async def _serve_run_step(session: MasterSession, call: Incoming) -> Outgoing:
 
 
 RUN_STEP = Rpc(
-    "run_step", _run_step, _serve_run_step, _tensors, "traced", lambda _: "running the step"
+    "run_step",
+    _run_step,
+    _serve_run_step,
+    _tensors,
+    "traced",
+    lambda _: "running the step",
+    lambda session, envelope: session.reply_size(envelope.run_step.handle),
 )
 
 
@@ -344,7 +350,10 @@ async def _serve_send_tensor(worker: WorkerSession, call: Incoming) -> Outgoing:
     body = call.envelope.send_tensor
     if (action := async_failpoint("worker.before_deliver")) is not None:
         await action
-    worker.deliver(body.step, body.edge, call.tensors[0] if call.tensors else None)
+    tensor = call.tensors[0] if call.tensors else None
+    # The stream is not read meanwhile. What is on its way may be the beginning of the step.
+    if worker.deliver(body.step, body.edge, tensor) and not call.functions.is_receiving:
+        await worker.make_room()
     return _DONE
 
 

@@ -63,6 +63,11 @@ class MessageStream:
                 n_sent += 1
                 self.n_signs += len(frame) >= LARGE_BYTES
 
+    @property
+    def is_receiving(self) -> bool:
+        """Whether a part of a message has come, and not the rest."""
+        return self._assembler.has_unfinished
+
     def end(self) -> None:
         """Refuses further messages."""
         self._is_over = True

@@ -116,6 +116,12 @@ def _name_of(dtype: np.dtype[Any]) -> str:
     return dtype.name
 
 
+def held_bytes(value: Any) -> int:
+    """The memory of an array on the host or a device, in bytes; about that of strings."""
+    size: int = value.nbytes
+    return size + sum(map(len, value.flat)) if is_host(value) else size
+
+
 def raw_bytes(value: Array) -> Array:
     """Returns the value serialized as u8[n]; a view if it is an array in C order."""
     if is_host(value):
