@@ -1,4 +1,4 @@
-"""What callers cannot make a server keep or compute: silence, large plans, early values, replies."""
+"""What callers cannot make a server keep or compute: silence, plans, early and unread data."""
 
 from __future__ import annotations
 
