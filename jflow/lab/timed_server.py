@@ -123,7 +123,7 @@ class TimedWorker(Worker):
         self._computing = threading.Lock()
         self.functions = {WORK: self._work}
 
-    def deliver(self, step: int, edge: int, value: Any) -> None:
+    def deliver(self, step: int, edge: int, value: Any) -> bool:
         """Receives a value when the incoming port has let it through."""
         loop = asyncio.get_running_loop()
         delay = self._links.latency
@@ -133,6 +133,7 @@ class TimedWorker(Worker):
             began = now - value.nbytes / self._links.bandwidth
             delay += self._incoming.take(value.nbytes, began) - now
         loop.call_later(max(delay, 0.0), super().deliver, step, edge, value)
+        return False
 
     def _work(self, *values: Array, seconds: float, sizes: list[int]) -> list[Array]:
         """Sleeps; the device does one work at a time.

@@ -5,16 +5,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import secrets
-from collections.abc import (
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Coroutine,
-    Iterable,
-    Mapping,
-    Sequence,
-)
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 from jflow.cluster import Task
@@ -30,23 +22,28 @@ from jflow.failpoints import async_failpoint
 from jflow.master.claiming import SessionClaim
 from jflow.master.effects import EffectRunner
 from jflow.master.moving import StateMover
+from jflow.master.registering import Registrar
 from jflow.master.saving import CheckpointSaver
 from jflow.master.step_runner import RegisteredStep, StepRunner, TaskPlans
 from jflow.master.view import ClusterView
 from jflow.moves import MovedError, StateId, changes_of, is_restartable, states_of
-from jflow.plan import Plan, feed_indices, fetch_indices, verify_step
+from jflow.plan import Call, Plan, verify_step
 from jflow.protocol import (
-    RECONNECT_TIMEOUT_S,
     Array,
     Artifacts,
     Client,
     DeviceRecord,
     Registered,
+    ReplySize,
     Staging,
+    UnregisteredError,
     Waited,
 )
 from jflow.saves import StateItems
 from jflow.trace.record import TaskRecord
+
+_MAX_RENEWALS = 3
+"""How often one run of a step registers its plans on a task again."""
 
 
 class ClientSession:
@@ -72,9 +69,9 @@ class ClientSession:
         # Step ids must be unique in the cluster: a random start keeps masters apart.
         self._step_ids = itertools.count(secrets.randbits(63))
         self._steps: dict[int, RegisteredStep] = {}
-        self._incarnations: dict[Task, int] = {}
         self._restores: list[CheckpointSaver] = []
         self._claim = SessionClaim(servers)
+        self._registrar = Registrar(servers, self._claim)
         self._running: set[asyncio.Task[Any]] = set()
         self._end: AbortedError | None = None
 
@@ -120,33 +117,23 @@ class ClientSession:
         states, may_restart = states_of(plans), is_restartable(plans)
         self._servers.gate.directory.check(states)
 
-        async def register(task: Task, group: Sequence[Plan]) -> Registered:
-            needed = frozenset().union(*(plan.artifacts for plan in group))
-            own = {digest: sent for digest, sent in artifacts.items() if digest in needed}
-            return await self._register_plans(
-                task, group, own, may_restart, connect_timeout, deadline
-            )
-
-        results = await self._register_everywhere(by_task, register)
-        missing = dict.fromkeys(digest for result in results for digest in result.missing)
-        entries = {
-            task: self._entry(task, group, result.handle)
-            for (task, group), result in zip(by_task.items(), results, strict=True)
-        }
+        entries, missing = await self._registrar.register(
+            by_task, artifacts, may_restart, connect_timeout, deadline
+        )
         if missing:
-            await self._release(entry for entry in entries.values() if entry.handle)
-            return Registered(0, tuple(missing))
+            return Registered(0, missing)
         if (action := async_failpoint("master.after_register")) is not None:
             await action
         try:
             use = self._servers.gate.directory.add(states, changes_of(plans), self)
         except MovedError:
-            await self._release(entries.values())
+            await self._registrar.release(entries.values())
             raise
         handle = next(self._handles)
         # Remote tasks first, so that their calls overlap with the work on this task.
         ordered = dict(sorted(entries.items(), key=lambda item: item[0] == self._own))
-        self._steps[handle] = RegisteredStep(ordered, n_fetches, use)
+        reply = None if _may_wait(plans) else ReplySize()
+        self._steps[handle] = RegisteredStep(ordered, n_fetches, use, reply)
         return Registered(handle)
 
     async def run(
@@ -185,12 +172,17 @@ class ClientSession:
         finally:
             self._running.discard(running)
 
+    def reply_size(self, handle: int) -> ReplySize | None:
+        """See `MasterSession.reply_size`."""
+        step = self._steps.get(handle)
+        return None if step is None else step.reply
+
     def release(self, handle: int) -> None:
         """See `MasterSession.release`."""
         step = self._steps.pop(handle, None)
         if step is not None:
             self._servers.gate.directory.remove(step.use)
-            self._servers.background.start(self._release(step.entries.values()))
+            self._servers.background.start(self._registrar.release(step.entries.values()))
 
     async def claim(
         self, name: str, epoch: int, connect_timeout: float, deadline: Deadline = FOREVER
@@ -253,7 +245,7 @@ class ClientSession:
             self,
             prefix,
             wanted,
-            lambda task: self._patience(task, connect_timeout),
+            lambda task: self._registrar.patience(task, connect_timeout),
             deadline,
             self._claim,
         )
@@ -281,7 +273,7 @@ class ClientSession:
         for restore in self._restores:
             self._servers.background.start(restore.forget())
         # In the background, because the streams of peers may be slow.
-        self._servers.background.start(self._release(entries))
+        self._servers.background.start(self._registrar.release(entries))
 
     def end(self, error: AbortedError) -> None:
         """Ends the session from the server: cancels running calls; later ones fail with `error`."""
@@ -289,72 +281,7 @@ class ClientSession:
         for call in self._running:
             call.cancel()
 
-    # Registering and running plans ------------------------------------------------------------
-
-    async def _register_everywhere(
-        self,
-        by_task: Mapping[Task, Sequence[Plan]],
-        register: Callable[[Task, Sequence[Plan]], Coroutine[Any, Any, Registered]],
-    ) -> list[Registered]:
-        """Registers plans on every task; if one fails, releases those of all others."""
-        calls = {
-            task: asyncio.ensure_future(register(task, group)) for task, group in by_task.items()
-        }
-        try:
-            return await asyncio.gather(*calls.values())
-        except BaseException:
-            for call in calls.values():
-                call.cancel()
-            ended = await asyncio.gather(*calls.values(), return_exceptions=True)
-            kept = {t: r for t, r in zip(calls, ended, strict=True) if isinstance(r, Registered)}
-            entries = [self._entry(t, by_task[t], r.handle) for t, r in kept.items()]
-            self._servers.background.start(self._release(entries))
-            raise
-
-    def _entry(self, task: Task, plans: Sequence[Plan], handle: int) -> TaskPlans:
-        return TaskPlans(
-            task,
-            self._incarnations[task],
-            handle,
-            feed_indices(plans),
-            fetch_indices(plans),
-            any(state.is_variable for change in changes_of(plans) for state in change),
-        )
-
-    async def _register_plans(
-        self,
-        task: Task,
-        plans: Sequence[Plan],
-        artifacts: Artifacts,
-        may_restart: bool,
-        connect_timeout: float,
-        deadline: Deadline,
-    ) -> Registered:
-        doing = f"registering the step on {task}"
-        if task == self._own:
-            self._incarnations[task] = self._servers.info().incarnation
-            async with deadline.bounding(doing, str(task)):
-                return await self._servers.worker.register(
-                    plans, artifacts, may_restart, self._claim.claim
-                )
-        peer = self._servers.peers[task]
-        info = await peer.connect(self._patience(task, connect_timeout), deadline)
-        # A session depends on the state of the first incarnation of each task that it reached;
-        # a call is refused by any later one.
-        incarnation = self._incarnations.setdefault(task, info.incarnation)
-        async with deadline.bounding(doing, str(task)):
-            return await peer.register(
-                incarnation, plans, artifacts, may_restart, self._claim.claim
-            )
-
-    def _patience(self, task: Task, connect_timeout: float) -> float:
-        """How long to wait for a task that does not answer, in seconds.
-
-        One that this session has reached before is not about to start for the first time, so a
-        short time is enough to find that it is lost.
-        """
-        is_known = task in self._incarnations
-        return min(connect_timeout, RECONNECT_TIMEOUT_S) if is_known else connect_timeout
+    # Running plans ----------------------------------------------------------------------------
 
     async def _run_admitted(
         self,
@@ -369,6 +296,8 @@ class ClientSession:
         if not gate.directory.enter(use):
             await gate.enter(use)
         try:
+            if not all(map(self._registrar.is_current, step.entries.values())):
+                await self._registrar.renew(step)
             if effect is None:
                 return await self._run_all(step, feeds, client, records)
             return await EffectRunner(self._servers, step.entries, effect).run(
@@ -389,11 +318,13 @@ class ClientSession:
         values: Sequence[Array]
         if len(step.entries) == 1:
             (entry,) = step.entries.values()
-            values = await self._run_on_task(entry, step_id, feeds, client, records, staging)
+            values = await self._run_on_task(step, entry, step_id, feeds, client, records, staging)
         else:
             by_index = await StepRunner(
                 step.entries,
-                lambda entry: self._run_on_task(entry, step_id, feeds, client, records, staging),
+                lambda entry: self._run_on_task(
+                    step, entry, step_id, feeds, client, records, staging
+                ),
             ).run()
             values = [by_index[index] for index in range(step.n_fetches)]
         if (action := async_failpoint("master.after_run")) is not None:
@@ -402,6 +333,7 @@ class ClientSession:
 
     async def _run_on_task(
         self,
+        step: RegisteredStep,
         entry: TaskPlans,
         step_id: int,
         feeds: Sequence[Array],
@@ -420,10 +352,7 @@ class ClientSession:
                 step_id, entry.handle, given, client, records, staging
             )
         else:
-            peer = self._servers.peers[entry.task]
-            values = await peer.run(
-                entry.incarnation, step_id, entry.handle, given, records, staging
-            )
+            values = await self._run_on_peer(step, entry, step_id, given, records, staging)
         if len(values) != len(entry.fetches):
             raise InternalError(
                 f"expected {len(entry.fetches)} values from {entry.task}, got {len(values)}",
@@ -431,18 +360,44 @@ class ClientSession:
             )
         return values
 
-    async def _release(self, entries: Iterable[TaskPlans]) -> None:
-        for entry in entries:
-            if entry.task == self._own:
-                self._servers.worker.release(entry.handle)
-                continue
-            with suppress(UnavailableError):  # its plans are gone with it
-                await self._servers.peers[entry.task].release(entry.incarnation, entry.handle)
+    async def _run_on_peer(
+        self,
+        step: RegisteredStep,
+        entry: TaskPlans,
+        step_id: int,
+        given: Sequence[Array],
+        records: list[TaskRecord] | None,
+        staging: Staging | None,
+    ) -> Sequence[Array]:
+        peer = self._servers.peers[entry.task]
+        for _ in range(_MAX_RENEWALS):
+            try:
+                return await peer.run(
+                    entry.incarnation,
+                    step_id,
+                    entry.handle,
+                    given,
+                    records,
+                    staging,
+                    entry.connection,
+                )
+            except UnregisteredError:  # nothing was sent
+                entry = await self._registrar.renewed(step, entry)
+        raise UnavailableError(
+            f"the connection to {entry.task} ends again and again", task=str(entry.task)
+        )
 
     def _check_open(self) -> None:
         if self._end is not None:
             raise AbortedError(self._end.message)
         self._claim.check()
+
+
+def _may_wait(plans: Iterable[Plan]) -> bool:
+    """Whether a step may wait for another one of the same client: at a queue, or in a callback."""
+    return any(
+        plan.resources or any(isinstance(one, Call) for one in plan.instructions) for plan in plans
+    )
 
 
 def _only(tasks: Iterable[Task]) -> str | None:

@@ -12,7 +12,8 @@ from jflow.cluster import Task
 from jflow.errors import CancelledError, InternalError, OpError
 from jflow.master.step import Action, Fail, StartTask, Step, StopTask
 from jflow.moves import Use
-from jflow.protocol import Array, Waited, begin
+from jflow.plan import Plan
+from jflow.protocol import Array, ReplySize, Waited, begin
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,10 @@ class TaskPlans:
     Attributes:
       feeds, fetches: the indices of the values that they are fed and give.
       is_writing: whether they write variables.
+      plans: the plans, which are registered again over a new connection.
+      is_restartable: whether the step can be run again if it ends while it waits for a queue.
+      connection: the number of the connection over which they were registered; 0 for the task of
+        the master.
     """
 
     task: Task
@@ -30,15 +35,25 @@ class TaskPlans:
     feeds: tuple[int, ...]
     fetches: tuple[int, ...]
     is_writing: bool
+    plans: tuple[Plan, ...]
+    is_restartable: bool
+    connection: int
 
 
 @dataclass(frozen=True)
 class RegisteredStep:
-    """A registered step: the plans of each task, and the state that they use."""
+    """A registered step: the plans of each task, and the state that they use.
+
+    An entry is replaced when its plans were registered again.
+
+    Attributes:
+      reply: the size of its last reply; None if it may wait for other steps.
+    """
 
     entries: dict[Task, TaskPlans]
     n_fetches: int
     use: Use
+    reply: ReplySize | None = None
 
 
 class StepRunner:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 from jflow.cluster import Device
-from jflow.errors import InvalidArgumentError
+from jflow.errors import InvalidArgumentError, ResourceExhaustedError
 from jflow.plan.plan import (
     CALLBACK,
     NAN_CHECK,
@@ -32,7 +32,23 @@ from jflow.plan.plan import (
 from jflow.values import NUMBERS
 
 MAX_SLOTS = 1 << 20
-"""Maximum number of slots of a plan; a task allocates all of them for each step."""
+"""Maximum number of slots of a plan; a task allocates all of them for each step. Something has to
+fill all but `SPARE_SLOTS` of them, so that a small plan cannot ask for many."""
+
+SPARE_SLOTS = 64
+
+MAX_STAGES = 1 << 16
+"""Maximum number of stages of the plans that are registered together. A stage is 2 bytes of a
+message, and some kilobytes of a task in each step. A step of 100,000 operations has a few thousand,
+unless devices alternate."""
+
+MAX_INSTRUCTIONS = 1 << 17
+"""Maximum number of instructions of these plans. What XLA computes between two transfers is one of
+them; only operations on strings, files and queues are one each."""
+
+MAX_DEPENDENCIES = 1 << 18
+"""Maximum number of stages that the stages of a plan are said to come after, all together; and how
+many of them the verifier looks at to find out whether one stage comes after another."""
 
 
 def verify(plan: Plan) -> None:
@@ -42,6 +58,26 @@ def verify(plan: Plan) -> None:
       InvalidArgumentError: names the device, and the instruction, slot, variable or stage.
     """
     _PlanVerifier(plan).verify()
+
+
+def check_size(n_stages: int, n_instructions: int) -> None:
+    """Refuses plans that would cost too much, before they are read.
+
+    Args:
+      n_stages, n_instructions: of all plans that are registered together.
+
+    Raises:
+      ResourceExhaustedError: if there are too many.
+    """
+    for n, limit, what in (
+        (n_stages, MAX_STAGES, "stages"),
+        (n_instructions, MAX_INSTRUCTIONS, "instructions"),
+    ):
+        if n > limit:
+            raise ResourceExhaustedError(
+                f"the plans of a step have {n} {what}; the limit is {limit}; divide the step, or "
+                "place more of its operations on one device"
+            )
 
 
 def verify_step(plans: Sequence[Plan], n_fetches: int) -> None:
@@ -121,6 +157,7 @@ class _PlanVerifier:
         self._edges: set[Any] = set()
         self._fetched: set[Any] = set()
         self._stage = 0
+        self._n_walked = 0
         self._ancestors: set[int] | None = None
 
     def verify(self) -> None:
@@ -146,6 +183,8 @@ class _PlanVerifier:
         for one in plan.instructions:
             if isinstance(one, Fetch) and one.slot not in self._filled:
                 self._fail(f"nothing fills slot {one.slot}", one)
+        if plan.n_slots > len(self._filled) + SPARE_SLOTS:
+            self._fail(f"it has {plan.n_slots} slots, of which {len(self._filled)} are filled")
 
     def _fail(self, what: str, instruction: Instruction | None = None) -> NoReturn:
         where = f"the plan for {self._plan.device}"
@@ -174,6 +213,8 @@ class _PlanVerifier:
         after, n_stages = self._plan.after, len(self._plan.stages)
         if after and len(after) != n_stages:
             self._fail(f"it has {n_stages} stages and an order of {len(after)}")
+        if sum(map(len, after)) > MAX_DEPENDENCIES:
+            self._fail(f"its order names more than {MAX_DEPENDENCIES} stages; expected fewer")
         for number, needed in enumerate(after):
             for one in needed:
                 if not _is_index(one, number):
@@ -210,7 +251,11 @@ class _PlanVerifier:
             # Plans that jflow builds name every stage that they read from, so this walk is rare.
             self._ancestors, pending = set(), [self._stage]
             while pending:
-                new = set(after[pending.pop()]) - self._ancestors
+                needed = after[pending.pop()]
+                self._n_walked += len(needed)
+                if self._n_walked > MAX_DEPENDENCIES:
+                    self._fail("too many of its stages read from stages that they do not name")
+                new = set(needed) - self._ancestors
                 self._ancestors |= new
                 pending.extend(new)
         return stage in self._ancestors

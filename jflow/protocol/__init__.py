@@ -3,9 +3,12 @@
 from jflow.protocol.client import MasterClient as MasterClient
 from jflow.protocol.coroutines import Waited as Waited
 from jflow.protocol.coroutines import begin as begin
+from jflow.protocol.credits import ReplySize as ReplySize
 from jflow.protocol.endpoint import Endpoint as Endpoint
 from jflow.protocol.handshake import Secret as Secret
+from jflow.protocol.heartbeat import liveness_s as liveness_s
 from jflow.protocol.peer import Peer as Peer
+from jflow.protocol.peer import UnregisteredError as UnregisteredError
 from jflow.protocol.peers import Peers as Peers
 from jflow.protocol.records import Artifacts as Artifacts
 from jflow.protocol.records import Client as Client

@@ -13,6 +13,7 @@ from jflow.errors import (
     InternalError,
     InvalidArgumentError,
     OpError,
+    ResourceExhaustedError,
     UnknownError,
     class_name,
     from_code,
@@ -31,8 +32,10 @@ from jflow.plan import (
     Send,
     VariableKey,
     VariableSpec,
+    check_size,
     verify,
 )
+from jflow.protocol.coroutines import computed
 from jflow.protocol.frame import SMALL_BYTES, ByteBuffer, Message, aligned, encode
 from jflow.protocol.v1 import plan_pb2 as pb_plan
 from jflow.protocol.v1 import service_pb2 as pb
@@ -44,6 +47,8 @@ _OF_EFFECTS = {one.__name__: one for one in (ConflictError, SupersededError)}
 _MAX_RANK = 32
 _MAX_SIZE = 1 << 48
 _MAX_TEXT = 1 << 20
+MAX_STRINGS = 1 << 22
+"""Maximum number of strings of a message: each takes 8 bytes of it and some 50 bytes of a task."""
 _NAMES = {dtype: name for name, dtype in NUMBERS.items()}
 
 # Messages --------------------------------------------------------------------------------------
@@ -60,6 +65,8 @@ def frames(frame_id: int, envelope: pb.Envelope, tensors: Sequence[Array]) -> It
     del envelope.tensors[:]
     for tensor in tensors:
         name = _NAMES.get(tensor.dtype) or type_name(tensor)
+        if name == string.name:
+            check_strings(tensor.size)
         envelope.tensors.add(dtype=name, shape=tensor.shape)
     return encode(frame_id, envelope.SerializeToString(), [_bytes_of(t) for t in tensors])
 
@@ -76,19 +83,56 @@ def open_message(message: Message) -> tuple[pb.Envelope, list[Array]]:
 
     Raises:
       InvalidArgumentError: if the control part or a tensor is malformed.
+      ResourceExhaustedError: if it has too many strings.
     """
+    envelope = open_control(message)
+    return envelope, open_tensors(envelope, message.payload)
+
+
+def open_control(message: Message) -> pb.Envelope:
+    """The envelope of a message. Raises InvalidArgumentError if it is malformed."""
     envelope = pb.Envelope()
     try:
         envelope.ParseFromString(message.control)
     except Exception as error:
         raise InvalidArgumentError(f"malformed control message: {error}") from None
+    return envelope
+
+
+def decoding_cost(envelope: pb.Envelope, payload: Array) -> int:
+    """About how many bytes of messages it costs as much to decode as the tensors of one.
+
+    A tensor costs little and each string as much as some bytes of a plan; numbers are not touched.
+    """
+    cost = 16 * len(envelope.tensors)
+    if len(payload) > SMALL_BYTES and any(one.dtype == string.name for one in envelope.tensors):
+        cost += len(payload)
+    return cost
+
+
+def open_tensors(envelope: pb.Envelope, payload: Array) -> list[Array]:
+    """The tensors of a message. Raises as `open_message`."""
     tensors = []
-    start = 0
+    start = n_strings = 0
     for meta in envelope.tensors:
-        tensor, n_bytes = _tensor(meta, message.payload, start)
+        if meta.dtype == string.name:
+            # What does not fit the payload is another error.
+            n_strings += min(math.prod(meta.shape), len(payload))
+            if n_strings * string.itemsize <= len(payload):
+                check_strings(n_strings)
+        tensor, n_bytes = _tensor(meta, payload, start)
         tensors.append(tensor)
         start += aligned(n_bytes)
-    return envelope, tensors
+    return tensors
+
+
+def check_strings(n_strings: int) -> None:
+    """Raises ResourceExhaustedError if a message has too many strings."""
+    if n_strings > MAX_STRINGS:
+        raise ResourceExhaustedError(
+            f"a message has {n_strings} strings; the limit is {MAX_STRINGS}; pass them in several "
+            "tensors and steps"
+        )
 
 
 def _tensor(meta: pb_tensor.TensorMeta, payload: Array, start: int) -> tuple[Array, int]:
@@ -213,6 +257,23 @@ def plan_to_proto(plan: Plan) -> pb_plan.Plan:
     for sent, after in zip(message.stages, plan.after, strict=False):
         sent.after.extend(after)
     return message
+
+
+async def plans_from_proto(messages: Sequence[pb_plan.Plan]) -> list[Plan]:
+    """Reads the plans of a step; off the event loop if they are large.
+
+    Raises:
+      InvalidArgumentError: as `plan_from_proto`.
+      ResourceExhaustedError: if they have too many stages or instructions; nothing is read then.
+    """
+    check_size(sum(len(plan.stages) for plan in messages), 0)
+    return await computed(sum(plan.ByteSize() for plan in messages), _plans, messages)
+
+
+def _plans(messages: Sequence[pb_plan.Plan]) -> list[Plan]:
+    n_instructions = sum(len(stage.steps) for plan in messages for stage in plan.stages)
+    check_size(0, n_instructions)
+    return [plan_from_proto(plan) for plan in messages]
 
 
 def plan_from_proto(message: pb_plan.Plan) -> Plan:

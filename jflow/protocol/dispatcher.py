@@ -18,6 +18,7 @@ from jflow.errors import (
 from jflow.protocol.client_functions import ClientFunctions
 from jflow.protocol.codec import error_to_status
 from jflow.protocol.coroutines import Waited, noticing
+from jflow.protocol.credits import SMALL_BYTES, Credits, ReplySize, Share
 from jflow.protocol.frame import CHUNK_BYTES
 from jflow.protocol.identity import restarted
 from jflow.protocol.records import ServerInfo
@@ -62,6 +63,7 @@ class Dispatcher(Generic[S]):
         self._rpcs = service.rpcs
         self._session = session
         self._functions = ClientFunctions(stream)
+        self._credits = Credits()
         self._working: dict[int, asyncio.Task[None]] = {}
         self._all: set[asyncio.Task[None]] = set()
         self._over: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
@@ -128,15 +130,38 @@ class Dispatcher(Generic[S]):
         elif message.HasField("ping"):
             await self._send(pb.Envelope(id=message.id), ())
         elif message.id:
-            reply, values = await noticing(self._answer(message, tensors), hand_over)
-            # A small answer is sent before the next message is read.
-            if sum(value.nbytes for value in values) > CHUNK_BYTES:
-                hand_over()
-            await self._send(reply, values)
+            await self._take_call(message, tensors, hand_over)
         else:
             with suppress(AbortedError):
                 self._check_incarnation(message)
                 await self._dispatch(message, tensors)
+
+    async def _take_call(
+        self, message: pb.Envelope, tensors: list[Array], hand_over: Callable[[], None]
+    ) -> None:
+        size = self._reply_size(message)
+        share = None
+        if size is not None and size.n_bytes > SMALL_BYTES:
+            share = Share(self._credits, size.n_bytes)
+        try:
+            reply, values = await noticing(self._answer(message, tensors, share), hand_over)
+            n_bytes = sum(value.nbytes for value in values)
+            # A small answer is sent before the next message is read.
+            if n_bytes > CHUNK_BYTES:
+                hand_over()
+            if size is not None and not reply.status.code:
+                size.n_bytes = n_bytes
+            if share is not None:
+                share.resize(n_bytes)
+            await self._send(reply, values)
+        finally:
+            if share is not None:
+                share.resize(0)
+
+    def _reply_size(self, message: pb.Envelope) -> ReplySize | None:
+        """The size of the last reply to such a call; None if it takes no credits."""
+        rpc = self._rpcs.get(message.WhichOneof("body") or "")
+        return None if rpc is None else rpc.reply_size(self._session, message)
 
     def _cancel(self, key: int) -> None:
         """Cancels the work for a call; an answer that is being sent is completed."""
@@ -152,12 +177,16 @@ class Dispatcher(Generic[S]):
         message, values = await rpc.serve(self._session, incoming)
         return pb.Envelope() if message is None else pb.Envelope(**{rpc.reply: message}), values
 
-    async def _answer(self, request: pb.Envelope, tensors: list[Array]) -> Reply:
+    async def _answer(
+        self, request: pb.Envelope, tensors: list[Array], share: Share | None
+    ) -> Reply:
         task = asyncio.current_task()
         assert task is not None
         self._working[request.id] = task
         try:
             self._check_incarnation(request)
+            if share is not None:
+                await share.take()
             reply, values = await self._dispatch(request, tensors)
         except asyncio.CancelledError as error:
             waited = Waited.of(error)

@@ -147,6 +147,11 @@ class Assembler:
         self._max_bytes = max_bytes
         self._unfinished: dict[int, _Partial] = {}
 
+    @property
+    def has_unfinished(self) -> bool:
+        """Whether a part of a message was fed, and not the rest."""
+        return bool(self._unfinished)
+
     def feed(self, frame: bytes) -> Message | None:
         """Takes a frame; returns the message that it completes, or None.
 

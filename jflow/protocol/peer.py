@@ -56,6 +56,7 @@ from jflow.values import Array
 
 _LOG = logging.getLogger(__name__)
 _CALLER = "the server that called it"
+_CUT_OFF = "{} was cut off, and has forgotten the plans that were registered on it"
 _ADVICE = "start it or check the address in the cluster"
 
 P = ParamSpec("P")
@@ -88,14 +89,25 @@ class Peer:
         self._connector = _Connector(transport, secret, task, target, caller)
         self._task = task
         self._connecting = asyncio.Lock()
+        self._numbers = itertools.count(1)
         self._link: _Link | None = None
 
-    async def connect(self, connect_timeout: float, deadline: Deadline = FOREVER) -> ServerInfo:
+    @property
+    def connection(self) -> int:
+        """The number of the connection, 0 if there is none; what is registered ends with it."""
+        link = self._link
+        return 0 if link is None or link.is_broken else link.number
+
+    async def connect(
+        self, connect_timeout: float, deadline: Deadline = FOREVER, *, is_lost: bool = False
+    ) -> ServerInfo:
         """Connects unless there is a connection; returns the server info of the task.
 
         Args:
           connect_timeout: the longest time to wait for the task to answer, in seconds.
           deadline: of the call that needs the connection.
+          is_lost: whether the task was reached before, so that it is not about to start; if its
+            address refuses connections, it has ended.
 
         Raises:
           UnavailableError: if the task does not answer within the connect timeout, the name of its
@@ -107,7 +119,8 @@ class Peer:
         doing = f"connecting to {self._task} at {self.address}"
         async with limit.bounding(doing, str(self._task), _ADVICE), self._connecting:
             if self._link is None or self._link.is_broken:
-                self._link = await self._connector.connect()
+                refused_s = settings.REFUSED_S if is_lost else None
+                self._link = await self._connector.connect(next(self._numbers), refused_s)
             return self._link.info
 
     async def call(
@@ -117,11 +130,20 @@ class Peer:
         return rpc.read(*await self._reply(incarnation, *rpc.envelope(*args, **kwargs)))
 
     async def _reply(
-        self, incarnation: int, envelope: pb.Envelope, tensors: Sequence[Array]
+        self,
+        incarnation: int,
+        envelope: pb.Envelope,
+        tensors: Sequence[Array],
+        connection: int | None = None,
     ) -> Received:
         try:
-            return await (await self._incarnation(incarnation)).call(envelope, tensors)
+            link = await self._incarnation(incarnation)
+            if connection is not None and link.number != connection:
+                raise UnregisteredError(_CUT_OFF.format(self._task), task=str(self._task))
+            return await link.call(envelope, tensors)
         except _UnsentError:
+            if connection is not None:
+                raise UnregisteredError(_CUT_OFF.format(self._task), task=str(self._task)) from None
             # The connection had ended before, unnoticed, and the request was not sent: it cannot be
             # executed twice.
             return await (await self._incarnation(incarnation)).call(envelope, tensors)
@@ -145,13 +167,20 @@ class Peer:
         feeds: Sequence[Array],
         records: list[TaskRecord] | None = None,
         staging: Staging | None = None,
+        connection: int | None = None,
     ) -> Sequence[Array]:
-        """See `WorkerService.run`, for one incarnation of the task."""
-        if records is None:
-            return await self.call(RUN_PLANS, incarnation, step, handle, feeds, staging=staging)
-        request = RUN_PLANS.envelope(step, handle, feeds, is_traced=True, staging=staging)
+        """See `WorkerService.run`, for one incarnation of the task.
+
+        Raises:
+          UnregisteredError: if the connection is not the one with the number `connection`, over
+            which the plans were registered; nothing was sent then.
+        """
+        is_traced = records is not None
+        request = RUN_PLANS.envelope(step, handle, feeds, is_traced=is_traced, staging=staging)
         sent = now()
-        reply, tensors = await self._reply(incarnation, *request)
+        reply, tensors = await self._reply(incarnation, *request, connection)
+        if records is None:
+            return RUN_PLANS.read(reply, tensors)
         return without_records(reply.traced, tensors, sent, records)
 
     async def reset(
@@ -189,7 +218,8 @@ class Peer:
         """The connection, opened if there is none or it broke."""
         if self._link is None or self._link.is_broken:
             # As a task: a timeout needs to know the task that it cancels (see `begin`).
-            await asyncio.ensure_future(self.connect(settings.RECONNECT_TIMEOUT_S))
+            is_lost = self._link is not None
+            await asyncio.ensure_future(self.connect(settings.RECONNECT_TIMEOUT_S, is_lost=is_lost))
         return self._link
 
     async def _incarnation(self, incarnation: int) -> _Link:
@@ -203,6 +233,10 @@ class Peer:
                 task=str(self._task),
             )
         return link
+
+
+class UnregisteredError(UnavailableError):
+    """A task was cut off since plans were registered on it, and has forgotten them."""
 
 
 class _UnsentError(UnavailableError):
@@ -222,7 +256,10 @@ class _Batch:
 class _Link:
     """One stream to one incarnation of a task, after the handshake, and its pending calls."""
 
-    def __init__(self, task: Task, address: str, stream: MessageStream, info: ServerInfo) -> None:
+    def __init__(
+        self, task: Task, address: str, stream: MessageStream, info: ServerInfo, number: int
+    ) -> None:
+        self.number = number
         self._task = task
         self._address = address
         self._stream = stream
@@ -264,7 +301,9 @@ class _Link:
 
     async def push(self, envelope: pb.Envelope, tensors: Sequence[Array] = ()) -> None:
         """Sends a message without a reply."""
-        await asyncio.shield(begin(self._send(envelope, tensors)))
+        sending = begin(self._send(envelope, tensors))
+        sending.add_done_callback(_retrieve)  # the caller may be cancelled before it fails
+        await asyncio.shield(sending)
 
     async def deliver(self, step: int, edge: int, tensor: Array | None) -> None:
         """Sends a value, or a signal, together with what follows it at once."""
@@ -371,6 +410,11 @@ async def _reply_after_cancel(reply: asyncio.Future[Received]) -> Received:
         raise asyncio.CancelledError(waited) from None
 
 
+def _retrieve(sending: asyncio.Future[None]) -> None:
+    if not sending.cancelled():
+        sending.exception()
+
+
 def _fail(future: asyncio.Future[Received], sending: asyncio.Future[None]) -> None:
     """Fails the wait for the reply if the request could not be sent."""
     error = None if sending.cancelled() else sending.exception()
@@ -395,8 +439,11 @@ class _Connector:
         self._target = target
         self._caller = caller
 
-    async def connect(self) -> _Link:
-        """A connection after the handshake."""
+    async def connect(self, number: int, refused_s: float | None) -> _Link:
+        """The connection of this number, after the handshake.
+
+        `refused_s` is as in `Transport.connect`.
+        """
         task, address = self._task, self._target.address
         notice = asyncio.get_running_loop().call_later(
             settings.NOTICE_AFTER_S, _LOG.warning, "still waiting for %s at %s", task, address
@@ -404,14 +451,14 @@ class _Connector:
         try:
             if (action := async_failpoint("peer.before_connect")) is not None:
                 await action
-            stream = await self._transport.connect(WORKER.name, task, address)
+            stream = await self._transport.connect(WORKER.name, task, address, refused_s)
         finally:
             notice.cancel()
         handshake = CallerHandshake(
             self._secret, WORKER.name, self._target, new_nonce(), *self._caller
         )
         try:
-            return _Link(task, address, *await enter(stream, handshake))
+            return _Link(task, address, *await enter(stream, handshake), number)
         except BrokenStreamError as error:
             await stream.close()
             raise stream_error(error, f"{task} at {address}", _CALLER, str(task)) from None

@@ -9,6 +9,7 @@ from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
 from jflow.deadline import FOREVER, Deadline
 from jflow.errors import InternalError
 from jflow.protocol.client_functions import ClientFunctions
+from jflow.protocol.credits import ReplySize
 from jflow.protocol.v1 import service_pb2 as pb
 from jflow.values import Array
 
@@ -47,6 +48,7 @@ class Rpc(Generic[S_contra, P, R]):
       result: decodes the reply message and its tensors.
       reply: the field of `Envelope` that holds the reply message; empty if there is none.
       doing: describes a request, for messages about deadlines.
+      reply_size: gives the size of the last reply to such a request; None if it takes no credits.
     """
 
     name: str
@@ -55,6 +57,7 @@ class Rpc(Generic[S_contra, P, R]):
     result: Callable[[Any, list[Array]], R]
     reply: str = ""
     doing: Callable[[Any], str] = lambda _: "a call"
+    reply_size: Callable[[Any, pb.Envelope], ReplySize | None] = lambda _, __: None
 
     def envelope(self, *args: P.args, **kwargs: P.kwargs) -> tuple[pb.Envelope, Sequence[Array]]:
         """The request with its tensors."""

@@ -19,8 +19,8 @@ from jflow.fencing import Claim
 from jflow.moves import End, StateId
 from jflow.plan import Plan
 from jflow.protocol.codec import (
-    plan_from_proto,
     plan_to_proto,
+    plans_from_proto,
     state_from_proto,
     state_to_proto,
 )
@@ -130,7 +130,7 @@ def _register_step(
 
 async def _serve_register_step(session: MasterSession, call: Incoming) -> Outgoing:
     body = call.envelope.register_step
-    plans = [plan_from_proto(plan) for plan in body.plans]
+    plans = await plans_from_proto(body.plans)
     artifacts = _artifacts(body.artifacts, call.tensors)
     return _registered_to_proto(
         await session.register(
@@ -177,7 +177,13 @@ async def _serve_run_step(session: MasterSession, call: Incoming) -> Outgoing:
 
 
 RUN_STEP = Rpc(
-    "run_step", _run_step, _serve_run_step, _tensors, "traced", lambda _: "running the step"
+    "run_step",
+    _run_step,
+    _serve_run_step,
+    _tensors,
+    "traced",
+    lambda _: "running the step",
+    lambda session, envelope: session.reply_size(envelope.run_step.handle),
 )
 
 
@@ -294,7 +300,7 @@ def _register_plans(
 
 async def _serve_register_plans(worker: WorkerSession, call: Incoming) -> Outgoing:
     body = call.envelope.register_plans
-    plans = [plan_from_proto(plan) for plan in body.plans]
+    plans = await plans_from_proto(body.plans)
     artifacts = _artifacts(body.artifacts, call.tensors)
     claim = Claim(body.claim.name, body.claim.epoch) if body.HasField("claim") else None
     return _registered_to_proto(await worker.register(plans, artifacts, body.is_restartable, claim))
@@ -350,10 +356,14 @@ async def _serve_send_tensors(worker: WorkerSession, call: Incoming) -> Outgoing
         )
     if (action := async_failpoint("worker.before_deliver")) is not None:
         await action
+    is_full = False
     for edge, tensor in zip(body.edges, call.tensors, strict=True):
-        worker.deliver(body.step, edge, tensor)
+        is_full |= worker.deliver(body.step, edge, tensor)
     for edge in body.signals:
-        worker.deliver(body.step, edge, None)
+        is_full |= worker.deliver(body.step, edge, None)
+    # The stream is not read meanwhile. What is on its way may be the beginning of the step.
+    if is_full and not call.functions.is_receiving:
+        await worker.make_room()
     return _DONE
 
 

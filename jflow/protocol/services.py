@@ -11,6 +11,7 @@ from jflow.effects import Earlier, Effect
 from jflow.fencing import Claim
 from jflow.moves import End, StateId
 from jflow.plan import Plan
+from jflow.protocol.credits import ReplySize
 from jflow.protocol.records import (
     Artifacts,
     Client,
@@ -205,8 +206,15 @@ class WorkerService(Protocol):
 class WorkerSession(WorkerService, Protocol):
     """A worker service for one caller."""
 
-    def deliver(self, step: int, edge: int, tensor: Array | None) -> None:
-        """Receives what another task sends under an edge of a step."""
+    def deliver(self, step: int, edge: int, tensor: Array | None) -> bool:
+        """Receives what another task sends under an edge of a step.
+
+        Returns:
+          Whether the caller has sent too much for steps that have not begun here.
+        """
+
+    async def make_room(self) -> None:
+        """Waits until the caller may send more for such steps."""
 
     def close(self) -> None:
         """Forgets everything that the caller registered, after its running calls were cancelled."""
@@ -248,6 +256,9 @@ class MasterSession(Protocol):
         If there are `records`, it is traced, and what each task notes is added to them. With an
         effect, it is applied once.
         """
+
+    def reply_size(self, handle: int) -> ReplySize | None:
+        """The size of a step's last reply; None if the step may wait for others, or is unknown."""
 
     def release(self, handle: int) -> None:
         """Forgets a registered step, here and on the tasks that take part."""

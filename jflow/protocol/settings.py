@@ -15,3 +15,10 @@ NOTICE_AFTER_S = 10.0
 
 RECONNECT_TIMEOUT_S = 2.0
 """How long to try to reach a task that was lost, in seconds."""
+
+REFUSED_S = 0.5
+"""How long a task that was lost may refuse connections before it counts as ended, in seconds. One
+that is out of reach or stopped refuses nothing, and has `RECONNECT_TIMEOUT_S`."""
+
+HELLO_S = 5.0
+"""After how long a server ends a stream, or a connection, that does not begin, in seconds."""

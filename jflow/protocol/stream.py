@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Sequence
+from functools import partial
 
-from jflow.protocol.codec import frames, open_message
+from jflow.protocol.codec import decoding_cost, frames, open_control, open_tensors
+from jflow.protocol.coroutines import MAX_COST_ON_LOOP, computed
 from jflow.protocol.frame import LARGE_BYTES, Assembler
-from jflow.protocol.transport import EndedStreamError, FrameStream
+from jflow.protocol.transport import BrokenStreamError, EndedStreamError, FrameStream
 from jflow.protocol.v1 import service_pb2 as pb
 from jflow.values import Array
 
@@ -42,19 +44,29 @@ class MessageStream:
 
         Raises:
           ResourceExhaustedError: if the message is too large; nothing is sent then.
-          EndedStreamError: if the stream has ended.
+          EndedStreamError: if the stream has ended before anything of the message was sent.
           BrokenStreamError: if the stream breaks.
         """
+        n_sent = 0
         for frame in frames(next(self._frame_ids), envelope, tensors):
             async with self._writing:
                 if self._is_over:
                     # The transport would wait forever, because nothing reads its frames.
-                    raise EndedStreamError("the stream has ended")
+                    raise _ended("the stream has ended", n_sent)
                 try:
                     await self._stream.write(frame)
                 except self._errors as error:
-                    raise self._stream.broken(error) from error
+                    broken = self._stream.broken(error)
+                    if isinstance(broken, EndedStreamError):
+                        broken = _ended(str(broken), n_sent)
+                    raise broken from error
+                n_sent += 1
                 self.n_signs += len(frame) >= LARGE_BYTES
+
+    @property
+    def is_receiving(self) -> bool:
+        """Whether a part of a message has come, and not the rest."""
+        return self._assembler.has_unfinished
 
     def end(self) -> None:
         """Refuses further messages."""
@@ -77,8 +89,18 @@ class MessageStream:
             self.n_signs += 1
             message = self._assembler.feed(frame)
             if message is not None:
-                return open_message(message)
+                envelope = open_control(message)
+                cost = decoding_cost(envelope, message.payload)
+                if cost <= MAX_COST_ON_LOOP:
+                    return envelope, open_tensors(envelope, message.payload)
+                opened = partial(open_tensors, envelope)
+                return envelope, await computed(cost, opened, message.payload)
 
     async def close(self) -> None:
         """Ends the stream and frees its connection."""
         await self._stream.close()
+
+
+def _ended(details: str, n_sent: int) -> BrokenStreamError:
+    """The error for a stream that has ended after some frames of a message."""
+    return BrokenStreamError(details) if n_sent else EndedStreamError(details)

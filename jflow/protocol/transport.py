@@ -111,11 +111,19 @@ class Transport(Protocol):
           DeadlineExceededError: if resolving it takes longer than the limit.
         """
 
-    async def connect(self, service: str, task: Task, address: str) -> FrameStream:
+    async def connect(
+        self, service: str, task: Task, address: str, refused_s: float | None = None
+    ) -> FrameStream:
         """Connects to a service of a task, which may start later.
 
+        Args:
+          service: the name of the service.
+          task: the task.
+          address: "host:port".
+          refused_s: how long attempts may fail before it gives up, in seconds; None for ever.
+
         Raises:
-          UnavailableError: if the address cannot be resolved.
+          UnavailableError: if the address cannot be resolved, or attempts have failed for so long.
         """
 
     def listener(self, services: Services) -> Listener:

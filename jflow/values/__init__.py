@@ -27,6 +27,7 @@ from jflow.values.host import Array as Array
 from jflow.values.host import HostArray as HostArray
 from jflow.values.host import HostDtype as HostDtype
 from jflow.values.host import as_strings as as_strings
+from jflow.values.host import held_bytes as held_bytes
 from jflow.values.host import is_host as is_host
 from jflow.values.host import raw_bytes as raw_bytes
 from jflow.values.host import read_strings as read_strings

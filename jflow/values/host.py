@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import jax
@@ -17,6 +18,8 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 
 _LENGTH = np.dtype("<u8")
+_SLICE = 1 << 14
+"""How many strings are read at a time, so that what is made beside them stays small."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +116,12 @@ def _name_of(dtype: np.dtype[Any]) -> str:
     return dtype.name
 
 
+def held_bytes(value: Any) -> int:
+    """The memory of an array on the host or a device, in bytes; about that of strings."""
+    size: int = value.nbytes
+    return size + sum(map(len, value.flat)) if is_host(value) else size
+
+
 def raw_bytes(value: Array) -> Array:
     """Returns the value serialized as u8[n]; a view if it is an array in C order."""
     if is_host(value):
@@ -131,12 +140,19 @@ def read_strings(data: Array, count: int) -> tuple[Array, int]:
     start = count * _LENGTH.itemsize
     if start > len(data):
         raise ValueError(f"{count} strings do not fit {len(data)} bytes")
-    lengths: list[int] = data[:start].view(_LENGTH).tolist()
-    end = start + sum(lengths)
+    lengths = data[:start].view(_LENGTH)
+    slices = [lengths[first : first + _SLICE] for first in range(0, count, _SLICE)]
+    if count and int(lengths.max()) > len(data):  # so that no sum below wraps
+        raise ValueError(f"a string of {int(lengths.max())} bytes does not fit {len(data)} bytes")
+    end = start + sum(int(each.sum()) for each in slices)
     if end > len(data):
         raise ValueError(f"strings of {end - start} bytes do not fit {len(data)} bytes")
     strings = np.empty(count, object)
-    for i, length in enumerate(lengths):
-        strings[i] = data[start : start + length].tobytes()
-        start += length
+    view = data.data
+    for number, each in enumerate(slices):
+        stops = (start + np.cumsum(each)).tolist()
+        strings[number * _SLICE : (number + 1) * _SLICE] = [
+            view[a:b].tobytes() for a, b in pairwise((start, *stops))
+        ]
+        start = stops[-1]
     return strings, end

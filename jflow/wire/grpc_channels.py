@@ -12,6 +12,7 @@ import grpc
 from jflow.errors import UnknownError
 from jflow.protocol.frame import MAX_FRAME_BYTES
 from jflow.protocol.heartbeat import LEAST_S, liveness_s
+from jflow.protocol.settings import HELLO_S
 
 _LEAST_PING_INTERVAL_MS = int(LEAST_S * 1000 / 3)
 
@@ -35,6 +36,8 @@ _OF_CHANNELS = [
 
 _OF_SERVERS = [
     ("grpc.so_reuseport", 0),
+    # Connections that do not even begin HTTP/2 are kept for two minutes without this option.
+    ("grpc.server_handshake_timeout_ms", int(HELLO_S * 1000)),
     # A server takes the pings of every client, whose liveness may be another one.
     ("grpc.http2.min_ping_interval_without_data_ms", _LEAST_PING_INTERVAL_MS),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", _LEAST_PING_INTERVAL_MS),

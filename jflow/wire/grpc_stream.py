@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, Protocol
 
 import grpc
@@ -49,17 +50,41 @@ class GrpcStream:
             await self._channel.close()
 
 
-async def connect(service: str, task: Task, address: str) -> GrpcStream:
-    """Opens a stream to a service of a task; waits until the task is up."""
+async def connect(
+    service: str, task: Task, address: str, refused_s: float | None = None
+) -> GrpcStream:
+    """Opens a stream to a service of a task; see `protocol.transport.Transport.connect`."""
     await _resolve(task, address)
     channel = aio_channel(address)
     try:
-        await channel.channel_ready()
+        await _ready(channel, task, address, refused_s)
         method: Any = channel.stream_stream(method_of(service))
         return GrpcStream(method(), channel)
     except BaseException:
         await channel.close()
         raise
+
+
+async def _ready(
+    channel: grpc.aio.Channel, task: Task, address: str, refused_s: float | None
+) -> None:
+    """Waits until a channel is connected; at most for so long while it is refused."""
+    states = grpc.ChannelConnectivity
+    clock = asyncio.get_running_loop().time
+    refused_until = None
+    while (state := channel.get_state(try_to_connect=True)) is not states.READY:
+        # gRPC goes on trying in this state, and leaves it only when it has connected.
+        if refused_s is None or state is not states.TRANSIENT_FAILURE:
+            refused_until = None
+        elif refused_until is None:
+            refused_until = clock() + refused_s
+        elif clock() >= refused_until:
+            raise UnavailableError(
+                f"{task} was lost: nothing answers at {address} any more", task=str(task)
+            )
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(refused_until):
+                await channel.wait_for_state_change(state)
 
 
 def broken(error: grpc.RpcError) -> BrokenStreamError:

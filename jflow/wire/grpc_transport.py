@@ -27,8 +27,10 @@ class GrpcTransport:
         resolve(address, limit)
         return GrpcClientStream(service, address, outgoing, received, ended)
 
-    async def connect(self, service: str, task: Task, address: str) -> GrpcStream:
-        return await connect(service, task, address)
+    async def connect(
+        self, service: str, task: Task, address: str, refused_s: float | None = None
+    ) -> GrpcStream:
+        return await connect(service, task, address, refused_s)
 
     def listener(self, services: Services) -> GrpcServer:
         return GrpcServer(services)

@@ -11,7 +11,7 @@ import jax
 
 from jflow.execution.devices import put
 from jflow.protocol import Array
-from jflow.values import is_host
+from jflow.values import held_bytes
 
 
 class ConstantCache:
@@ -39,11 +39,6 @@ class ConstantCache:
                 self._arrays[key] = put(source(), device)
             self._arrays.move_to_end(key)
             array = self._arrays[key]
-            while sum(map(_n_bytes, self._arrays.values())) > self._capacity_bytes:
+            while sum(map(held_bytes, self._arrays.values())) > self._capacity_bytes:
                 self._arrays.popitem(last=False)
         return array
-
-
-def _n_bytes(array: Any) -> int:
-    size: int = array.nbytes
-    return size + sum(map(len, array.flat)) if is_host(array) else size

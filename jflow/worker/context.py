@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -67,10 +67,18 @@ class WorkerContext:
     blocked: dict[int, Waited] = field(default_factory=dict)
     recorders: dict[int, Recorder] = field(default_factory=dict)
 
-    def deliver(self, step: int, edge: int, value: Any) -> None:
-        """Hands a value to the plan of this task that receives it, now or later."""
+    def deliver(
+        self, step: int, edge: int, value: Any, sender: Hashable = None, n_bytes: int = 0
+    ) -> None:
+        """Hands a value to the plan of this task that receives it, now or later.
+
+        Args:
+          step, edge, value: what arrived.
+          sender: the stream that brought it; None for this task.
+          n_bytes: its size.
+        """
         if self.recorders and (recorder := self.recorders.get(step)) is not None:
             recorder.arrived(edge)
-        waiter = self.rendezvous.deliver(step, edge, value)
+        waiter = self.rendezvous.deliver(step, edge, value, sender, n_bytes)
         if waiter is not None and not waiter.done():
             waiter.set_result(value)

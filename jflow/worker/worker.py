@@ -34,11 +34,13 @@ from jflow.protocol import Array, Artifacts, Client, Registered, SavedState, Sta
 from jflow.records.allowed_directories import CHECKPOINTS, AllowedDirectories
 from jflow.resources import Containers, Writing
 from jflow.trace.record import Recorder, TaskRecord
+from jflow.values import held_bytes
 from jflow.worker.artifacts import DroppedError, sent
 from jflow.worker.claims import ClaimedRuns
 from jflow.worker.constants import ConstantCache
 from jflow.worker.context import TensorTransport, WorkerContext
 from jflow.worker.device_pool import DevicePool
+from jflow.worker.early import EarlyValues
 from jflow.worker.effects import TaskEffects
 from jflow.worker.gather import all_of
 from jflow.worker.moving import StateMoves
@@ -113,6 +115,8 @@ class Worker:
         self._handles = itertools.count(1)
         self._registered: dict[int, _Registered] = {}
         self._of_caller: set[int] = set()
+        # Stands for the caller's stream at the rendezvous.
+        self._sender = object()
         # How many registered steps use resources of a session that are not shared.
         self._owners: Counter[str] = Counter()
         self._constants = ConstantCache()
@@ -120,6 +124,8 @@ class Worker:
         self._context = WorkerContext(
             task, Containers(task, roots), Rendezvous(), transport, threads, self.long_programs
         )
+        self._early = EarlyValues(self._context.rendezvous)
+        self.containers = self._context.containers
         self.programs = ProgramCache()
         self.moves = StateMoves(self._context, devices)
         self.claims = ClaimedRuns()
@@ -134,14 +140,10 @@ class Worker:
         # A shallow copy shares all other state: no attribute is rebound after `__init__`.
         session = copy.copy(self)
         session._of_caller = set()
+        session._sender = object()
         session.saves = self.saves.of_caller()
         session.effects = self.effects.of_caller()
         return session
-
-    @property
-    def containers(self) -> Containers:
-        """The state of the task."""
-        return self._context.containers
 
     async def register(
         self,
@@ -202,6 +204,8 @@ class Worker:
 
     def _check(self, plans: Sequence[Plan], artifacts: Artifacts) -> None:
         task = self._context.task
+        if len({plan.device for plan in plans}) < len(plans):
+            raise InvalidArgumentError(f"{task} received two plans for one device", task=str(task))
         for plan in plans:
             if plan.device not in self._devices:
                 raise InvalidArgumentError(
@@ -370,9 +374,16 @@ class Worker:
         """See `WorkerService.decide_effect`."""
         await self.effects.decide(effect, by, is_commit, results)
 
-    def deliver(self, step: int, edge: int, value: Any) -> None:
-        """Receives a value that a plan of another task sent."""
-        self._context.deliver(step, edge, value)
+    def deliver(self, step: int, edge: int, value: Any) -> bool:
+        """See `WorkerSession.deliver`."""
+        n_bytes = 0 if value is None else held_bytes(value)
+        self._context.deliver(step, edge, value, self._sender, n_bytes)
+        self._early.watch()
+        return self._context.rendezvous.is_crowded(self._sender)
+
+    async def make_room(self) -> None:
+        """See `WorkerSession.make_room`."""
+        await self._early.make_room(self._sender)
 
     async def learn_claim(self, name: str, epoch: int) -> int:
         """See `WorkerService.learn_claim`."""
@@ -407,6 +418,7 @@ class Worker:
 
     def close(self) -> None:
         """Forgets everything that this caller registered, and ends its holds."""
+        self._context.rendezvous.drop_sender(self._sender)
         self.moves.caller_lost(self._of_caller)
         self.saves.close()
         self.effects.close()

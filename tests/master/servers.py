@@ -12,7 +12,7 @@ from jflow.cluster import ClusterSpec, Device, Task
 from jflow.deadline import FOREVER, deadline
 from jflow.master import Master
 from jflow.plan import Feed, Fetch, Plan
-from jflow.protocol import DeviceRecord, Registered, ServerInfo
+from jflow.protocol import DeviceRecord, Registered, ServerInfo, UnregisteredError
 from jflow.testing import PATIENCE_S, VirtualClock
 
 OWN, PS, OTHER = Task("worker", 0), Task("ps", 0), Task("worker", 1)
@@ -80,15 +80,22 @@ class Worker:
 
 
 class Peer:
-    """A worker at the other end of the wire; `incarnation` is its present life."""
+    """A worker at the other end of the wire; `incarnation` is its present life.
+
+    Attributes:
+      connection: the number of the connection; with it ends what was registered over it.
+      cut_before_run: how many calls of `run` find that the connection has just ended.
+    """
 
     def __init__(self, worker):
         self.worker = worker
+        self.connection = 1
+        self.cut_before_run = 0
         self.incarnation = 1000 + worker.task.index
         self.timeouts = []
         self.unavailable = None
 
-    async def connect(self, connect_timeout, deadline=FOREVER):
+    async def connect(self, connect_timeout, deadline=FOREVER, *, is_lost=False):
         self.timeouts.append(connect_timeout)
         await asyncio.sleep(0)
         if self.unavailable is not None:
@@ -105,9 +112,22 @@ class Peer:
         self._check(incarnation)
         return await self.worker.register(plans, artifacts, is_restartable, claim)
 
-    async def run(self, incarnation, step, handle, feeds, records=None, staging=None):
+    def cut(self):
+        """Ends the connection, and with it what was registered over it."""
+        self.connection += 1
+        self.worker.handles.clear()
+
+    async def run(
+        self, incarnation, step, handle, feeds, records=None, staging=None, connection=None
+    ):
         await asyncio.sleep(0)
         self._check(incarnation)
+        if self.cut_before_run:
+            self.cut_before_run -= 1
+            self.cut()
+        if connection != self.connection:
+            raise UnregisteredError("it was cut off", task=str(self.worker.task))
+        assert handle in self.worker.handles
         return await self.worker.run(step, handle, feeds)
 
     async def reset(self, containers, connect_timeout, deadline):

@@ -81,9 +81,9 @@ def test_each_task_is_given_its_own_plans_and_what_they_need():
         assert answer.missing == ()
         ((_, own, own_artifacts),) = servers.workers[OWN].calls
         ((_, others, other_artifacts),) = servers.workers[PS].calls
-        assert own == [plans[0], plans[2]]
+        assert list(own) == [plans[0], plans[2]]
         assert sorted(own_artifacts) == ["c", "p", "q"]
-        assert others == [plans[1]]
+        assert list(others) == [plans[1]]
         assert sorted(other_artifacts) == ["q"]
         assert servers.workers[OTHER].calls == []
 

@@ -108,6 +108,9 @@ class Session:
         self.calls.append(("release", handle))
         self.script.get("release", lambda _: None)(handle)
 
+    def reply_size(self, handle):
+        return self.script.get("reply_size")
+
     def deliver(self, step, edge, tensor):
         self.calls.append(("deliver", step, edge, tensor))
         self.script.get("deliver", lambda *_: None)(step, edge, tensor)

@@ -7,11 +7,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from jflow.errors import InternalError
-from jflow.worker.rendezvous import Kept, Rendezvous
+from jflow.errors import InternalError, UnavailableError
+from jflow.worker.rendezvous import MAX_EARLY_BYTES, Kept, Rendezvous
 from tests.drawn import examples
 
-STEPS, EDGES = range(6), range(2)
+STEPS, EDGES, SENDERS = range(6), range(2), range(2)
 
 
 def test_a_value_that_comes_first_is_kept_for_its_receiver():
@@ -76,16 +76,59 @@ def test_an_early_value_of_an_unknown_step_is_forgotten_and_open_steps_are_not()
         assert len(rendezvous) <= 4
     for step in range(10):
         rendezvous.open(step)
-        found = rendezvous.take(step, 0, "waiter")
-        assert found == (Kept("early") if step >= 7 else None)
+        if step >= 7:
+            assert rendezvous.take(step, 0, "waiter") == Kept("early")
+        elif step >= 4:  # it remembers which steps have lost a value
+            with pytest.raises(UnavailableError, match="dropped"):
+                rendezvous.take(step, 0, "waiter")
+        else:
+            assert rendezvous.take(step, 0, "waiter") is None
     assert rendezvous.take(100, 0, "waiter") == Kept("kept")
+
+
+def test_early_values_go_with_the_stream_that_brought_them():
+    rendezvous = Rendezvous()
+    rendezvous.deliver(1, 0, "of a", "a")
+    rendezvous.deliver(1, 1, "of b", "b")
+    rendezvous.drop_sender("a")
+    rendezvous.open(1)
+    assert rendezvous.take(1, 1, "waiter") == Kept("of b")
+    with pytest.raises(UnavailableError, match="run the step again"):
+        rendezvous.take(1, 0, "waiter")
+
+
+def test_what_a_running_step_has_got_does_not_go_with_a_stream():
+    rendezvous = Rendezvous()
+    rendezvous.deliver(1, 0, "early", "a")
+    rendezvous.open(1)
+    rendezvous.deliver(1, 1, "in time", "a")
+    rendezvous.drop_sender("a")
+    assert rendezvous.take(1, 0, "waiter") == Kept("early")
+    assert rendezvous.take(1, 1, "waiter") == Kept("in time")
+
+
+def test_room_is_made_by_the_oldest_values_of_the_stream_that_needs_it():
+    rendezvous, half = Rendezvous(), MAX_EARLY_BYTES // 2
+    for step in range(3):
+        rendezvous.deliver(step, 0, "of b", "b", half // 2)
+        rendezvous.deliver(step, 1, "of a", "a", half)
+    assert rendezvous.is_crowded("a")
+    assert not rendezvous.is_crowded("b")
+    rendezvous.make_room("a")
+    assert not rendezvous.is_crowded("a")
+    for step in range(3):
+        rendezvous.open(step)
+        assert rendezvous.take(step, 0, "waiter") == Kept("of b")
+    assert rendezvous.take(2, 1, "waiter") == Kept("of a")
+    with pytest.raises(UnavailableError):
+        rendezvous.take(0, 1, "waiter")
 
 
 class RendezvousMachine(RuleBasedStateMachine):
     """Steps begin, end and are sent values in any order, against tables of what is promised.
 
     Promised is to keep all of an open step, the newest of the steps that were not opened yet, and
-    the names of the newest ended ones.
+    the names of the newest ended ones and of the newest that have lost a value.
     """
 
     MEMORY = 2
@@ -96,6 +139,9 @@ class RendezvousMachine(RuleBasedStateMachine):
         self.opened = []
         self.early = []
         self.ended = []
+        self.lost = []
+        self.senders = {}
+        self.swept = set()
         self.values = {}
         self.waiters = {}
         self.numbers = itertools.count()
@@ -104,6 +150,12 @@ class RendezvousMachine(RuleBasedStateMachine):
         for table in (self.values, self.waiters):
             for edge in EDGES:
                 table.pop((step, edge), None)
+
+    def _lose(self, step):
+        self._drop(step)
+        if step not in self.lost:
+            self.lost.append(step)
+            del self.lost[: -self.MEMORY]
 
     @rule(step=st.sampled_from(STEPS))
     def open(self, step):
@@ -114,23 +166,47 @@ class RendezvousMachine(RuleBasedStateMachine):
         if step in self.early:
             self.early.remove(step)
 
-    @rule(step=st.sampled_from(STEPS), edge=st.sampled_from(EDGES))
-    def deliver(self, step, edge):
+    @rule(sender=st.sampled_from(SENDERS))
+    def drop_sender(self, sender):
+        self.real.drop_sender(sender)
+        for step in list(self.early):
+            theirs = [edge for edge in EDGES if self.senders.get((step, edge)) == sender]
+            dropped = [self.values.pop((step, edge), None) for edge in theirs]
+            if any(value is not None for value in dropped):
+                left = {key: value for key, value in self.values.items() if key[0] == step}
+                self._lose(step)
+                self.values |= left
+                if not left:
+                    self.early.remove(step)
+
+    @rule()
+    def sweep(self):
+        self.real.sweep()
+        for step in [step for step in self.early if step in self.swept]:
+            self.early.remove(step)
+            self._lose(step)
+        self.swept = set(self.early)
+
+    @rule(step=st.sampled_from(STEPS), edge=st.sampled_from(EDGES), sender=st.sampled_from(SENDERS))
+    def deliver(self, step, edge, sender):
         key, value = (step, edge), next(self.numbers)
+        if key not in self.values:
+            self.senders[key] = sender
         if step in self.ended:
-            assert self.real.deliver(step, edge, value) is None
+            assert self.real.deliver(step, edge, value, sender, 100) is None
         elif key in self.values:
             with pytest.raises(InternalError, match="sent twice"):
-                self.real.deliver(step, edge, value)
+                self.real.deliver(step, edge, value, sender, 100)
         elif key in self.waiters:
-            assert self.real.deliver(step, edge, value) == self.waiters.pop(key)
+            assert self.real.deliver(step, edge, value, sender, 100) == self.waiters.pop(key)
         else:
-            assert self.real.deliver(step, edge, value) is None
+            assert self.real.deliver(step, edge, value, sender, 100) is None
             self.values[key] = value
             if step not in self.opened and step not in self.early:
                 self.early.append(step)
+                self.swept.discard(step)
                 if len(self.early) > self.MEMORY:
-                    self._drop(self.early.pop(0))
+                    self._lose(self.early.pop(0))
 
     @precondition(lambda self: self.opened)
     @rule(data=st.data(), edge=st.sampled_from(EDGES))
@@ -141,6 +217,9 @@ class RendezvousMachine(RuleBasedStateMachine):
             return  # an edge has one consumer
         if key in self.values:
             assert self.real.take(step, edge, waiter) == Kept(self.values.pop(key))
+        elif step in self.lost:
+            with pytest.raises(UnavailableError, match="dropped"):
+                self.real.take(step, edge, waiter)
         else:
             assert self.real.take(step, edge, waiter) is None
             self.waiters[key] = waiter
@@ -151,7 +230,7 @@ class RendezvousMachine(RuleBasedStateMachine):
             return
         self.real.end(step)
         self._drop(step)
-        for steps in (self.opened, self.early):
+        for steps in (self.opened, self.early, self.lost):
             if step in steps:
                 steps.remove(step)
         self.ended.append(step)
@@ -166,7 +245,7 @@ class RendezvousMachine(RuleBasedStateMachine):
     def teardown(self):
         for step in list(self.opened):
             for edge in EDGES:
-                if (step, edge) not in self.waiters:
+                if (step, edge) not in self.waiters and step not in self.lost:
                     found = self.real.take(step, edge, "last")
                     kept = (step, edge) in self.values
                     assert found == (Kept(self.values[step, edge]) if kept else None)
@@ -174,6 +253,7 @@ class RendezvousMachine(RuleBasedStateMachine):
         for step in list(self.early):
             self.end(step)
         assert len(self.real) == 0
+        assert self.real._n_bytes == {}
 
 
 TestRendezvousMachine = RendezvousMachine.TestCase

@@ -1,0 +1,94 @@
+"""`Credits`: how much of a server's memory the replies may take that a client has not read.
+
+The calls of a stream run at the same time, and each may end with a large reply. What has ended is
+in memory until the client has read it. So a step that cannot wait for other steps begins only while
+there is room for its reply. Its size is that of the step's last reply, since most steps give as
+much each time.
+
+Steps that may wait for others, such as one that takes an element from a queue, are not kept from
+beginning: another step of the same client, behind them in the stream, may be what they wait for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+
+MAX_UNREAD_BYTES = 32 << 20
+"""How much the unread replies of a stream, and those being made, may take. One may be larger: it is
+sent from the memory of its values, in chunks, as the client reads."""
+
+UNKNOWN_BYTES = 4 << 20
+"""What a reply is expected to take whose step has not run before."""
+
+SMALL_BYTES = 64 << 10
+"""Replies up to this size are not counted: messages of calls take as much."""
+
+
+@dataclass
+class ReplySize:
+    """The size of the last reply of a step, in bytes."""
+
+    n_bytes: int = UNKNOWN_BYTES
+
+
+class Credits:
+    """The credits of one stream. Use it on the event loop only."""
+
+    def __init__(self) -> None:
+        self._n_taken = 0
+        self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    async def take(self, n_bytes: int) -> None:
+        """Takes credits for a reply; waits, in order, until there are enough or none is in use."""
+        if not self._waiters and self._has(n_bytes):
+            self._n_taken += n_bytes
+            return
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append((n_bytes, waiter))
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled():  # it had been given them
+                self.give(n_bytes)
+            raise
+
+    def give(self, n_bytes: int) -> None:
+        """Gives credits back; takes more, without waiting, if `n_bytes` is negative."""
+        self._n_taken -= n_bytes
+        while self._waiters:
+            wanted, waiter = self._waiters[0]
+            if not waiter.done():
+                if not self._has(wanted):
+                    return
+                self._n_taken += wanted
+                waiter.set_result(None)
+            self._waiters.popleft()
+
+    def _has(self, n_bytes: int) -> bool:
+        return self._n_taken <= 0 or self._n_taken + n_bytes <= MAX_UNREAD_BYTES
+
+
+class Share:
+    """The credits of one reply; they are given back by `resize(0)`.
+
+    Args:
+      of_stream: those of the stream.
+      n_bytes: what the reply is expected to take.
+    """
+
+    def __init__(self, of_stream: Credits, n_bytes: int) -> None:
+        self._credits = of_stream
+        self._expected = n_bytes
+        self._n_bytes = 0
+
+    async def take(self) -> None:
+        """Waits for the credits."""
+        await self._credits.take(self._expected)
+        self._n_bytes = self._expected
+
+    def resize(self, n_bytes: int) -> None:
+        """The reply takes this much, now that it is known; 0 when it was sent."""
+        self._credits.give(self._n_bytes - n_bytes)
+        self._n_bytes = n_bytes
