@@ -89,7 +89,9 @@ def _placement(options: argparse.Namespace) -> int:
         simulates=not options.measure,
     )
     with suite.ProcessMeasurer(quick=options.quick) as measurer:
-        measuring = None if options.simulate else suite.Measuring(measurer)
+        measuring = (
+            None if options.simulate else suite.Measuring(measurer, check=measurer.alternatives)
+        )
         comparison = suite.compare(what, options.output, measuring=measuring)
     print(f"{options.output / 'README.md'}: {comparison.summary}")
     return int(comparison.verdict.has_lost)

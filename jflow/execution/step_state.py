@@ -309,8 +309,10 @@ class StepState:
                 for lease in access.leases.values():
                     if result is None:
                         lease.release()
-                    else:
-                        self._reads.append((lease, result))
+                        continue
+                    # A later program of this step may update in place what this one has read.
+                    lease.release_after(result)
+                    self._reads.append((lease, result))
             if self._is_closed:
                 self.close()
 

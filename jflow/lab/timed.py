@@ -22,6 +22,7 @@ from jflow.graph.calls import call
 from jflow.lab.timed_server import VARIABLE, WORK, TimedLinks
 from jflow.launch import LocalCluster
 from jflow.schedule import (
+    BUFFERED,
     Costs,
     Dependency,
     OperationGraph,
@@ -78,7 +79,7 @@ def timed_problem(problem: Problem, seconds: float, links: TimedLinks = LINKS) -
     """The problem with other units, as a timed cluster can run it.
 
     Transfers keep their times relative to operations. Sizes are whole numbers of bytes, at least
-    one.
+    one. Ports are those of the runtime: what waits for a receiver holds nothing else up.
 
     Args:
       problem: any problem in which all links are equal.
@@ -106,7 +107,7 @@ def timed_problem(problem: Problem, seconds: float, links: TimedLinks = LINKS) -
         costs.seconds * factor,
         different * (links.latency + MESSAGE_S),
         different / links.bandwidth,
-        costs.network,
+        BUFFERED,
     )
     graph = OperationGraph(problem.graph.operations, edges)
     return Problem(graph, problem.devices, scaled, problem.constraints).checked()

@@ -19,7 +19,7 @@ from jflow.graph import Operation, Tensor
 from jflow.placement.calibration import PRIOR, Calibration
 from jflow.placement.equations import size_of
 from jflow.placement.work import count_operations
-from jflow.schedule import Costs
+from jflow.schedule import BUFFERED, Costs
 
 
 @dataclass(frozen=True)
@@ -90,6 +90,7 @@ def costs_of(
         seconds,
         off * [[link.latency for link in row] for row in links],
         off * [[1 / link.bandwidth for link in row] for row in links],
+        BUFFERED,
         processors=processors_of(devices),
         port_share=calibration.port_share,
         half_duplex=calibration.half_duplex,

@@ -4,6 +4,7 @@ from jflow.schedule.bounds import lower_bound as lower_bound
 from jflow.schedule.graph import Dependency as Dependency
 from jflow.schedule.graph import OperationGraph as OperationGraph
 from jflow.schedule.graph import graph_of as graph_of
+from jflow.schedule.problem import BUFFERED as BUFFERED
 from jflow.schedule.problem import ONE_PORT as ONE_PORT
 from jflow.schedule.problem import UNLIMITED as UNLIMITED
 from jflow.schedule.problem import Constraints as Constraints

@@ -13,7 +13,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jflow.schedule.graph import OperationGraph
-from jflow.schedule.problem import ONE_PORT, Problem, capacity_of, classes_of, resident_of
+from jflow.schedule.problem import (
+    BUFFERED,
+    UNLIMITED,
+    Problem,
+    capacity_of,
+    classes_of,
+    resident_of,
+)
 
 Values = Any
 """Floats or integers: a list, or an array where loops are compiled."""
@@ -39,7 +46,8 @@ class Compact(NamedTuple):
     n: int
     p: int
     n_processors: int
-    is_one_port: bool
+    has_ports: bool
+    is_buffered: bool
     half_duplex: bool
     port_share: float
     seconds: Values
@@ -110,7 +118,8 @@ def _network(problem: Problem) -> Compact:
         "n": len(graph),
         "p": len(problem.devices),
         "n_processors": costs.n_processors,
-        "is_one_port": costs.network == ONE_PORT,
+        "has_ports": costs.network != UNLIMITED,
+        "is_buffered": costs.network == BUFFERED,
         "half_duplex": costs.half_duplex,
         "port_share": float(costs.port_share),
     }

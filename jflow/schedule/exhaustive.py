@@ -15,7 +15,7 @@ import numpy as np
 from jflow.errors import ResourceExhaustedError
 from jflow.schedule.compact import compact
 from jflow.schedule.exact import Optimum
-from jflow.schedule.problem import ONE_PORT, Problem, capacity_of, classes_of, resident_of
+from jflow.schedule.problem import UNLIMITED, Problem, capacity_of, classes_of, resident_of
 from jflow.schedule.replay import begin, new_plan, new_run, new_saved, replay
 from jflow.schedule.schedule import Schedule
 from jflow.schedule.simulate import simulate
@@ -215,10 +215,10 @@ def _devices_are_equal(problem: Problem) -> bool:
 def _siblings(problem: Problem) -> list[set[int]]:
     """For each operation those that share an input with it, if the order of sends can matter."""
     found: list[set[int]] = [set() for _ in range(len(problem.graph))]
-    if problem.costs.network == ONE_PORT and problem.costs.half_duplex:
+    if problem.costs.network != UNLIMITED and problem.costs.half_duplex:
         # What a device receives delays what it sends, so the order of all operations can matter.
         return [{*range(len(problem.graph))} for _ in found]
-    if problem.costs.network == ONE_PORT:
+    if problem.costs.network != UNLIMITED:
         for edge in problem.graph.edges:
             for consumer in edge.consumers:
                 found[consumer].update(edge.consumers)

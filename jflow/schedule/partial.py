@@ -8,6 +8,7 @@ from collections.abc import Callable
 from operator import itemgetter
 
 from jflow.schedule.problem import (
+    BUFFERED,
     Problem,
     capacity_of,
     class_seconds,
@@ -40,6 +41,7 @@ class PartialSchedule:
         self.start, self.finish = [0.0] * n, [0.0] * n
         self._books = books_ports
         self._port_share = problem.costs.port_share
+        self._is_buffered = problem.costs.network == BUFFERED
         self._inserts = inserts
         self._seconds: Callable[[int, int], float] = problem.costs.seconds.item
         self._latency = problem.costs.latency.tolist()
@@ -172,8 +174,14 @@ class PartialSchedule:
             else:
                 sending, start = n_bytes * self._byte_seconds[source][device], made
                 if self._books:
-                    start = max(made, ports.get(source, self._outgoing[source]), here)
-                    ports[source] = here = start + sending * self._port_share
+                    busy = sending * self._port_share
+                    start = max(made, ports.get(source, self._outgoing[source]))
+                    if self._is_buffered:
+                        ports[source] = start + busy
+                    start = max(start, here)
+                    here = start + busy
+                    if not self._is_buffered:
+                        ports[source] = here
                 arrival = start + sending + self._latency[source][device]
                 if book:
                     arrivals[number] = arrival

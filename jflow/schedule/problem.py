@@ -18,10 +18,15 @@ Matrix = np.ndarray[Any, np.dtype[np.float64]]
 ONE_PORT = "one-port"
 """A device sends one tensor at a time and receives one at a time, in the order of the requests."""
 
+BUFFERED = "buffered"
+"""As "one-port", but a tensor that waits for its receiver's port does not hold up what its sender
+sends to other devices. That is what jflow's runtime does: every task has a
+connection to every other one, and what one of them cannot take yet waits in that connection."""
+
 UNLIMITED = "unlimited"
 """Transfers do not slow each other: the network model of most of the scheduling literature."""
 
-NETWORKS = (ONE_PORT, UNLIMITED)
+NETWORKS = (ONE_PORT, BUFFERED, UNLIMITED)
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,9 +42,9 @@ class Costs:
         as several CPU devices of one process, run one operation at a time between them. Empty if
         each device has a processor of its own.
       port_share: the part of the time of a transfer's bytes for which it occupies the ports, from 0
-        to 1; with "one-port" only. It is 1 unless a calibration has found that transfers overlap.
-      half_duplex: whether a device that sends cannot receive at the same time; with "one-port"
-        only.
+        to 1; not with "unlimited". It is 1 unless a calibration has found that transfers overlap.
+      half_duplex: whether a device that sends cannot receive at the same time; not with
+        "unlimited".
       overhead: f64[devices, devices] in seconds, what each message takes of the processors of both
         of its devices, at most half of its latency; None for nothing. It is the *o* of LogP (Culler
         et al., "LogP: towards a realistic model of parallel computation", 1993).

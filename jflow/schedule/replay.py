@@ -260,10 +260,15 @@ def _ends(flat: Compact, plan: Chains, run: RunState) -> Any:
 def _send(flat: Compact, run: RunState, edge: int, source: int, target: int, time: float) -> None:
     sending = flat.n_bytes[edge] * flat.byte_seconds[source][target]
     start = time
-    if flat.is_one_port:
+    if flat.has_ports:
         incoming = run.outgoing if flat.half_duplex else run.incoming
-        start = max(time, run.outgoing[source], incoming[target])
-        run.outgoing[source] = incoming[target] = start + sending * flat.port_share
+        start, busy = max(time, run.outgoing[source]), sending * flat.port_share
+        if flat.is_buffered:
+            run.outgoing[source] = start + busy
+        start = max(start, incoming[target])
+        incoming[target] = start + busy
+        if not flat.is_buffered:
+            run.outgoing[source] = start + busy
     run.arrived[target] = start + sending + flat.latency[source][target]
     run.sent_to[target] = edge
 

@@ -5,7 +5,9 @@ there; devices with one processor do so between them. A tensor leaves when it is
 other device that uses it. Under the one-port model a transfer occupies the sender's outgoing port
 and the receiver's incoming port for the time of its bytes, or for the part of it that
 `Costs.port_share` says; with `Costs.half_duplex` the two ports of a device are one. Requests are
-served in the order in which they come. The latency comes on top, and occupies no port.
+served in the order in which they come. The latency comes on top, and occupies no port. With buffers
+a transfer occupies the sender's port first and the receiver's when that is free, from its first
+byte on.
 
 Only what is sent between devices (`sends.py`) has to be looked at event by event. All operations
 are numbered by their position in the order of the schedule, so that events of equal time are
@@ -20,7 +22,7 @@ from functools import cached_property
 
 import numpy as np
 
-from jflow.schedule.problem import ONE_PORT, Costs, Problem
+from jflow.schedule.problem import BUFFERED, UNLIMITED, Costs, Problem
 from jflow.schedule.schedule import Schedule
 from jflow.schedule.sends import Floats, Integers, Sends, sends_of
 
@@ -108,7 +110,7 @@ class _Simulation:
         self.arriving: list[float] = []
         self._run(problem.costs, problem.costs.seconds[order, self.devices].tolist())
 
-    def _run(  # noqa: C901 - one loop: a call an event takes twice as long
+    def _run(  # noqa: C901, PLR0912, PLR0915 - one loop: a call an event takes twice as long
         self, costs: Costs, seconds: list[float]
     ) -> None:
         """Runs all operations.
@@ -124,7 +126,7 @@ class _Simulation:
         first, rows = sends.first.tolist(), _rows(sends, costs.port_share)
         missing = np.bincount(sends.waiting, minlength=len(start)).tolist()
         ready, free = [0.0] * len(start), [0.0] * len(heads)
-        has_ports = costs.network == ONE_PORT
+        has_ports, is_buffered = costs.network != UNLIMITED, costs.network == BUFFERED
         outgoing = [0.0] * len(costs.latency)
         incoming = outgoing if costs.half_duplex else [0.0] * len(outgoing)
         leave, arrive, request = self.leaving.append, self.arriving.append, self.requested.extend
@@ -151,14 +153,18 @@ class _Simulation:
             begin, end = first[at], first[at + 1]
             request(range(begin, end))
             for target, user, sending, busy, latency in rows[begin:end]:
-                leaves = time
+                leaves = enters = time
                 if has_ports:
                     if outgoing[source] > leaves:  # noqa: PLR1730
                         leaves = outgoing[source]
-                    if incoming[target] > leaves:  # noqa: PLR1730
-                        leaves = incoming[target]
-                    outgoing[source] = incoming[target] = leaves + busy
-                arrives = leaves + sending + latency
+                    if is_buffered:
+                        outgoing[source] = leaves + busy
+                    enters = incoming[target] if incoming[target] > leaves else leaves
+                    incoming[target] = enters + busy
+                    if not is_buffered:
+                        leaves = enters
+                        outgoing[source] = enters + busy
+                arrives = enters + sending + latency
                 leave(leaves)
                 arrive(arrives)
                 if arrives > ready[user]:  # noqa: PLR1730

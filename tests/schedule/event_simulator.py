@@ -8,7 +8,7 @@ from __future__ import annotations
 import heapq
 from dataclasses import dataclass
 
-from jflow.schedule.problem import ONE_PORT, Problem
+from jflow.schedule.problem import BUFFERED, ONE_PORT, Problem
 from jflow.schedule.schedule import Schedule
 from jflow.schedule.simulate import SimulatedTransfer
 
@@ -50,7 +50,7 @@ class _Simulation:
         self.devices = devices = schedule.devices
         self.seconds = costs.seconds[range(n), devices].tolist() if n else []
         self.latency, self.byte_seconds = costs.latency.tolist(), costs.byte_seconds.tolist()
-        self.is_one_port = costs.network == ONE_PORT
+        self.network = costs.network
         self.port_share = costs.port_share
         self.graph = graph
         self.start, self.finish = [0.0] * n, [0.0] * n
@@ -106,10 +106,15 @@ class _Simulation:
     def _send(self, number: int, source: int, target: int, time: float) -> float:
         sending = self.graph.edges[number].n_bytes * self.byte_seconds[source][target]
         start = time
-        if self.is_one_port:
-            start = max(time, self.outgoing[source], self.incoming[target])
-            busy = start + sending * self.port_share
-            self.outgoing[source] = self.incoming[target] = busy
-        finish: float = start + sending + self.latency[source][target]
+        enters, busy = start, sending * self.port_share
+        if self.network == ONE_PORT:
+            start = enters = max(time, self.outgoing[source], self.incoming[target])
+            self.outgoing[source] = self.incoming[target] = start + busy
+        if self.network == BUFFERED:
+            start = max(time, self.outgoing[source])
+            self.outgoing[source] = start + busy
+            enters = max(start, self.incoming[target])
+            self.incoming[target] = enters + busy
+        finish: float = enters + sending + self.latency[source][target]
         self.transfers.append(SimulatedTransfer(number, source, target, start, finish))
         return finish

@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 
 from jflow.errors import InvalidArgumentError
-from jflow.schedule import Constraints, Costs, Problem, Schedule, graph_of, simulate
+from jflow.schedule import (
+    BUFFERED,
+    ONE_PORT,
+    Constraints,
+    Costs,
+    Problem,
+    Schedule,
+    graph_of,
+    simulate,
+)
 from jflow.schedule.partial import PartialSchedule
 
 OFF = 1.0 - np.eye(3)
@@ -41,6 +50,16 @@ def test_a_device_that_sends_receives_at_the_same_time_unless_it_is_half_duplex(
     # a sends to b from 1 s on, c sends to a from 1 s on.
     crossing = problem([(0, 2, 4.0), (1, 3, 4.0)], 4, half_duplex=half_duplex)
     assert starts(crossing, (0, 2, 1, 0)) == (0.0, 0.0, 5.0, last)
+
+
+@pytest.mark.parametrize(("network", "last"), [(ONE_PORT, 10.0), (BUFFERED, 6.0)])
+def test_with_buffers_a_busy_receiver_does_not_hold_up_what_is_sent_to_others(
+    network: str, last: float
+) -> None:
+    # c receives from a until 5 s, so it receives from b until 9 s; b also sends to a.
+    edges = [(0, 2, 4.0), (1, 3, 4.0), (1, 4, 1.0)]
+    crossing = problem(edges, 5, network=network)
+    assert starts(crossing, (0, 1, 2, 2, 0)) == (0.0, 0.0, 5.0, 9.0, last)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jflow.lab.families import FAMILIES, random_problem
-from jflow.schedule import ONE_PORT, UNLIMITED, Constraints, Problem, Schedule, simulate
+from jflow.schedule import (
+    BUFFERED,
+    ONE_PORT,
+    UNLIMITED,
+    Constraints,
+    Problem,
+    Schedule,
+    simulate,
+)
 from jflow.schedule.anneal import anneal
 from jflow.schedule.compact import compact, room_of
 from jflow.schedule.compiled import can_compile
@@ -34,7 +42,7 @@ def problems(draw) -> Problem:
         n,
         p,
         ccr=draw(st.sampled_from([0.1, 2.0])),
-        network=draw(st.sampled_from([ONE_PORT, UNLIMITED])),
+        network=draw(st.sampled_from([ONE_PORT, BUFFERED, UNLIMITED])),
         seed=draw(st.integers(0, 1000)),
     )
     graph, costs = problem.graph, problem.costs

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from jflow.lab.families import FAMILIES, random_problem
 from jflow.schedule import (
+    BUFFERED,
     ONE_PORT,
     UNLIMITED,
     Constraints,
@@ -89,7 +90,7 @@ PROBLEMS = st.builds(
     st.integers(1, 5),
     ccr=st.sampled_from([0.1, 1.0, 5.0]),
     heterogeneity=st.sampled_from([1.0, 4.0]),
-    network=st.sampled_from([ONE_PORT, UNLIMITED]),
+    network=st.sampled_from([ONE_PORT, BUFFERED, UNLIMITED]),
     seed=st.integers(0, 1000),
 )
 FAST = [name for name in STRATEGIES if name != "auto"]

@@ -294,6 +294,22 @@ def test_an_update_stays_at_the_same_address_after_fetches_and_reads():
         assert fetched[0].max() == 0.0
 
 
+def test_rows_that_an_earlier_program_of_the_step_has_read_are_updated_in_place():
+    table, ids = tf.Variable(np.zeros((10_000, 4), np.float32)), np.array([3, 5], np.int32)
+    with tf.device("/device:CPU:0"):
+        rows = tf.numpy.take(table, ids, axis=0)
+    with tf.device("/device:CPU:1"):
+        slopes = rows + 1.0
+    update = tf.scatter_add(table, ids, slopes)
+    with tf.Session() as session:
+        session.run(table.initializer)
+        before = _address(session, table)
+        for _ in range(3):
+            session.run(update.op)
+            assert _address(session, table) == before
+        assert session.run(table)[ids].tolist() == [[7.0] * 4] * 2
+
+
 def test_a_step_that_needs_the_old_value_beside_the_new_one_may_move_it_only_then():
     x = tf.Variable(np.zeros(10_000, np.float32))
     old = x.read_value()

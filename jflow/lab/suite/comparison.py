@@ -14,6 +14,12 @@ from jflow.lab.families import FAMILIES
 from jflow.lab.optima import KnownOptimum, check_optima, read_optima
 from jflow.lab.suite import page, plots
 from jflow.lab.suite.adversarial import adversarial_cases
+from jflow.lab.suite.alternatives import (
+    ALTERNATIVES,
+    WORKLOAD,
+    AlternativesChecker,
+    checked_alternatives,
+)
 from jflow.lab.suite.cases import (
     ADVERSARIAL,
     CLUSTERS,
@@ -102,10 +108,12 @@ class Measuring:
     Attributes:
       measure: runs one under several placements.
       workloads: the names of those that are run.
+      check: runs the alternatives that `explain` predicts; None to leave them out.
     """
 
     measure: Measurer
     workloads: Sequence[str] = tuple(WORKLOADS)
+    check: AlternativesChecker | None = None
 
 
 @dataclass(frozen=True)
@@ -117,12 +125,14 @@ class Comparison:
       cases: what was simulated.
       measured: what was measured.
       proofs: what was found when some of the known optima were proven again.
+      alternatives: what was measured of alternatives that `explain` predicts.
     """
 
     origin: Origin
     cases: Sequence[CaseResult]
     measured: Sequence[MeasuredResult]
     proofs: Proofs | None = None
+    alternatives: Sequence[MeasuredResult] = ()
 
     @property
     def summary(self) -> str:
@@ -175,7 +185,7 @@ class _Run:
         )
         if options.resume and output is None:
             raise InvalidArgumentError("to resume a run, say in which folder its results are")
-        self.earlier = {group: self._earlier(group) for group in (*GROUPS, MEASURED)}
+        self.earlier = {group: self._earlier(group) for group in (*GROUPS, MEASURED, ALTERNATIVES)}
         for earlier in self.earlier.values():  # whose strategies this run need not name
             marks = {**earlier.origin.strategies, **self.origin.strategies}
             most = max(self.origin.load, earlier.origin.load)
@@ -188,12 +198,14 @@ class _Run:
         for case in self._cases():
             by_group.setdefault(case.group, []).append(case)
         found = [result for g, cases in by_group.items() for result in self._simulate(g, cases)]
-        comparison = Comparison(self.origin, found, self._measure(), self._proofs())
+        comparison = Comparison(
+            self.origin, found, self._measure(), self._proofs(), self._alternatives()
+        )
         if self.output is not None:
             pictures = plots.draw(comparison.cases, comparison.measured, self.output)
             text = page.page(
                 *(comparison.origin, comparison.cases, comparison.measured),
-                *(comparison.proofs, pictures),
+                *(comparison.proofs, pictures, comparison.alternatives),
             )
             notes = self.output / NOTES
             if notes.is_file():
@@ -265,6 +277,21 @@ class _Run:
                 if bar is not None:
                     bar.advance(f"{plan[0]}, {plan[1]} devices")
         return found
+
+    def _alternatives(self) -> Sequence[MeasuredResult]:
+        measuring, options = self.measuring, self.options
+        if measuring is None or measuring.check is None or options.quick:
+            return []
+        if WORKLOAD not in self.workloads:
+            return []
+        found = checked_alternatives(
+            *(measuring.check, min(self.devices), _ROUNDS, options.seed),
+            self.earlier[ALTERNATIVES].measured,
+        )
+        with self._file(ALTERNATIVES) as file:
+            for key, result in found.items():
+                file.add_measured(key, result)
+        return [*found.values()]
 
     def _proofs(self) -> Proofs | None:
         options = self.options

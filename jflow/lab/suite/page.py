@@ -107,6 +107,11 @@ single operations, Kendall's rank correlation over plans that differ by more tha
 much slower the plan with the best prediction is than the best plan.
 """
 
+_ALTERNATIVES = """\
+Operations that the seed chooses, on each device that they may go to, with all that is colocated
+with them: the step time that `explain` predicts, and that of steps that pin them there.
+"""
+
 _REASONS = 3
 """Reasons of refusals that the page has in full."""
 
@@ -127,6 +132,7 @@ def page(
     measured: Sequence[MeasuredResult],
     proofs: Proofs | None,
     pictures: Mapping[str, Path],
+    alternatives: Sequence[MeasuredResult] = (),
 ) -> str:
     """The whole page.
 
@@ -136,6 +142,7 @@ def page(
       measured: what was measured.
       proofs: of known optima, once more.
       pictures: the files of plots, by what they show.
+      alternatives: what was measured of alternatives that `explain` predicts.
     """
     command = "make bench-placement" + (" QUICK=1" if origin.quick else "")
     if origin.seed:
@@ -157,7 +164,9 @@ def page(
             sections.append(_section(group, cases, pictures))
     if measured:
         sections.append(_measured(measured, pictures))
-    if refusals := [*_refusals(cases, measured)]:
+    if alternatives:
+        sections.append(_alternatives(alternatives))
+    if refusals := [*_refusals(cases, [*measured, *alternatives])]:
         sections += ["## Refused\n", *refusals]
     return "\n".join(sections)
 
@@ -365,6 +374,22 @@ def _measured(measured: Sequence[MeasuredResult], pictures: Mapping[str, Path]) 
     lines.append(_accuracies(measured))
     if "measured" in pictures:
         lines.append(f"![Predicted and measured times]({pictures['measured'].name})\n")
+    return "\n".join(lines)
+
+
+def _alternatives(found: Sequence[MeasuredResult]) -> str:
+    body = [
+        [
+            each.strategy,
+            *(duration(each.staged), f"{duration(each.seconds)} ± {_percent(each.noise)}"),
+            _percent(abs(each.staged - each.seconds) / each.seconds),
+        ]
+        for each in found
+        if not each.refused
+    ]
+    lines = ["## Alternatives of `explain`", "", _ALTERNATIVES]
+    lines.append(table(["operation and device", "predicted", "measured", "error"], body))
+    lines += [_accuracies(found)]
     return "\n".join(lines)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from jflow.closing import Closing
 from jflow.lab.families import random_problem
-from jflow.lab.measure import FUSED, Measurement, MeasuringCluster
+from jflow.lab.measure import FUSED, CheckedAlternative, Measurement, MeasuringCluster
 from jflow.lab.suite.cases import TIMED
 from jflow.lab.suite.measured import StepTimes
 from jflow.lab.timed import TimedCluster, run_timed, timed_problem
@@ -74,6 +74,15 @@ class ProcessMeasurer(Closing):
         except Exception:
             self._end()  # what failed may have left it in any state
             raise
+
+    def alternatives(
+        self, workload: str, strategy: str, n_devices: int, rounds: int, seed: int
+    ) -> Sequence[CheckedAlternative]:
+        """See `AlternativesChecker`."""
+        cluster = self._ready(False, n_devices)
+        assert isinstance(cluster, MeasuringCluster)
+        model = WORKLOADS[workload]
+        return cluster.check_alternatives(model, self._scale, strategy, rounds=rounds, seed=seed)
 
     def _timed(
         self, cluster: TimedCluster, family: str, n_devices: int, place: PlaceFunction
