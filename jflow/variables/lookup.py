@@ -122,10 +122,11 @@ def _rows(graph: Graph, parts: Sequence[Any], ids: Tensor, strategy: str) -> Ten
 
 def _is_small(parts: Sequence[Any], ids: Tensor) -> bool:
     """Whether a row of each part for each id costs less than to divide the ids on the host."""
-    n_elements = prod(parts[0].shape[1:]) * (len(parts) - 1)
     if not is_static(ids.shape):
         return False
-    return prod(ids.shape) * n_elements * as_dtype(parts[0].dtype).itemsize <= _SMALL_BYTES
+    n_vain = prod(ids.shape) * (len(parts) - 1) * prod(parts[0].shape[1:])
+    n_bytes: int = n_vain * as_dtype(parts[0].dtype).itemsize
+    return n_bytes <= _SMALL_BYTES
 
 
 def _gathered(graph: Graph, part: Any, ids: Tensor) -> Tensor:
