@@ -367,7 +367,7 @@ def _example(node: Any) -> Any:
 
 def _n_bytes(aval: Any) -> int:
     """The size of a result; that of random keys is at least as large as what they consist of."""
-    return math.prod(aval.shape) * int(aval.dtype.itemsize)
+    return int(math.prod(aval.shape) * aval.dtype.itemsize)
 
 
 def _zeros(aval: Any) -> Any:
