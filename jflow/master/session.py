@@ -132,7 +132,7 @@ class ClientSession:
         handle = next(self._handles)
         # Remote tasks first, so that their calls overlap with the work on this task.
         ordered = dict(sorted(entries.items(), key=lambda item: item[0] == self._own))
-        reply = None if _may_wait(plans) else ReplySize()
+        reply = None if _is_blocking(plans) else ReplySize()
         self._steps[handle] = RegisteredStep(ordered, n_fetches, use, reply)
         return Registered(handle)
 
@@ -393,7 +393,7 @@ class ClientSession:
         self._claim.check()
 
 
-def _may_wait(plans: Iterable[Plan]) -> bool:
+def _is_blocking(plans: Iterable[Plan]) -> bool:
     """Whether a step may wait for another one of the same client: at a queue, or in a callback."""
     return any(
         plan.resources or any(isinstance(one, Call) for one in plan.instructions) for plan in plans

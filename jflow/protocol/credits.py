@@ -70,7 +70,7 @@ class Credits:
         return self._n_taken <= 0 or self._n_taken + n_bytes <= MAX_UNREAD_BYTES
 
 
-class Share:
+class Reservation:
     """The credits of one reply; they are given back by `resize(0)`.
 
     Args:

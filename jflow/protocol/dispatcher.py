@@ -18,7 +18,7 @@ from jflow.errors import (
 from jflow.protocol.client_functions import ClientFunctions
 from jflow.protocol.codec import error_to_status
 from jflow.protocol.coroutines import Waited, noticing
-from jflow.protocol.credits import SMALL_BYTES, Credits, ReplySize, Share
+from jflow.protocol.credits import SMALL_BYTES, Credits, ReplySize, Reservation
 from jflow.protocol.frame import CHUNK_BYTES
 from jflow.protocol.identity import restarted
 from jflow.protocol.records import ServerInfo
@@ -140,23 +140,23 @@ class Dispatcher(Generic[S]):
         self, message: pb.Envelope, tensors: list[Array], hand_over: Callable[[], None]
     ) -> None:
         size = self._reply_size(message)
-        share = None
+        reserved = None
         if size is not None and size.n_bytes > SMALL_BYTES:
-            share = Share(self._credits, size.n_bytes)
+            reserved = Reservation(self._credits, size.n_bytes)
         try:
-            reply, values = await noticing(self._answer(message, tensors, share), hand_over)
+            reply, values = await noticing(self._answer(message, tensors, reserved), hand_over)
             n_bytes = sum(value.nbytes for value in values)
             # A small answer is sent before the next message is read.
             if n_bytes > CHUNK_BYTES:
                 hand_over()
             if size is not None and not reply.status.code:
                 size.n_bytes = n_bytes
-            if share is not None:
-                share.resize(n_bytes)
+            if reserved is not None:
+                reserved.resize(n_bytes)
             await self._send(reply, values)
         finally:
-            if share is not None:
-                share.resize(0)
+            if reserved is not None:
+                reserved.resize(0)
 
     def _reply_size(self, message: pb.Envelope) -> ReplySize | None:
         """The size of the last reply to such a call; None if it takes no credits."""
@@ -178,15 +178,15 @@ class Dispatcher(Generic[S]):
         return pb.Envelope() if message is None else pb.Envelope(**{rpc.reply: message}), values
 
     async def _answer(
-        self, request: pb.Envelope, tensors: list[Array], share: Share | None
+        self, request: pb.Envelope, tensors: list[Array], reserved: Reservation | None
     ) -> Reply:
         task = asyncio.current_task()
         assert task is not None
         self._working[request.id] = task
         try:
             self._check_incarnation(request)
-            if share is not None:
-                await share.take()
+            if reserved is not None:
+                await reserved.take()
             reply, values = await self._dispatch(request, tensors)
         except asyncio.CancelledError as error:
             waited = Waited.of(error)

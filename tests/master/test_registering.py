@@ -38,8 +38,8 @@ def test_a_step_is_registered_again_on_a_task_that_was_cut_off(plans) -> None:
             servers.peers[PS].cut()
             assert await session.run(handle, FOREVER, []) == [7]
             assert await session.run(handle, FOREVER, []) == [7]
-        asked = [len(worker.requested("register")) for worker in servers.workers.values()]
-        assert asked == [1 if len(plans) == 3 else 0, 4, 1 if len(plans) == 3 else 0]
+        n_calls = [len(worker.requested("register")) for worker in servers.workers.values()]
+        assert n_calls == [1 if len(plans) == 3 else 0, 4, 1 if len(plans) == 3 else 0]
         assert [call[1] for call in servers.workers[PS].requested("register")] == [(THREE[1],)] * 4
         session.close()
         await until(lambda: not servers.handles)

@@ -58,7 +58,7 @@ def test_a_stream_that_does_not_begin_is_ended(method, monkeypatch) -> None:
 # Plans -------------------------------------------------------------------------------------------
 
 
-def _asked(host: Host, message: pb.RegisterPlans) -> pb.Envelope:
+def _answer_to(host: Host, message: pb.RegisterPlans) -> pb.Envelope:
     """The answer to a registration."""
 
     async def check() -> pb.Envelope:
@@ -74,7 +74,7 @@ def test_a_plan_of_too_many_stages_is_refused_before_any_is_read(monkeypatch) ->
     monkeypatch.setattr(codec, "plan_from_proto", None)
     stages = [pb_plan.Stage()] * (MAX_STAGES // 2 + 1)
     plan = pb_plan.Plan(device=str(DEVICE), stages=stages)
-    answer = _asked(Host(), pb.RegisterPlans(plans=[plan, plan]))
+    answer = _answer_to(Host(), pb.RegisterPlans(plans=[plan, plan]))
     assert answer.status.code == errors.ResourceExhaustedError.error_code
     assert f"{MAX_STAGES + 2} stages; the limit is {MAX_STAGES}" in answer.status.message
 
@@ -91,11 +91,11 @@ def test_a_step_of_100000_operations_is_registered_beside_the_loop(monkeypatch) 
     calls = tuple(Call("f", (), (slot,), (), (), b"", "") for slot in range(100_000))
     host = Host()
     plan = Plan(DEVICE, len(calls), (), (calls,))
-    answer = _asked(host, pb.RegisterPlans(plans=[plan_to_proto(plan)]))
+    answer = _answer_to(host, pb.RegisterPlans(plans=[plan_to_proto(plan)]))
     assert answer.registered.handle == 1
     ((_, (got,), *_),) = host.calls
     assert got.n_slots == len(got.instructions) == 100_000
-    answer = _asked(host, pb.RegisterPlans(plans=[plan_to_proto(Plan(DEVICE, 0, (), ()))]))
+    answer = _answer_to(host, pb.RegisterPlans(plans=[plan_to_proto(Plan(DEVICE, 0, (), ()))]))
     assert answer.registered.handle == 1
     assert [thread.name == "jflow servers" for thread in threads].count(True) == 1
     assert len(threads) == 2
