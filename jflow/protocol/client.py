@@ -34,7 +34,7 @@ from jflow.protocol.frame import Assembler
 from jflow.protocol.handshake import INFO_ID, CallerHandshake, Secret
 from jflow.protocol.heartbeat import TICKS, Beat, Heartbeat, liveness_s, silence
 from jflow.protocol.outbox import Outbox
-from jflow.protocol.outcome import Answer, Outcome, Reply
+from jflow.protocol.outcome import CallAnswer, Outcome, Reply
 from jflow.protocol.records import (
     Artifacts,
     DeviceRecord,
@@ -70,7 +70,7 @@ R = TypeVar("R")
 class _Answers(Protocol):
     """The receiver of one call's answer."""
 
-    def put(self, answer: Answer, /) -> None:
+    def put(self, answer: CallAnswer, /) -> None:
         """Takes an answer, on any thread."""
 
 
@@ -267,7 +267,7 @@ class MasterClient:
             lambda: _LOG.warning("still waiting for the server at %s", self._address),
         )
         notice.start()
-        answers: SimpleQueue[Answer] = SimpleQueue()
+        answers: SimpleQueue[CallAnswer] = SimpleQueue()
         try:
             self._enroll(next(self._ids), answers)
             self._outbox.put(INFO_ID, iter([self._handshake.hello]))
@@ -291,7 +291,7 @@ class MasterClient:
         deadline: Deadline,
         callbacks: Callbacks | None = None,
     ) -> Reply:
-        answers: SimpleQueue[Answer] = SimpleQueue()
+        answers: SimpleQueue[CallAnswer] = SimpleQueue()
         key = self._begin(envelope, tensors, answers, deadline)
         try:
             answer = self._answer(key, answers, deadline, callbacks)
@@ -355,10 +355,10 @@ class MasterClient:
     def _answer(
         self,
         key: int,
-        answers: SimpleQueue[Answer],
+        answers: SimpleQueue[CallAnswer],
         deadline: Deadline,
         callbacks: Callbacks | None,
-    ) -> Answer | None:
+    ) -> CallAnswer | None:
         """The answer to a call, None if there is none shortly after the deadline.
 
         Meanwhile the step's calls of functions are served in this thread.
@@ -373,8 +373,8 @@ class MasterClient:
         return None
 
     def _late_answer(
-        self, key: int, answers: SimpleQueue[Answer], deadline: Deadline, doing: str
-    ) -> Answer:
+        self, key: int, answers: SimpleQueue[CallAnswer], deadline: Deadline, doing: str
+    ) -> CallAnswer:
         """The answer to a call that was cancelled because its deadline passed.
 
         The server enforces the deadline too, and its answer is preferred: it may be an element that
@@ -474,6 +474,6 @@ def _timeout(deadline: Deadline) -> float | None:
     return None if deadline.timeout is None else (deadline.remaining() or 0.0) + settings.GRACE_S
 
 
-def _calls_back(answer: Answer) -> TypeGuard[Reply]:
+def _calls_back(answer: CallAnswer) -> TypeGuard[Reply]:
     """Whether an answer is a call of one of this client's functions instead of the final one."""
     return isinstance(answer, tuple) and answer[0].HasField("call_back")

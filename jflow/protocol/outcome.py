@@ -10,7 +10,7 @@ from jflow.protocol.v1 import service_pb2 as pb
 from jflow.values import Array
 
 Reply = tuple[pb.Envelope, list[Array]]
-Answer = Reply | OpError
+CallAnswer = Reply | OpError
 """What answers a call: a message with its tensors, or an error."""
 
 
@@ -22,7 +22,7 @@ class Outcome(Future[list[Array]]):
         self._cancel_call = cancel_call
         self.key = 0
 
-    def put(self, answer: Answer) -> None:
+    def put(self, answer: CallAnswer) -> None:
         if not self.set_running_or_notify_cancel():
             return
         if isinstance(answer, OpError):

@@ -63,7 +63,8 @@ class Session(Closing):
     may call `run` at the same time.
 
     Args:
-      target: "" for this process, or "grpc://host:port" for any server of a cluster.
+      target: "" for this process, or "grpc://host:port" for any server of a cluster. It may go on
+        with "?cluster=name&task=/job:ps/task:0"; a server that differs refuses (docs/security.md).
       graph: the graph to run; None for the default graph.
       config: options.
 
@@ -429,7 +430,8 @@ class Session(Closing):
         The variables in a freed container have to be initialized before they are used again.
 
         Args:
-          target: "grpc://host:port" for the server; "" does nothing.
+          target: the server, as for `Session`; "" does nothing. Name the cluster in it, or set
+            JFLOW_CLUSTER, where another cluster may have taken the address.
           containers: names of containers; None or an empty list for the default container.
           config: options, of which the two timeouts are used.
 
