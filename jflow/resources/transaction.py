@@ -19,8 +19,8 @@ from collections.abc import Collection, Hashable, Iterable, Sequence
 import jax
 import jax.numpy as jnp
 
-from jflow.effects import Effect
-from jflow.errors import AbortedError, CancelledError, OpError
+from jflow.effects import Effect, SupersededError
+from jflow.errors import CancelledError, OpError
 from jflow.plan import VariableSpec
 from jflow.resources.attempt import Attempt, Resource
 from jflow.resources.cell import Cell
@@ -212,7 +212,7 @@ class Transaction:
 
     def abort(self) -> None:
         """Drops what is staged and lets others use the variables; does nothing at the end."""
-        self._end(AbortedError(f"{self.effect} was given up"))
+        self._end(SupersededError(f"{self.effect} was given up: a later attempt takes its place"))
 
     def install(self) -> None:
         """Sets the variables, at the end; `Containers.lock` is held."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import threading
+import time
 import weakref
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future
@@ -45,6 +46,7 @@ from jflow.wire import connect
 _MAX_OFFERS = 3
 _MAX_REPEATS = 100
 _RECONNECT_TIMEOUT_S = 2.0
+_PAUSE_S = 0.01
 _LIST_TIMEOUT_S = 1.0
 """How long `list_devices` waits for each task, in seconds."""
 
@@ -298,11 +300,25 @@ class _RemoteExecutable:
                 lost = error
             failpoint("client.before_repeat")
             effect = effect.again()
+            client, handle = self._registered_again(lost, deadline)
+
+    def _registered_again(
+        self, lost: UnavailableError, deadline: Deadline
+    ) -> tuple[MasterClient, int]:
+        """Registers the step over a new connection, which may be lost, too, before that is done.
+
+        Raises:
+          UnavailableError: the one given, if that fails. It is not known whether the step was
+            applied, which is for the caller to find out.
+        """
+        limit = Deadline(_RECONNECT_TIMEOUT_S)
+        while True:
             try:
-                client, handle = self._register(deadline)
-            except OpError:
-                # It is not known whether it was applied, which is for the caller to find out.
-                raise lost from None
+                return self._register(deadline)
+            except OpError as error:
+                if not isinstance(error, UnavailableError) or limit.remaining() == 0:
+                    raise lost from None
+            time.sleep(_PAUSE_S)
 
     def _check(self, effect: Effect | None) -> None:
         if effect is not None and self._refusal is not None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import jflow as tf
-from jflow.effects import Effect
+from jflow.effects import Effect, SupersededError
 from jflow.testing import (
     PATIENCE_S,
     BackendUnderTest,
@@ -383,6 +383,26 @@ def test_an_attempt_that_is_taken_over_while_it_is_waiting_writes_nothing(
         with pytest.raises(tf.errors.AbortedError, match="superseded"):
             late.result(PATIENCE_S)
     assert second.run(made.a) == 1.0
+
+
+def test_an_attempt_that_is_taken_over_while_it_waits_for_a_variable_is_superseded(
+    sessions: list[Any], step: Effect
+) -> None:
+    first, second = sessions
+    made = counters(first)
+    points = failpoints({"master.before_commit": Pause(times=1), "worker.before_effect": Pass()})
+    with points:
+        younger = started(first, made.both, replace(step, sequence=1))
+        points.wait_until_reached("master.before_commit")
+        late = started(first, made.both, step)
+        points.wait_until_reached("worker.before_effect", times=4)
+        again = started(second, made.both, step.again())
+        # Else a straggler of a coordinator would be the failure of its function.
+        with pytest.raises(SupersededError):
+            late.result(PATIENCE_S)
+        points.release("master.before_commit")
+        assert younger.result(PATIENCE_S) == again.result(PATIENCE_S) == [1.0]
+    assert second.run(made.values) == [2.0, 2.0]
 
 
 def test_a_cancelled_attempt_is_not_applied(sessions: list[Any], step: Effect) -> None:

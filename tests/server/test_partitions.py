@@ -21,10 +21,10 @@ PAIRS = [
     *((CLIENT, MASTER), (MASTER, ("ps", 0)), (MASTER, ("worker", 1)), (("ps", 0), ("ps", 1))),
     *((("ps", 0), ("worker", 1)), (("worker", 1), ("ps", 1))),
 ]
-"""Who sends to whom in a step of `Counters`."""
+"""The parties that send each other something in a step of `Counters`."""
 
-SHORT = [PAIRS[0], PAIRS[3]]
-"""Those that are tested each time."""
+SHORT = [PAIRS[3]]
+"""Those that are tested each time: the others wait until a loss is noticed."""
 
 
 class Network:
@@ -67,7 +67,7 @@ class Network:
 @pytest.fixture(scope="module")
 def network() -> Iterator[Network]:
     with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
-        patch.setenv("JFLOW_LIVENESS_S", "1.5")
+        patch.setenv("JFLOW_LIVENESS_S", "6")  # on a busy machine, too, tasks answer in time
         yield Network(stack)
 
 
@@ -87,7 +87,7 @@ class Counters:
 
 
 def ends(session: tf.Session, step: tf.Tensor, timeout_in_ms: int) -> bool:
-    """Runs a step, which may only fail as one does that loses somebody; whether it succeeded."""
+    """Runs a step, which may fail because a party cannot be reached; whether it succeeded."""
     try:
         session.run(step, options=tf.RunOptions(timeout_in_ms=timeout_in_ms))
     except (tf.errors.DeadlineExceededError, tf.errors.UnavailableError):
