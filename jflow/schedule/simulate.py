@@ -155,15 +155,12 @@ class _Simulation:
             for target, user, sending, busy, latency in rows[begin:end]:
                 leaves = enters = time
                 if has_ports:
-                    if outgoing[source] > leaves:  # noqa: PLR1730
-                        leaves = outgoing[source]
-                    if is_buffered:
-                        outgoing[source] = leaves + busy
+                    leaves = outgoing[source] if outgoing[source] > time else time
                     enters = incoming[target] if incoming[target] > leaves else leaves
-                    incoming[target] = enters + busy
                     if not is_buffered:
                         leaves = enters
-                        outgoing[source] = enters + busy
+                    outgoing[source] = leaves + busy
+                    incoming[target] = enters + busy
                 arrives = enters + sending + latency
                 leave(leaves)
                 arrive(arrives)
