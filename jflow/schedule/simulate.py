@@ -110,7 +110,7 @@ class _Simulation:
         self.arriving: list[float] = []
         self._run(problem.costs, problem.costs.seconds[order, self.devices].tolist())
 
-    def _run(  # noqa: C901, PLR0912, PLR0915 - one loop: a call an event takes twice as long
+    def _run(
         self, costs: Costs, seconds: list[float]
     ) -> None:
         """Runs all operations.
