@@ -110,9 +110,7 @@ class _Simulation:
         self.arriving: list[float] = []
         self._run(problem.costs, problem.costs.seconds[order, self.devices].tolist())
 
-    def _run(
-        self, costs: Costs, seconds: list[float]
-    ) -> None:
+    def _run(self, costs: Costs, seconds: list[float]) -> None:
         """Runs all operations.
 
         An event is the end of an operation that sends something. An operation that has all it waits
