@@ -110,9 +110,7 @@ class _Simulation:
         self.arriving: list[float] = []
         self._run(problem.costs, problem.costs.seconds[order, self.devices].tolist())
 
-    def _run(  # noqa: C901, PLR0912, PLR0915 - one loop: a call an event takes twice as long
-        self, costs: Costs, seconds: list[float]
-    ) -> None:
+    def _run(self, costs: Costs, seconds: list[float]) -> None:
         """Runs all operations.
 
         An event is the end of an operation that sends something. An operation that has all it waits
@@ -155,15 +153,12 @@ class _Simulation:
             for target, user, sending, busy, latency in rows[begin:end]:
                 leaves = enters = time
                 if has_ports:
-                    if outgoing[source] > leaves:  # noqa: PLR1730
-                        leaves = outgoing[source]
-                    if is_buffered:
-                        outgoing[source] = leaves + busy
+                    leaves = outgoing[source] if outgoing[source] > time else time
                     enters = incoming[target] if incoming[target] > leaves else leaves
-                    incoming[target] = enters + busy
                     if not is_buffered:
                         leaves = enters
-                        outgoing[source] = enters + busy
+                    outgoing[source] = leaves + busy
+                    incoming[target] = enters + busy
                 arrives = enters + sending + latency
                 leave(leaves)
                 arrive(arrives)
