@@ -17,6 +17,7 @@ from jflow.closing import Closing
 from jflow.cluster import Task
 from jflow.coordinator.closures import Arguments, ElementCounts, Programs, ScheduledClosure
 from jflow.coordinator.engine import Engine
+from jflow.coordinator.events import Keeping
 from jflow.coordinator.metrics import CoordinatorMetrics
 from jflow.coordinator.per_worker import PerWorkerDataset, dataset_maker
 from jflow.coordinator.recovery import Recovering
@@ -230,6 +231,10 @@ class ClusterCoordinator(Closing, metaclass=_OnePerStrategy):
                 f"uses {program.resource}; schedule it with effects={_AT_LEAST_ONCE!r}"
             )
 
+        keeping, depth = Keeping.NOT, 0
+        if not is_exactly_once:
+            keeping, depth = arguments.keeping(program)
+
         def make(number: int) -> ScheduledClosure:
             value = RemoteValue(
                 number,
@@ -237,9 +242,11 @@ class ClusterCoordinator(Closing, metaclass=_OnePerStrategy):
                 repr(fn),
                 arguments.call.out_tree,
                 tuple(arguments.call.run.jaxpr.out_avals),
-                self._engine,
+                self._engine.results,
+                depth,
             )
-            return ScheduledClosure(value, program, arguments, options.timeout, is_exactly_once)
+            timeout = options.timeout
+            return ScheduledClosure(value, program, arguments, timeout, is_exactly_once, keeping)
 
         closure = self._engine.add(
             make,

@@ -12,6 +12,12 @@ way of a message is far shorter, so no worker waits for its next closure."""
 MAX_AHEAD = 64
 """The most attempts that a worker has at a time."""
 
+STRAGGLES_AFTER_S = 1.0
+"""No closure is run a second time before it has run for this long."""
+
+STRAGGLES_BY = 4.0
+"""A closure that has run for this many times the mean of its kind is run a second time."""
+
 _WEIGHT = 0.2
 """The weight of the latest time in the mean."""
 
@@ -49,3 +55,8 @@ class Durations:
         """How many closures of a kind have ended."""
         mean = self._means.get(kind)
         return 0 if mean is None else mean.n_seen
+
+    def straggles(self, kind: Hashable, seconds: float) -> bool:
+        """Whether a closure of a kind that has run for this long takes much longer than others."""
+        expected = self.expected(kind)
+        return expected is not None and seconds > max(STRAGGLES_AFTER_S, STRAGGLES_BY * expected)
