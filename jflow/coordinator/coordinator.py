@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import threading
 import weakref
@@ -86,6 +87,12 @@ class _OnePerStrategy(type):
                 known = super().__call__(strategy, **options)
                 _made[strategy] = weakref.ref(known)
             return known
+
+    @property
+    def __signature__(cls) -> inspect.Signature:
+        signature = inspect.signature(cls.__init__)  # type: ignore[misc]
+        _, *own = signature.parameters.values()
+        return signature.replace(parameters=own, return_annotation=signature.empty)
 
 
 @_forks.guarded("schedule", "join", "done", "fetch", ignored=("close",))
