@@ -28,6 +28,7 @@ from jflow.functions.nnx import captured_values
 from jflow.graph import ResourceRef, owners
 from jflow.graph.primitives import CALLBACKS, WRITES, state_of
 from jflow.graph.tracing import Static
+from jflow.parameter_servers import worker_index_p
 from jflow.values import Array, is_key, physical_form
 from jflow.xla import internals
 
@@ -75,7 +76,7 @@ class ClosureProgram:
         _check_equations(equations)
         state = [ref for eqn in equations for ref in state_of(eqn)]
         self.resource = next((ref for ref in state if isinstance(ref, ResourceRef)), None)
-        self.is_pure = not state
+        self.is_pure = not state and all(e.primitive is not worker_index_p for e in equations)
         self.may_keep = _may_keep(concrete.jaxpr.out_avals)
         writes = any(eqn.primitive in WRITES for eqn in equations)
         self.is_repeatable = not writes and self.resource is None

@@ -13,3 +13,5 @@ from jflow.parameter_servers.per_worker import bound_to as bound_to
 from jflow.parameter_servers.replicas import PerReplica as PerReplica
 from jflow.parameter_servers.replicas import ReduceOp as ReduceOp
 from jflow.parameter_servers.strategy import ParameterServerStrategy as ParameterServerStrategy
+from jflow.parameter_servers.worker_index import current_worker_index as current_worker_index
+from jflow.parameter_servers.worker_index import worker_index_p as worker_index_p
