@@ -20,7 +20,7 @@ worker_index_p = jex.Primitive("worker_index")
 """() → int32[]; a value when the function is bound to a worker."""
 
 
-def current_worker_index() -> jax.Array:
+def experimental_get_current_worker_index() -> jax.Array:
     """Returns the index of the worker that runs the function, int32[].
 
     It is for functions that a `ClusterCoordinator` schedules.

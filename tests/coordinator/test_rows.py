@@ -21,8 +21,8 @@ from jflow.coordinator import (
     ClusterCoordinator,
     PerWorkerValues,
     RemoteValueStatus,
+    engine,
 )
-from jflow.coordinator import engine
 from jflow.parameter_servers import ParameterServerStrategy
 from jflow.testing.waiting import wait_until
 
