@@ -152,7 +152,9 @@ class ResultKeeper:
                 return
             with self._lock:
                 self.kept.copied(number)
-            self.ended(number)
+                runs_again = self._scheduler.is_open(number)
+            if not runs_again:
+                self.ended(number)
             value.succeed([*found])
 
         shelf.recall(number, value.avals, then)

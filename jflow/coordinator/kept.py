@@ -83,7 +83,9 @@ class KeptResults:
     def copied(self, number: int) -> None:
         """The coordinator has a copy of a result now."""
         kept = self._kept.get(number)
-        if kept is not None:
+        if kept is not None and kept.worker is None:
+            del self._kept[number]
+        elif kept is not None:
             kept.has_copy = True
 
     def forget(self, number: int) -> WorkerIndex | None:

@@ -6,7 +6,8 @@ import asyncio
 import copy
 import threading
 from collections.abc import Generator
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from enum import Enum
 from time import perf_counter
 from typing import Any, Protocol
@@ -172,8 +173,9 @@ class RemoteValue:
         return self._future.result(0)
 
     def succeed(self, leaves: list[Any]) -> None:
-        """Takes the result."""
-        self._future.set_result(leaves)
+        """Takes the result, unless it is here: one that runs again may have been read meanwhile."""
+        with suppress(InvalidStateError):
+            self._future.set_result(leaves)
 
     def keep(self) -> None:
         """The closure has ended, and its worker has the result."""
@@ -183,8 +185,9 @@ class RemoteValue:
             self._engine.recall(self.number)
 
     def fail(self, error: BaseException) -> None:
-        """Takes the error."""
-        self._future.set_exception(error)
+        """Takes the error, unless the result is here."""
+        with suppress(InvalidStateError):
+            self._future.set_exception(error)
 
     def _want(self) -> None:
         """Has the result brought here, now or when the closure ends."""
