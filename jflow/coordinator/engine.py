@@ -34,7 +34,6 @@ from jflow.coordinator.events import (
     PrepareBurst,
     Reopen,
 )
-from jflow.coordinator.keeper import ResultKeeper
 from jflow.coordinator.link import LinkAttempt, WorkerLink
 from jflow.coordinator.losses import LossKind, is_input_lost, loss_of, unavailable
 from jflow.coordinator.metrics import Meter
@@ -42,6 +41,7 @@ from jflow.coordinator.per_worker import PerWorkerIterator
 from jflow.coordinator.recovery import Recovering, Recovery
 from jflow.coordinator.scheduler import ClosureScheduler
 from jflow.coordinator.watchdog import Watchdog
+from jflow.coordinator.worker_results import WorkerResults
 from jflow.deadline import Deadline
 from jflow.effects import ConflictError, Effect, SupersededError
 from jflow.errors import FencedError, OpError, UnavailableError
@@ -96,7 +96,7 @@ class Engine:
         self._scheduler = ClosureScheduler()
         self._actions = ActionQueue(self.changed, self._carry_out)
         self._links: dict[int, WorkerLink] = {}
-        self.results = ResultKeeper(
+        self.results = WorkerResults(
             self._scheduler, self._links.get, self._actions.take, self.meter, self.changed
         )
         self._closures: dict[int, ScheduledClosure] = {}

@@ -21,7 +21,6 @@ import numpy as np
 
 from jflow.cluster import Task
 from jflow.coordinator.closures import ScheduledClosure
-from jflow.coordinator.keeper import Then
 from jflow.coordinator.layout import (
     N_FREED,
     PLAIN,
@@ -32,6 +31,7 @@ from jflow.coordinator.layout import (
     recalled,
     table_of,
 )
+from jflow.coordinator.worker_results import Then
 from jflow.deadline import FOREVER
 from jflow.effects import Effect
 from jflow.errors import CancelledError, FencedError, OpError, UnavailableError

@@ -41,14 +41,14 @@ def with_index(jaxpr: jex.ClosedJaxpr, index: int) -> jex.ClosedJaxpr:
       jaxpr: equations that ask for the index at the top level.
       index: the index.
     """
-    asking = [eqn for eqn in jaxpr.eqns if eqn.primitive is worker_index_p]
-    if not asking:
+    uses = [eqn for eqn in jaxpr.eqns if eqn.primitive is worker_index_p]
+    if not uses:
         return jaxpr
-    values = [*jaxpr.jaxpr.constvars, *(var for eqn in asking for var in eqn.outvars)]
+    values = [*jaxpr.jaxpr.constvars, *(var for eqn in uses for var in eqn.outvars)]
     eqns = [eqn for eqn in jaxpr.eqns if eqn.primitive is not worker_index_p]
     bound: jex.ClosedJaxpr = jaxpr.replace(
         jaxpr=jaxpr.jaxpr.replace(constvars=values, eqns=eqns),
-        consts=[*jaxpr.consts, *[np.int32(index)] * len(asking)],
+        consts=[*jaxpr.consts, *[np.int32(index)] * len(uses)],
     )
     return bound
 

@@ -1,4 +1,4 @@
-"""`ResultKeeper`: results that workers keep, as the engine handles them.
+"""`WorkerResults`: results that workers keep, as the engine handles them.
 
 The scheduler knows where they are (`kept.py`). This brings them here when they are wanted, computes
 them again if they were lost, and frees them when the program has dropped their `RemoteValue`s.
@@ -28,7 +28,7 @@ Then = Callable[[Sequence[Any] | BaseException], None]
 """Takes the leaves of a result, or the error in their place."""
 
 
-class Shelf(Protocol):
+class WorkerTable(Protocol):
     """A worker, as one that keeps results.
 
     Attributes:
@@ -46,12 +46,12 @@ class Shelf(Protocol):
         """Frees results, without waiting."""
 
 
-class ResultKeeper:
+class WorkerResults:
     """The results that workers keep.
 
     Args:
       scheduler: knows where they are.
-      shelf: returns a worker; None if it has left.
+      link: returns a worker; None if it has left.
       take: gives the scheduler an event.
       meter: is told how long `RemoteValue`s have waited.
       lock: that of the scheduler.
@@ -63,12 +63,12 @@ class ResultKeeper:
     def __init__(
         self,
         scheduler: ClosureScheduler,
-        shelf: Callable[[WorkerIndex], Shelf | None],
+        link: Callable[[WorkerIndex], WorkerTable | None],
         take: Callable[[Callable[[float], list[Action]]], None],
         meter: Meter,
         lock: AbstractContextManager[Any],
     ) -> None:
-        self._scheduler, self._shelf, self._take = scheduler, shelf, take
+        self._scheduler, self._link, self._take = scheduler, link, take
         self.meter, self._lock = meter, lock
         self._values: weakref.WeakValueDictionary[int, RemoteValue] = weakref.WeakValueDictionary()
         self._recipes: dict[int, Recipe] = {}
@@ -100,11 +100,11 @@ class ResultKeeper:
         return Layout(inputs, closure.keeping, table), tuple(number for _, number, _ in placed)
 
     def _table(self, worker: WorkerIndex) -> ResourceRef:
-        shelf = self._shelf(worker)
-        if shelf is None or shelf.table is None:
-            task = Task("worker", worker) if shelf is None else shelf.task
+        link = self._link(worker)
+        if link is None or link.table is None:
+            task = Task("worker", worker) if link is None else link.task
             raise UnavailableError(f"{task} was lost with its results", task=str(task))
-        return shelf.table
+        return link.table
 
     def add(self, value: RemoteValue, recipe: Recipe | None) -> None:
         """A result stays on its worker.
@@ -137,10 +137,10 @@ class ResultKeeper:
     def recall(self, number: int) -> None:
         """Brings a result here; if it was lost, it is computed again."""
         value, worker = self._values.get(number), self.kept.place(number)
-        shelf = None if worker is None else self._shelf(worker)
+        link = None if worker is None else self._link(worker)
         if value is None:
             return
-        if shelf is None:
+        if link is None:
             self.lose(number)
             self._take(lambda now: self._scheduler.want(number, now))
             return
@@ -157,15 +157,15 @@ class ResultKeeper:
                 self.ended(number)
             value.succeed([*found])
 
-        shelf.recall(number, value.avals, then)
+        link.recall(number, value.avals, then)
 
     def lose(self, *numbers: int) -> None:
         """Results could not be read where they were."""
         for number in numbers:
             worker = self.kept.place(number)
-            shelf = None if worker is None else self._shelf(worker)
-            if shelf is not None:
-                shelf.free([number])
+            link = None if worker is None else self._link(worker)
+            if link is not None:
+                link.free([number])
         self._take(lambda now: self._scheduler.results_lost(numbers, now))
 
     def is_lost(self, number: int) -> bool:
@@ -174,11 +174,11 @@ class ResultKeeper:
 
     def unwanted(self, closure: ScheduledClosure, worker: WorkerIndex) -> None:
         """An attempt has ended; frees its result unless that is the one that counts."""
-        number, shelf = closure.remote_value.number, self._shelf(worker)
+        number, link = closure.remote_value.number, self._link(worker)
         if closure.keeping is Keeping.NOT or self.kept.place(number) == worker:
             return
-        if shelf is not None:
-            shelf.free([number])
+        if link is not None:
+            link.free([number])
 
     def free_dropped(self) -> None:
         """Frees the results of which the program has dropped the `RemoteValue`s."""
@@ -193,9 +193,9 @@ class ResultKeeper:
             if worker is not None:
                 by_worker[worker].append(number)
         for worker, numbers in by_worker.items():
-            shelf = self._shelf(worker)
-            if shelf is not None:
-                shelf.free(numbers)
+            link = self._link(worker)
+            if link is not None:
+                link.free(numbers)
 
     def _taken(self) -> list[int]:
         numbers = []
