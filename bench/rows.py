@@ -175,12 +175,20 @@ CHECKPOINTS = Group(
 )
 
 COORDINATOR = Group(
-    (Case("coordinator", rounds=1), Case("tensorflow_coordinator", "tensorflow", rounds=1)),
+    (
+        Case("coordinator", rounds=1),
+        Case("tensorflow_coordinator", "tensorflow", rounds=1),
+        Case("tolerance", rounds=1),
+    ),
     (
         Row("tiny closure", "TensorFlow tiny closure", 0.1),
         Row("tiny closure, exactly once", "tiny closure"),
         Row("schedule and fetch", "TensorFlow schedule and fetch", 0.25),
+        Row("schedule and fetch", "raw stream echo"),
         Row("MLP closure", "TensorFlow MLP closure", 1 / 3),
+        Row("MLP closure", "raw stream echo of 0.8 MB"),
+        Row("tiny closure with fault tolerance", "tiny closure without fault tolerance", 1.02),
+        Row("MLP closure with fault tolerance", "MLP closure without fault tolerance", 1.02),
     ),
 )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from queue import SimpleQueue
 from typing import Any
 
 import jax
@@ -11,9 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 
 import jflow as tf
-from bench.timing import tell
+from bench.cases.remote import raw_channel
+from bench.timing import seconds, tell
 
 N_TINY, N_STEPS, N_FETCHED = 2000, 300, 200
+N_STEP_BYTES = 4 * (784 * 256 + 256 * 10)
+"""What a step of the perceptron reads of the parameter server, and sends it."""
 
 
 def seconds_each(coordinator: Any, fn: Any, args: tuple[Any, ...], n: int, **options: Any) -> float:
@@ -54,6 +58,25 @@ def closures(strategy: Any) -> tuple[Callable[[], None], Callable[..., Any]]:
     return tiny, step
 
 
+def raw_echoes() -> dict[str, float]:
+    """What `grpc.aio` needs to send a message to another process and back."""
+    with raw_channel() as channel:
+        outgoing: SimpleQueue[bytes] = SimpleQueue()
+        chat = channel.stream_stream("/raw/chat")(iter(outgoing.get, b"end"))
+
+        def talk(n_bytes: int) -> None:
+            outgoing.put(bytes(n_bytes))
+            next(chat)
+
+        talk(100)
+        figures = {
+            "raw stream echo": seconds(lambda: talk(100), N_FETCHED),
+            "raw stream echo of 0.8 MB": seconds(lambda: talk(N_STEP_BYTES), N_STEPS),
+        }
+        outgoing.put(b"end")
+    return figures
+
+
 def main() -> None:
     rng = np.random.default_rng(0)
     batch = rng.random((64, 784), np.float32), rng.integers(0, 10, 64)
@@ -72,7 +95,7 @@ def main() -> None:
                 coordinator.fetch(coordinator.schedule(tiny))
             figures["schedule and fetch"] = (time.perf_counter() - begun) / N_FETCHED
         strategy.close()
-    tell(figures)
+    tell(figures | raw_echoes())
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,6 +23,7 @@ from jflow.coordinator.remote_value import RemoteValue
 from jflow.data import Dataset
 from jflow.data.iterator import DatasetIterator
 from jflow.deadline import FOREVER, Deadline
+from jflow.effects import MAX_KEPT_BYTES
 from jflow.errors import InvalidArgumentError
 from jflow.functions import Concrete, Connection, Function, PreparedCall
 from jflow.functions.nnx import captured_values
@@ -64,6 +66,7 @@ class ClosureProgram:
       burst: how many calls of it can run as one step.
       may_keep: whether its result is of a kind and size that workers keep.
       is_pure: whether its result depends on its arguments alone.
+      burst_once: the same in exactly-once mode, in which the results of a step are kept.
 
     Raises:
       ValueError: if it uses a queue that belongs to one connection alone, or calls Python.
@@ -83,6 +86,9 @@ class ClosureProgram:
         burst = min(_BURST, _BURST_EQUATIONS // max(len(equations), 1))
         self.jaxpr = beside_state(concrete.jaxpr)
         self.burst = 1 if self.resource is not None or burst < _LEAST_BURST else burst
+        n_bytes = sum(map(_n_bytes, concrete.jaxpr.out_avals))
+        is_kept = self.burst * n_bytes <= MAX_KEPT_BYTES
+        self.burst_once = self.burst if is_kept else 1
 
 
 class Programs:
@@ -175,9 +181,10 @@ class ScheduledClosure:
         self.program = program
         self.deadline = FOREVER if timeout is None else Deadline(timeout)
         self.is_exactly_once = is_exactly_once
-        # Each closure of a burst has all its arguments, and is not committed by itself.
-        is_alone = arguments.sources or is_exactly_once or timeout or keeping is not Keeping.NOT
-        self.burst = 1 if is_alone else program.burst
+        # Each closure of a burst has all its arguments, and no time limit or table of its own.
+        burst = program.burst_once if is_exactly_once else program.burst
+        is_single = arguments.sources or timeout or keeping is not Keeping.NOT
+        self.burst = 1 if is_single else burst
         self.sources = arguments.sources
         self.inputs = arguments.inputs
         self._args: list[Any] = call.args
@@ -458,6 +465,11 @@ def _example(node: Any) -> Any:
                 f"shape and dtype: worker 0 has {types[0]}, worker {number} {found}"
             )
     return jax.tree.map(np.array, values[0])
+
+
+def _n_bytes(aval: Any) -> int:
+    """The size of a result; that of random keys is at least as large as what they consist of."""
+    return math.prod(aval.shape) * int(aval.dtype.itemsize)
 
 
 def _zeros(aval: Any) -> Any:

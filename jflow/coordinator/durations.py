@@ -9,6 +9,11 @@ AHEAD_S = 0.02
 """A worker is given closures until those it has are expected to take this long, in seconds. The
 way of a message is far shorter, so no worker waits for its next closure."""
 
+SECOND_WITHIN_S = 0.25
+"""A worker has a second closure if the first one is expected to take less than this, in seconds. So
+variables and gradients of one are on their way while another one computes. Longer ones hide
+that time anyway, and would wait at one worker while another one has nothing to do."""
+
 MAX_AHEAD = 64
 """The most attempts that a worker has at a time."""
 

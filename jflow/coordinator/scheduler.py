@@ -5,12 +5,15 @@ from it, which the engine carries out in order. Rules:
 
 - A closure ends exactly once: by `Complete`, `FailClosure`, `Expire`, `FailInput` or `Drop`.
 - A worker that is free gets the closure of the highest priority that it may run, the oldest first.
-  It is given closures ahead as long as those it has are expected to take less than `AHEAD_S`.
+  It is given closures ahead as long as those it has are expected to take less than `AHEAD_S`,
+  and a second one if the first takes less than `SECOND_WITHIN_S`.
 - Closures of one kind that are next in the order may run as one attempt, a burst.
 - An attempt that is lost with its worker puts its closures back at their places in the order. One
   that fails fails its closure; the closures of a burst that fails run again, one by one.
 - In exactly-once mode every attempt of a closure has an ordinal. The runtime applies the writes of
   one of them; a later one fences off an earlier one, or is answered with what that has done.
+- A burst in exactly-once mode has one effect, whose outcome may be unknown. So its closures stay
+  together: they run again as the same burst, and fail with it.
 - After the first failure the caller calls `cancel_all`, which cancels all that is open; then
   `is_idle` says when nothing is running. A closure that is put back in between is dropped.
 - A closure that takes much longer than others of its kind gets one more attempt on an idle worker,
@@ -24,9 +27,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Hashable, Iterable, Iterator
 
-from jflow.coordinator.backlog import Backlog
-from jflow.coordinator.bursts import Bursts
-from jflow.coordinator.durations import AHEAD_S, Durations
+from jflow.coordinator.durations import SECOND_WITHIN_S
 from jflow.coordinator.events import (
     Action,
     CancelAttempt,
@@ -42,87 +43,12 @@ from jflow.coordinator.events import (
     Reopen,
     WorkerIndex,
 )
-from jflow.coordinator.kept import KeptResults
+from jflow.coordinator.scheduler_state import SchedulerState
 from jflow.coordinator.states import ClosureAttempt, OpenClosure, WorkerState
 
 
-class ClosureScheduler:
-    """Decides which closure runs where, and how each of them ends.
-
-    Args:
-      n_workers: how many workers there are at first; they are down until `worker_up`.
-
-    Attributes:
-      has_error: whether a closure has failed since the last `clear`.
-      kept: the results that workers have.
-    """
-
-    def __init__(self, n_workers: int = 0) -> None:
-        self.has_error = False
-        self.kept = KeptResults()
-        self._workers = {worker: WorkerState() for worker in range(n_workers)}
-        self._open: dict[int, OpenClosure] = {}
-        self._backlog = Backlog()
-        self._attempts: dict[int, ClosureAttempt] = {}
-        self._expiries: list[tuple[float, int]] = []
-        self._durations = Durations()
-        self._bursts = Bursts(self._durations)
-        self._n_attempts = 0
-        self._n_added = 0
-        self._n_ended = 0
-        self._gone: dict[WorkerIndex, BaseException] = {}
-
-    # What it knows ------------------------------------------------------------------------------
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether every closure has ended and no attempt is running."""
-        return not self._open and not self._attempts
-
-    @property
-    def n_queued(self) -> int:
-        """How many closures wait for a worker or for their inputs."""
-        return sum(not o.attempts for o in self._open.values())
-
-    @property
-    def n_open(self) -> int:
-        """How many closures have not ended."""
-        return len(self._open)
-
-    @property
-    def n_running(self) -> int:
-        """How many attempts have not come back."""
-        return len(self._attempts)
-
-    @property
-    def n_ended(self) -> int:
-        """A number of which all closures with lower numbers have ended."""
-        while self._n_ended < self._n_added and self._n_ended not in self._open:
-            self._n_ended += 1
-        return self._n_ended
-
-    def is_open(self, number: int) -> bool:
-        """Whether a closure runs or waits."""
-        return number in self._open
-
-    def is_running(self, attempt: int) -> bool:
-        """Whether an attempt has not come back."""
-        return attempt in self._attempts
-
-    def is_up(self, worker: WorkerIndex) -> bool:
-        """Whether a worker takes closures."""
-        state = self._workers.get(worker)
-        return state is not None and state.is_up
-
-    def is_busy(self, worker: WorkerIndex) -> bool:
-        """Whether attempts of a worker have not come back."""
-        state = self._workers.get(worker)
-        return state is not None and bool(state.attempts)
-
-    @property
-    def workers(self) -> list[WorkerIndex]:
-        """All workers, also those that are down."""
-        return [worker for worker, state in self._workers.items() if not state.is_leaving]
+class ClosureScheduler(SchedulerState):
+    """Decides which closure runs where, and how each of them ends."""
 
     # Events: closures ---------------------------------------------------------------------------
 
@@ -173,10 +99,12 @@ class ClosureScheduler:
         if attempt is None:
             return []
         actions: list[Action] = []
-        is_burst = len(attempt.closures) > 1
         for o in self._opened(attempt):
-            o.is_alone = o.is_alone or is_burst
-            if o.is_dropped or is_burst:
+            is_apart = len(attempt.closures) > 1 and not o.together
+            o.is_alone = o.is_alone or is_apart
+            if o.together and o.is_dropped:
+                actions += self._ended(o, Drop(o.closure.number, o.by_user))
+            elif o.is_dropped or is_apart:
                 actions += self._put_back(o)
             else:
                 self.has_error = True
@@ -301,17 +229,30 @@ class ClosureScheduler:
 
     def _dropped(self, opened: OpenClosure, *, by_user: bool) -> list[Action]:
         """Cancels a closure; while an attempt of it is running, that may still succeed."""
-        if not opened.attempts:
-            return [*self._ended(opened, Drop(opened.closure.number, by_user))]
         if not opened.is_dropped:
             opened.is_dropped, opened.by_user = True, by_user
-        return self._cancelled_attempts(opened)
+        if opened.attempts:
+            return self._cancelled_attempts(opened)
+        if self._is_wanted(opened):
+            return []
+        actions: list[Action] = []
+        for one in self._together(opened):
+            actions += self._ended(one, Drop(one.closure.number, one.by_user))
+        return actions
+
+    def _together(self, opened: OpenClosure) -> list[OpenClosure]:
+        """A closure, or all of its burst if they have one effect."""
+        return [self._open[n] for n in opened.together if n in self._open] or [opened]
+
+    def _is_wanted(self, opened: OpenClosure) -> bool:
+        """Whether a closure has to run, for itself or for others of its burst."""
+        return not all(one.is_dropped for one in self._together(opened))
 
     def _put_back(self, opened: OpenClosure) -> list[Action]:
         """Queues a closure again at its place, unless it is not wanted any more."""
         if opened.attempts:
             return []  # the other attempt goes on
-        if opened.is_dropped or self.has_error:
+        if self.has_error or not self._is_wanted(opened):
             return [*self._ended(opened, Drop(opened.closure.number, opened.by_user))]
         return self._queued(opened)
 
@@ -433,6 +374,10 @@ class ClosureScheduler:
 
     def _next(self, worker: WorkerIndex, first: Closure) -> list[Closure]:
         """Takes the closures that the worker runs next: the first one, or a burst."""
+        if together := self._open[first.number].together:
+            for number in together:
+                self._backlog.remove(number)
+            return [self._open[number].closure for number in together]
         taken = [first]
         self._backlog.remove(first.number)
         is_short = self._backlog.size_for(worker) < first.burst - 1
@@ -451,14 +396,20 @@ class ClosureScheduler:
         return taken
 
     def _may_join(self, closure: Closure) -> bool:
-        return closure.burst > 1 and not self._open[closure.number].is_alone
+        opened = self._open[closure.number]
+        if closure.burst == 1 or opened.is_alone:
+            return False
+        # An earlier attempt by itself has an effect of its own, and may have been applied. What
+        # stays together must be able to run on any worker, and for as long as it takes.
+        is_free = closure.worker is None and closure.expires is None and not opened.n_attempts
+        return is_free or not closure.is_exactly_once
 
     def _dispatched(self, worker: WorkerIndex, closures: list[Closure], now: float) -> Dispatch:
         self._n_attempts += 1
         state = self._workers[worker]
         n = len(closures)
         expected = self._durations.expected((closures[0].kind, n > 1))
-        load = AHEAD_S if expected is None else expected * n
+        load = SECOND_WITHIN_S if expected is None else expected * n
         numbers = tuple(closure.number for closure in closures)
         attempt = ClosureAttempt(self._n_attempts, worker, numbers, now, load)
         self._attempts[attempt.number] = attempt
@@ -467,6 +418,8 @@ class ClosureScheduler:
         for number in numbers:
             self._open[number].attempts.add(attempt.number)
             self._open[number].n_attempts += 1
+            if n > 1 and closures[0].is_exactly_once:
+                self._open[number].together = numbers
         n_attempts = self._open[numbers[0]].n_attempts
         places = self.kept.places(closures[0])
         return Dispatch(attempt.number, worker, numbers, n_attempts, places)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from jflow.coordinator.durations import AHEAD_S, MAX_AHEAD
+from jflow.coordinator.durations import AHEAD_S, MAX_AHEAD, SECOND_WITHIN_S
 from jflow.coordinator.events import Closure, WorkerIndex
 
 
@@ -19,6 +19,9 @@ class OpenClosure:
     n_attempts: int = 0
     is_alone: bool = False
     """Whether it has been in a burst that failed."""
+    together: tuple[int, ...] = ()
+    """The closures of its burst in exactly-once mode. They have one effect, so every later attempt
+    is of all of them."""
     is_reissued: bool = False
     is_dropped: bool = False
     by_user: bool = False
@@ -48,4 +51,6 @@ class WorkerState:
     @property
     def has_room(self) -> bool:
         """Whether it is to be given a closure."""
-        return self.is_up and self.load < AHEAD_S and len(self.attempts) < MAX_AHEAD
+        n = len(self.attempts)
+        within_s = AHEAD_S if n > 1 else SECOND_WITHIN_S
+        return self.is_up and self.load < within_s and n < MAX_AHEAD

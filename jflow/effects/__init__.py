@@ -16,6 +16,7 @@ from jflow.effects.outcome import Earlier as Earlier
 from jflow.effects.outcome import Phase as Phase
 from jflow.effects.outcome import SupersededError as SupersededError
 from jflow.effects.outcome import verdict as verdict
+from jflow.effects.results import MAX_KEPT_BYTES as MAX_KEPT_BYTES
 from jflow.effects.results import kept_results as kept_results
 from jflow.effects.saved import NOTHING_APPLIED as NOTHING_APPLIED
 from jflow.effects.saved import SavedLedger as SavedLedger

@@ -8,16 +8,16 @@ import numpy as np
 
 from jflow.values import Array, is_host, raw_bytes
 
-MAX_BYTES = 1 << 20
+MAX_KEPT_BYTES = 1 << 20
 """Results of one step are kept up to this size."""
 
 MAX_BYTES_OF_SESSION = 1 << 16
-"""As `MAX_BYTES`, for steps of a session that only a lost connection can repeat."""
+"""As `MAX_KEPT_BYTES`, for steps of a session that only a lost connection can repeat."""
 
 
 def kept_results(values: Sequence[Array], *, is_saved: bool) -> tuple[Array, ...] | None:
     """Copies of the results of a step; None if they are too large to keep."""
-    limit = MAX_BYTES if is_saved else MAX_BYTES_OF_SESSION
+    limit = MAX_KEPT_BYTES if is_saved else MAX_BYTES_OF_SESSION
     if sum(value.nbytes for value in values) > limit or n_bytes_of(values) > limit:
         return None
     # Copies: a fetched value may be a view of a variable, which a lease would make slow to update.

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 import jax
+import numpy as np
 
 from jflow.cluster import Device, Task
 from jflow.values import is_host, is_switched_off
@@ -36,7 +37,9 @@ def _named(task: Task, found: Sequence[jax.Device]) -> Mapping[Device, jax.Devic
 def put(value: Any, device: jax.Device) -> Any:
     """Moves a value to a device, where programs take it; host tensors stay as they are.
 
-    64-bit values also stay if JAX has 64-bit types disabled, because JAX would truncate them.
+    NumPy arrays also stay if the device is a CPU, because programs there take them without a copy,
+    and 64-bit values if JAX has 64-bit types disabled, because JAX would truncate them.
     """
-    stays = is_host(value) or is_switched_off(value.dtype)
+    is_there = isinstance(value, np.ndarray) and device.platform == "cpu"
+    stays = is_there or is_host(value) or is_switched_off(value.dtype)
     return value if stays else jax.device_put(value, device)

@@ -7,6 +7,7 @@ import itertools
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import ParamSpec, TypeVar
 
@@ -20,6 +21,7 @@ from jflow.plan import Plan
 from jflow.protocol import settings
 from jflow.protocol.codec import error_of
 from jflow.protocol.coroutines import Waited, begin
+from jflow.protocol.frame import CHUNK_BYTES, aligned
 from jflow.protocol.heartbeat import TICKS, Beat, Heartbeat, liveness_s, silence
 from jflow.protocol.records import (
     Artifacts,
@@ -34,7 +36,7 @@ from jflow.protocol.rpcs import (
     RELEASE,
     RESET,
     RUN_PLANS,
-    SEND_TENSOR,
+    SEND_TENSORS,
     WORKER,
 )
 from jflow.protocol.services import WorkerSession
@@ -152,10 +154,13 @@ class Peer:
                 await self._link.call(*RESET.envelope(containers))
 
     async def deliver(self, step: int, edge: int, tensor: Array | None) -> None:
-        """Sends a value, or a signal (None), under an edge of a step."""
+        """Sends a value, or a signal (None), under an edge of a step.
+
+        What is sent in one iteration of the event loop and is not large is one message.
+        """
         link = await self._linked()
         if link is not None:
-            await link.push(*SEND_TENSOR.envelope(step, edge, tensor))
+            await link.deliver(step, edge, tensor)
 
     async def release(self, incarnation: int, handle: int) -> None:
         """Releases registered plans if the task is connected, in the same incarnation."""
@@ -194,6 +199,16 @@ class _UnsentError(UnavailableError):
     """The stream had ended before any byte of a message was sent."""
 
 
+@dataclass
+class _Batch:
+    """Values of a step, by edge, that are to leave in one message."""
+
+    step: int
+    values: dict[int, Array | None]
+    n_bytes: int
+    sending: asyncio.Task[None]
+
+
 class _Link:
     """One stream to one incarnation of a task, and its pending calls."""
 
@@ -204,6 +219,7 @@ class _Link:
         self._ids = itertools.count(1)
         self._cancelling = TaskSet()
         self._pending: dict[int, asyncio.Future[Received]] = {}
+        self._batch: _Batch | None = None
         self._reader = asyncio.create_task(self._read())
         self._watcher = asyncio.create_task(self._watch(liveness_s()))
         self._cause: object = "this end closed the connection"
@@ -243,6 +259,23 @@ class _Link:
     async def push(self, envelope: pb.Envelope, tensors: Sequence[Array] = ()) -> None:
         """Sends a message without a reply."""
         await asyncio.shield(begin(self._send(envelope, tensors)))
+
+    async def deliver(self, step: int, edge: int, tensor: Array | None) -> None:
+        """Sends a value, or a signal, together with what follows it at once."""
+        n_bytes = 0 if tensor is None else aligned(tensor.nbytes)
+        batch = self._batch
+        if batch is None or batch.step != step or batch.n_bytes + n_bytes > CHUNK_BYTES:
+            values: dict[int, Array | None] = {}
+            sending = asyncio.create_task(self._send_batch(step, values))
+            batch = self._batch = _Batch(step, values, 0, sending)
+        batch.values[edge] = tensor
+        batch.n_bytes += n_bytes
+        await asyncio.shield(batch.sending)
+
+    async def _send_batch(self, step: int, values: dict[int, Array | None]) -> None:
+        if self._batch is not None and self._batch.values is values:
+            self._batch = None
+        await self._send(*SEND_TENSORS.envelope(step, values))
 
     async def close(self) -> None:
         self._reader.cancel()

@@ -7,7 +7,7 @@ restores are in `save_rpcs.py`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -336,19 +336,28 @@ async def _serve_run_plans(worker: WorkerSession, call: Incoming) -> Outgoing:
 RUN_PLANS = Rpc("run_plans", _run_plans, _serve_run_plans, _tensors, "traced")
 
 
-def _send_tensor(step: int, edge: int, tensor: Array | None) -> Outgoing:
-    return pb.SendTensor(step=step, edge=edge), () if tensor is None else (tensor,)
+def _send_tensors(step: int, values: Mapping[int, Array | None]) -> Outgoing:
+    tensors = {edge: value for edge, value in values.items() if value is not None}
+    signals = [edge for edge in values if edge not in tensors]
+    return pb.SendTensors(step=step, edges=tensors, signals=signals), [*tensors.values()]
 
 
-async def _serve_send_tensor(worker: WorkerSession, call: Incoming) -> Outgoing:
-    body = call.envelope.send_tensor
+async def _serve_send_tensors(worker: WorkerSession, call: Incoming) -> Outgoing:
+    body = call.envelope.send_tensors
+    if len(body.edges) != len(call.tensors):
+        raise InvalidArgumentError(
+            f"expected a tensor for each of {len(body.edges)} edges, got {len(call.tensors)}"
+        )
     if (action := async_failpoint("worker.before_deliver")) is not None:
         await action
-    worker.deliver(body.step, body.edge, call.tensors[0] if call.tensors else None)
+    for edge, tensor in zip(body.edges, call.tensors, strict=True):
+        worker.deliver(body.step, edge, tensor)
+    for edge in body.signals:
+        worker.deliver(body.step, edge, None)
     return _DONE
 
 
-SEND_TENSOR = Rpc("send_tensor", _send_tensor, _serve_send_tensor, _nothing)
+SEND_TENSORS = Rpc("send_tensors", _send_tensors, _serve_send_tensors, _nothing)
 
 
 def _reset(containers: Sequence[str]) -> Outgoing:
@@ -471,7 +480,7 @@ WORKER: Service[WorkerSession] = Service(
     "a worker",
     lambda server: server.open_worker_session(),
     _by_name(
-        *(RUN_PLANS, SEND_TENSOR, REGISTER_PLANS, RELEASE, RESET),
+        *(RUN_PLANS, SEND_TENSORS, REGISTER_PLANS, RELEASE, RESET),
         *(HOLD_STATE, SAVE_STATE, PUT_STATE, END_HOLD, GET_OUTCOME, LEARN_CLAIM),
         *(HOLD_STATE, SAVE_STATE, PUT_STATE, END_HOLD, GET_OUTCOME),
         *(TAKE_OVER_EFFECT, DECIDE_EFFECT),

@@ -62,6 +62,8 @@ class World:
         self._dispatched: dict[int, Dispatch] = {}
         self._cancelled: set[int] = set()
         self._ordinals: dict[int, int] = {}
+        self._effects: dict[int, tuple[int, ...]] = {}
+        self._committed: set[int] = set()
         self._is_reporting = False
         for worker in range(self.n_workers):
             self._later(self.rng.random() * 0.1, "up", worker)
@@ -110,7 +112,7 @@ class World:
             else (),
             is_exactly_once=is_exactly_once,
             is_repeatable=keeping is Keeping.ALONE or rng.random() < 0.4,
-            burst=1 if is_exactly_once or keeping is not Keeping.NOT else rng.choice([1, 3]),
+            burst=1 if keeping is not Keeping.NOT else rng.choice([1, 3]),
             keeping=keeping,
         )
         self.closures[number] = closure
@@ -181,6 +183,8 @@ class World:
         if attempt in self._cancelled and self.rng.random() < 0.7:
             self._act(self.scheduler.failed(attempt, FailureError("cancelled"), self.now))
         elif self.has_faults and self.rng.random() < 0.02:
+            if self.rng.random() < 0.5:
+                self._applied(dispatch)  # it failed after its writes, such as by its deadline
             self._act(self.scheduler.failed(attempt, FailureError(), self.now))
         elif self.has_faults and self.rng.random() < 0.03:
             self._act(self.scheduler.lost(attempt, self.now))
@@ -210,12 +214,15 @@ class World:
         if not self.closures[number].is_exactly_once:
             self.applied.update(dispatch.closures)
             return True
-        assert len(dispatch.closures) == 1, "a burst in exactly-once mode"
-        if self.applied[number]:
+        if self._effects.setdefault(number, dispatch.closures) != dispatch.closures:
+            raise AssertionError("another attempt of one effect has other closures")
+        if number in self._committed:
             return True  # answered from the window
         if self._ordinals[number] > dispatch.ordinal:
             return False
-        self.applied[number] += 1
+        self._committed.add(number)
+        self.applied.update(dispatch.closures)
+        assert max(self.applied[one] for one in dispatch.closures) == 1, "applied twice"
         return True
 
     def _later(self, delay: float, name: str, *args: object) -> None:
@@ -285,6 +292,8 @@ class World:
             assert not others or closure.is_repeatable
             assert not others or others[0].worker != dispatch.worker
             assert dispatch.ordinal > self._ordinals.get(number, 0) or len(dispatch.closures) > 1
+        first = self.closures[dispatch.closures[0]]
+        assert not first.is_exactly_once or dispatch.ordinal > self._ordinals.get(first.number, 0)
 
     def _check(self) -> None:
         assert self.scheduler.n_running == len(self.running)

@@ -36,6 +36,11 @@ def is_up(coordinator: ClusterCoordinator, worker: int) -> bool:
     return coordinator._engine._scheduler.is_up(worker)
 
 
+def n_running(coordinator: ClusterCoordinator, worker: int) -> int:
+    running = coordinator._engine._scheduler._attempts.values()
+    return sum(attempt.worker == worker for attempt in [*running])
+
+
 def a_queue(coordinator: ClusterCoordinator, name: str) -> tf.FIFOQueue:
     with coordinator.strategy.scope(), tf.device("/job:ps/task:0"):
         return tf.FIFOQueue(100, [tf.float32], [[]], shared_name=name)
@@ -54,7 +59,8 @@ def test_closures_of_a_killed_worker_run_elsewhere_and_results_stay_readable(
     gate.enqueue(0.0)
     before.fetch()
     values = [coordinator.schedule(takes, args=(float(n),)) for n in range(4)]
-    wait_until(lambda: coordinator.metrics().running == 2, "closures to run on both workers")
+    wait_until(lambda: all(n_running(coordinator, n) for n in (0, 1)), "both workers to be busy")
+    n_lost = n_running(coordinator, 1)
     cluster.kill("worker", 1)
     wait_until(lambda: not is_up(coordinator, 1), "the loss to be noticed")
     for _ in values:
@@ -63,7 +69,7 @@ def test_closures_of_a_killed_worker_run_elsewhere_and_results_stay_readable(
     assert before.fetch() == 1.0
     coordinator.join()
     assert coordinator.metrics().worker_failures == 1
-    assert coordinator.metrics().put_back == 1
+    assert coordinator.metrics().put_back == n_lost
     cluster.restart("worker", 1)
 
 
@@ -171,6 +177,26 @@ def test_exactly_once_counts_every_closure_once_while_workers_are_killed(
     assert counter.value() == len(values)
     # Each closure has seen a state of its own, so no result is that of an attempt without effect.
     assert sorted(int(n) for n in coordinator.fetch(values)) == list(range(1, len(values) + 1))
+
+
+def test_bursts_in_exactly_once_mode_are_applied_once_although_a_worker_is_killed(
+    coordinator: ClusterCoordinator, cluster: ProcessCluster
+) -> None:
+    with coordinator.strategy.scope():
+        counter = tf.Variable(0, name="bursts")
+
+    @tf.function
+    def count() -> Any:
+        return counter.assign_add(1)
+
+    values = [coordinator.schedule(count, effects="exactly_once") for _ in range(2000)]
+    wait_until(values[1000].done, "bursts to run")
+    cluster.kill("worker", 0)
+    cluster.restart("worker", 0)
+    coordinator.join()
+    assert counter.value() == len(values)
+    assert sorted(int(n) for n in coordinator.fetch(values)) == list(range(1, len(values) + 1))
+    assert coordinator.metrics().closure_execution.count < len(values)
 
 
 def test_exactly_once_refuses_queues_at_the_caller(coordinator: ClusterCoordinator) -> None:

@@ -168,6 +168,47 @@ def test_short_closures_of_one_kind_run_in_bursts_that_are_taken_apart_when_one_
     assert not scheduler.has_error
 
 
+def with_a_burst_that_is_applied_once() -> tuple[ClosureScheduler, Dispatch]:
+    """A scheduler of two workers, one of which has a burst in exactly-once mode."""
+    scheduler = with_workers(1)
+    actions = []
+    for number in range(8):
+        actions += scheduler.add(Closure(number, "k", is_exactly_once=True, burst=4), 0.0)
+    scheduler.finished(1, 1.0)
+    actions = scheduler.finished(2, 1.1)
+    assert of(PrepareBurst, actions)
+    actions = scheduler.burst_ready(0, "k", 1.1)
+    for attempt in sorted(scheduler._attempts):
+        actions += scheduler.finished(attempt, 1.2)
+    (burst,) = [one for one in of(Dispatch, actions) if len(one.closures) == 4]
+    return scheduler, burst
+
+
+def test_a_burst_in_exactly_once_mode_stays_together_until_it_has_ended() -> None:
+    scheduler, burst = with_a_burst_that_is_applied_once()
+    assert scheduler.cancel(burst.closures[1], 1.3) == []  # others of its effect are wanted
+    scheduler.worker_down(0, 1.3)
+    scheduler.cancel(burst.closures[2], 1.3)
+    scheduler.add_worker(1)
+    (again,) = of(Dispatch, scheduler.worker_up(1, 1.4))
+    assert (again.closures, again.ordinal) == (burst.closures, 2)
+    ended = of(Complete, scheduler.finished(again.attempt, 1.5))
+    assert [one.closure for one in ended] == [*burst.closures]
+    assert scheduler.is_idle
+
+
+def test_a_burst_in_exactly_once_mode_fails_and_is_cancelled_as_a_whole() -> None:
+    scheduler, burst = with_a_burst_that_is_applied_once()
+    error = ValueError()
+    ended = scheduler.failed(burst.attempt, error, 1.3)
+    assert ended == [FailClosure(number, error) for number in burst.closures]
+    scheduler, burst = with_a_burst_that_is_applied_once()
+    scheduler.worker_down(0, 1.3)
+    dropped = [action for one in burst.closures for action in scheduler.cancel(one, 1.3)]
+    assert dropped == [Drop(number, by_user=True) for number in burst.closures]
+    assert scheduler.is_idle
+
+
 def test_a_worker_that_leaves_ends_what_it_has_and_fails_what_is_bound_to_it() -> None:
     scheduler = with_workers(2)
     scheduler.add(Closure(0), 0.0)

@@ -132,8 +132,8 @@ def test_a_call_for_another_life_of_the_task_is_aborted(method):
 
 def test_what_is_sent_to_another_life_of_the_task_is_dropped():
     async def check(client):
-        await client.send(incarnation=12345, send_tensor=pb.SendTensor(step=1, edge=1))
-        await client.send(incarnation=INCARNATION, send_tensor=pb.SendTensor(step=1, edge=2))
+        await client.send(incarnation=12345, send_tensors=pb.SendTensors(step=1, signals=[1]))
+        await client.send(incarnation=INCARNATION, send_tensors=pb.SendTensors(step=1, signals=[2]))
         await client.send(id=2, reset=pb.Reset())
         await client.receive()
 
@@ -199,8 +199,8 @@ def test_a_worker_is_asked_what_the_messages_say():
         await client.send([tensor], id=2, register_plans=register)
         reply, _ = await client.receive()
         assert reply.registered.handle == 1
-        await client.send([tensor], send_tensor=pb.SendTensor(step=2**64 - 1, edge=6))
-        await client.send(send_tensor=pb.SendTensor(step=5, edge=7))
+        await client.send([tensor], send_tensors=pb.SendTensors(step=2**64 - 1, edges=[6]))
+        await client.send(send_tensors=pb.SendTensors(step=5, signals=[7]))
         await client.send(release=pb.Release(handles=[8, 9]))
         await client.send([tensor], id=3, run_plans=pb.RunPlans(step=5, handle=1))
         _, (value,) = await client.receive()
