@@ -333,7 +333,7 @@ class Engine:
             return
         link = self._links.get(worker)
         if link is None or not self._scheduler.is_running(attempt.number):
-            self._fail_attempt(attempt, error)  # too late: its worker was lost before
+            self.fail_attempt(attempt, error)  # too late: its worker was lost before
             return
         self.results.unwanted(attempt.closures[0], worker)
         loss = loss_of(error, link.task, self._servers)
@@ -341,12 +341,12 @@ class Engine:
             self.results.lose(*attempt.elsewhere)
             self._lose_attempt(attempt)
         elif loss is None:
-            self._fail_attempt(attempt, error)
+            self.fail_attempt(attempt, error)
         elif loss.kind is LossKind.CLAIM:
             assert isinstance(error, FencedError)
             self.fenced(error)
-            self._fail_attempt(attempt, error)
-        elif loss.kind is LossKind.STATE and loss.task is not None:
+            self.fail_attempt(attempt, error)
+        elif loss.kind in (LossKind.STATE, LossKind.VALUES) and loss.task is not None:
             self.recovery.report(worker, attempt, error, loss.task)
         elif loss.task == link.task:
             self._lose_attempt(attempt)
@@ -354,7 +354,8 @@ class Engine:
         else:  # it used what another worker had
             self.give_up(worker, attempt, unavailable(error, loss.task))
 
-    def _fail_attempt(self, attempt: LinkAttempt, error: BaseException) -> None:
+    def fail_attempt(self, attempt: LinkAttempt, error: BaseException) -> None:
+        """See `RecoveryEvents`."""
         error = error if attempt.concrete is None else attempt.concrete.with_origin(error)
         self._actions.take(lambda now: self._scheduler.failed(attempt.number, error, now))
         self._attempts.pop(attempt.number, None)
@@ -386,7 +387,7 @@ class Engine:
     def give_up(self, worker: int, attempt: LinkAttempt, error: OpError) -> None:
         """See `RecoveryEvents`."""
         is_running = self._scheduler.is_running(attempt.number)
-        self._fail_attempt(attempt, error)
+        self.fail_attempt(attempt, error)
         if is_running:
             self._reconnect(worker)
 
@@ -472,8 +473,7 @@ class Engine:
             return
         if keeping is Keeping.COPY:
             self.results.add(value, None)
-        n = len(value.avals)
-        value.succeed(attempt.results[position * n : (position + 1) * n])
+        value.succeed(attempt.results_at(position, len(value.avals)))
 
     def _fail(self, closure: ScheduledClosure, error: BaseException) -> None:
         self._ended(closure.remote_value.number, "failed")

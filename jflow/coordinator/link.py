@@ -119,6 +119,10 @@ class LinkAttempt:
             found += closure.arguments(worker, {}, wait_s) or ()
         return found
 
+    def results_at(self, position: int, n: int) -> list[Any]:
+        """The `n` results of the closure at a position."""
+        return self.results[position * n : (position + 1) * n]
+
     def feeds(self) -> list[Any]:
         """What its step is fed with."""
         if self.layout is not PLAIN:

@@ -12,6 +12,7 @@ from enum import Enum
 from jflow.cluster import Task
 from jflow.errors import (
     CancelledError,
+    FailedPreconditionError,
     FencedError,
     NotFoundError,
     OpError,
@@ -28,6 +29,9 @@ class LossKind(Enum):
 
     STATE = "state"
     """A parameter server, with its variables."""
+
+    VALUES = "values"
+    """Perhaps a parameter server with its variables: one has no value there."""
 
     CLAIM = "claim"
     """The claim of this program, because another one has taken over."""
@@ -58,6 +62,8 @@ def loss_of(error: BaseException, worker: Task, servers: Collection[Task]) -> Lo
     """
     if isinstance(error, FencedError):
         return Loss(LossKind.CLAIM, _task(error))
+    if isinstance(error, FailedPreconditionError) and (task := _task(error)) in servers:
+        return Loss(LossKind.VALUES, task)
     if not isinstance(error, UnavailableError | RestartedError):
         return None
     task, has_restarted = _task(error), isinstance(error, RestartedError)

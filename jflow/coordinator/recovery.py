@@ -17,7 +17,7 @@ from typing import Generic, Protocol, TypeVar
 from jflow.cluster import Task
 from jflow.coordinator.losses import Tolerance, unavailable
 from jflow.coordinator.restoring import StateRestorer
-from jflow.errors import OpError, UnavailableError
+from jflow.errors import FailedPreconditionError, OpError, UnavailableError
 
 _LOG = logging.getLogger(__name__)
 
@@ -53,6 +53,9 @@ class RecoveryEvents(Protocol[A_contra]):
     def retry(self, worker: int, attempt: A_contra) -> None:
         """Runs what an attempt ran again, over a new connection to its worker."""
 
+    def fail_attempt(self, attempt: A_contra, error: BaseException) -> None:
+        """Fails an attempt with its own error."""
+
     def give_up(self, worker: int, attempt: A_contra, error: OpError) -> None:
         """Fails an attempt, and opens a new connection to its worker."""
 
@@ -74,6 +77,11 @@ class _Report(Generic[A]):
     attempt: A
     error: BaseException
     task: Task
+
+    @property
+    def is_of_closure(self) -> bool:
+        """Whether it is the closure's own error if the server is there."""
+        return isinstance(self.error, FailedPreconditionError)
 
 
 @dataclass(eq=False)
@@ -176,6 +184,10 @@ class Recovery(Generic[A]):
         """Decides what becomes of attempts that have failed at about the same time."""
         tasks = dict.fromkeys(report.task for report in reports)
         lost = [task for task in tasks if not self._restorer.is_there(task)]
+        for report in [one for one in reports if one.is_of_closure and one.task not in lost]:
+            reports.remove(report)
+            self._events.fail_attempt(report.attempt, report.error)
+        tasks = dict.fromkeys(report.task for report in reports)
         ignored = [self._tolerance.reported(task) for task in tasks]
         if not lost and all(ignored):
             for report in reports:

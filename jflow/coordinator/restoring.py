@@ -101,14 +101,21 @@ class StateRestorer:
         about.pop(CLAIMS, None)
         return about
 
-    def restore(self, tasks: Collection[Task] | None = None) -> SaveReport:
-        """Restores all variables, or those of some parameter servers.
+    def restore(self) -> SaveReport:
+        """Restores all variables, in the lives in which the parameter servers are now.
 
         Raises:
           NotFoundError: if there is no checkpoint, or it lacks a variable.
           OpError: as `jflow.checkpoint.restore`.
         """
-        states = self._states(self._strategy.ps_tasks if tasks is None else tasks)
+        lives = {task: self.life_of(task) for task in self._strategy.ps_tasks}
+        report = self._restored(self._strategy.ps_tasks)
+        self._lives.update(lives)
+        return report
+
+    def _restored(self, tasks: Collection[Task]) -> SaveReport:
+        """Restores the variables of some parameter servers."""
+        states = self._states(tasks)
         if not states:
             return SaveReport()
         return self._strategy.connection.restore_state(self._checked(), states)
@@ -132,7 +139,7 @@ class StateRestorer:
         if lost:
             _LOG.warning("%s restarted; its variables are restored", ", ".join(map(str, lost)))
             try:
-                self.restore(lost)
+                self._restored(lost)
             except NotFoundError as error:
                 raise UnavailableError(
                     f"{lost[0]} was lost with its variables, which cannot be restored: "

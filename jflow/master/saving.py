@@ -5,12 +5,16 @@ write, and one of them commits. What can be seen in part is only what changes st
 in one step, or resources and variables together: such steps have to end before the snapshots. If
 they do not in a short time, because one waits for what the pause holds back, everything goes on and
 it is tried again with more time. A checkpoint exists from the commit on, and not before.
+
+A consistent save pauses the steps of every task that answers. One that does not, and has nothing of
+what is saved, is left out: the steps of a lost master have ended, because tasks cancel their parts.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -25,11 +29,14 @@ from jflow.errors import (
     InvalidArgumentError,
     OpError,
     ResourceExhaustedError,
+    RestartedError,
+    UnavailableError,
 )
 from jflow.fencing import CLAIMS
 from jflow.master.claiming import SessionClaim
 from jflow.master.view import ClusterView
 from jflow.moves import StateId
+from jflow.protocol import RECONNECT_TIMEOUT_S
 from jflow.protocol.rpc import Rpc
 from jflow.protocol.save_rpcs import (
     CLOSE_WRITES,
@@ -47,6 +54,8 @@ from jflow.protocol.services import WorkerSession
 from jflow.saves import PATIENCE_S, Pauses, SaveReport, StateItems, by_task
 from jflow.worker import all_of
 
+_LOG = logging.getLogger(__name__)
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -59,7 +68,7 @@ class CheckpointSaver:
       session: whose steps are held back, unless those of all sessions are.
       prefix: the path of the checkpoint.
       items: what is saved or restored.
-      connect_timeout: the longest time to wait for a task that does not answer, in seconds.
+      patience: the longest time to wait for a task that does not answer, in seconds.
       deadline: of the call.
       claim: what the session works under; nothing if None.
 
@@ -76,7 +85,7 @@ class CheckpointSaver:
         session: object,
         prefix: str,
         items: StateItems,
-        connect_timeout: float,
+        patience: Callable[[Task], float],
         deadline: Deadline,
         claim: SessionClaim | None = None,
     ) -> None:
@@ -88,7 +97,7 @@ class CheckpointSaver:
         self._by_task = {task: own.to_bytes() for task, own in by_task(items.items).items()}
         self._states = [item.state for item in items.items]
         self.is_private = any(state.owner for state in self._states)
-        self._connect_timeout = connect_timeout
+        self._patience = patience
         self._deadline = deadline
         self._name = secrets.token_hex(8)
         self._names = itertools.count()
@@ -106,15 +115,15 @@ class CheckpointSaver:
     async def save(self, is_consistent: bool, about: Mapping[str, str]) -> SaveReport:
         """Saves the state. Raises as `MasterSession.save`."""
         begun = now()
-        await self._connect(is_consistent)
-        is_committing = False
+        await self._connect()
+        is_committing = has_taken = False
 
         async def take(seconds: float) -> list[int]:
-            try:
-                return await all_of(self._take(task, seconds) for task in self._by_task)
-            except DeadlineExceededError:
-                await self._end(is_committed=False)  # on the tasks that have taken one
-                raise
+            nonlocal has_taken
+            if has_taken:
+                await self._end(is_committed=False)  # what an attempt before this one has taken
+            has_taken = True
+            return await all_of(self._take(task, seconds) for task in self._by_task)
 
         try:
             sizes = await self._undisturbed(take, is_consistent=is_consistent, is_exclusive=False)
@@ -136,7 +145,7 @@ class CheckpointSaver:
     async def restore(self) -> SaveReport:
         """Restores the state. Raises as `MasterSession.restore`."""
         begun = now()
-        await self._connect(is_consistent=False)
+        await self._connect()
         worker = self._servers.worker.saves
 
         async def put(seconds: float) -> None:
@@ -199,13 +208,13 @@ class CheckpointSaver:
     ) -> AsyncIterator[Callable[[], Awaitable[bool]]]:
         """A block in which steps are held back; gives what ends the pauses, if all have lasted."""
         name = f"{self._name}-{next(self._names)}"
-        tasks = [*self._servers.info().cluster.tasks()] if is_consistent else []
+        tasks = await self._masters() if is_consistent else []
         service, gate = self._servers.worker.saves, self._servers.gate
         states: Sequence[StateId] = self._states
 
         async def resume() -> bool:
             gate.resume(name)
-            ends = [self._on(task, RESUME_STEPS, service.resume, name) for task in tasks]
+            ends = [self._on_master(task, RESUME_STEPS, service.resume, name) for task in tasks]
             return all(await all_of(ends))
 
         await gate.released(states)
@@ -223,7 +232,8 @@ class CheckpointSaver:
                         # Longer than the attempt takes, which waits for two things in a row.
                         arguments = (name, states, 3 * seconds, is_exclusive)
                         await all_of(
-                            self._on(task, PAUSE_STEPS, service.pause, *arguments) for task in tasks
+                            self._on_master(task, PAUSE_STEPS, service.pause, *arguments)
+                            for task in tasks
                         )
                     else:
                         await gate.quiet(name)
@@ -267,18 +277,53 @@ class CheckpointSaver:
 
     # Calls ------------------------------------------------------------------------------------
 
-    async def _connect(self, is_consistent: bool) -> None:
-        tasks = self._servers.info().cluster.tasks() if is_consistent else self._by_task
+    async def _connect(self) -> None:
+        """Connects to the tasks that have what is saved or restored."""
 
         async def connect(task: Task) -> None:
-            info = self._servers.info()
-            if task != self._own:
-                peer = self._servers.peers[task]
-                info = await peer.connect(self._connect_timeout, self._deadline)
-            self._incarnations[task] = info.incarnation
+            await self._connect_to(task, self._patience(task))
 
-        await all_of(map(connect, tasks))
+        await all_of(map(connect, self._by_task))
         await self._claim.spread(self._by_task)
+
+    async def _connect_to(self, task: Task, patience: float) -> None:
+        info = self._servers.info()
+        if task != self._own:
+            info = await self._servers.peers[task].connect(patience, self._deadline)
+        self._incarnations[task] = info.incarnation
+
+    async def _masters(self) -> Sequence[Task]:
+        """The tasks of which steps are held back in a consistent save: all that answer."""
+
+        async def answers(task: Task) -> bool:
+            if task in self._by_task:
+                return True
+            try:
+                await self._connect_to(task, min(self._patience(task), RECONNECT_TIMEOUT_S))
+            except UnavailableError as error:
+                _LOG.warning("saving %s without pausing steps of %s", self._prefix, error.task)
+                return False
+            return True
+
+        tasks = [*self._servers.info().cluster.tasks()]
+        found = await all_of(map(answers, tasks))
+        return [task for task, is_there in zip(tasks, found, strict=True) if is_there]
+
+    async def _on_master(
+        self,
+        task: Task,
+        rpc: Rpc[WorkerSession, P, R],
+        own: Callable[P, Awaitable[R]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> R:
+        """Calls a task for its steps; if that is lost, and nothing else, it is tried again."""
+        try:
+            return await self._on(task, rpc, own, *args, **kwargs)
+        except (RestartedError, UnavailableError) as error:
+            if task in self._by_task:
+                raise
+            raise _DisturbedError(f"{task} was lost: {error.message}") from None
 
     async def _on(
         self,
@@ -301,4 +346,4 @@ class CheckpointSaver:
 
 
 class _DisturbedError(AbortedError):
-    """Steps did not end within the time of one attempt."""
+    """Steps did not end within the time of one attempt, or the task that runs them was lost."""

@@ -249,7 +249,13 @@ class ClientSession:
     ) -> CheckpointSaver:
         wanted = StateItems.from_bytes(items)
         return CheckpointSaver(
-            self._servers, self, prefix, wanted, connect_timeout, deadline, self._claim
+            self._servers,
+            self,
+            prefix,
+            wanted,
+            lambda task: self._patience(task, connect_timeout),
+            deadline,
+            self._claim,
         )
 
     @asynccontextmanager
@@ -332,11 +338,7 @@ class ClientSession:
                     plans, artifacts, may_restart, self._claim.claim
                 )
         peer = self._servers.peers[task]
-        # A task that this session has reached before is not about to start for the first time, so a
-        # short timeout is enough to find that it is lost.
-        seen = task in self._incarnations
-        patience = min(connect_timeout, RECONNECT_TIMEOUT_S) if seen else connect_timeout
-        info = await peer.connect(patience, deadline)
+        info = await peer.connect(self._patience(task, connect_timeout), deadline)
         # A session depends on the state of the first incarnation of each task that it reached;
         # a call is refused by any later one.
         incarnation = self._incarnations.setdefault(task, info.incarnation)
@@ -344,6 +346,15 @@ class ClientSession:
             return await peer.register(
                 incarnation, plans, artifacts, may_restart, self._claim.claim
             )
+
+    def _patience(self, task: Task, connect_timeout: float) -> float:
+        """How long to wait for a task that does not answer, in seconds.
+
+        One that this session has reached before is not about to start for the first time, so a
+        short time is enough to find that it is lost.
+        """
+        is_known = task in self._incarnations
+        return min(connect_timeout, RECONNECT_TIMEOUT_S) if is_known else connect_timeout
 
     async def _run_admitted(
         self,

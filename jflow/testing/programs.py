@@ -89,6 +89,10 @@ class ProgramProcess(Closing):
         stdin.write(text.encode() + b"\n")
         stdin.flush()
 
+    def has_line(self) -> bool:
+        """Whether `read_line` would return at once: there is a line, or the output has ended."""
+        return self._has_line() or self._read()
+
     def read_line(self, patience: float = PATIENCE_S) -> str:
         """Returns the next line of standard output without its end; "" if the program ended.
 
@@ -96,7 +100,7 @@ class ProgramProcess(Closing):
           AssertionError: if the program neither printed nor computed for the patience, in seconds.
         """
         wait_until(
-            lambda: self._has_line() or self._read(),
+            self.has_line,
             f"a line of output of {self._name}",
             patience=patience,
             progress=lambda: (cpu_time(self.pid), self._unread),

@@ -35,7 +35,9 @@ _MAIN = f"from {__name__} import main; main()"
 
 
 class Zygote(Closing):
-    """Starts programs that are modules quickly; thread-safe. They may outlive it.
+    """Starts programs that are modules quickly; thread-safe.
+
+    It ends with this process, however that ends, and kills the programs that still run then.
 
     Programs get the environment variables of their start, but those that are read when a library
     is imported, such as those of JAX, are read once, when the zygote starts.
@@ -97,7 +99,7 @@ class Zygote(Closing):
         return answer["answer"]
 
     def close(self) -> None:
-        """Ends the zygote, not the programs. May be called again."""
+        """Ends the zygote and its programs. May be called again."""
         with self._lock:
             self._socket.close()
         self._process.wait()
@@ -175,23 +177,31 @@ def _receive(through: socket.socket) -> tuple[Any, list[int]]:
 
 
 def _serve(through: socket.socket) -> None:
-    """Serves requests until the other end is closed."""
+    """Serves requests until the other end is closed, then kills the programs that still run."""
+    running: set[int] = set()
     while True:
         request, files = _receive(through)
         if request is None:
-            return
+            break
         if "poll" in request:
             pid, status = os.waitpid(request["poll"], os.WNOHANG)
             answer = os.waitstatus_to_exitcode(status) if pid else None
+            running.discard(pid)
         else:
             sys.stdout.flush()
             answer = os.fork()
             if not answer:
                 through.close()
                 _become(request["start"], request["environment"], files)
+            running.add(answer)
             for file in files:
                 os.close(file)
-        _send(through, {"answer": answer})
+        try:
+            _send(through, {"answer": answer})
+        except ConnectionError:
+            break
+    for pid in running:  # not waited for, so no other process can have its id
+        os.kill(pid, signal.SIGKILL)
 
 
 def _become(

@@ -51,9 +51,10 @@ def work(settings: dict[str, Any]) -> None:
         ]
 
     @tf.function
-    def count() -> Any:
+    def count(n: Any) -> Any:
+        square = n * n  # what several parameter servers need is computed on the worker
         for one in counts:
-            one.assign_add(1)
+            one.assign_add(square)
 
     @tf.function
     def read() -> Any:
@@ -69,7 +70,7 @@ def work(settings: dict[str, Any]) -> None:
         n_restored = coordinator.n_restored
         before = values()
         for _ in range(settings["n_closures"]):
-            coordinator.schedule(count, effects=settings["effects"])
+            coordinator.schedule(count, (np.int64(1),), effects=settings["effects"])
         tell(scheduled=settings["n_closures"])
         coordinator.join()
         after = values()

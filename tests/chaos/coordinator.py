@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from jflow.closing import Closing
-from jflow.testing import Kill, ProcessCluster, ProgramProcess
+from jflow.testing import Kill, ProcessCluster, ProgramProcess, cpu_time, wait_until
 from tests.chaos.coordinated import FENCED
 
 N_PS, N_WORKERS, N_CLOSURES = 2, 3, 40
@@ -31,6 +31,10 @@ PS_POINTS = (
     *("worker.before_decision", "worker.after_decision"),
 )
 """Those that a parameter server comes to."""
+
+
+N_PASSES = {"master.after_register": 2}
+"""How often a task comes to a point at least before it is idle; else as often as there are runs."""
 
 
 @dataclass(frozen=True)
@@ -173,11 +177,15 @@ class _Chaos:
 
     def _until(self, key: str) -> None:
         """Checks what the coordinator says until it says this."""
+        while key not in self._next():
+            pass
+
+    def _next(self) -> dict[str, Any]:
+        """Checks what the coordinator says next."""
         for told in self._working.lines():
             if "after" in told:
                 self._outcome.check(told)
-            if key in told:
-                return
+            return told
         code = self._working.program.wait()
         raise AssertionError(f"the coordinator has ended with exit code {code}")
 
@@ -202,9 +210,18 @@ class _Chaos:
     def _kill_at_point(self, job: str, n: int) -> None:
         """Starts a task anew that dies at a failpoint, and starts it again when it has died."""
         index, point = self._rng.randrange(n), next(self._points[job])
-        self._cluster.restart(job, index, {point: Kill(skip=self._rng.randrange(20))})
-        while self._cluster.exit_code(job, index) is None:
-            self._until("after")  # rounds go on until it has come there
+        skip = self._rng.randrange(N_PASSES.get(point, N_CLOSURES // 2))
+        self._cluster.restart(job, index, {point: Kill(skip=skip)})
+        working = self._working
+        has_ended = lambda: self._cluster.exit_code(job, index) is not None  # noqa: E731
+        while not has_ended():  # rounds go on until it has come there, and may not end after that
+            wait_until(
+                lambda: has_ended() or working.program.has_line(),
+                f"{job} {index} at {point}",
+                progress=lambda: cpu_time(working.program.pid),
+            )
+            if working.program.has_line():
+                self._next()
         self._cluster.restart(job, index)
 
     def _coordinator_kills(self) -> None:

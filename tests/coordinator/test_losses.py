@@ -18,6 +18,8 @@ PS, OTHER_PS, WORKER, OTHER = Task("ps", 0), Task("ps", 1), Task("worker", 0), T
         (errors.RestartedError("", task=str(OTHER)), Loss(LossKind.WORKER, OTHER, True)),
         (errors.UnavailableError(""), Loss(LossKind.WORKER, WORKER)),
         (errors.UnavailableError("", task="no task"), Loss(LossKind.WORKER, WORKER)),
+        (errors.FailedPreconditionError("", task=str(PS)), Loss(LossKind.VALUES, PS)),
+        (errors.FailedPreconditionError("", task=str(WORKER)), None),
         (errors.FencedError("", task=str(PS)), Loss(LossKind.CLAIM, PS)),
         (errors.AbortedError("/job:ps/task:0 has restarted", task=str(PS)), None),
         (errors.InvalidArgumentError("/job:ps/task:0 is lost", task=str(PS)), None),

@@ -138,6 +138,33 @@ def test_without_a_checkpoint_it_cannot_be_restored(cluster: Cluster) -> None:
     program.schedule()
     with pytest.raises(UnavailableError, match=r"ClusterCoordinator\.save"):
         program.coordinator.join(PATIENCE_S)
+    program.schedule()
+    with pytest.raises(UnavailableError, match=r"ClusterCoordinator\.save") as raised:
+        program.coordinator.join(PATIENCE_S)
+    assert raised.value.task == "/job:ps/task:1", "its variables have no values, but had them"
+
+
+def test_a_new_connection_to_a_worker_finds_that_a_server_has_lost_its_variables(
+    cluster: Cluster,
+) -> None:
+    program = cluster.program()
+    program.coordinator.save()
+    cluster.stop("ps", 1)
+    cluster.start("ps", 1)
+    program.schedule()
+    with pytest.raises(UnavailableError) as raised:
+        program.coordinator.join(PATIENCE_S)
+    assert raised.value.task == "/job:ps/task:1"
+
+
+def test_a_variable_that_never_had_a_value_is_the_error_of_the_closure(cluster: Cluster) -> None:
+    program = cluster.program(on_ps_failure="restore")
+    program.count()
+    tf.Session.reset(cluster.servers["ps", 1].target)
+    program.schedule()
+    with pytest.raises(tf.errors.FailedPreconditionError, match="uninitialized value count_0"):
+        program.coordinator.join(PATIENCE_S)
+    assert program.coordinator.n_restored == 0
 
 
 def test_a_worker_that_was_lost_is_used_again(cluster: Cluster) -> None:
@@ -201,6 +228,17 @@ def test_a_save_waits_for_a_lost_parameter_server(cluster: Cluster) -> None:
         assert saved.result(PATIENCE_S).n_bytes > 0
     assert program.coordinator.n_restored == 1
     assert program.coordinator.restore() == {"number": "2"}
+    assert program.values() == [1, 1]
+
+
+def test_a_save_does_not_wait_for_a_worker_that_is_lost(cluster: Cluster) -> None:
+    program = cluster.program()
+    program.count()
+    cluster.stop("worker", 0)
+    assert program.coordinator.save({"number": "1"}).n_bytes > 0
+    before = program.values()
+    assert program.count() == [value + 1 for value in before]
+    assert program.coordinator.restore() == {"number": "1"}
     assert program.values() == [1, 1]
 
 

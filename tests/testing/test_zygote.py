@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+import psutil
 import pytest
 
 from jflow.failpoints import VARIABLE
-from jflow.testing import ProgramProcess, Zygote, no_leaks
+from jflow.testing import ProgramProcess, Zygote, no_leaks, wait_until
 
 ECHO = ("-m", "tests.programs.echo")
 
@@ -52,6 +53,13 @@ def test_a_program_has_its_own_process_and_session(zygote: Zygote) -> None:
         one.kill()
         other.write_line("go")
         assert other.read_line().endswith("go"), "it does not share pipes with the other one"
+
+
+def test_a_program_that_was_paused_ends_with_the_killed_process_that_started_it() -> None:
+    with ProgramProcess(["-m", "tests.programs.orphans"]) as parent:
+        pid = int(parent.read_line())
+        parent.kill()
+        wait_until(lambda: not psutil.pid_exists(pid), "the end of a stopped program")
 
 
 def test_what_is_not_a_module_is_refused(zygote: Zygote) -> None:
