@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
 import jflow as tf
 from jflow.cluster import ClusterSpec
 from jflow.coordinator import ClosureInputError, ClusterCoordinator, PerWorkerValues
+
+
+@pytest.fixture(autouse=True)
+def as_users_see_them() -> Iterator[None]:
+    """Tracebacks without the frames of jflow and JAX."""
+    jax.config.update("jax_traceback_filtering", "remove_frames")
+    yield
+    jax.config.update("jax_traceback_filtering", "off")
 
 
 @tf.function
@@ -103,8 +112,10 @@ def test_it_is_refused_at_the_line_of_the_caller(
 def test_what_fails_later_is_raised_by_the_next_call_and_then_all_is_well(
     coordinator: ClusterCoordinator,
 ) -> None:
-    def raises(_: Any) -> Any:
-        raise KeyError("in the dataset")
+    def raises(x: Any) -> Any:
+        if x == 1:
+            raise KeyError("in the dataset")
+        return x
 
     dataset = tf.data.Dataset.range(3).map(raises)
     iterator = iter(coordinator.create_per_worker_dataset(dataset))
@@ -113,7 +124,8 @@ def test_what_fails_later_is_raised_by_the_next_call_and_then_all_is_well(
     def element(iterator: Any) -> Any:
         return next(iterator)
 
-    failed = coordinator.schedule(element, (iterator,))
+    assert coordinator.schedule(element, (iterator,), worker=0).fetch() == 0
+    failed = coordinator.schedule(element, (iterator,), worker=0)
     for call in (failed.fetch, lambda: coordinator.schedule(double, (1.0,))):
         with pytest.raises(KeyError, match="in the dataset"):
             call()
