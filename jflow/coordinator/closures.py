@@ -433,7 +433,7 @@ def _may_keep(avals: Sequence[Any]) -> bool:
     is_plain = all(
         physical_form(aval.dtype) is None and aval.dtype != jax.dtypes.float0 for aval in avals
     )
-    return is_plain and sum(aval.size * aval.dtype.itemsize for aval in avals) >= _LEAST_KEPT_BYTES
+    return is_plain and sum(map(_n_bytes, avals)) >= _LEAST_KEPT_BYTES
 
 
 def _taken(iterator: PerWorkerIterator, n: int, worker: int, wait_s: float) -> list[Any] | None:
@@ -469,7 +469,7 @@ def _example(node: Any) -> Any:
 
 def _n_bytes(aval: Any) -> int:
     """The size of a result; that of random keys is at least as large as what they consist of."""
-    return math.prod(aval.shape) * int(aval.dtype.itemsize)
+    return int(math.prod(aval.shape) * aval.dtype.itemsize)
 
 
 def _zeros(aval: Any) -> Any:
