@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import NamedTuple
 
 from jflow.cluster.config import TaskConfig, read_tf_config
 from jflow.cluster.role import LOCAL_MASTER, is_alone
 from jflow.cluster.spec import ClusterSpec
+
+
+class _Facts(NamedTuple):
+    """What a resolver says of this process; None for what it does not say."""
+
+    task_type: str | None = None
+    task_id: int | None = None
+    environment: str | None = None
+    rpc_layer: str | None = None
 
 
 class ClusterResolver(ABC):
@@ -19,10 +29,51 @@ class ClusterResolver(ABC):
       rpc_layer: the protocol of targets, such as "grpc"; None for targets without one.
     """
 
-    task_type: str | None
-    task_id: int | None
-    environment: str
-    rpc_layer: str | None
+    _given = _Facts()
+
+    @property
+    def task_type(self) -> str | None:
+        """The job of this process, None if there is none."""
+        given = self._given.task_type
+        return self._found().task_type if given is None else given
+
+    @task_type.setter
+    def task_type(self, value: str | None) -> None:
+        self._given = self._given._replace(task_type=value)
+
+    @property
+    def task_id(self) -> int | None:
+        """The index of this process, None if there is none."""
+        given = self._given.task_id
+        return self._found().task_id if given is None else given
+
+    @task_id.setter
+    def task_id(self, value: int | None) -> None:
+        self._given = self._given._replace(task_id=value)
+
+    @property
+    def environment(self) -> str:
+        """The kind of cluster manager, "" if not known."""
+        given = self._given.environment
+        return (self._found().environment if given is None else given) or ""
+
+    @environment.setter
+    def environment(self, value: str) -> None:
+        self._given = self._given._replace(environment=value)
+
+    @property
+    def rpc_layer(self) -> str | None:
+        """The protocol of targets, None for targets without one."""
+        given = self._given.rpc_layer
+        return self._found().rpc_layer if given is None else given
+
+    @rpc_layer.setter
+    def rpc_layer(self, value: str | None) -> None:
+        self._given = self._given._replace(rpc_layer=value)
+
+    def _found(self) -> _Facts:
+        """What was not given, and is found out."""
+        return _Facts()
 
     @abstractmethod
     def cluster_spec(self) -> ClusterSpec:
@@ -79,10 +130,7 @@ class SimpleClusterResolver(ClusterResolver):
             )
         self._cluster_spec = cluster_spec
         self._master = master
-        self.task_type = task_type
-        self.task_id = task_id
-        self.environment = environment
-        self.rpc_layer = rpc_layer
+        self._given = _Facts(task_type, task_id, environment, rpc_layer)
 
     def cluster_spec(self) -> ClusterSpec:
         return self._cluster_spec
@@ -118,31 +166,11 @@ class TFConfigClusterResolver(ClusterResolver):
         rpc_layer: str | None = None,
         environment: str | None = None,
     ) -> None:
-        self._given = task_type, task_id, rpc_layer, environment
+        self._given = _Facts(task_type, task_id, environment, rpc_layer)
 
-    @property
-    def task_type(self) -> str | None:  # type: ignore[override]
-        """The job of this process, None if there is none."""
-        given = self._given[0]
-        return self._told.job if given is None else given
-
-    @property
-    def task_id(self) -> int | None:  # type: ignore[override]
-        """The index of this process, None if there is none."""
-        given = self._given[1]
-        return self._told.index if given is None else given
-
-    @property
-    def rpc_layer(self) -> str | None:  # type: ignore[override]
-        """The protocol of targets, None for targets without one."""
-        given = self._given[2]
-        return self._told.rpc_layer if given is None else given
-
-    @property
-    def environment(self) -> str:  # type: ignore[override]
-        """The kind of cluster manager, "local" if TF_CONFIG says none."""
-        given = self._given[3]
-        return self._told.environment if given is None else given
+    def _found(self) -> _Facts:
+        told = self._told
+        return _Facts(told.job, told.index, told.environment, told.rpc_layer)
 
     def cluster_spec(self) -> ClusterSpec:
         return self._told.cluster

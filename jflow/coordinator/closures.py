@@ -7,7 +7,7 @@ import itertools
 import math
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ import numpy as np
 from jflow.coordinator.constants import beside_state
 from jflow.coordinator.elements import TakenElements, bound_with_elements, reading
 from jflow.coordinator.errors import ClosureInputError
+from jflow.coordinator.events import Keeping
 from jflow.coordinator.per_worker import PerWorkerDataset, PerWorkerIterator, PerWorkerValues
 from jflow.coordinator.remote_value import RemoteValue
 from jflow.data import Dataset
@@ -29,7 +30,8 @@ from jflow.functions.nnx import captured_values
 from jflow.graph import ResourceRef, owners
 from jflow.graph.primitives import CALLBACKS, WRITES, state_of
 from jflow.graph.tracing import Static
-from jflow.values import Array, is_key
+from jflow.parameter_servers import worker_index_p
+from jflow.values import Array, is_key, physical_form
 from jflow.xla import internals
 
 _BURST = 32
@@ -39,6 +41,12 @@ _BURST_EQUATIONS = 256
 """How many equations such a step has, at most, so that it compiles in little time."""
 
 _LEAST_BURST = 8
+
+_LEAST_KEPT_BYTES = 1 << 16
+"""Results of fewer bytes are at the coordinator alone: another step would cost more."""
+
+_MAX_DEPTH = 8
+"""How many closures are run again at most for one result, each for the argument of the next."""
 
 _SPECIAL = (RemoteValue, PerWorkerValues)
 
@@ -56,6 +64,8 @@ class ClosureProgram:
       is_repeatable: whether running it twice does no harm.
       jaxpr: its equations, for a worker.
       burst: how many calls of it can run as one step.
+      may_keep: whether its result is of a kind and size that workers keep.
+      is_pure: whether its result depends on its arguments alone.
       burst_once: the same in exactly-once mode, in which the results of a step are kept.
 
     Raises:
@@ -67,8 +77,10 @@ class ClosureProgram:
         operations = concrete.graph.get_operations()
         equations = [op.eqn for op in operations]
         _check_equations(equations)
-        state = (ref for eqn in equations for ref in state_of(eqn))
+        state = [ref for eqn in equations for ref in state_of(eqn)]
         self.resource = next((ref for ref in state if isinstance(ref, ResourceRef)), None)
+        self.is_pure = not state and all(e.primitive is not worker_index_p for e in equations)
+        self.may_keep = _may_keep(concrete.jaxpr.out_avals)
         writes = any(eqn.primitive in WRITES for eqn in equations)
         self.is_repeatable = not writes and self.resource is None
         burst = min(_BURST, _BURST_EQUATIONS // max(len(equations), 1))
@@ -104,10 +116,33 @@ class ArgumentSource:
     Attributes:
       indices: which arguments.
       take: returns their values for a worker; None if they are not there after a time in seconds.
+      value: the result that they are; None if they are something else.
     """
 
     indices: tuple[int, ...]
     take: Callable[[int, float], list[Any] | None]
+    value: RemoteValue | None = None
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What computes a result again that was lost with its worker.
+
+    Attributes:
+      program: its program, which is pure.
+      arguments: the traced call, and where its arguments come from.
+      taken: what the first attempt has taken of iterators, by the place of its source.
+    """
+
+    program: ClosureProgram
+    arguments: Arguments
+    taken: Mapping[int, list[Any]]
+
+    def closure(self, remote_value: RemoteValue) -> ScheduledClosure:
+        """The closure that takes the place of the first one."""
+        again = ScheduledClosure(remote_value, self.program, self.arguments, None, False)
+        again.taken = self.taken
+        return again
 
 
 class ScheduledClosure:
@@ -119,6 +154,10 @@ class ScheduledClosure:
       arguments: the traced call, and where its arguments come from.
       timeout: its time limit in seconds, from now; None for none.
       is_exactly_once: its mode.
+      keeping: where its result stays.
+
+    Attributes:
+      taken: what an earlier run has taken of iterators, by the place of its source.
     """
 
     def __init__(
@@ -128,7 +167,13 @@ class ScheduledClosure:
         arguments: Arguments,
         timeout: float | None,
         is_exactly_once: bool,
+        keeping: Keeping = Keeping.NOT,
     ) -> None:
+        self._arguments = arguments
+        self.keeping = keeping
+        self.taken: Mapping[int, list[Any]] = {}
+        if arguments.sources or keeping is not Keeping.NOT:
+            arguments.copy()
         call = arguments.call
         self.remote_value = remote_value
         self.name = remote_value.name
@@ -136,14 +181,16 @@ class ScheduledClosure:
         self.program = program
         self.deadline = FOREVER if timeout is None else Deadline(timeout)
         self.is_exactly_once = is_exactly_once
-        # Each closure of a burst has all its arguments, and no time limit of its own.
+        # Each closure of a burst has all its arguments, and no time limit or table of its own.
         burst = program.burst_once if is_exactly_once else program.burst
-        self.burst = 1 if arguments.sources or timeout else burst
+        is_single = arguments.sources or timeout or keeping is not Keeping.NOT
+        self.burst = 1 if is_single else burst
         self.sources = arguments.sources
         self.inputs = arguments.inputs
         self._args: list[Any] = call.args
         # What is fed later is not known now; all else is copied, because the caller may change it.
-        self._feeds = None if self.sources else [*map(np.array, call.run.feeds(call.args))]
+        is_later = self.sources or keeping is not Keeping.NOT
+        self._feeds = None if is_later else [*map(np.array, call.run.feeds(call.args))]
 
     @property
     def kind(self) -> tuple[int, bool]:
@@ -155,8 +202,30 @@ class ScheduledClosure:
         """The arguments of a closure none of which comes later."""
         return self._args
 
+    def placed(self, places: Mapping[int, int]) -> list[tuple[tuple[int, ...], int, int]]:
+        """Its arguments that are results of workers: which they are, their closure and worker.
+
+        Args:
+          places: the workers, by the closures whose results they have.
+        """
+        numbered = ((s.indices, s.value.number) for s in self.sources if s.value is not None)
+        return [(which, n, places[n]) for which, n in numbered if n in places]
+
+    def recipe(self, taken: Mapping[int, list[Any]]) -> Recipe:
+        """What computes its result again.
+
+        Args:
+          taken: what the attempt has taken of its sources.
+        """
+        own = {i: found for i, found in taken.items() if self.sources[i].value is None}
+        return Recipe(self.program, self._arguments, own)
+
     def arguments(
-        self, worker: int, taken: dict[int, list[Any]], wait_s: float
+        self,
+        worker: int,
+        taken: dict[int, list[Any]],
+        wait_s: float,
+        elsewhere: Iterable[int] = (),
     ) -> Sequence[Any] | None:
         """Its arguments on a worker; None if an element of a dataset is not read yet.
 
@@ -164,6 +233,7 @@ class ScheduledClosure:
           worker: the worker.
           taken: what earlier calls have taken for the attempt, by the place of its source.
           wait_s: how long to wait for elements, in seconds.
+          elsewhere: the closures whose results are not here, and are not taken.
 
         Raises:
           Exception: what an iterator raises.
@@ -172,6 +242,8 @@ class ScheduledClosure:
             return self._args
         args = [*self._args]
         for place, source in enumerate(self.sources):
+            if source.value is not None and source.value.number in elsewhere:
+                continue
             values = taken.get(place)
             if values is None:
                 values = source.take(worker, wait_s)
@@ -221,6 +293,25 @@ class Arguments:
                 return
             self.call = self._bound(function, nodes, tree, specials, counts)
 
+    def copy(self) -> None:
+        """Copies the arguments that are known, because the caller may change them."""
+        later = {index for source in self.sources for index in source.indices}
+        args = [x if i in later else _copied(x) for i, x in enumerate(self.call.args)]
+        self.call = self.call._replace(args=args)
+
+    def keeping(self, program: ClosureProgram) -> tuple[Keeping, int]:
+        """Where the result of a closure stays, and the depth of its `RemoteValue`.
+
+        Args:
+          program: that of the call.
+        """
+        if not program.may_keep:
+            return Keeping.NOT, 0
+        depth = 1 + max((value.depth for value in self.inputs), default=0)
+        if program.is_pure and depth <= _MAX_DEPTH:
+            return Keeping.ALONE, depth
+        return Keeping.COPY, 0
+
     def _bound(
         self,
         function: Function[..., Any],
@@ -258,7 +349,7 @@ class Arguments:
     def _add(self, node: Any, indices: tuple[int, ...]) -> None:
         if isinstance(node, RemoteValue):
             self.inputs.append(node)
-            self.sources.append(ArgumentSource(indices, lambda _, __: node.leaves()))
+            self.sources.append(ArgumentSource(indices, lambda _, __: node.leaves(), node))
         else:
             take = lambda worker, _: jax.tree.leaves(node.for_worker(worker))  # noqa: E731
             self.sources.append(ArgumentSource(indices, take))
@@ -332,6 +423,17 @@ def _check_equations(equations: Iterable[Any]) -> None:
                     f"{ref} belongs to {ref.owner!r} alone, and a scheduled function runs "
                     "elsewhere; give it a shared_name"
                 )
+
+
+def _copied(value: Any) -> Any:
+    return value if is_key(getattr(value, "dtype", None)) else np.array(value)
+
+
+def _may_keep(avals: Sequence[Any]) -> bool:
+    is_plain = all(
+        physical_form(aval.dtype) is None and aval.dtype != jax.dtypes.float0 for aval in avals
+    )
+    return is_plain and sum(map(_n_bytes, avals)) >= _LEAST_KEPT_BYTES
 
 
 def _taken(iterator: PerWorkerIterator, n: int, worker: int, wait_s: float) -> list[Any] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import threading
 import weakref
@@ -17,6 +18,7 @@ from jflow.closing import Closing
 from jflow.cluster import Task
 from jflow.coordinator.closures import Arguments, ElementCounts, Programs, ScheduledClosure
 from jflow.coordinator.engine import Engine
+from jflow.coordinator.events import Keeping
 from jflow.coordinator.metrics import CoordinatorMetrics
 from jflow.coordinator.per_worker import PerWorkerDataset, dataset_maker
 from jflow.coordinator.recovery import Recovering
@@ -85,6 +87,12 @@ class _OnePerStrategy(type):
                 known = super().__call__(strategy, **options)
                 _made[strategy] = weakref.ref(known)
             return known
+
+    @property
+    def __signature__(cls) -> inspect.Signature:
+        signature = inspect.signature(cls.__init__)  # type: ignore[misc]
+        _, *own = signature.parameters.values()
+        return signature.replace(parameters=own, return_annotation=signature.empty)
 
 
 @_forks.guarded("schedule", "join", "done", "fetch", ignored=("close",))
@@ -180,8 +188,8 @@ class ClusterCoordinator(Closing, metaclass=_OnePerStrategy):
 
         Arguments can be a `RemoteValue`, the result of another scheduled function, which runs
         first; and `PerWorkerValues`, such as an iterator of `create_per_worker_dataset`, of which
-        the function gets that of its worker. Results and `RemoteValue` arguments pass through this
-        process.
+        the function gets that of its worker. A result of 64 KiB or more stays on its worker, where
+        the functions that take it read it; docs/scheduling.md says when this process has a copy.
 
         Args:
           fn: a `jflow.function`, or a method that is one.
@@ -230,6 +238,10 @@ class ClusterCoordinator(Closing, metaclass=_OnePerStrategy):
                 f"uses {program.resource}; schedule it with effects={_AT_LEAST_ONCE!r}"
             )
 
+        keeping, depth = Keeping.NOT, 0
+        if not is_exactly_once:
+            keeping, depth = arguments.keeping(program)
+
         def make(number: int) -> ScheduledClosure:
             value = RemoteValue(
                 number,
@@ -237,9 +249,11 @@ class ClusterCoordinator(Closing, metaclass=_OnePerStrategy):
                 repr(fn),
                 arguments.call.out_tree,
                 tuple(arguments.call.run.jaxpr.out_avals),
-                self._engine,
+                self._engine.results,
+                depth,
             )
-            return ScheduledClosure(value, program, arguments, options.timeout, is_exactly_once)
+            timeout = options.timeout
+            return ScheduledClosure(value, program, arguments, timeout, is_exactly_once, keeping)
 
         closure = self._engine.add(
             make,

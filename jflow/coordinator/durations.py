@@ -17,6 +17,12 @@ that time anyway, and would wait at one worker while another one has nothing to 
 MAX_AHEAD = 64
 """The most attempts that a worker has at a time."""
 
+STRAGGLES_AFTER_S = 1.0
+"""No closure is run a second time before it has run for this long."""
+
+STRAGGLES_BY = 4.0
+"""A closure that has run for this many times the mean of its kind is run a second time."""
+
 _WEIGHT = 0.2
 """The weight of the latest time in the mean."""
 
@@ -54,3 +60,8 @@ class Durations:
         """How many closures of a kind have ended."""
         mean = self._means.get(kind)
         return 0 if mean is None else mean.n_seen
+
+    def straggles(self, kind: Hashable, seconds: float) -> bool:
+        """Whether a closure of a kind that has run for this long takes much longer than others."""
+        expected = self.expected(kind)
+        return expected is not None and seconds > max(STRAGGLES_AFTER_S, STRAGGLES_BY * expected)

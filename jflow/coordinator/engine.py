@@ -1,8 +1,7 @@
 """The engine of a coordinator: drives the scheduler with threads, links and a clock.
 
-Events come from any thread. Each is given to the scheduler under one lock, and the actions that
-follow are appended to a queue, which one thread at a time works off, outside of the lock. So
-actions happen in the order in which they were decided, and none waits for a lock that it holds.
+Events come from any thread. Each is given to the scheduler under one lock; the actions that follow
+are carried out in the order in which they were decided, without the lock (`actions.py`).
 """
 
 from __future__ import annotations
@@ -12,12 +11,12 @@ import secrets
 import threading
 import time
 import weakref
-from collections import deque
 from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
 from jflow.cluster import Task
+from jflow.coordinator.actions import ActionQueue
 from jflow.coordinator.closures import ScheduledClosure
 from jflow.coordinator.errors import ClosureInputError, cancelled
 from jflow.coordinator.events import (
@@ -31,15 +30,18 @@ from jflow.coordinator.events import (
     FailClosure,
     FailInput,
     Forget,
+    Keeping,
     PrepareBurst,
+    Reopen,
 )
 from jflow.coordinator.link import LinkAttempt, WorkerLink
-from jflow.coordinator.losses import LossKind, loss_of, unavailable
+from jflow.coordinator.losses import LossKind, is_input_lost, loss_of, unavailable
 from jflow.coordinator.metrics import Meter
 from jflow.coordinator.per_worker import PerWorkerIterator
 from jflow.coordinator.recovery import Recovering, Recovery
 from jflow.coordinator.scheduler import ClosureScheduler
 from jflow.coordinator.watchdog import Watchdog
+from jflow.coordinator.worker_results import WorkerResults
 from jflow.deadline import Deadline
 from jflow.effects import ConflictError, Effect, SupersededError
 from jflow.errors import FencedError, OpError, UnavailableError
@@ -66,6 +68,7 @@ class Engine:
 
     Attributes:
       iterators: what is made anew for a worker that returns.
+      results: the results that workers keep.
     """
 
     def __init__(
@@ -91,8 +94,11 @@ class Engine:
         self._fence: FencedError | None = None
         self._client, self._epoch = recovering.claim or (secrets.token_hex(8), 0)
         self._scheduler = ClosureScheduler()
-        self._actions: deque[Action | Forget] = deque()
-        self._is_acting = False
+        self._actions = ActionQueue(self.changed, self._carry_out)
+        self._links: dict[int, WorkerLink] = {}
+        self.results = WorkerResults(
+            self._scheduler, self._links.get, self._actions.take, self.meter, self.changed
+        )
         self._closures: dict[int, ScheduledClosure] = {}
         self._attempts: dict[int, LinkAttempt] = {}
         self._error: BaseException | None = None
@@ -101,7 +107,6 @@ class Engine:
         self._numbers = 0
         self._is_closed = threading.Event()
         self.iterators: weakref.WeakSet[PerWorkerIterator] = weakref.WeakSet()
-        self._links: dict[int, WorkerLink] = {}
         for index, task in tasks.items():
             self.add_worker(index, task)
         self._ticker = threading.Thread(target=self._tick, name="jflow coordinator", daemon=True)
@@ -139,27 +144,26 @@ class Engine:
             self._check_worker(worker)
             closure = self._closures[number] = make(number)
             now = time.monotonic()
-            self._actions += self._scheduler.add(
-                Closure(
-                    number,
-                    kind=closure.kind,
-                    priority=priority,
-                    worker=worker,
-                    expires=None if timeout is None else now + timeout,
-                    inputs=tuple(value.number for value in closure.inputs),
-                    is_exactly_once=closure.is_exactly_once,
-                    is_repeatable=is_repeatable,
-                    burst=closure.burst,
-                ),
-                now,
+            self._actions.add(
+                self._scheduler.add(
+                    Closure(
+                        number,
+                        kind=closure.kind,
+                        priority=priority,
+                        worker=worker,
+                        expires=None if timeout is None else now + timeout,
+                        inputs=tuple(value.number for value in closure.inputs),
+                        is_exactly_once=closure.is_exactly_once,
+                        is_repeatable=is_repeatable,
+                        burst=closure.burst,
+                        keeping=closure.keeping,
+                    ),
+                    now,
+                )
             )
         self.meter.count("scheduled")
-        self._act()
+        self._actions.act()
         return closure
-
-    def cancel(self, number: int) -> None:
-        """Cancels a closure for its user."""
-        self._take(lambda now: self._scheduler.cancel(number, now))
 
     def is_done(self) -> bool:
         """Whether no closure is open. Raises as `add`."""
@@ -193,8 +197,8 @@ class Engine:
             if self._error is None:
                 return
             self._is_reporting = True
-            self._actions += self._scheduler.cancel_all()
-        self._act()
+            self._actions.add(self._scheduler.cancel_all())
+        self._actions.act()
         with self.changed:
             self.changed.wait_for(self._is_quiet)
             # Nothing can be done any more once another coordinator has taken over.
@@ -210,7 +214,7 @@ class Engine:
             return self._scheduler.n_queued, self._scheduler.n_running
 
     def _is_quiet(self) -> bool:
-        return self._scheduler.is_idle and not self._actions and not self._is_acting
+        return self._scheduler.is_idle and self._actions.is_quiet
 
     # Workers ------------------------------------------------------------------------------------
 
@@ -227,13 +231,14 @@ class Engine:
         self._check_worker(index)
         task = self._links[index].task
         error = UnavailableError(f"{task} has left, and the closure may run on no other worker")
-        self._take(lambda now: self._scheduler.worker_leaves(index, error, now))
+        self._actions.take(lambda now: self._scheduler.worker_leaves(index, error, now))
         deadline = Deadline(timeout)
         with self.changed:
             has_ended = lambda: not self._scheduler.is_busy(index)  # noqa: E731
             if not self.changed.wait_for(has_ended, deadline.remaining()):
                 raise deadline.error(f"waiting for closures on {task}")
             link = self._links.pop(index)
+        self._disconnect(link)
         link.close()
 
     def workers(self) -> list[int]:
@@ -249,11 +254,12 @@ class Engine:
         for link in list(self._links.values()):
             link.close()
         with self.changed:
-            self._actions += self._scheduler.cancel_all()
+            self._actions.add(self._scheduler.cancel_all())
             for index in list(self._links):
-                self._actions += self._scheduler.worker_down(index, time.monotonic())
-            self._actions += self._scheduler.cancel_all()
-        self._act()
+                self._actions.add(self._scheduler.worker_down(index, time.monotonic()))
+            self._actions.add(self._scheduler.cancel_all())
+        self._actions.act()
+        self.results.close()
 
     def _check_worker(self, worker: int | None) -> None:
         if worker is not None and worker not in self._links:
@@ -264,7 +270,7 @@ class Engine:
     def connected(self, worker: int, seconds: float) -> None:
         """See `LinkEvents`."""
         self.meter.note("worker_connecting", seconds)
-        self._take(lambda now: self._scheduler.worker_up(worker, now))
+        self._actions.take(lambda now: self._scheduler.worker_up(worker, now))
 
     def rebuild(self, worker: int) -> None:
         """See `LinkEvents`."""
@@ -285,8 +291,8 @@ class Engine:
 
     def lost(self, worker: int, error: BaseException) -> None:
         """See `LinkEvents`."""
-        link = self._links.get(worker)
-        if link is None or not self._scheduler.is_up(worker) or self._is_closed.is_set():
+        link, is_up = self._links.get(worker), self._scheduler.is_up(worker)
+        if link is None or not is_up or self._is_closed.is_set():
             return
         _log.warning("%s was lost; its closures run elsewhere: %s", link.task, error)
         self.meter.count("worker_failures")
@@ -299,8 +305,8 @@ class Engine:
 
         for iterator in list(self.iterators):
             iterator.abort(worker)
-        self._take(down)
-        link.disconnect()
+        self._actions.take(down)
+        self._disconnect(link)
 
     def ended(self, worker: int, attempt: LinkAttempt, values: list[Any]) -> None:
         """See `LinkEvents`."""
@@ -314,9 +320,10 @@ class Engine:
         attempt.results = results
         self.recovery.succeeded()
         with self.changed:
-            self._actions += self._scheduler.finished(attempt.number, time.monotonic())
-            self._actions.append(Forget(attempt.number))
-        self._act()
+            self._actions.add(self._scheduler.finished(attempt.number, time.monotonic()))
+            self._actions.add([Forget(attempt.number)])
+        self._actions.act()
+        self.results.unwanted(attempt.closures[0], worker)
 
     def failed(self, worker: int, attempt: LinkAttempt, error: BaseException) -> None:
         """See `LinkEvents`."""
@@ -328,8 +335,12 @@ class Engine:
         if link is None or not self._scheduler.is_running(attempt.number):
             self.fail_attempt(attempt, error)  # too late: its worker was lost before
             return
+        self.results.unwanted(attempt.closures[0], worker)
         loss = loss_of(error, link.task, self._servers)
-        if loss is None:
+        if attempt.elsewhere and is_input_lost(error, loss, link.task) and not attempt.is_cancelled:
+            self.results.lose(*attempt.elsewhere)
+            self._lose_attempt(attempt)
+        elif loss is None:
             self.fail_attempt(attempt, error)
         elif loss.kind is LossKind.CLAIM:
             assert isinstance(error, FencedError)
@@ -345,20 +356,25 @@ class Engine:
 
     def fail_attempt(self, attempt: LinkAttempt, error: BaseException) -> None:
         """See `RecoveryEvents`."""
-        if attempt.concrete is not None:
-            error = attempt.concrete.with_origin(error)
-        self._take(lambda now: self._scheduler.failed(attempt.number, error, now))
+        error = error if attempt.concrete is None else attempt.concrete.with_origin(error)
+        self._actions.take(lambda now: self._scheduler.failed(attempt.number, error, now))
         self._attempts.pop(attempt.number, None)
 
     def _lose_attempt(self, attempt: LinkAttempt) -> None:
-        self._take(lambda now: self._scheduler.lost(attempt.number, now))
+        self._actions.take(lambda now: self._scheduler.lost(attempt.number, now))
         self._attempts.pop(attempt.number, None)
 
     def _reconnect(self, worker: int) -> None:
         """Opens a new connection to a worker: the present one knows a former life of some task."""
-        self._take(lambda now: self._scheduler.worker_down(worker, now))
+        self._actions.take(lambda now: self._scheduler.worker_down(worker, now))
         if worker in self._links:
-            self._links[worker].disconnect()
+            self._disconnect(self._links[worker])
+
+    def _disconnect(self, link: WorkerLink) -> None:
+        """Gives up a connection, and the programs that read results of its worker."""
+        table = link.disconnect()
+        for other in list(self._links.values()):
+            other.forget(table)
 
     # What the recovery tells --------------------------------------------------------------------
 
@@ -393,33 +409,9 @@ class Engine:
 
     def burst_ready(self, worker: int, kind: Any) -> None:
         """See `LinkEvents`."""
-        self._take(lambda now: self._scheduler.burst_ready(worker, kind, now))
+        self._actions.take(lambda now: self._scheduler.burst_ready(worker, kind, now))
 
     # Actions ------------------------------------------------------------------------------------
-
-    def _take(self, event: Callable[[float], list[Action]]) -> None:
-        """Gives an event to the scheduler and carries out what follows."""
-        with self.changed:
-            self._actions += event(time.monotonic())
-        self._act()
-
-    def _act(self) -> None:
-        """Works off the actions, unless another thread is at it."""
-        with self.changed:
-            if self._is_acting:
-                return
-            self._is_acting = True
-        while True:
-            with self.changed:
-                if not self._actions:
-                    self._is_acting = False
-                    self.changed.notify_all()
-                    return
-                action = self._actions.popleft()
-            try:
-                self._carry_out(action)
-            except Exception:  # of one action; the others have to be carried out
-                _log.exception("an internal error of the coordinator at %s", action)
 
     def _carry_out(self, action: Action | Forget) -> None:
         match action:
@@ -435,54 +427,73 @@ class Engine:
             case PrepareBurst(worker, number):
                 if number in self._closures and worker in self._links:
                     self._links[worker].prepare_burst(self._closures[number])
-            case FailClosure(number, error):
-                self._fail(number, error)
-            case Expire(number):
-                closure = self._closures[number]
-                self._fail(number, closure.deadline.error(f"running {closure.name}"))
-            case FailInput(number):
-                errors = (value.error for value in self._closures[number].inputs)
-                self._fail(number, ClosureInputError(next(filter(None, errors))))
+            case Reopen(number):
+                self._closures[number] = self.results.reopened(number)
+            case _:
+                self._end(action)
+
+    def _end(self, action: FailClosure | Expire | FailInput | Drop) -> None:
+        closure = self._closures[action.closure]
+        match action:
+            case FailClosure(_, error):
+                self._fail(closure, error)
+            case Expire():
+                self._fail(closure, closure.deadline.error(f"running {closure.name}"))
+            case FailInput():
+                errors = (value.error for value in closure.inputs)
+                self._fail(closure, ClosureInputError(next(filter(None, errors))))
             case Drop(number, by_user):
-                closure = self._closures.pop(number)
-                self.meter.count("cancelled")
+                self._ended(number, "cancelled")
                 closure.remote_value.fail(cancelled(closure.name, by_user=by_user))
 
     def _dispatch(self, action: Dispatch) -> None:
         closures = [self._closures[number] for number in action.closures]
-        attempt = LinkAttempt(action.attempt, closures, self._effect(action, closures[0]))
+        link, effect = self._links[action.worker], self._effect(action, closures[0])
+        attempt = LinkAttempt(action.attempt, closures, effect)
         self._attempts[action.attempt] = attempt
-        self._links[action.worker].dispatch(attempt)
+        if action.places or closures[0].keeping is not Keeping.NOT:
+            try:
+                attempt.layout, attempt.elsewhere = self.results.layout(action, closures[0])
+            except UnavailableError as error:
+                self.failed(action.worker, attempt, error)
+                return
+        link.dispatch(attempt)
 
     def _effect(self, action: Dispatch, closure: ScheduledClosure) -> Effect | None:
         if not closure.is_exactly_once:
             return None
-        acknowledged = self._scheduler.n_ended
-        return Effect(self._client, self._epoch, action.closures[0], action.ordinal, acknowledged)
+        ended = self._scheduler.n_ended
+        return Effect(self._client, self._epoch, action.closures[0], action.ordinal, ended)
 
     def _complete(self, number: int, attempt: LinkAttempt, position: int) -> None:
-        closure = self._closures.pop(number)
-        n = len(closure.remote_value.avals)
-        self._watchdog.reset()
-        self.meter.count("succeeded")
-        closure.remote_value.succeed(attempt.results[position * n : (position + 1) * n])
+        closure = self._ended(number, "succeeded")
+        value, keeping = closure.remote_value, closure.keeping
+        if keeping is Keeping.ALONE:
+            self.results.add(value, closure.recipe(attempt.taken))
+            return
+        if keeping is Keeping.COPY:
+            self.results.add(value, None)
+        value.succeed(attempt.results_at(position, len(value.avals)))
 
-    def _fail(self, number: int, error: BaseException) -> None:
-        closure = self._closures.pop(number)
-        self._watchdog.reset()
-        self.meter.count("failed")
+    def _fail(self, closure: ScheduledClosure, error: BaseException) -> None:
+        self._ended(closure.remote_value.number, "failed")
         self._error = self._error or error
         closure.remote_value.fail(error)
 
-    # Time ---------------------------------------------------------------------------------------
+    def _ended(self, number: int, how: str) -> ScheduledClosure:
+        self._watchdog.reset()
+        self.meter.count(how)
+        self.results.ended(number)
+        return self._closures.pop(number)
 
     def _tick(self) -> None:
         while not self._is_closed.wait(_TICK_S):
             for link in list(self._links.values()):
                 if link.is_lost:  # attempts say so at once, but it may have none
                     self.lost(link.index, UnavailableError("the connection has ended"))
+            self.results.free_dropped()
             if self._scheduler.n_open:
-                self._take(self._scheduler.tick)
+                self._actions.take(self._scheduler.tick)
                 self._watchdog.check(self._scheduler.n_open)
             else:
                 self._watchdog.reset()

@@ -4,9 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
+from enum import Enum
 
 WorkerIndex = int
 """The index of a worker task."""
+
+
+class Keeping(Enum):
+    """Where the result of a closure is when it has ended."""
+
+    NOT = "not"
+    """At the coordinator."""
+    COPY = "copy"
+    """At the coordinator, and on the worker for closures that take it as argument."""
+    ALONE = "alone"
+    """On the worker only."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +36,7 @@ class Closure:
       is_exactly_once: whether the runtime applies its writes once however many attempts it has.
       is_repeatable: whether a second attempt beside the first one does no harm.
       burst: how many of its kind can run as one step; 1 for no bursts.
+      keeping: where its result stays; it is `ALONE` only if the closure gives the same again.
     """
 
     number: int
@@ -35,6 +48,7 @@ class Closure:
     is_exactly_once: bool = False
     is_repeatable: bool = False
     burst: int = 1
+    keeping: Keeping = Keeping.NOT
 
 
 @dataclass(frozen=True)
@@ -46,12 +60,14 @@ class Dispatch:
       worker: where.
       closures: the closures; more than one for a burst.
       ordinal: the first closure's number of attempts with this one.
+      places: the inputs that workers have, by their closures, and which worker has each.
     """
 
     attempt: int
     worker: WorkerIndex
     closures: tuple[int, ...]
     ordinal: int = 1
+    places: tuple[tuple[int, WorkerIndex], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -112,6 +128,13 @@ class Drop:
 
 
 @dataclass(frozen=True)
+class Reopen:
+    """A closure that had ended runs again, because its worker was lost with the result."""
+
+    closure: int
+
+
+@dataclass(frozen=True)
 class PrepareBurst:
     """Compile bursts of a closure's kind for a worker; `Scheduler.burst_ready` reports it."""
 
@@ -120,7 +143,15 @@ class PrepareBurst:
 
 
 Action = (
-    Dispatch | CancelAttempt | Complete | FailClosure | Expire | FailInput | Drop | PrepareBurst
+    Dispatch
+    | CancelAttempt
+    | Complete
+    | FailClosure
+    | Expire
+    | FailInput
+    | Drop
+    | Reopen
+    | PrepareBurst
 )
 
 

@@ -17,13 +17,28 @@ from queue import SimpleQueue
 from time import perf_counter
 from typing import Any, Protocol
 
+import numpy as np
+
 from jflow.cluster import Task
 from jflow.coordinator.closures import ScheduledClosure
+from jflow.coordinator.layout import (
+    N_FREED,
+    PLAIN,
+    Layout,
+    arranged,
+    freed,
+    number_of,
+    recalled,
+    table_of,
+)
+from jflow.coordinator.worker_results import Then
 from jflow.deadline import FOREVER
 from jflow.effects import Effect
 from jflow.errors import CancelledError, FencedError, OpError, UnavailableError
 from jflow.functions import Concrete, Connection
+from jflow.graph import ResourceRef
 from jflow.parameter_servers import bound_to
+from jflow.placement import DEFAULT_STRATEGY
 from jflow.runtime.backend import stop_step
 
 _log = logging.getLogger(__name__)
@@ -42,24 +57,38 @@ class LinkAttempt:
       number: the scheduler's number of it.
       closures: the closures, all of one program.
       effect: what makes the runtime apply its writes once; None for at least once.
+      layout: where inputs come from and results go.
+      elsewhere: the closures whose results it reads from workers.
 
     Attributes:
       results: the results of all closures, one after the other, once it has ended well.
     """
 
     def __init__(
-        self, number: int, closures: Sequence[ScheduledClosure], effect: Effect | None
+        self,
+        number: int,
+        closures: Sequence[ScheduledClosure],
+        effect: Effect | None,
+        layout: Layout = PLAIN,
+        elsewhere: tuple[int, ...] = (),
     ) -> None:
         self.number = number
         self.closures = closures
         self.effect = effect
+        self.layout = layout
+        self.elsewhere = elsewhere
         self.begun = perf_counter()
         self.is_cancelled = False
         self.concrete: Concrete | None = None
         self.args: Sequence[Any] = ()
         self.results: list[Any] = []
         self._future: Future[list[Any]] | None = None
-        self._taken: dict[int, list[Any]] = {}
+        self.taken: dict[int, list[Any]] = {**closures[0].taken}
+
+    @property
+    def key(self) -> tuple[int, int, Layout]:
+        """What tells its program from others on a worker."""
+        return self.closures[0].program.number, len(self.closures), self.layout
 
     def begin(self, future: Future[list[Any]]) -> None:
         """Takes the future of its step."""
@@ -77,14 +106,28 @@ class LinkAttempt:
     def arguments(self, worker: int, wait_s: float) -> Sequence[Any] | None:
         """The arguments of its closures; None if elements are not read yet."""
         if len(self.closures) == 1:
-            return self.closures[0].arguments(worker, self._taken, wait_s)
+            closure = self.closures[0]
+            args = closure.arguments(worker, self.taken, wait_s, self.elsewhere)
+            if args is None or self.layout is PLAIN:
+                return args
+            numbers = [*self.elsewhere]
+            if self.layout.table is not None:
+                numbers.append(closure.remote_value.number)
+            return self.layout.given(args, numbers)
         found: list[Any] = []
         for closure in self.closures:
             found += closure.arguments(worker, {}, wait_s) or ()
         return found
 
+    def results_at(self, position: int, n: int) -> list[Any]:
+        """The `n` results of the closure at a position."""
+        return self.results[position * n : (position + 1) * n]
+
     def feeds(self) -> list[Any]:
         """What its step is fed with."""
+        if self.layout is not PLAIN:
+            assert self.concrete is not None
+            return self.concrete.feeds(self.args)
         if len(self.closures) == 1:
             return self.closures[0].feeds(self.args)
         return [feed for closure in self.closures for feed in closure.feeds(closure.base_args)]
@@ -126,6 +169,9 @@ class WorkerLink:
       task: its task.
       connect: opens a connection to it.
       events: what is told of it.
+
+    Attributes:
+      table: what keeps results on the worker as long as the present connection; None without one.
     """
 
     def __init__(
@@ -139,7 +185,9 @@ class WorkerLink:
         self._closing = threading.Event()
         self._lock = threading.Lock()
         self._connection: Connection | None = None
-        self._concretes: dict[tuple[int, int], Concrete] = {}
+        self._concretes: dict[tuple[int, int, Layout], Concrete] = {}
+        self._reads: dict[Any, Concrete] = {}
+        self.table: ResourceRef | None = None
         name = f"jflow closures of {task}"
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -152,15 +200,20 @@ class WorkerLink:
         self._closing.set()
         self.disconnect()
 
-    def disconnect(self) -> None:
-        """Gives up the connection, so that the thread opens another one."""
+    def disconnect(self) -> ResourceRef | None:
+        """Gives up the connection, so that the thread opens another one.
+
+        Returns:
+          The table that has gone with it.
+        """
         with self._lock:
-            present = self._connection
-            self._connection = None
-            self._concretes = {}
+            present, table = self._connection, self.table
+            self._connection = self.table = None
+            self._concretes, self._reads = {}, {}
         self._jobs.put(None)
         if present is not None:
             present.close()
+        return table
 
     @property
     def is_lost(self) -> bool:
@@ -174,7 +227,7 @@ class WorkerLink:
         if connection is None:
             self._events.failed(self.index, attempt, self._gone())
             return
-        concrete = self._concretes.get(_key(attempt))
+        concrete = self._concretes.get(attempt.key)
         if concrete is None or not concrete.is_ready:
             self._jobs.put(partial(self._prepared, connection, attempt))
             return
@@ -193,6 +246,67 @@ class WorkerLink:
         connection = self._connection
         if connection is not None:
             self._jobs.put(partial(self._burst, connection, closure))
+
+    # Results that the worker keeps ---------------------------------------------------------------
+
+    def recall(self, number: int, avals: tuple[Any, ...], then: Then) -> None:
+        """Reads a result; `then` gets its leaves, or an error in their place."""
+        table = self.table
+        if table is None:
+            then(self._gone())
+            return
+        types = tuple((aval.shape, aval.dtype) for aval in avals)
+        values = [number_of(number)]
+
+        def ended(future: Future[list[Any]]) -> None:
+            error = CancelledError("stopped") if future.cancelled() else future.exception()
+            then(future.result() if error is None else error)
+
+        make = partial(recalled, table, avals)
+        self._jobs.put(partial(self._read, table, types, make, values, ended, then))
+
+    def free(self, numbers: Sequence[int]) -> None:
+        """Frees results; a worker that is lost has freed them already."""
+        table = self.table
+        if table is None:
+            return
+        for begin in range(0, len(numbers), N_FREED):
+            some = [n % 2**31 for n in numbers[begin : begin + N_FREED]]
+            values = [np.array(some + [-1] * (N_FREED - len(some)), np.int32)]
+            job = partial(self._read, table, None, partial(freed, table), values, _ignore, _ignore)
+            self._jobs.put(job)
+
+    def forget(self, table: ResourceRef | None) -> None:
+        """Forgets programs that read a table which is gone."""
+        with self._lock:
+            gone = [key for key in self._concretes if table in key[2].tables]
+            for key in gone:
+                del self._concretes[key]
+
+    def _read(
+        self,
+        table: ResourceRef,
+        key: Any,
+        make: Callable[[], Any],
+        values: list[Any],
+        ended: Callable[[Future[list[Any]]], None],
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        """Runs a program on the table of the worker, on the link's thread."""
+        connection = self._connection
+        try:
+            if connection is None or self.table is not table:
+                raise self._gone()
+            concrete = self._reads.get(key)
+            if concrete is None:
+                concrete = Concrete(connection, make(), ["number"], DEFAULT_STRATEGY)
+                concrete.prepare(FOREVER)
+                self._reads[key] = concrete
+            future = concrete.start(concrete.feeds(values), FOREVER)
+        except Exception as error:
+            failed(error)
+            return
+        future.add_done_callback(ended)
 
     # On the link's thread -----------------------------------------------------------------------
 
@@ -231,6 +345,7 @@ class WorkerLink:
                 continue
             with self._lock:
                 self._connection = connection
+                self.table = table_of(self.task, connection.session)
             if self._closing.is_set():
                 connection.close()
                 return None
@@ -245,18 +360,28 @@ class WorkerLink:
             return
         try:
             self._check_wanted(attempt)
-            concrete = self._registered(connection, attempt.closures[0], len(attempt.closures))
+            closure, n = attempt.closures[0], len(attempt.closures)
+            concrete = self._registered(connection, closure, n, attempt.layout)
         except Exception as error:
             self._events.failed(self.index, attempt, error)
             return
         self._fed(connection, attempt, concrete)
 
-    def _registered(self, connection: Connection, closure: ScheduledClosure, n: int) -> Concrete:
-        key = closure.program.number, n
+    def _registered(
+        self,
+        connection: Connection,
+        closure: ScheduledClosure,
+        n: int,
+        layout: Layout = PLAIN,
+    ) -> Concrete:
+        key = closure.program.number, n, layout
         concrete = self._concretes.get(key)
         if concrete is None:
             jaxpr = bound_to(closure.program.jaxpr, self.task)
-            concrete = closure.concrete.on(connection, jaxpr)
+            if layout is PLAIN:
+                concrete = closure.concrete.on(connection, jaxpr)
+            else:
+                concrete = closure.concrete.on(connection, arranged(jaxpr, layout))
             if n > 1:
                 concrete = concrete.repeated(n)
         if not concrete.is_ready:
@@ -324,5 +449,5 @@ class WorkerLink:
         return UnavailableError(f"{self.task} was lost", task=str(self.task))
 
 
-def _key(attempt: LinkAttempt) -> tuple[int, int]:
-    return attempt.closures[0].program.number, len(attempt.closures)
+def _ignore(_: object) -> None:
+    """A result that cannot be freed is gone already."""

@@ -11,8 +11,10 @@ from enum import Enum
 
 from jflow.cluster import Task
 from jflow.errors import (
+    CancelledError,
     FailedPreconditionError,
     FencedError,
+    NotFoundError,
     OpError,
     RestartedError,
     UnavailableError,
@@ -68,6 +70,19 @@ def loss_of(error: BaseException, worker: Task, servers: Collection[Task]) -> Lo
     if task in servers:
         return Loss(LossKind.STATE, task, has_restarted)
     return Loss(LossKind.WORKER, task or worker, has_restarted)
+
+
+def is_input_lost(error: BaseException, loss: Loss | None, worker: Task) -> bool:
+    """Whether a failed attempt that reads results of workers has found one of them lost.
+
+    Args:
+      error: how the attempt ended.
+      loss: what that says about the cluster.
+      worker: the worker that ran it.
+    """
+    if isinstance(error, NotFoundError | CancelledError):
+        return True
+    return loss is not None and loss.kind is LossKind.WORKER and loss.task != worker
 
 
 def unavailable(error: BaseException, task: Task | None) -> UnavailableError:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import threading
 from collections.abc import Generator
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from enum import Enum
 from time import perf_counter
 from typing import Any, Protocol
@@ -25,13 +27,13 @@ class RemoteValueStatus(Enum):
     NOT_READY = "NOT_READY"
     """The closure has not ended."""
     ABORTED = "ABORTED"
-    """The value was on a worker that was lost; only iterators of workers can be so."""
+    """It was on a worker that was lost; it is made again when it is wanted or that returns."""
     READY = "READY"
     """The closure has ended: with a value, an error, or by being cancelled."""
 
 
-class Cancels(Protocol):
-    """What cancels closures, and counts.
+class Results(Protocol):
+    """What a `RemoteValue` asks of the coordinator.
 
     Attributes:
       meter: is told how long `fetch` and `get` have waited.
@@ -42,12 +44,20 @@ class Cancels(Protocol):
     def cancel(self, number: int) -> None:
         """Cancels a closure."""
 
+    def recall(self, number: int) -> None:
+        """Brings a result that a worker has; without waiting."""
+
+    def is_lost(self, number: int) -> bool:
+        """Whether a result was lost with its worker."""
+
 
 class RemoteValue:
     """The result of a scheduled function; made by `ClusterCoordinator.schedule`.
 
     The value is copied to the coordinator's process when the function ends, so that it can be read
-    after its worker was lost. In an `async` function, `await remote_value` is as `fetch()`.
+    after its worker was lost. A value of 64 KiB or more of a function that uses no variables stays
+    on its worker until it is fetched; if the worker is lost, the function runs once more. In an
+    `async` function, `await remote_value` is as `fetch()`.
 
     Args:
       number: that of the closure.
@@ -55,10 +65,11 @@ class RemoteValue:
       name: that of the function.
       out_tree: the structure of the result.
       out_avals: the types of its leaves.
-      engine: cancels the closure.
+      engine: cancels the closure, and brings its result.
+      depth: how many closures may have to run again for it, one after another.
 
     Attributes:
-      number, owner, name: as given.
+      number, owner, name, depth: as given.
     """
 
     def __init__(
@@ -68,7 +79,8 @@ class RemoteValue:
         name: str,
         out_tree: Any,
         out_avals: tuple[Any, ...],
-        engine: Cancels,
+        engine: Results,
+        depth: int = 0,
     ) -> None:
         self.number = number
         self.owner = owner
@@ -76,12 +88,19 @@ class RemoteValue:
         self._out_tree = out_tree
         self._out_avals = out_avals
         self._engine = engine
+        self.depth = depth
         self._future: Future[list[Any]] = Future()
+        self._lock = threading.Lock()
+        self._is_kept = False
+        self._is_wanted = False
 
     @property
     def status(self) -> RemoteValueStatus:
         """Whether the closure has ended."""
-        return RemoteValueStatus.READY if self._future.done() else RemoteValueStatus.NOT_READY
+        if not self.done():
+            return RemoteValueStatus.NOT_READY
+        is_lost = not self._future.done() and self._engine.is_lost(self.number)
+        return RemoteValueStatus.ABORTED if is_lost else RemoteValueStatus.READY
 
     def fetch(self, timeout: float | None = None) -> Any:
         """Waits for the result and returns it as NumPy arrays in the structure it was returned in.
@@ -112,14 +131,14 @@ class RemoteValue:
         Returns:
           False if the closure had ended.
         """
-        if self._future.done():
+        if self.done():
             return False
         self._engine.cancel(self.number)
         return True
 
     def done(self) -> bool:
         """Whether the closure has ended, with a value or an error."""
-        return self._future.done()
+        return self._is_kept or self._future.done()
 
     def __await__(self) -> Generator[Any, None, Any]:
         return self._awaited().__await__()
@@ -144,19 +163,42 @@ class RemoteValue:
         """The error of a closure that has ended."""
         return self._future.exception() if self._future.done() else None
 
+    @property
+    def is_here(self) -> bool:
+        """Whether the result, or an error in its place, is in this process."""
+        return self._future.done()
+
     def leaves(self) -> list[Any]:
         """The leaves of the result of a closure that has succeeded."""
         return self._future.result(0)
 
     def succeed(self, leaves: list[Any]) -> None:
-        """Takes the result."""
-        self._future.set_result(leaves)
+        """Takes the result, unless it is here: one that runs again may have been read meanwhile."""
+        with suppress(InvalidStateError):
+            self._future.set_result(leaves)
+
+    def keep(self) -> None:
+        """The closure has ended, and its worker has the result."""
+        with self._lock:
+            self._is_kept, is_wanted = True, self._is_wanted
+        if is_wanted:
+            self._engine.recall(self.number)
 
     def fail(self, error: BaseException) -> None:
-        """Takes the error."""
-        self._future.set_exception(error)
+        """Takes the error, unless the result is here."""
+        with suppress(InvalidStateError):
+            self._future.set_exception(error)
+
+    def _want(self) -> None:
+        """Has the result brought here, now or when the closure ends."""
+        with self._lock:
+            is_first, self._is_wanted = not self._is_wanted, True
+            is_kept = self._is_kept
+        if is_first and is_kept:
+            self._engine.recall(self.number)
 
     async def _awaited(self) -> Any:
+        self._want()
         return self._out_tree.unflatten(await asyncio.wrap_future(self._future))
 
     def _leaves(self, timeout: float | None) -> list[Any]:
@@ -166,6 +208,7 @@ class RemoteValue:
                 "argument of the function that you schedule"
             )
         if not self._future.done():
+            self._want()
             self._wait(timeout)
         error = self._future.exception()
         if error is None:

@@ -18,15 +18,16 @@ from it, which the engine carries out in order. Rules:
   `is_idle` says when nothing is running. A closure that is put back in between is dropped.
 - A closure that takes much longer than others of its kind gets one more attempt on an idle worker,
   if that is harmless; the first attempt to end counts.
+- A closure that takes results which workers have runs where most of them are, if there is room.
+  Results that are lost and wanted are computed again first (`kept.py`).
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 
-from jflow.coordinator.backlog import Backlog
-from jflow.coordinator.durations import SECOND_WITHIN_S, Durations
+from jflow.coordinator.durations import SECOND_WITHIN_S
 from jflow.coordinator.events import (
     Action,
     CancelAttempt,
@@ -37,96 +38,17 @@ from jflow.coordinator.events import (
     Expire,
     FailClosure,
     FailInput,
+    Keeping,
     PrepareBurst,
+    Reopen,
     WorkerIndex,
 )
+from jflow.coordinator.scheduler_state import SchedulerState
 from jflow.coordinator.states import ClosureAttempt, OpenClosure, WorkerState
 
-BURST_WITHIN_S = 0.25
-"""Closures run in bursts if one burst of them is expected to take less than this, in seconds."""
 
-STRAGGLES_AFTER_S = 1.0
-"""No closure is run a second time before it has run for this long."""
-
-STRAGGLES_BY = 4.0
-"""A closure that has run for this many times the mean of its kind is run a second time."""
-
-
-class ClosureScheduler:
-    """Decides which closure runs where, and how each of them ends.
-
-    Args:
-      n_workers: how many workers there are at first; they are down until `worker_up`.
-
-    Attributes:
-      has_error: whether a closure has failed since the last `clear`.
-    """
-
-    def __init__(self, n_workers: int = 0) -> None:
-        self.has_error = False
-        self._workers = {worker: WorkerState() for worker in range(n_workers)}
-        self._open: dict[int, OpenClosure] = {}
-        self._backlog = Backlog()
-        self._attempts: dict[int, ClosureAttempt] = {}
-        self._expiries: list[tuple[float, int]] = []
-        self._durations = Durations()
-        self._bursts: dict[tuple[Hashable, WorkerIndex], bool] = {}
-        self._n_attempts = 0
-        self._n_added = 0
-        self._n_ended = 0
-        self._gone: dict[WorkerIndex, BaseException] = {}
-
-    # What it knows ------------------------------------------------------------------------------
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether every closure has ended and no attempt is running."""
-        return not self._open and not self._attempts
-
-    @property
-    def n_queued(self) -> int:
-        """How many closures wait for a worker or for their inputs."""
-        return sum(not o.attempts for o in self._open.values())
-
-    @property
-    def n_open(self) -> int:
-        """How many closures have not ended."""
-        return len(self._open)
-
-    @property
-    def n_running(self) -> int:
-        """How many attempts have not come back."""
-        return len(self._attempts)
-
-    @property
-    def n_ended(self) -> int:
-        """A number of which all closures with lower numbers have ended."""
-        while self._n_ended < self._n_added and self._n_ended not in self._open:
-            self._n_ended += 1
-        return self._n_ended
-
-    def is_open(self, number: int) -> bool:
-        """Whether a closure has not ended."""
-        return number in self._open
-
-    def is_running(self, attempt: int) -> bool:
-        """Whether an attempt has not come back."""
-        return attempt in self._attempts
-
-    def is_up(self, worker: WorkerIndex) -> bool:
-        """Whether a worker takes closures."""
-        state = self._workers.get(worker)
-        return state is not None and state.is_up
-
-    def is_busy(self, worker: WorkerIndex) -> bool:
-        """Whether attempts of a worker have not come back."""
-        state = self._workers.get(worker)
-        return state is not None and bool(state.attempts)
-
-    @property
-    def workers(self) -> list[WorkerIndex]:
-        """All workers, also those that are down."""
-        return [worker for worker, state in self._workers.items() if not state.is_leaving]
+class ClosureScheduler(SchedulerState):
+    """Decides which closure runs where, and how each of them ends."""
 
     # Events: closures ---------------------------------------------------------------------------
 
@@ -134,14 +56,8 @@ class ClosureScheduler:
         """Takes a closure. Inputs that are not open have succeeded."""
         opened = self._open[closure.number] = OpenClosure(closure)
         self._n_added = closure.number + 1
-        for source in closure.inputs:
-            if source in self._open:
-                opened.missing.add(source)
-                self._open[source].dependents.append(closure.number)
         if closure.expires is not None:
             heapq.heappush(self._expiries, (closure.expires, closure.number))
-        if opened.missing:
-            return []
         return [*self._queued(opened), *self._fed(now)]
 
     def cancel(self, number: int, now: float) -> list[Action]:
@@ -200,6 +116,20 @@ class ClosureScheduler:
         """An attempt was lost with its worker, or was cancelled: its closures run again."""
         return [*self._lost(number), *self._fed(now)]
 
+    # Events: results that workers have -----------------------------------------------------------
+
+    def want(self, number: int, now: float) -> list[Action]:
+        """A result is wanted at the coordinator; if it was lost, it is computed again."""
+        again = self.kept.lost(number)
+        if again is None or number in self._open:
+            return []
+        opened = self._open[number] = OpenClosure(again)
+        return [Reopen(number), *self._queued(opened), *self._fed(now)]
+
+    def results_lost(self, numbers: Iterable[int], now: float) -> list[Action]:
+        """Results cannot be read where they were."""
+        return [*self._without(numbers), *self._fed(now)]
+
     # Events: workers ----------------------------------------------------------------------------
 
     def add_worker(self, worker: WorkerIndex) -> None:
@@ -221,9 +151,8 @@ class ClosureScheduler:
         if state is None:
             return []
         state.is_up = False
-        for key in [key for key in self._bursts if key[1] == worker]:
-            del self._bursts[key]
-        actions: list[Action] = []
+        self._bursts.lose(worker)
+        actions = self._without(self.kept.on(worker))
         for number in sorted(state.attempts):
             actions += self._lost(number)
         return [*actions, *self._fed(now)]
@@ -233,10 +162,10 @@ class ClosureScheduler:
         state = self._workers[worker]
         state.is_up, state.is_leaving = False, True
         self._gone[worker] = error
-        actions: list[Action] = []
+        actions = self._without(self.kept.on(worker))
         for number in self._backlog.numbers():
             opened = self._open[number]
-            if opened.closure.worker == worker:
+            if opened.closure.worker == worker and number in self._backlog:
                 self._backlog.remove(number)
                 actions += self._queued(opened)
         if not state.attempts:
@@ -245,8 +174,7 @@ class ClosureScheduler:
 
     def burst_ready(self, worker: WorkerIndex, kind: Hashable, now: float) -> list[Action]:
         """Bursts of a kind are compiled for a worker."""
-        if (kind, worker) in self._bursts:
-            self._bursts[kind, worker] = True
+        self._bursts.made(kind, worker)
         return [*self._fed(now)]
 
     # Events: errors -----------------------------------------------------------------------------
@@ -272,6 +200,8 @@ class ClosureScheduler:
         del self._open[number]
         if number in self._backlog:
             self._backlog.remove(number)
+        if not isinstance(action, Complete):
+            self.kept.forget(number)
         yield action
         for dependent in opened.dependents:
             waiting = self._open.get(dependent)
@@ -288,6 +218,12 @@ class ClosureScheduler:
     def _completed(self, opened: OpenClosure, attempt: ClosureAttempt) -> list[Action]:
         number = opened.closure.number
         actions = self._cancelled_attempts(opened)
+        if opened.closure.keeping is Keeping.NOT:
+            self.kept.forget(number)
+        else:
+            self.kept.add(opened.closure, attempt.worker)
+            if not self.is_up(attempt.worker):  # it leaves
+                self.kept.lose([number])
         position = attempt.closures.index(number)
         return [*actions, *self._ended(opened, Complete(number, attempt.number, position))]
 
@@ -321,7 +257,10 @@ class ClosureScheduler:
         return self._queued(opened)
 
     def _queued(self, opened: OpenClosure) -> list[Action]:
-        """Queues a closure, unless the only worker that may run it has left."""
+        """Queues a closure that has its inputs, unless the only worker that may run it has left."""
+        actions = self._awaited(opened)
+        if actions or opened.missing:
+            return actions
         worker = opened.closure.worker
         error = None if worker is None else self._gone.get(worker)
         if error is None:
@@ -329,6 +268,34 @@ class ClosureScheduler:
             return []
         self.has_error = True
         return [*self._ended(opened, FailClosure(opened.closure.number, error))]
+
+    def _awaited(self, opened: OpenClosure) -> list[Action]:
+        """Makes a closure wait for inputs that have not ended, or have to be computed again."""
+        actions: list[Action] = []
+        for source in opened.closure.inputs:
+            again = None if source in self._open else self.kept.lost(source)
+            if again is not None:
+                self._open[source] = OpenClosure(again)
+                actions.append(Reopen(source))
+            if source in self._open and source not in opened.missing:
+                opened.missing.add(source)
+                self._open[source].dependents.append(opened.closure.number)
+            if again is not None:
+                actions += self._queued(self._open[source])
+        return actions
+
+    def _without(self, numbers: Iterable[int]) -> list[Action]:
+        """Results were lost: closures that wait for a worker now wait for those inputs again."""
+        lost = self.kept.lose(numbers)
+        actions: list[Action] = []
+        for number in self._backlog.numbers() if lost else ():
+            opened = self._open.get(number)
+            if opened is None or number not in self._backlog:
+                continue
+            if not lost.isdisjoint(opened.closure.inputs):
+                self._backlog.remove(number)
+                actions += self._queued(opened)
+        return actions
 
     # Attempts -----------------------------------------------------------------------------------
 
@@ -398,7 +365,11 @@ class ClosureScheduler:
             _, worker = min(free)
             first = self._backlog.first(worker)
             assert first is not None
-            yield from self._burst_wanted(worker, first)
+            if first.inputs and first.worker is None:
+                near = self.kept.nearest(first, [worker for _, worker in free])
+                worker = worker if near is None else near
+            if self._bursts.wanted(first, worker, self._backlog.size_for(worker)):
+                yield PrepareBurst(worker, first.number)
             yield self._dispatched(worker, self._next(worker, first), now)
 
     def _next(self, worker: WorkerIndex, first: Closure) -> list[Closure]:
@@ -410,7 +381,7 @@ class ClosureScheduler:
         taken = [first]
         self._backlog.remove(first.number)
         is_short = self._backlog.size_for(worker) < first.burst - 1
-        if is_short or not self._bursts.get((first.kind, worker)) or not self._may_join(first):
+        if is_short or not self._bursts.is_ready(first.kind, worker) or not self._may_join(first):
             return taken
         while len(taken) < first.burst:
             following = self._backlog.first(worker)
@@ -433,21 +404,6 @@ class ClosureScheduler:
         is_free = closure.worker is None and closure.expires is None and not opened.n_attempts
         return is_free or not closure.is_exactly_once
 
-    def _burst_wanted(self, worker: WorkerIndex, first: Closure) -> Iterator[Action]:
-        """Asks for bursts of a kind of which many short closures wait."""
-        key = first.kind, worker
-        if first.burst == 1 or key in self._bursts or self._backlog.size_for(worker) < first.burst:
-            return
-        single = (first.kind, False)
-        expected = self._durations.expected(single)
-        if (
-            expected is not None
-            and expected * first.burst < BURST_WITHIN_S
-            and self._durations.n_seen(single) > 1
-        ):
-            self._bursts[key] = False
-            yield PrepareBurst(worker, first.number)
-
     def _dispatched(self, worker: WorkerIndex, closures: list[Closure], now: float) -> Dispatch:
         self._n_attempts += 1
         state = self._workers[worker]
@@ -464,7 +420,9 @@ class ClosureScheduler:
             self._open[number].n_attempts += 1
             if n > 1 and closures[0].is_exactly_once:
                 self._open[number].together = numbers
-        return Dispatch(attempt.number, worker, numbers, self._open[numbers[0]].n_attempts)
+        n_attempts = self._open[numbers[0]].n_attempts
+        places = self.kept.places(closures[0])
+        return Dispatch(attempt.number, worker, numbers, n_attempts, places)
 
     def _reissued(self, now: float) -> Iterator[Action]:
         """Second attempts of stragglers, on workers that have nothing to do."""
@@ -486,7 +444,5 @@ class ClosureScheduler:
 
     def _straggles(self, attempt: ClosureAttempt, now: float) -> bool:
         kind = self._open[attempt.closures[0]].closure.kind
-        expected = self._durations.expected((kind, False))
-        if expected is None or attempt.is_cancelled:
-            return False
-        return now - attempt.started > max(STRAGGLES_AFTER_S, STRAGGLES_BY * expected)
+        is_late = self._durations.straggles((kind, False), now - attempt.started)
+        return is_late and not attempt.is_cancelled

@@ -158,10 +158,12 @@ class Concrete:
 
         Args:
           runner: the connection.
-          jaxpr: its equations there, with the same arguments and results.
+          jaxpr: its equations there; other arguments and results make it another function.
         """
         if jaxpr is not self._jaxpr:
-            return Concrete(runner, jaxpr, self._names, self._strategy)
+            n = len(jaxpr.in_avals)
+            names = self._names if n == len(self._names) else [f"argument_{i}" for i in range(n)]
+            return Concrete(runner, jaxpr, names, self._strategy)
         other = copy.copy(self)
         other._runner, other._timeout = runner, runner.timeout
         other._registering, other._executable = threading.Lock(), None

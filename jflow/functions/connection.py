@@ -123,6 +123,11 @@ class Connection(Closing):
         """Whether the server was connected to and the connection has ended."""
         return self._backend.is_lost
 
+    @property
+    def session(self) -> str:
+        """The name of its session, to which resources that are not shared belong."""
+        return self._backend.owner
+
     def stay_lost(self) -> None:
         """Makes calls fail at once with UnavailableError when the server was lost.
 
@@ -276,6 +281,7 @@ class Connection(Closing):
                 "place",
                 "register",
                 "reopen",
+                "session",
                 "stay_lost",
                 "restore_state",
                 "save_state",

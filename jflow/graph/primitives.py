@@ -77,6 +77,8 @@ class ResourceRef:
       is_shared: whether sessions share it by name; else each session has its own.
       spec: the requested device.
       owner: the graph or connection that it belongs to.
+      session: the session that has it, if it is not shared and belongs to another session than the
+        steps that use it; "" for that of each step.
     """
 
     kind: str
@@ -86,6 +88,7 @@ class ResourceRef:
     is_shared: bool
     spec: DeviceSpec = field(default_factory=DeviceSpec)
     owner: Owner | None = field(default=None, repr=False)
+    session: str = ""
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name!r} (container {self.container!r})"

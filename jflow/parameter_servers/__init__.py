@@ -13,3 +13,7 @@ from jflow.parameter_servers.per_worker import bound_to as bound_to
 from jflow.parameter_servers.replicas import PerReplica as PerReplica
 from jflow.parameter_servers.replicas import ReduceOp as ReduceOp
 from jflow.parameter_servers.strategy import ParameterServerStrategy as ParameterServerStrategy
+from jflow.parameter_servers.worker_index import (
+    experimental_get_current_worker_index as experimental_get_current_worker_index,
+)
+from jflow.parameter_servers.worker_index import worker_index_p as worker_index_p

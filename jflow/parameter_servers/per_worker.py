@@ -18,6 +18,7 @@ from jflow.graph.primitives import state_of
 from jflow.ops import Variable
 from jflow.ops.creators import without_creators
 from jflow.parameter_servers.roles import WORKER_JOB
+from jflow.parameter_servers.worker_index import with_index
 from jflow.xla import internals
 
 
@@ -77,12 +78,13 @@ _OF_ITS_WORKER = DeviceSpec(job=WORKER_JOB, type="CPU", index=0)
 
 
 def bound_to(jaxpr: jex.ClosedJaxpr, task: Task) -> jex.ClosedJaxpr:
-    """Returns a traced function for one worker, with that worker's own per-worker variables.
+    """Returns a traced function for one worker, with its index and its per-worker variables.
 
     Args:
       jaxpr: equations whose accesses to variables are at the top level.
       task: the worker.
     """
+    jaxpr = with_index(jaxpr, task.index)
     if not any(_is_anywhere(ref) for eqn in jaxpr.eqns for ref in state_of(eqn)):
         return jaxpr
     eqns = [_bound(eqn, task) for eqn in jaxpr.eqns]

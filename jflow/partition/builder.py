@@ -200,7 +200,7 @@ class PlanBuilder:
         )
 
     def _spec(self, ref: ResourceRef) -> ResourceSpec:
-        owner = "" if ref.is_shared else self._owner
+        owner = "" if ref.is_shared else ref.session or self._owner
         return ResourceSpec(ref.kind, ref.container, ref.name, owner, ref.definition)
 
 

@@ -16,12 +16,14 @@ from jflow.resources.ledger import LedgerSnapshot
 from jflow.resources.queue import QUEUE
 from jflow.resources.reader import READER
 from jflow.resources.snapshot import PackedSnapshot, Snapshot, Snapshottable
+from jflow.resources.value_table import VALUE_TABLE
 
 KINDS: tuple[Kind[Any], ...] = (
     ACCUMULATOR,
     ITERATOR_STATE,
     QUEUE,
     READER,
+    VALUE_TABLE,
 )
 """All kinds of resources; a new kind is a package and an entry here."""
 

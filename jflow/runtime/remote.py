@@ -111,7 +111,7 @@ class RemoteBackend:
         """Registers a step with the master and returns its handle."""
         handle = step.offer(client, self._connect_timeout, deadline)
         for plan in step.plans:
-            if any(spec.owner for spec in plan.resources):
+            if any(spec.owner == self.owner for spec in plan.resources):
                 # A task frees the resources of a session with its last step that uses them, so one
                 # step per task is kept alive.
                 self._kept.setdefault(plan.device.task, step)

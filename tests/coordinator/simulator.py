@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import heapq
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable
+from dataclasses import replace
 
 from jflow.coordinator.events import (
     Action,
@@ -17,7 +18,9 @@ from jflow.coordinator.events import (
     Expire,
     FailClosure,
     FailInput,
+    Keeping,
     PrepareBurst,
+    Reopen,
 )
 from jflow.coordinator.scheduler import ClosureScheduler
 
@@ -34,6 +37,9 @@ class World:
     Attributes:
       ends: how each closure has ended.
       applied: how often the writes of each closure were applied.
+      tables: the results that each worker has, which are lost with it.
+      here: the closures whose results the coordinator has.
+      n_reopened: how often a closure ran again because its result was lost.
     """
 
     def __init__(self, seed: int, *, n_closures: int = N_CLOSURES) -> None:
@@ -44,6 +50,9 @@ class World:
         self.closures: dict[int, Closure] = {}
         self.ends: dict[int, Action] = {}
         self.applied: Counter[int] = Counter()
+        self.tables: defaultdict[int, set[int]] = defaultdict(set)
+        self.here: set[int] = set()
+        self.n_reopened = 0
         self.running: dict[int, Dispatch] = {}
         self.has_faults = True
         self._events: list[tuple[float, int, tuple[object, ...]]] = []
@@ -61,7 +70,7 @@ class World:
         for _ in range(n_closures):
             self._later(self.rng.random() * 3.0, "add")
         for _ in range(self.rng.randint(0, 8)):
-            kind = self.rng.choice(["kill", "kill", "kill", "cancel", "leave", "join"])
+            kind = self.rng.choice(["kill", "kill", "kill", "cancel", "leave", "join", "want"])
             self._later(self.rng.random() * 4.0, kind)
         self._later(0.05, "tick")
 
@@ -91,18 +100,20 @@ class World:
         bound = rng.random() < 0.15 and workers
         is_plain = rng.random() < 0.6
         is_exactly_once = rng.random() < 0.4
+        keeping = Keeping.NOT if is_exactly_once else rng.choice([*Keeping])
         closure = Closure(
             number,
-            kind=(rng.choice("ab"), is_exactly_once),
+            kind=(rng.choice("ab"), is_exactly_once, keeping),
             priority=0 if is_plain else rng.randint(-1, 1),
             worker=rng.choice(workers) if bound else None,
             expires=self.now + rng.random() * 3 if rng.random() < 0.05 else None,
             inputs=tuple(rng.sample(pool, min(len(pool), rng.randint(0, 2))))
-            if rng.random() < 0.2
+            if rng.random() < 0.4
             else (),
             is_exactly_once=is_exactly_once,
-            is_repeatable=rng.random() < 0.4,
-            burst=rng.choice([1, 3]),
+            is_repeatable=keeping is Keeping.ALONE or rng.random() < 0.4,
+            burst=1 if keeping is not Keeping.NOT else rng.choice([1, 3]),
+            keeping=keeping,
         )
         self.closures[number] = closure
         self._act(self.scheduler.add(closure, self.now))
@@ -135,6 +146,7 @@ class World:
                     self._applied(dispatch)
                 del self.running[attempt]
         self._up.discard(worker)
+        self.tables.pop(worker, None)
         self._act(self.scheduler.worker_down(worker, self.now))
         self._later(self.rng.random() * 2, "up", worker)
 
@@ -151,6 +163,12 @@ class World:
         self.n_workers += 1
         self.scheduler.add_worker(worker)
         self._later(self.rng.random(), "up", worker)
+
+    def _want(self) -> None:
+        """A result is fetched that a worker had."""
+        if self.closures:
+            number = self.rng.choice(list(self.closures))
+            self._act(self.scheduler.want(number, self.now))
 
     def _cancel(self) -> None:
         if self.closures:
@@ -170,10 +188,22 @@ class World:
             self._act(self.scheduler.failed(attempt, FailureError(), self.now))
         elif self.has_faults and self.rng.random() < 0.03:
             self._act(self.scheduler.lost(attempt, self.now))
+        elif not self._has_read(dispatch):
+            lost = [number for number, _ in dispatch.places]
+            self._act(self.scheduler.results_lost(lost, self.now))
+            self._act(self.scheduler.lost(attempt, self.now))
         elif self._applied(dispatch):
+            self.tables[dispatch.worker].update(dispatch.closures)
             self._act(self.scheduler.finished(attempt, self.now))
         else:
             self._act(self.scheduler.lost(attempt, self.now))
+
+    def _has_read(self, dispatch: Dispatch) -> bool:
+        """Whether the inputs of an attempt were still where it was told, and could be reached."""
+        is_cut = self.has_faults and self.rng.random() < 0.05
+        return not (dispatch.places and is_cut) and all(
+            number in self.tables[worker] for number, worker in dispatch.places
+        )
 
     def _ready(self, worker: int, kind: Hashable) -> None:
         self._act(self.scheduler.burst_ready(worker, kind, self.now))
@@ -223,6 +253,14 @@ class World:
                     self._end(number, action)
                 case Drop(number):
                     self._end(number, action)
+                case Reopen(number):
+                    assert isinstance(self.ends.pop(number), Complete)
+                    assert self.closures[number].keeping is Keeping.ALONE, "it cannot be repeated"
+                    self.closures[number] = replace(
+                        self.closures[number], keeping=Keeping.NOT, expires=None
+                    )
+                    del self._ordinals[number]  # it is not in exactly-once mode
+                    self.n_reopened += 1
 
     def _end(self, number: int, action: Action) -> None:
         assert number not in self.ends, f"{number} ends twice: {self.ends[number]}, {action}"
@@ -232,6 +270,8 @@ class World:
             dispatch = self._dispatched[action.attempt]
             assert dispatch.closures[action.position] == number
             assert self.applied[number] >= 1
+            if closure.keeping is not Keeping.ALONE:
+                self.here.add(number)
         if closure.is_exactly_once:
             assert self.applied[number] <= 1
 
@@ -245,6 +285,8 @@ class World:
             assert number not in self.ends
             assert closure.worker in (None, dispatch.worker)
             assert all(isinstance(self.ends[n], Complete) for n in closure.inputs)
+            placed = {n for n, _ in dispatch.places}
+            assert placed | self.here >= {*closure.inputs}, "an input is nowhere"
             others = [d for d in self.running.values() if number in d.closures]
             assert len(others) <= 1
             assert not others or closure.is_repeatable

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -70,6 +71,32 @@ def test_closures_of_a_killed_worker_run_elsewhere_and_results_stay_readable(
     assert coordinator.metrics().worker_failures == 1
     assert coordinator.metrics().put_back == n_lost
     cluster.restart("worker", 1)
+
+
+def test_a_large_result_of_a_killed_worker_is_computed_again(
+    coordinator: ClusterCoordinator, cluster: ProcessCluster
+) -> None:
+    dataset = tf.data.Dataset.from_tensor_slices(np.arange(1.0, 100.0, dtype=np.float32))
+    iterator = iter(coordinator.create_per_worker_dataset(dataset))
+
+    @tf.function
+    def filled(iterator: Any) -> Any:
+        return jnp.full(100_000, next(iterator))
+
+    @tf.function
+    def total(x: Any) -> Any:
+        return x.sum()
+
+    values = [coordinator.schedule(filled, (iterator,), worker=0) for _ in range(2)]
+    coordinator.join()
+    cluster.kill("worker", 0)
+    wait_until(lambda: not is_up(coordinator, 0), "the loss to be noticed")
+    assert values[0].status is RemoteValueStatus.ABORTED
+    totals = [coordinator.schedule(total, (value,), worker=1) for value in values]
+    cluster.restart("worker", 0)
+    assert coordinator.fetch(totals) == [100_000.0, 200_000.0]
+    assert values[1].fetch()[0] == 2.0
+    assert values[1].status is RemoteValueStatus.READY
 
 
 def test_a_worker_that_returns_begins_its_dataset_at_the_beginning(

@@ -21,6 +21,7 @@ from jflow.coordinator import (
     ClusterCoordinator,
     PerWorkerValues,
     RemoteValueStatus,
+    engine,
 )
 from jflow.parameter_servers import ParameterServerStrategy
 from jflow.testing.waiting import wait_until
@@ -168,6 +169,50 @@ def test_schedule_refuses_values_of_workers_that_differ_in_shape(
 ) -> None:
     with pytest.raises(ValueError, match="values of all workers must have one structure"):
         coordinator.schedule(double, args=(PerWorkerValues([np.ones(2), np.ones(3)]),))
+
+
+def test_schedule_waits_while_too_many_closures_are_open(
+    coordinator: ClusterCoordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "MAX_OPEN", 3)
+    queue = a_queue(coordinator, "bound")
+
+    @tf.function
+    def wait() -> Any:
+        return queue.dequeue()
+
+    for _ in range(3):
+        coordinator.schedule(wait)
+    fourth = threading.Thread(target=lambda: coordinator.schedule(wait))
+    fourth.start()
+    fourth.join(0.2)
+    assert fourth.is_alive()
+    queue.enqueue_many(np.zeros(4, np.float32))
+    fourth.join()
+    coordinator.join()
+    assert coordinator.metrics().succeeded == 4
+
+
+def test_worker_index_is_known_inside_functions_on_workers_only(
+    coordinator: ClusterCoordinator,
+) -> None:
+    current_index = tf.distribute.coordinator.experimental_get_current_worker_index
+
+    @tf.function
+    def index(x: Any) -> Any:
+        return current_index() + x
+
+    for worker in (0, 1, 0):
+        assert coordinator.schedule(index, (10,), worker=worker).fetch() == 10 + worker
+    with pytest.raises(RuntimeError, match="only in functions that a coordinator schedules"):
+        current_index()
+    with (
+        coordinator.strategy.scope(),
+        pytest.raises(
+            tf.errors.InvalidArgumentError, match="functions that a coordinator schedules"
+        ),
+    ):
+        index(1)
 
 
 # First error ------------------------------------------------------------------------------------
@@ -509,6 +554,34 @@ def test_per_worker_dataset_that_raises_is_the_error_of_its_closure(
         coordinator.schedule(element, args=(iterator,), worker=0).fetch()
     with pytest.raises(KeyError, match="in the dataset"):
         coordinator.join()
+
+
+def test_per_worker_dataset_that_cannot_be_made_is_an_input_error(
+    coordinator: ClusterCoordinator,
+) -> None:
+    fails: list[int] = []
+
+    def make() -> Any:
+        if fails:
+            raise KeyError("no such file")
+        return tf.data.Dataset.range(3)
+
+    iterator = iter(coordinator.create_per_worker_dataset(make))
+
+    @tf.function
+    def element(iterator: Any) -> Any:
+        return next(iterator)
+
+    fails.append(0)
+    iterator.abort(0)
+    iterator.rebuild(0)
+    value = coordinator.schedule(element, (iterator,), worker=0)
+    for wait in (value.fetch, coordinator.join):
+        with pytest.raises(ClosureInputError, match="no such file") as caught:
+            wait()
+        assert isinstance(caught.value.original_exception, KeyError)
+    assert coordinator.schedule(double, (1.0,), worker=0).fetch() == 2.0, "it is not used"
+    assert coordinator.schedule(element, (iterator,), worker=1).fetch() == 0
 
 
 def test_per_worker_dataset_of_a_strategy_tells_each_worker_which_one_it_is(

@@ -34,6 +34,7 @@ from jflow.resources.queue import QueueSpec
 from jflow.resources.queue import snapshot as queue
 from jflow.resources.queue.spec import FIFO, SHUFFLE
 from jflow.resources.reader import ReaderSnapshot, ReaderSpec
+from jflow.resources.value_table import ValueTableSnapshot, ValueTableSpec
 from jflow.saves.items import SaveReport, StateItem, StateItems, StateSlice
 from jflow.trace.record import TaskRecord
 from tests.packing.test_record import PLAIN, SPECS, TEXTS
@@ -219,6 +220,8 @@ BUILDS |= {
     StateItems: {"items": st.lists(st.builds(StateItem, **ITEM_FIELDS), max_size=2).map(tuple)},
     StateSlice: {"full_shape": INDICES, "offset": INDICES},
     TensorEntry: TENSOR_FIELDS,
+    ValueTableSnapshot: {"spec": st.just(ValueTableSpec())},
+    ValueTableSpec: {},
 }
 
 

@@ -31,6 +31,7 @@ from jflow.resources.iterator_state import (
 from jflow.resources.kinds import KINDS
 from jflow.resources.queue import Dequeue, Enqueue, QueueSpec
 from jflow.resources.reader import ReaderSpec
+from jflow.resources.value_table import ValueTableSpec
 from jflow.resources.wait_queue import QueuedResource
 from jflow.values import NUMBERS, TensorSpec
 from tests.samples import assert_same, numbers
@@ -43,6 +44,7 @@ SPECS = {
     "iterator_state": IteratorStateSpec(),
     "queue": QueueSpec("FIFOQueue", 3, components=(TensorSpec((), "float32"),)),
     "reader": ReaderSpec("IdentityReader"),
+    "value_table": ValueTableSpec(),
 }
 
 

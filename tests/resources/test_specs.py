@@ -6,6 +6,7 @@ from jflow.resources.accumulator import AccumulatorSpec
 from jflow.resources.iterator_state import IteratorStateSpec
 from jflow.resources.queue import QueueSpec
 from jflow.resources.reader import ReaderSpec
+from jflow.resources.value_table import ValueTableSpec
 from jflow.values import TensorSpec
 
 NUMBER = TensorSpec((None, 2), "float32")
@@ -32,7 +33,12 @@ SPECS = [
 
 @pytest.mark.parametrize(
     "spec",
-    [*SPECS, ReaderSpec("TextLineReader", {"skip_header_lines": 1}), IteratorStateSpec()],
+    [
+        *SPECS,
+        ReaderSpec("TextLineReader", {"skip_header_lines": 1}),
+        IteratorStateSpec(),
+        ValueTableSpec(),
+    ],
 )
 def test_a_spec_comes_back_from_its_bytes(spec):
     assert type(spec).from_bytes(spec.to_bytes()) == spec
