@@ -1,4 +1,4 @@
-"""What fault tolerance costs when nothing fails: closures with it and without it, in turn."""
+"""What fault tolerance costs when nothing fails: closures with it and without it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import jflow as tf
 from bench.cases.coordinator import closures
 from bench.timing import seconds, tell
 
-N_TINY, N_STEPS, N_TURNS = 1000, 40, 30
+N_TINY, N_STEPS, N_ROUNDS = 1000, 40, 30
 NEVER_S = "3600"
 
 
@@ -55,10 +55,10 @@ def batches(
 
 
 def medians(calls: dict[str, Callable[[], None]]) -> dict[str, float]:
-    """Median seconds by name; in every second turn the other way round, as the first is slower."""
+    """Median seconds by name; in every second round backwards, as the first is slower."""
     taken: dict[str, list[float]] = {name: [] for name in calls}
-    for turn in range(N_TURNS):
-        for name in sorted(calls, reverse=turn % 2 == 1):
+    for number in range(N_ROUNDS):
+        for name in sorted(calls, reverse=number % 2 == 1):
             taken[name].append(seconds(calls[name]))
     return {name: statistics.median(times) for name, times in taken.items()}
 

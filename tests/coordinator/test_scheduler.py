@@ -169,13 +169,12 @@ def test_short_closures_of_one_kind_run_in_bursts_that_are_taken_apart_when_one_
 
 
 def with_a_burst_that_is_applied_once() -> tuple[ClosureScheduler, Dispatch]:
-    """A scheduler of two workers, one of which has a burst in exactly-once mode."""
+    """A scheduler whose only worker has a burst in exactly-once mode."""
     scheduler = with_workers(1)
-    actions = []
     for number in range(8):
-        actions += scheduler.add(Closure(number, "k", is_exactly_once=True, burst=4), 0.0)
+        scheduler.add(Closure(number, "k", is_exactly_once=True, burst=4), 0.0)
     scheduler.finished(1, 1.0)
-    actions = scheduler.finished(2, 1.1)
+    actions = scheduler.finished(2, 1.01)
     assert of(PrepareBurst, actions)
     actions = scheduler.burst_ready(0, "k", 1.1)
     for attempt in sorted(scheduler._attempts):
