@@ -31,7 +31,7 @@ _NUMBER = jax.ShapeDtypeStruct((), np.int32)
 
 
 @dataclass(frozen=True)
-class Layout:
+class AttemptLayout:
     """What differs between attempts of one program.
 
     Attributes:
@@ -61,7 +61,7 @@ class Layout:
         return [x for i, x in enumerate(args) if i not in read] + [*map(number_of, numbers)]
 
 
-PLAIN = Layout()
+PLAIN = AttemptLayout()
 """All inputs come from the coordinator, and the result goes there."""
 
 
@@ -77,12 +77,12 @@ def table_of(task: Task, session: str) -> ResourceRef:
     return ResourceRef("value_table", "results", "", definition, False, spec, session=session)
 
 
-def arranged(jaxpr: jex.ClosedJaxpr, layout: Layout) -> jex.ClosedJaxpr:
+def arranged(jaxpr: jex.ClosedJaxpr, layout: AttemptLayout) -> jex.ClosedJaxpr:
     """A traced function whose inputs and result are where the layout says.
 
     Args:
       jaxpr: the function.
-      layout: the layout; `Layout.given` makes the arguments.
+      layout: the layout; `AttemptLayout.given` makes the arguments.
     """
     avals = jaxpr.in_avals
     places = {index: place for place, (indices, _) in enumerate(layout.inputs) for index in indices}

@@ -24,7 +24,7 @@ from jflow.coordinator.closures import ScheduledClosure
 from jflow.coordinator.layout import (
     N_FREED,
     PLAIN,
-    Layout,
+    AttemptLayout,
     arranged,
     freed,
     number_of,
@@ -69,7 +69,7 @@ class LinkAttempt:
         number: int,
         closures: Sequence[ScheduledClosure],
         effect: Effect | None,
-        layout: Layout = PLAIN,
+        layout: AttemptLayout = PLAIN,
         elsewhere: tuple[int, ...] = (),
     ) -> None:
         self.number = number
@@ -86,7 +86,7 @@ class LinkAttempt:
         self.taken: dict[int, list[Any]] = {**closures[0].taken}
 
     @property
-    def key(self) -> tuple[int, int, Layout]:
+    def key(self) -> tuple[int, int, AttemptLayout]:
         """What tells its program from others on a worker."""
         return self.closures[0].program.number, len(self.closures), self.layout
 
@@ -185,7 +185,7 @@ class WorkerLink:
         self._closing = threading.Event()
         self._lock = threading.Lock()
         self._connection: Connection | None = None
-        self._concretes: dict[tuple[int, int, Layout], Concrete] = {}
+        self._concretes: dict[tuple[int, int, AttemptLayout], Concrete] = {}
         self._reads: dict[Any, Concrete] = {}
         self.table: ResourceRef | None = None
         name = f"jflow closures of {task}"
@@ -372,7 +372,7 @@ class WorkerLink:
         connection: Connection,
         closure: ScheduledClosure,
         n: int,
-        layout: Layout = PLAIN,
+        layout: AttemptLayout = PLAIN,
     ) -> Concrete:
         key = closure.program.number, n, layout
         concrete = self._concretes.get(key)

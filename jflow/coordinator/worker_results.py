@@ -17,7 +17,7 @@ from jflow.cluster import Task
 from jflow.coordinator.closures import Recipe, ScheduledClosure
 from jflow.coordinator.events import Action, Dispatch, Keeping, WorkerIndex
 from jflow.coordinator.kept import KeptResults
-from jflow.coordinator.layout import Layout
+from jflow.coordinator.layout import AttemptLayout
 from jflow.coordinator.metrics import Meter
 from jflow.coordinator.remote_value import RemoteValue
 from jflow.coordinator.scheduler import ClosureScheduler
@@ -84,7 +84,9 @@ class WorkerResults:
         """Cancels a closure for its user."""
         self._take(lambda now: self._scheduler.cancel(number, now))
 
-    def layout(self, action: Dispatch, closure: ScheduledClosure) -> tuple[Layout, tuple[int, ...]]:
+    def layout(
+        self, action: Dispatch, closure: ScheduledClosure
+    ) -> tuple[AttemptLayout, tuple[int, ...]]:
         """Where an attempt takes its inputs and puts its result.
 
         Returns:
@@ -97,7 +99,9 @@ class WorkerResults:
         inputs = tuple((indices, self._table(worker)) for indices, _, worker in placed)
         is_kept = closure.keeping is not Keeping.NOT
         table = self._table(action.worker) if is_kept else None
-        return Layout(inputs, closure.keeping, table), tuple(number for _, number, _ in placed)
+        return AttemptLayout(inputs, closure.keeping, table), tuple(
+            number for _, number, _ in placed
+        )
 
     def _table(self, worker: WorkerIndex) -> ResourceRef:
         link = self._link(worker)

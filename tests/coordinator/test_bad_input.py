@@ -18,7 +18,7 @@ from jflow.coordinator import ClosureInputError, ClusterCoordinator, PerWorkerVa
 @pytest.fixture(autouse=True)
 def as_users_see_them() -> Iterator[None]:
     """Tracebacks without the frames of jflow and JAX, which end where public names are used."""
-    assert tf.ClusterCoordinator is ClusterCoordinator
+    assert tf.distribute.coordinator.ClusterCoordinator is ClusterCoordinator
     jax.config.update("jax_traceback_filtering", "remove_frames")
     yield
     jax.config.update("jax_traceback_filtering", "off")
