@@ -17,7 +17,16 @@ from jflow.resources.attempt import Attempt, Resource
 
 
 class Writing:
-    """The part of a step on one task, which writes variables more than once."""
+    """The part of a step on one task, which writes variables more than once.
+
+    Attributes:
+      has_left: whether it has left the order, which is for good.
+    """
+
+    __slots__ = ("has_left",)
+
+    def __init__(self) -> None:
+        self.has_left = False
 
 
 class EnterWriting(Attempt):
@@ -47,8 +56,12 @@ class WritingOrder(Resource):
         self._waiting: list[EnterWriting] = []
 
     def try_enter(self, writing: Writing) -> bool:
-        """Lets a writing in, or returns False if it has to wait."""
-        if writing in self._inside:
+        """Lets a writing in, or returns False if it has to wait.
+
+        One that has left stays outside. Its step is over, also if a program of it has not noticed
+        yet: nothing would let it out again, and all snapshots would wait for it.
+        """
+        if writing in self._inside or writing.has_left:
             return True
         if self._closes:
             return False
@@ -68,6 +81,7 @@ class WritingOrder(Resource):
 
     def leave(self, writing: Writing) -> list[Attempt]:
         """A step has ended; its writing need not be inside. Returns what this completed."""
+        writing.has_left = True
         self._inside.discard(writing)
         return self._closed()
 
@@ -108,6 +122,6 @@ class WritingOrder(Resource):
             return []
         entered, self._waiting = self._waiting, []
         for enter in entered:
-            self._inside.add(enter.writing)
+            self.try_enter(enter.writing)
             enter.succeed()
         return [*entered]

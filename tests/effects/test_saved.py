@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import jflow as tf
-from jflow.effects import Effect
+from jflow.effects import Effect, SupersededError
 from jflow.testing import PATIENCE_S, BackendUnderTest, Pause, failpoints
 from tests.effects.attempts import Counters, attempt, servers, started
 from tests.effects.test_steps import HERE, on
@@ -73,4 +73,24 @@ def test_a_checkpoint_has_a_step_with_its_effect_on_all_tasks_or_not_at_all(
         path = str(tmp_path / "model")
         tf.train.Saver().restore(session, path)
         assert attempt(session, made.both, STEP.again()) == 1.0
+        assert session.run(made.values) == [1.0, 1.0]
+
+
+def test_an_attempt_that_goes_on_after_it_was_superseded_does_not_hold_up_checkpoints(
+    tmp_path: Path,
+) -> None:
+    step = replace(STEP, client=f"{STEP.client} that are not held up")
+    made = Counters()
+    with servers() as running, tf.Session(running[-1].target) as session:
+        session.run(tf.global_variables_initializer())
+        with failpoints({"worker.before_run": Pause(times=2)}) as points:
+            late = started(session, made.both, step)
+            points.wait_until_reached("worker.before_run", times=2)
+            assert attempt(session, made.both, step.again()) == 1.0
+            points.release("worker.before_run")
+            with pytest.raises(SupersededError):
+                late.result(PATIENCE_S)
+        config = tf.ConfigProto(operation_timeout_in_ms=20_000)
+        with tf.Session(running[-1].target, config=config) as saving:
+            saved(saving, tmp_path)
         assert session.run(made.values) == [1.0, 1.0]

@@ -61,6 +61,21 @@ def test_a_step_that_ends_while_it_waits_never_enters() -> None:
     assert order.submit(CloseWriting()) != [], "nothing is inside"
 
 
+def test_what_has_left_does_not_enter_again() -> None:
+    """The programs of an attempt may go on for a while after another one has taken over from it."""
+    order = WritingOrder()
+    superseded, late = Writing(), Writing()
+    assert order.leave(superseded) == []
+    assert order.try_enter(superseded), "it need not wait to find out that it is over"
+    close, enter = CloseWriting(), EnterWriting(late)
+    assert order.submit(close) == [close]
+    order.submit(enter)
+    assert order.leave(late) == []
+    assert order.unread(close) == [enter]
+    again = CloseWriting()
+    assert order.submit(again) == [again], "nothing is inside"
+
+
 def test_what_waits_says_for_what() -> None:
     order = WritingOrder()
     order.try_enter(Writing())
