@@ -12,6 +12,7 @@ import jax
 import pytest
 from hypothesis import settings
 
+from tests.collected import ALL_IDS
 from tests.drawn import BASE
 
 pytest_plugins = ["jflow.testing.fixtures"]
@@ -50,7 +51,8 @@ WHOLE_PRODUCT = ("tests/session/",)
 """Where `make test` runs every test on servers in this process too."""
 
 
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
+    config.stash[ALL_IDS] = [item.nodeid for item in items]
     _mark_product(items)
 
     def rank(item):

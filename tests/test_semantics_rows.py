@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.clusters import BACKENDS
+from tests.collected import ALL_IDS
 
 TESTS = Path(__file__).parent
 TABLE = tomllib.loads((TESTS / "semantics_rows.toml").read_text())
@@ -27,7 +28,7 @@ ROWS: list[dict[str, Any]] = [row for row in TABLE["row"] if "left_out" not in r
 def collected(request: pytest.FixtureRequest) -> dict[str, set[str]]:
     """The parameters of each test in the files that the rows name, by its id without them."""
     files = {test.partition("::")[0] for row in ROWS for test in row["tests"]}
-    tests = [item.nodeid for item in request.session.items]
+    tests = request.config.stash[ALL_IDS]
     if not files <= {test.partition("::")[0] for test in tests}:  # a part of the suite is run
         tests = collected_by_pytest(sorted(files))
     found: dict[str, set[str]] = defaultdict(set)

@@ -135,7 +135,7 @@ class Recipe:
     """
 
     program: ClosureProgram
-    arguments: Arguments
+    arguments: ScheduledArguments
     taken: Mapping[int, list[Any]]
 
     def closure(self, remote_value: RemoteValue) -> ScheduledClosure:
@@ -164,7 +164,7 @@ class ScheduledClosure:
         self,
         remote_value: RemoteValue,
         program: ClosureProgram,
-        arguments: Arguments,
+        arguments: ScheduledArguments,
         timeout: float | None,
         is_exactly_once: bool,
         keeping: Keeping = Keeping.NOT,
@@ -259,7 +259,7 @@ class ScheduledClosure:
         return self.concrete.feeds(args) if self._feeds is None else self._feeds
 
 
-class Arguments:
+class ScheduledArguments:
     """The arguments of a `schedule` call, and the traced call of them.
 
     Args:

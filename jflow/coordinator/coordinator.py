@@ -16,7 +16,7 @@ import jax
 from jflow import _forks
 from jflow.closing import Closing
 from jflow.cluster import Task
-from jflow.coordinator.closures import Arguments, ElementCounts, Programs, ScheduledClosure
+from jflow.coordinator.closures import ElementCounts, Programs, ScheduledArguments, ScheduledClosure
 from jflow.coordinator.engine import Engine
 from jflow.coordinator.events import Keeping
 from jflow.coordinator.metrics import CoordinatorMetrics
@@ -225,7 +225,7 @@ class ClusterCoordinator(Closing, metaclass=_OnePerStrategy):
         self._engine.raise_error()
         begun = perf_counter()
         connection = self.strategy.connection
-        arguments = Arguments(fn, args, kwargs, connection, self._counts)
+        arguments = ScheduledArguments(fn, args, kwargs, connection, self._counts)
         for value in arguments.inputs:
             self._check_own(value)
         program, is_new = self._programs.of(arguments.call.run)

@@ -204,8 +204,6 @@ class Worker:
 
     def _check(self, plans: Sequence[Plan], artifacts: Artifacts) -> None:
         task = self._context.task
-        if len({plan.device for plan in plans}) < len(plans):
-            raise InvalidArgumentError(f"{task} received two plans for one device", task=str(task))
         for plan in plans:
             if plan.device not in self._devices:
                 raise InvalidArgumentError(

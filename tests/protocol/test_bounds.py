@@ -17,6 +17,7 @@ from jflow.protocol import ReplySize, codec, settings
 from jflow.protocol.codec import MAX_STRINGS, open_message, plan_to_proto
 from jflow.protocol.credits import MAX_UNREAD_BYTES, Credits
 from jflow.protocol.frame import Assembler, encode
+from jflow.protocol.transport import BrokenStreamError
 from jflow.protocol.v1 import plan_pb2 as pb_plan
 from jflow.protocol.v1 import service_pb2 as pb
 from tests.protocol.hosts import (
@@ -44,7 +45,8 @@ def test_a_stream_that_does_not_begin_is_ended(method, monkeypatch) -> None:
     async def check() -> None:
         async with serving(host) as address:
             async with raw_call(address, method) as call:
-                assert await RawClient(call).receive() is None
+                with pytest.raises(BrokenStreamError, match=r"not complete within 0\.1 s"):
+                    await RawClient(call).receive()
             async with connected(address, method) as client:
                 await asyncio.sleep(0.2)
                 await client.send(id=2, ping=pb.Ping())
@@ -166,7 +168,7 @@ def test_a_stream_that_brings_too_much_early_is_not_read_until_there_is_room() -
             session.make_room = go_on.wait
             session.deliver = lambda *call: session.calls.append(call) or len(session.calls) == 2
             for step in range(4):
-                await client.send([np.zeros(2)], send_tensor=pb.SendTensor(step=step, edge=1))
+                await client.send([np.zeros(2)], send_tensors=pb.SendTensors(step=step, edges=[1]))
             await eventually_async(lambda: len(session.calls) == 2)
             await asyncio.sleep(0.05)
             assert len(session.calls) == 2

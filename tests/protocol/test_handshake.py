@@ -394,7 +394,7 @@ def test_every_procedure_is_refused_without_proof_before_its_request_is_parsed(
     service, name, monkeypatch
 ):
     parsed = []
-    monkeypatch.setattr("jflow.protocol.stream.open_message", parsed.append)
+    monkeypatch.setattr("jflow.protocol.stream.open_control", parsed.append)
     host = Host()
     envelope = pb.Envelope(id=1)
     getattr(envelope, name).SetInParent()

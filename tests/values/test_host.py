@@ -37,7 +37,7 @@ def test_any_bytes_are_strings_or_a_value_error(data, count):
 @pytest.mark.parametrize("lengths", [[2**64 - 1], [2**63, 2**63], [1, 2**40], [9]], ids=str)
 def test_lengths_that_no_bytes_stand_behind_are_refused(lengths):
     raw = np.concatenate([np.array(lengths, "<u8").view(np.uint8), np.zeros(8, np.uint8)])
-    with pytest.raises(ValueError, match="do not fit"):
+    with pytest.raises(ValueError, match=r"(do|does) not fit"):
         read_strings(raw, len(lengths))
 
 
