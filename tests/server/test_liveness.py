@@ -19,7 +19,7 @@ TASKS = [("worker", 1), ("ps", 0), ("worker", 0)]
 def cluster() -> Iterator[ProcessCluster]:
     """Processes with timers for tests; this process has them too."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JFLOW_LIVENESS_S", "3")
+        patch.setenv("JFLOW_LIVENESS_S", "5")
         with ProcessCluster(ps=1, workers=2) as processes:
             yield processes
 
