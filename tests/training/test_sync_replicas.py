@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -288,3 +288,30 @@ def test_no_tokens_may_be_needed() -> None:
     sync.apply_gradients(sync.compute_gradients(variable * 2.0), step)
     with tf.Session() as session:
         session.run(sync.get_init_tokens_op(0))
+
+
+def test_hooks_start_the_rounds_of_monitored_sessions() -> None:
+    def worker(target: str, index: int, stack: ExitStack) -> Callable[[], list[float]]:
+        stack.enter_context(tf.Graph().as_default())
+        with tf.device(on_worker(index)):
+            w, step = tf.Variable(4.0, name="w"), tf.train.create_global_step()
+            sync = tf.train.SyncReplicasOptimizer(tf.train.GradientDescentOptimizer(0.5), 1)
+            train = sync.minimize(w * w / 2, step)
+        hook = sync.make_session_run_hook(is_chief=index == 0, num_tokens=0)
+        session = stack.enter_context(
+            tf.train.MonitoredTrainingSession(target, is_chief=index == 0, hooks=[hook])
+        )
+        options = tf.RunOptions(timeout_in_ms=WAIT_S * 1000)
+        return lambda: session.run(train, options=options) or session.run([step, w])
+
+    with in_process({"ps": 1, "worker": 2}) as backend, ExitStack() as stack:
+        chief = worker(backend.targets[0], 0, stack)
+        assert [chief(), chief()] == [[1, 2.0], [2, 1.0]]
+        # Its label is that of the step, or its gradient would be dropped.
+        assert worker(backend.targets[1], 1, stack)() == [3, 0.5]
+
+
+def test_a_hook_needs_a_round() -> None:
+    sync = tf.train.SyncReplicasOptimizer(optax.sgd(0.1), 1)
+    with pytest.raises(ValueError, match="call apply_gradients first"):
+        sync.make_session_run_hook(is_chief=True).begin()
