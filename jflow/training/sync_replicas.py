@@ -12,8 +12,10 @@ TensorFlow 1.
 from __future__ import annotations
 
 import secrets
+import threading
 from collections.abc import Sequence
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 import jax.numpy as jnp
 import numpy as np
@@ -27,6 +29,7 @@ from jflow.graph import (
     get_default_graph,
     name_scope,
 )
+from jflow.graph.stack import DefaultSession
 from jflow.ops import (
     ConditionalAccumulator,
     FIFOQueue,
@@ -34,7 +37,7 @@ from jflow.ops import (
     group,
     no_op,
 )
-from jflow.session import Session
+from jflow.session import Cancellation, Session
 from jflow.training.coordinator import Coordinator
 from jflow.training.monitored.run_hook import SessionRunHook
 from jflow.training.optimizer import (
@@ -45,6 +48,10 @@ from jflow.training.optimizer import (
     as_optimizer,
 )
 from jflow.training.queue_runner import QueueRunner
+
+ROUND_S = 1.0
+"""How long the chief's last round may take to end, in seconds, before it is cancelled. A round that
+has its gradients needs less."""
 
 
 class _Round(NamedTuple):
@@ -210,7 +217,8 @@ class SyncReplicasOptimizer:
     def get_chief_queue_runner(self) -> QueueRunner:
         """Returns the queue runner of the chief, whose thread applies the updates.
 
-        The thread waits for gradients until its session is closed.
+        At a stop of its coordinator, its thread ends a round that has its gradients, and cancels
+        one that waits for them. Without a coordinator it runs until the session is closed.
 
         Raises:
           ValueError: if `apply_gradients` was not called before.
@@ -260,8 +268,45 @@ class SyncReplicasOptimizer:
             step = global_step.assign_add(1)
         n_tokens = max(self._n_aggregated, self._n_replicas)
         round_op = _enqueue_tokens(tokens, n_tokens, step)
+        return _Chief(round_op)
+
+
+class _Chief(QueueRunner):
+    """Runs rounds until its coordinator stops; then cancels the one that waits for gradients.
+
+    Args:
+      round_op: the operation of a round.
+    """
+
+    def __init__(self, round_op: Operation) -> None:
         # A queue runner closes its queue at the end, and the workers share the queue of tokens.
-        return QueueRunner(FIFOQueue(1, ["int32"], [()], name="dummy_queue"), [round_op])
+        super().__init__(FIFOQueue(1, ["int32"], [()], name="dummy_queue"), [round_op])
+        self._cancellations: WeakKeyDictionary[DefaultSession, Cancellation] = WeakKeyDictionary()
+
+    def create_threads(
+        self,
+        sess: DefaultSession,
+        coord: Coordinator | None = None,
+        daemon: bool = False,
+        start: bool = False,
+    ) -> list[threading.Thread]:
+        threads = super().create_threads(sess, coord, daemon)
+        if threads:
+            self._cancellations[sess] = Cancellation()
+        if start:
+            for thread in threads:
+                thread.start()
+        return threads
+
+    def _run_step(self, sess: DefaultSession, op: Operation) -> None:
+        if isinstance(sess, Session):
+            self._cancellations[sess].run(sess, op)
+        else:
+            super()._run_step(sess, op)
+
+    def _cancel(self, sess: DefaultSession) -> None:
+        self._cancellations[sess].cancel(ROUND_S)
+        super()._cancel(sess)
 
 
 class _SyncReplicasHook(SessionRunHook):
