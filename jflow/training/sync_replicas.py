@@ -37,7 +37,7 @@ from jflow.ops import (
     group,
     no_op,
 )
-from jflow.session import Cancellation, Session
+from jflow.session import CancellableSteps, Session
 from jflow.training.coordinator import Coordinator
 from jflow.training.monitored.run_hook import SessionRunHook
 from jflow.training.optimizer import (
@@ -281,7 +281,7 @@ class _Chief(QueueRunner):
     def __init__(self, round_op: Operation) -> None:
         # A queue runner closes its queue at the end, and the workers share the queue of tokens.
         super().__init__(FIFOQueue(1, ["int32"], [()], name="dummy_queue"), [round_op])
-        self._cancellations: WeakKeyDictionary[DefaultSession, Cancellation] = WeakKeyDictionary()
+        self._steps: WeakKeyDictionary[DefaultSession, CancellableSteps] = WeakKeyDictionary()
 
     def create_threads(
         self,
@@ -292,7 +292,7 @@ class _Chief(QueueRunner):
     ) -> list[threading.Thread]:
         threads = super().create_threads(sess, coord, daemon)
         if threads:
-            self._cancellations[sess] = Cancellation()
+            self._steps[sess] = CancellableSteps()
         if start:
             for thread in threads:
                 thread.start()
@@ -300,12 +300,12 @@ class _Chief(QueueRunner):
 
     def _run_step(self, sess: DefaultSession, op: Operation) -> None:
         if isinstance(sess, Session):
-            self._cancellations[sess].run(sess, op)
+            self._steps[sess].run(sess, op)
         else:
             super()._run_step(sess, op)
 
     def _cancel(self, sess: DefaultSession) -> None:
-        self._cancellations[sess].cancel(ROUND_S)
+        self._steps[sess].cancel(ROUND_S)
         super()._cancel(sess)
 
 

@@ -1,4 +1,4 @@
-"""`Cancellation`: cancels the steps that another thread runs in a session."""
+"""`CancellableSteps`: steps of a thread that another thread can cancel."""
 
 from __future__ import annotations
 
@@ -14,13 +14,17 @@ from jflow.session.session import Session
 from jflow.values import Array
 
 
-class Cancellation:
+class CancellableSteps:
     """Runs the steps of one thread, one after the other, until another thread cancels them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._is_cancelled = False
         self._started: futures.Future[list[Array]] | None = None
+
+    def __repr__(self) -> str:
+        state = "cancelled" if self._is_cancelled else "running"
+        return f"<jflow.session.CancellableSteps {state}>"
 
     def run(self, session: Session, fetches: Any) -> Any:
         """As `Session.run`.
