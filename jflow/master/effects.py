@@ -40,11 +40,14 @@ class EffectRunner:
         self, servers: ClusterView, entries: Mapping[Task, TaskPlans], effect: Effect
     ) -> None:
         self._servers = servers
-        self._own = servers.info().task
         self._writing = {task: entry for task, entry in entries.items() if entry.is_writing}
         self._effect = effect
         names = tuple(sorted(map(str, self._writing)))
         self._staging = Staging(effect, len(entries) == 1, names)
+
+    @property
+    def _own(self) -> Task:
+        return self._servers.info().task
 
     async def run(
         self, run: Callable[[Staging | None], Awaitable[Sequence[Array]]]

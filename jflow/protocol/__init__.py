@@ -3,6 +3,7 @@
 from jflow.protocol.client import MasterClient as MasterClient
 from jflow.protocol.coroutines import Waited as Waited
 from jflow.protocol.coroutines import begin as begin
+from jflow.protocol.coroutines import completing as completing
 from jflow.protocol.credits import ReplySize as ReplySize
 from jflow.protocol.endpoint import Endpoint as Endpoint
 from jflow.protocol.handshake import Secret as Secret

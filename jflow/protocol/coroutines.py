@@ -99,6 +99,54 @@ class _Begun(Coroutine[Any, Any, T]):
         return (yield from self._steps)
 
 
+@types.coroutine
+def completing(
+    coroutine: Coroutine[Any, Any, T], must_complete: Callable[[], bool]
+) -> Generator[Any, Any, T]:
+    """Awaits a coroutine in the task of its caller, and drops cancellations that come too late.
+
+    Args:
+      coroutine: must not cancel its own task, as timeouts do.
+      must_complete: whether the coroutine must be completed now.
+    """
+    steps = coroutine.__await__()
+    try:
+        waits_for = next(steps)
+        while True:
+            try:
+                yield None if waits_for is None else _Wait(waits_for, must_complete)
+            except BaseException as error:
+                # Otherwise what it waits for has failed, or the task was cancelled in between.
+                if not (isinstance(error, asyncio.CancelledError) and must_complete()):
+                    waits_for = steps.throw(error)
+                    continue
+            if waits_for is None or waits_for.done():
+                waits_for = steps.send(None)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+
+
+class _Wait:
+    """What a task waits for, as asyncio sees it; a task that is cancelled cancels that first.
+
+    Args:
+      future: what it waits for.
+      must_complete: as for `completing`.
+    """
+
+    _asyncio_future_blocking = True
+
+    def __init__(self, future: asyncio.Future[Any], must_complete: Callable[[], bool]) -> None:
+        self._must_complete = must_complete
+        self._future = future
+        self.get_loop = future.get_loop
+        self.add_done_callback = future.add_done_callback
+
+    def cancel(self, msg: Any = None) -> bool:
+        """Cancels the future; does nothing instead, as if it had, if the task must go on."""
+        return self._must_complete() or self._future.cancel(msg)
+
+
 async def noticing(coroutine: Coroutine[Any, Any, T], on_wait: Callable[[], None]) -> T:
     """Awaits a coroutine; calls `on_wait` at its first wait, never if it does not wait."""
     steps = coroutine.__await__()

@@ -40,7 +40,7 @@ _SINGLE = frozenset({Tensor, Operation})
 
 
 _Run = Callable[[Executable, Sequence[Any], Deadline], list[Any]]
-"""How a step is run with its fed values, if it is traced."""
+"""How a step is run with its fed values, if it is traced or can be cancelled."""
 
 
 class _Known(NamedTuple):
@@ -137,8 +137,7 @@ class Session(Closing):
           AbortedError: if the server has lost the state of the session; open a new one.
         """
         try:
-            if self._closed:
-                raise RuntimeError("Attempted to use a closed Session.")
+            self._check_open()
             deadline = self._deadline(options)
             run: _Run | None = None
             if run_metadata is not None or BLOCKS.n_open:
@@ -153,6 +152,11 @@ class Session(Closing):
         except Exception as error:
             hide_frames(error)
             raise
+
+    def _run_by(self, run: _Run, fetches: Any) -> Any:
+        """As the public `run`, but the function runs the executable."""
+        self._check_open()
+        return self._run_new(None, fetches, None, self._deadline(), run)
 
     def _run_new(
         self,
@@ -395,8 +399,7 @@ class Session(Closing):
         states: Sequence[StateToSave],
         **options: Any,
     ) -> SaveReport:
-        if self._closed:
-            raise RuntimeError("Attempted to use a closed Session.")
+        self._check_open()
         deadline = self._deadline()
         try:
             return act(
@@ -476,6 +479,10 @@ class Session(Closing):
                     self._executables[request] = executable
             deadline.check("compiling the step")
         return executable
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RuntimeError("Attempted to use a closed Session.")
 
     def _deadline(self, options: RunOptions | None = None) -> Deadline:
         timeout = self._default_timeout

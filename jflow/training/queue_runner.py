@@ -138,7 +138,7 @@ class QueueRunner:
         is_at_end = False
         try:
             while not (coord and coord.should_stop()):
-                sess.run(op)
+                self._run_step(sess, op)
         except self.queue_closed_exception_types:
             is_at_end = True
         except Exception as error:
@@ -157,6 +157,14 @@ class QueueRunner:
 
     def _cancel_on_stop(self, sess: DefaultSession, coord: Coordinator) -> None:
         coord.wait_for_stop()
+        self._cancel(sess)
+
+    def _run_step(self, sess: DefaultSession, op: Operation) -> None:
+        """Runs an enqueue operation once."""
+        sess.run(op)
+
+    def _cancel(self, sess: DefaultSession) -> None:
+        """Ends the steps that wait."""
         _run_quietly(sess, self.cancel_op)
 
 

@@ -12,8 +12,10 @@ TensorFlow 1.
 from __future__ import annotations
 
 import secrets
+import threading
 from collections.abc import Sequence
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 import jax.numpy as jnp
 import numpy as np
@@ -27,6 +29,7 @@ from jflow.graph import (
     get_default_graph,
     name_scope,
 )
+from jflow.graph.stack import DefaultSession
 from jflow.ops import (
     ConditionalAccumulator,
     FIFOQueue,
@@ -34,6 +37,9 @@ from jflow.ops import (
     group,
     no_op,
 )
+from jflow.session import CancellableSteps, Session
+from jflow.training.coordinator import Coordinator
+from jflow.training.monitored.run_hook import SessionRunHook
 from jflow.training.optimizer import (
     Gradient,
     GradientTransformation,
@@ -42,6 +48,10 @@ from jflow.training.optimizer import (
     as_optimizer,
 )
 from jflow.training.queue_runner import QueueRunner
+
+ROUND_S = 1.0
+"""How long the chief's last round may take to end, in seconds, before it is cancelled. A round that
+has its gradients needs less."""
 
 
 class _Round(NamedTuple):
@@ -60,7 +70,8 @@ class SyncReplicasOptimizer:
     Each worker builds the same graph, and runs the operation that `apply_gradients` returns. One of
     them, the chief, also runs `chief_init_op` and `get_init_tokens_op()` once, and starts the queue
     runner `get_chief_queue_runner()`. The others run `local_step_init_op` once. A worker's local
-    step is a local variable of its graph, so each worker needs a graph of its own.
+    step is a local variable of its graph, so each worker needs a graph of its own. In a monitored
+    session the hook of `make_session_run_hook` does all of that.
 
     The first tokens carry the step at which training starts. So the gradients of the first round
     are applied, and those of the second round, which have the same label, are dropped.
@@ -161,6 +172,38 @@ class SyncReplicasOptimizer:
             train_op: Operation = local_step.assign(token).op
         return train_op
 
+    def minimize(
+        self,
+        loss: Tensor,
+        global_step: Variable | None = None,
+        var_list: Sequence[Variable] | None = None,
+    ) -> Operation:
+        """Returns the operation of a training step: `compute_gradients`, then `apply_gradients`.
+
+        Args:
+          loss, var_list: as for `compute_gradients`.
+          global_step: as for `apply_gradients`.
+
+        Raises:
+          ValueError: as `apply_gradients`.
+        """
+        return self.apply_gradients(self.compute_gradients(loss, var_list), global_step)
+
+    def make_session_run_hook(self, is_chief: bool, num_tokens: int = -1) -> SessionRunHook:
+        """Returns a hook that starts the rounds in a monitored session of a worker.
+
+        It runs the operations that a worker runs once, and the chief's queue runner.
+
+        Args:
+          is_chief: whether the worker is the chief.
+          num_tokens: as for `get_init_tokens_op`.
+
+        Raises:
+          ValueError: when the session begins: if `apply_gradients` was not called before, or as
+            `get_init_tokens_op`.
+        """
+        return _SyncReplicasHook(self, is_chief, num_tokens)
+
     @property
     def local_step_init_op(self) -> Operation:
         """The operation that other workers run once, after the global step is initialized."""
@@ -174,7 +217,8 @@ class SyncReplicasOptimizer:
     def get_chief_queue_runner(self) -> QueueRunner:
         """Returns the queue runner of the chief, whose thread applies the updates.
 
-        The thread waits for gradients until its session is closed.
+        At a stop of its coordinator, its thread ends a round that has its gradients, and cancels
+        one that waits for them. Without a coordinator it runs until the session is closed.
 
         Raises:
           ValueError: if `apply_gradients` was not called before.
@@ -224,8 +268,67 @@ class SyncReplicasOptimizer:
             step = global_step.assign_add(1)
         n_tokens = max(self._n_aggregated, self._n_replicas)
         round_op = _enqueue_tokens(tokens, n_tokens, step)
+        return _Chief(round_op)
+
+
+class _Chief(QueueRunner):
+    """Runs rounds until its coordinator stops; then cancels the one that waits for gradients.
+
+    Args:
+      round_op: the operation of a round.
+    """
+
+    def __init__(self, round_op: Operation) -> None:
         # A queue runner closes its queue at the end, and the workers share the queue of tokens.
-        return QueueRunner(FIFOQueue(1, ["int32"], [()], name="dummy_queue"), [round_op])
+        super().__init__(FIFOQueue(1, ["int32"], [()], name="dummy_queue"), [round_op])
+        self._steps: WeakKeyDictionary[DefaultSession, CancellableSteps] = WeakKeyDictionary()
+
+    def create_threads(
+        self,
+        sess: DefaultSession,
+        coord: Coordinator | None = None,
+        daemon: bool = False,
+        start: bool = False,
+    ) -> list[threading.Thread]:
+        threads = super().create_threads(sess, coord, daemon)
+        if threads:
+            self._steps[sess] = CancellableSteps()
+        if start:
+            for thread in threads:
+                thread.start()
+        return threads
+
+    def _run_step(self, sess: DefaultSession, op: Operation) -> None:
+        if isinstance(sess, Session):
+            self._steps[sess].run(sess, op)
+        else:
+            super()._run_step(sess, op)
+
+    def _cancel(self, sess: DefaultSession) -> None:
+        self._steps[sess].cancel(ROUND_S)
+        super()._cancel(sess)
+
+
+class _SyncReplicasHook(SessionRunHook):
+    """Starts the rounds of an optimizer in each session that is created; see its maker."""
+
+    def __init__(self, optimizer: SyncReplicasOptimizer, is_chief: bool, num_tokens: int) -> None:
+        self._optimizer = optimizer
+        self._is_chief = is_chief
+        self._num_tokens = num_tokens
+
+    def begin(self) -> None:
+        optimizer = self._optimizer
+        self._first = [optimizer.chief_init_op if self._is_chief else optimizer.local_step_init_op]
+        self._runner = optimizer.get_chief_queue_runner() if self._is_chief else None
+        if self._is_chief:
+            self._first.append(optimizer.get_init_tokens_op(self._num_tokens))
+
+    def after_create_session(self, session: Session, coord: Coordinator) -> None:
+        for op in self._first:  # tokens only once accumulators know the step
+            session.run(op)
+        if self._runner is not None:
+            self._runner.create_threads(session, coord, daemon=True, start=True)
 
 
 def _local_step(global_step: Variable) -> Variable:

@@ -15,7 +15,7 @@ from jflow.errors import OpError
 from jflow.execution.once import WritesOfTask, finish, give_up
 from jflow.execution.step_state import StepEffect
 from jflow.failpoints import async_failpoint
-from jflow.protocol import Array, Staging, TaskSet, begin
+from jflow.protocol import Array, Staging, TaskSet, completing
 from jflow.resources import SingleWrite, Transaction
 from jflow.worker.context import WorkerContext
 from jflow.worker.takeover import take_over
@@ -120,9 +120,10 @@ class TaskEffects:
         key, containers = effect.key, self._context.containers
         ended = self._applying[key] = asyncio.Event()
         try:
-            work = begin(run(kept))
-            await _ended(work, kept)
-            values = work.result()
+            # A write that is being applied cannot be taken back, and a repeat needs the results.
+            values = await completing(
+                run(kept), lambda: isinstance(kept, SingleWrite) and kept.is_applied
+            )
             finish(containers, effect, kept, values)
         except BaseException as error:
             give_up(containers, effect, kept, error)
@@ -248,16 +249,3 @@ class _TaskCalls:
             await target(effect, by, is_commit, results)
         else:
             await self._context.transport.decide_effect(task, effect, by, is_commit, results)
-
-
-async def _ended(work: asyncio.Future[list[Array]], kept: StepEffect) -> None:
-    """Waits for work, which is cancelled with its caller unless its write is being applied.
-
-    That cannot be taken back, and a repeat of the step needs the results.
-    """
-    while not work.done():
-        try:
-            await asyncio.wait([work])
-        except asyncio.CancelledError:
-            if not (isinstance(kept, SingleWrite) and kept.is_applied):
-                work.cancel()

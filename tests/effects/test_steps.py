@@ -12,6 +12,7 @@ import pytest
 
 import jflow as tf
 from jflow.effects import Effect, SupersededError
+from jflow.runtime.backend import stop_step
 from jflow.testing import (
     PATIENCE_S,
     BackendUnderTest,
@@ -416,3 +417,26 @@ def test_a_cancelled_attempt_is_not_applied(sessions: list[Any], step: Effect) -
     wait_until(late.cancelled, "the end of the attempt")
     assert attempt(second, made.both, step.again()) == 1.0
     assert second.run(made.values) == [1.0, 1.0]
+
+
+def test_a_write_that_is_applied_is_not_cancelled_any_more(
+    sessions: list[Any], step: Effect
+) -> None:
+    first, second = sessions
+    made = counters(first)
+    for point, sequence in (("worker.before_run", 0), ("worker.after_run", 1)):
+        effect = replace(step, sequence=sequence)
+        with failpoints({point: Pause(times=1)}) as points:
+            late = started(first, made.one, effect)
+            points.wait_until_reached(point)
+            stop_step(late)
+            if sequence:
+                first.list_devices()  # answered after the cancellation, which comes before it
+                points.release(point)
+                assert late.result(PATIENCE_S) == [2.0]
+            else:
+                with pytest.raises(tf.errors.CancelledError):
+                    late.result(PATIENCE_S)
+                points.release(point)
+        assert attempt(second, made.one, effect.again()) == 1.0 + sequence
+    assert second.run(made.values) == [2.0, 0.0]

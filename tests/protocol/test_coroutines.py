@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from jflow.protocol.coroutines import begin, noticing
+from jflow.protocol.coroutines import begin, completing, noticing
 
 
 async def _quick(done):
@@ -108,5 +108,63 @@ def test_what_notices_is_cancelled_where_the_coroutine_waits():
         with pytest.raises(asyncio.CancelledError):
             await task
         assert done == ["begun", "cancelled", "cleaned up"]
+
+    asyncio.run(check())
+
+
+def test_what_must_be_completed_drops_cancellations():
+    async def check():
+        done, gate, inner = [], asyncio.Event(), []
+
+        async def run():
+            inner.append(asyncio.current_task())
+            return await _slow(done, gate)
+
+        task = asyncio.create_task(completing(run(), lambda: True))
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.sleep(0)
+        gate.set()
+        await asyncio.sleep(0)
+        task.cancel()  # while it is about to continue
+        assert await task == 8
+        assert inner == [task]
+
+    asyncio.run(check())
+
+
+def test_what_need_not_be_completed_is_cancelled_where_the_coroutine_waits():
+    async def check():
+        done = []
+        task = asyncio.create_task(completing(_slow(done, asyncio.Event()), lambda: False))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert done == ["begun", "cancelled", "cleaned up"]
+
+    asyncio.run(check())
+
+
+def test_errors_of_what_is_completed_are_raised():
+    async def check():
+        async def failing(future):
+            await future
+
+        with pytest.raises(ValueError, match="bad"):
+            await completing(_bad(), lambda: True)
+        future = asyncio.get_running_loop().create_future()
+        task = asyncio.create_task(completing(failing(future), lambda: True))
+        await asyncio.sleep(0)
+        future.set_exception(ValueError("late"))
+        with pytest.raises(ValueError, match="late"):
+            await task
+        # What it waits for may be cancelled by something else than its task.
+        future = asyncio.get_running_loop().create_future()
+        task = asyncio.create_task(completing(failing(future), lambda: True))
+        await asyncio.sleep(0)
+        future.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
 
     asyncio.run(check())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -13,9 +13,9 @@ import optax
 import pytest
 
 import jflow as tf
-from tests.clusters import in_process
+from tests.clusters import Backend, in_process
 from tests.training.feeding import WAIT_S
-from tests.training.test_optimizer import plain
+from tests.training.test_optimizer import PRESETS, plain
 
 START = [np.array([1.0, -2.0], np.float32), np.float32(0.5)]
 
@@ -288,3 +288,73 @@ def test_no_tokens_may_be_needed() -> None:
     sync.apply_gradients(sync.compute_gradients(variable * 2.0), step)
     with tf.Session() as session:
         session.run(sync.get_init_tokens_op(0))
+
+
+def test_hooks_start_the_rounds_of_monitored_sessions() -> None:
+    def worker(target: str, index: int, stack: ExitStack) -> Callable[[], list[float]]:
+        stack.enter_context(tf.Graph().as_default())
+        with tf.device(on_worker(index)):
+            w, step = tf.Variable(4.0, name="w"), tf.train.create_global_step()
+            sync = tf.train.SyncReplicasOptimizer(tf.train.GradientDescentOptimizer(0.5), 1)
+            train = sync.minimize(w * w / 2, step)
+        hook = sync.make_session_run_hook(is_chief=index == 0, num_tokens=0)
+        session = stack.enter_context(
+            tf.train.MonitoredTrainingSession(target, is_chief=index == 0, hooks=[hook])
+        )
+        options = tf.RunOptions(timeout_in_ms=WAIT_S * 1000)
+        return lambda: session.run(train, options=options) or session.run([step, w])
+
+    with in_process({"ps": 1, "worker": 2}) as backend, ExitStack() as stack:
+        chief = worker(backend.targets[0], 0, stack)
+        assert [chief(), chief()] == [[1, 2.0], [2, 1.0]]
+        # Its label is that of the step, or its gradient would be dropped.
+        assert worker(backend.targets[1], 1, stack)() == [3, 0.5]
+
+
+def test_a_hook_needs_a_round() -> None:
+    sync = tf.train.SyncReplicasOptimizer(optax.sgd(0.1), 1)
+    with pytest.raises(ValueError, match="call apply_gradients first"):
+        sync.make_session_run_hook(is_chief=True).begin()
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_each_preset_trains_in_a_monitored_session(name: str) -> None:
+    make, peer = PRESETS[name]
+    w, b = [tf.Variable(START[0], name="w"), tf.Variable(START[1], name="b")]
+    x, step = tf.placeholder("float32", [2]), tf.train.create_global_step()
+    sync = tf.train.SyncReplicasOptimizer(make(0.1), 1)
+    train = sync.minimize(tf.numpy.sum(w * x) + b * x[0], step)
+    hooks = [
+        sync.make_session_run_hook(is_chief=True, num_tokens=0),
+        tf.train.StopAtStepHook(last_step=3),
+    ]
+    options = tf.RunOptions(timeout_in_ms=WAIT_S * 1000)
+    n_runs = 0
+    with tf.train.MonitoredTrainingSession(hooks=hooks) as session:
+        while not session.should_stop():
+            n_runs += 1
+            session.run(train, {x: (n_runs, 2)}, options)
+        found = session.run_step_fn(lambda step_context: step_context.session.run([w, b]))
+    assert n_runs == 3
+    wanted = plain(peer(0.1), START, [gradient(k, 2) for k in (1, 2, 3)])
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5)
+
+
+def test_a_stop_ends_the_round_that_waits_for_gradients(backend: Backend) -> None:
+    with tf.device(backend.devices[-1]):
+        w, step = tf.Variable(4.0, name="w"), tf.train.create_global_step()
+        sync = tf.train.SyncReplicasOptimizer(optax.sgd(0.5), 1)
+        train = sync.minimize(w * w / 2, step)
+        runner, init = sync.get_chief_queue_runner(), sync.chief_init_op
+    options = tf.RunOptions(timeout_in_ms=WAIT_S * 1000)
+    with backend.session() as session:
+        session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
+        session.run(init)
+        for k in (1, 2):  # the runner works again after a stop
+            coord = tf.train.Coordinator()
+            runner.create_threads(session, coord, daemon=True, start=True)
+            session.run(train, options=options)
+            coord.request_stop()
+            coord.join(stop_grace_period_secs=WAIT_S)  # raises if a thread goes on
+            assert session.run([step, w]) == [k, 4.0 / 2**k]
