@@ -98,13 +98,15 @@ def result_of(
     Args:
       case: the case.
       contenders: the strategies.
-      known: an earlier result of the same case, whose scores are taken as they are.
+      known: an earlier result of the same case, whose scores are taken as they are, but those of
+        strategies that were not run.
       skipping: scores of strategies that are not to be run.
       optima: what is proven already.
       proof_seconds: how long to try to prove the optimum of a small case.
       clock: tells the time of this process in seconds.
     """
-    scores = dict(skipping) | dict(known.scores if known else {})
+    earlier = known.scores if known else {}
+    scores = {**skipping, **{k: score for k, score in earlier.items() if not score.is_skipped}}
     contenders = [each for each in contenders if each.name not in scores]
     if known and not contenders:
         return known
