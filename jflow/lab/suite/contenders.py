@@ -105,7 +105,7 @@ def _fingerprint(place: PlaceFunction) -> str:
 @cache
 def _scoring_text() -> bytes:
     """The source of costs, simulator, strategies that ship, and scores."""
-    rooms = [Path(room.__file__).parent for room in (jflow.placement, jflow.schedule)]
-    paths = [path for room in rooms for path in sorted(room.rglob("*.py"))]
+    rooms = (*jflow.placement.__path__, *jflow.schedule.__path__)
+    paths = [path for room in rooms for path in sorted(Path(room).rglob("*.py"))]
     paths.append(Path(__file__).with_name("scoring.py"))
     return b"".join(path.read_bytes() for path in paths)
