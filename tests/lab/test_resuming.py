@@ -140,13 +140,18 @@ def test_an_interrupted_resumed_run_loses_nothing_that_was_there(
     compare(TINY, tmp_path)
     before = cases_in(tmp_path)
 
-    def interrupted(*_, **__):
-        raise KeyboardInterrupt
+    seen = []
+
+    def interrupted(case, *arguments, **options):
+        seen.append(case.key)
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+        return result_of(case, *arguments, **options)
 
     monkeypatch.setattr("jflow.lab.suite.comparison.result_of", interrupted)
     with pytest.raises(KeyboardInterrupt):
         compare(replace(TINY, strategies=("round_robin",), resume=True), tmp_path)
-    assert cases_in(tmp_path) == before
+    assert cases_in(tmp_path) == {**before, seen[0]: {"single", "heft", "round_robin"}}
 
 
 def test_cases_of_another_seed_or_of_other_sources_do_not_stay(tmp_path: Path) -> None:
