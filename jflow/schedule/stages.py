@@ -16,7 +16,7 @@ import numpy as np
 
 from jflow.schedule.graph import Dependency, OperationGraph
 from jflow.schedule.messages import with_messages
-from jflow.schedule.problem import Constraints, Problem
+from jflow.schedule.problem import Constraints, Costs, Problem
 from jflow.schedule.schedule import Schedule
 from jflow.schedule.simulate import Timeline, simulate
 
@@ -31,6 +31,12 @@ def simulate_stages(problem: Problem, schedule: Schedule) -> Timeline:
     See `staged`, `with_messages` and `simulate`.
     """
     return simulate(*with_messages(*staged(problem, schedule)))
+
+
+def is_makespan(costs: Costs) -> bool:
+    """Whether `predicted_seconds` is the makespan of the operations for every schedule."""
+    has_messages = costs.overhead is not None or costs.processor_share is not None
+    return not (costs.in_stages or has_messages or (costs.tasks and costs.task_seconds))
 
 
 def predicted_seconds(problem: Problem, schedule: Schedule) -> float:

@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from jflow.errors import InvalidArgumentError, ResourceExhaustedError
+from jflow.errors import InvalidArgumentError
 from jflow.lab.families import random_problem
 from jflow.lab.optima import KnownOptimum, OptimumCase, digest_of, write_optima
 from jflow.lab.suite import Measuring, ProcessMeasurer, SuiteOptions, adversarial, compare
 from jflow.lab.suite.cases import (
     CLUSTERS,
-    GROUPS,
     HALF_BANDWIDTH,
+    MODELS,
     NOISES,
     SLOW_DEVICE,
     CaseRange,
@@ -24,9 +26,8 @@ from jflow.lab.suite.cases import (
     simulated_cases,
     surprised,
 )
-from jflow.lab.suite.contenders import FUSED, contenders_of
+from jflow.lab.suite.contenders import FUSED, Contender, contenders_of
 from jflow.lab.suite.measured import MeasuredResult, accuracy_of, losses_to_single
-from jflow.lab.suite.results import read
 from jflow.lab.suite.scoring import CaseResult, Score, result_of, skipped
 from jflow.lab.suite.summary import (
     best_fixed,
@@ -36,12 +37,23 @@ from jflow.lab.suite.summary import (
     to_best,
     verdict_of,
 )
-from jflow.schedule import UNLIMITED, scheduled, simulate
-from jflow.schedule.exact import Optimum, optimal
-from jflow.schedule.strategies import STRATEGIES
+from jflow.schedule import (
+    BUFFERED,
+    UNLIMITED,
+    Constraints,
+    Problem,
+    Schedule,
+    predicted_seconds,
+    scheduled,
+    simulate,
+)
+from jflow.schedule.exact import optimal
+from jflow.schedule.strategies import STRATEGIES, choose
 from tests.lab import strategies_of_users
 
 MINE = "tests.lab.strategies_of_users:"
+pytestmark = pytest.mark.usefixtures("no_proofs")
+
 SHORT = SuiteOptions(("heft", "round_robin"), ("layered",), (2,), quick=True)
 
 
@@ -58,19 +70,6 @@ def result(group: str = "contention", *, workload: str = "layered", **makespans)
 
 def timed(strategy: str, times: list[float], predicted: float = 1.0) -> MeasuredResult:
     return MeasuredResult("mlp", 2, strategy, tuple(times), predicted, predicted)
-
-
-@pytest.fixture(autouse=True)
-def _no_proofs(monkeypatch) -> None:
-    """The solver takes seconds, and has tests of its own."""
-
-    def unproven(problem, *, upper, seconds):
-        if upper is None:
-            raise ResourceExhaustedError("no placement was found in time")
-        return Optimum(upper, simulate(problem, upper).makespan, 0.0)
-
-    monkeypatch.setattr("jflow.lab.suite.scoring.optimal", unproven)
-    monkeypatch.setattr("jflow.lab.suite.scoring._NODES", 10)
 
 
 # Runs -------------------------------------------------------------------------------------------
@@ -108,84 +107,6 @@ def test_what_a_strategy_does_wrong_is_in_the_table_and_the_run_goes_on(tmp_path
     assert f"`{MINE}raising`, in {len(heft)} cases" in page
     assert "KeyError: 'no such cost'" in page
     assert "strategy forgetful gives no device for 0" in page
-
-
-def test_a_resumed_run_runs_only_what_is_missing(tmp_path: Path, monkeypatch) -> None:
-    compare(SHORT, tmp_path)
-    calls = []
-    place = STRATEGIES["heft"]
-    monkeypatch.setattr(
-        strategies_of_users, "alternate", lambda *parts: calls.append(0) or place(*parts)
-    )
-    first = compare(replace(SHORT, strategies=[MINE + "alternate"], resume=True), tmp_path)
-    n = len(first.cases)
-    assert len(calls) == n
-    assert all({"heft", "round_robin"} <= each.scores.keys() for each in first.cases)
-    again = compare(replace(SHORT, strategies=[MINE + "alternate"], resume=True), tmp_path)
-    assert len(calls) == n
-    assert len(again.cases) == n
-
-
-def test_a_run_that_was_interrupted_goes_on_where_it_was(tmp_path: Path, monkeypatch) -> None:
-    whole = compare(SHORT, tmp_path / "whole")
-    seen = []
-
-    def interrupted(case, *arguments, **options):
-        seen.append(case)
-        if len(seen) == 7:
-            raise KeyboardInterrupt
-        return result_of(case, *arguments, **options)
-
-    monkeypatch.setattr("jflow.lab.suite.comparison.result_of", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        compare(SHORT, tmp_path)
-    kept = {key for group in GROUPS if (f := read(tmp_path / f"{group}.json")) for key in f.cases}
-    assert kept == {case.key for case in seen[:6]}
-    seen.clear()
-    built = []
-    monkeypatch.setattr(
-        SuiteCase, "actual", lambda self, problem: built.append(self) or problem, raising=True
-    )
-    monkeypatch.setattr("jflow.lab.suite.comparison.result_of", result_of)
-    resumed = compare(replace(SHORT, resume=True), tmp_path)
-    assert len(built) == len(whole.cases) - 6
-    assert len(resumed.cases) == len(whole.cases)
-
-
-def test_a_strategy_that_changed_is_run_again(tmp_path: Path, monkeypatch) -> None:
-    module = tmp_path / "changing_strategy.py"
-    text = "def place(graph, devices, costs, constraints):\n    return dict.fromkeys({})\n"
-    module.write_text(text.format("graph.operations, devices[0]"))
-    monkeypatch.syspath_prepend(str(tmp_path))
-    options = replace(SHORT, strategies=["changing_strategy:place"])
-    compare(options, tmp_path)
-    mark = contenders_of(["changing_strategy:place"])[-1].fingerprint
-    module.write_text(text.format("graph.operations, devices[1]"))
-    assert contenders_of(["changing_strategy:place"])[-1].fingerprint != mark
-    found = read(tmp_path / "small.json")
-    assert found is not None
-    assert found.origin.strategies["changing_strategy:place"] == mark
-
-
-def test_results_come_back_from_their_file_as_they_were(tmp_path: Path) -> None:
-    comparison = compare(replace(SHORT, strategies=[MINE + "raising"]), tmp_path)
-    found = read(tmp_path / "small.json")
-    assert found is not None
-    expected = [each for each in comparison.cases if each.group == "small"]
-    for one, other in zip(found.cases.values(), expected, strict=True):
-        assert one.scores.keys() == other.scores.keys()
-        for name, score in one.scores.items():
-            assert score.refused == other.scores[name].refused
-            if score.makespan is not None:
-                assert score.makespan == pytest.approx(other.scores[name].makespan, rel=1e-6)
-        assert one.best == pytest.approx(other.best, rel=1e-6)
-
-
-@pytest.mark.parametrize("text", ["{", "[]", '{"format": 1}', '{"format": 99}', "{}"])
-def test_a_broken_file_of_results_is_refused_by_name(tmp_path: Path, text: str) -> None:
-    (tmp_path / "small.json").write_text(text)
-    with pytest.raises(InvalidArgumentError, match=r"small\.json is not a file of results.*delete"):
-        compare(replace(SHORT, resume=True), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -372,6 +293,46 @@ def test_the_best_fixed_strategy_is_chosen_on_other_families() -> None:
     ]
     assert best_fixed(results) == (2.5, {"layered": "b", "fft": "a"})
     assert best_fixed(results[:1]) is None
+
+
+def test_auto_is_chosen_and_scored_by_the_same_time() -> None:
+    def build(seed: int) -> Problem:
+        problem = random_problem("layered", 24, 4, ccr=0.3, network=BUFFERED, seed=seed)
+        off, costs = 1.0 - np.eye(4), problem.costs
+        costs = replace(
+            costs,
+            latency=0.2 * off,
+            overhead=0.1 * off,
+            processor_share=0.5 * off,
+            are_estimates=True,
+            in_stages=True,
+            work_error=0.1,
+            message_error=0.2,
+        )
+        pins = {i: (i % 4,) for i in range(0, 24, 3)}  # as variables that have a place already
+        return problem._replace(costs=costs, constraints=Constraints(allowed=pins)).checked()
+
+    def place(*parts) -> Schedule:
+        few = [STRATEGIES["heft_c"], STRATEGIES["etf_c"]]
+        return choose(Problem(*parts), few, moves=200, exact=False).schedule
+
+    auto = Contender("auto", place, "auto", "")
+    cases = [SuiteCase(MODELS, "layered", 4, {}, partial(build, seed)) for seed in range(6)]
+    single = contenders_of(["single"])
+    found = [result_of(case, [*single, auto], skipping={}, optima={}) for case in cases]
+    for case, each in zip(cases, found, strict=True):
+        problem = case.build()
+        schedule = scheduled(problem, place)
+        assert each.scores["auto"].makespan == predicted_seconds(problem, schedule)
+        sent = sum(
+            problem.graph.edges[transfer.edge].n_bytes
+            for transfer in simulate(problem, schedule).transfers
+        )
+        assert each.scores["auto"].n_bytes == pytest.approx(sent)
+    verdict = verdict_of(found, [])
+    assert verdict.n_simulated == len(cases)
+    assert not verdict.simulated_losses
+    assert any(each.scores["auto"].makespan < each.scores["single"].makespan for each in found)
 
 
 def test_auto_has_lost_only_where_one_device_was_faster_with_known_costs() -> None:

@@ -71,3 +71,21 @@ def test_auto_divides_a_step_where_its_stages_pay() -> None:
     apart = [chosen.schedule.devices[i] for i in (1, 2, 3, 4)]
     assert len({*apart}) == 1
     assert chosen.predicted[chosen.strategy] < 0.75 * chosen.predicted["single"]
+
+
+@pytest.mark.parametrize("kind", ["messages", "tasks"])
+@pytest.mark.parametrize("family", ["layered", "fork_join"])
+def test_what_is_chosen_is_chosen_by_the_time_of_its_step_not_of_its_operations(
+    family, kind
+) -> None:
+    for seed in range(8):
+        problem = random_problem(family, 16, 3, ccr=0.3, seed=seed)
+        changes = {"overhead": 0.2 * (1.0 - np.eye(3)), "latency": 0.4 * (1.0 - np.eye(3))}
+        if kind == "tasks":
+            changes = {"task_seconds": 3.0, "tasks": (0, 1, 2)}
+        problem = problem._replace(costs=replace(problem.costs, **changes))
+        chosen = choose(problem, [STRATEGIES["heft"], STRATEGIES["etf_c"]], moves=0, exact=False)
+        alone = predicted_seconds(problem, scheduled(problem, STRATEGIES["single"]))
+        found = predicted_seconds(problem, chosen.schedule)
+        assert found <= alone
+        assert chosen.predicted[chosen.strategy] == found

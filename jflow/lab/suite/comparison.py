@@ -33,11 +33,18 @@ from jflow.lab.suite.cases import (
     SuiteCase,
     simulated_cases,
 )
-from jflow.lab.suite.contenders import contenders_of, fused_step
+from jflow.lab.suite.contenders import contenders_of, fingerprints_of, fused_step
 from jflow.lab.suite.machine import load, machine, n_cores
 from jflow.lab.suite.measured import MeasuredResult, Measurer, measured, measurement_key
 from jflow.lab.suite.page import Proofs
-from jflow.lab.suite.results import GroupResults, Origin, ResultFile, read, resumable
+from jflow.lab.suite.results import (
+    GroupResults,
+    Origin,
+    ResultFile,
+    kept_beside,
+    read,
+    resumable,
+)
 from jflow.lab.suite.scoring import (
     PROOF_SECONDS,
     QUICK_PROOF_SECONDS,
@@ -81,7 +88,8 @@ class SuiteOptions:
         for everything that there is.
       devices: numbers of devices.
       quick: whether to run for two minutes, not twenty.
-      resume: whether to take what earlier results in the same folder have.
+      resume: whether to take what earlier results in the same folder have, and to keep those of
+        workloads, strategies and numbers of devices that this run does not name.
       seed: of everything random.
       imported: a folder of graphs in the JSON format of dnn-partitioning.
       optima: a file of optima that are known; some of its graphs are taken as small cases.
@@ -175,6 +183,7 @@ class _Run:
     ) -> None:
         self.options, self.output, self.measuring = options, output, measuring
         self.contenders = contenders_of(options.strategies)
+        self.fingerprints = fingerprints_of(self.contenders)
         self.workloads = _workloads(options)
         self.devices = _devices(options.devices)
         self.known = _known(options.optima)
@@ -186,8 +195,14 @@ class _Run:
         if options.resume and output is None:
             raise InvalidArgumentError("to resume a run, say in which folder its results are")
         self.earlier = {group: self._earlier(group) for group in (*GROUPS, MEASURED, ALTERNATIVES)}
+        self.kept = {group: kept_beside(e, self.origin) for group, e in self.earlier.items()}
         for earlier in self.earlier.values():  # whose strategies this run need not name
-            marks = {**earlier.origin.strategies, **self.origin.strategies}
+            # What stays of a strategy is by its present source: `resumable` drops all else.
+            marks = {
+                name: self.fingerprints.get(name, m)
+                for name, m in earlier.origin.strategies.items()
+            }
+            marks.update(self.origin.strategies)
             most = max(self.origin.load, earlier.origin.load)
             self.origin = replace(self.origin, strategies=marks, load=most)
         if output is not None:
@@ -197,7 +212,7 @@ class _Run:
         by_group: dict[str, list[SuiteCase]] = {}
         for case in self._cases():
             by_group.setdefault(case.group, []).append(case)
-        found = [result for g, cases in by_group.items() for result in self._simulate(g, cases)]
+        found = [result for g in GROUPS for result in self._simulate(g, by_group.get(g, ()))]
         comparison = Comparison(
             self.origin, found, self._measure(), self._proofs(), self._alternatives()
         )
@@ -229,6 +244,10 @@ class _Run:
             yield from imported_cases(options.imported)
 
     def _simulate(self, group: str, cases: Sequence[SuiteCase]) -> list[CaseResult]:
+        """Results of cases, and those that are kept beside them."""
+        others = {**self.kept[group].cases}
+        if not cases:
+            return [*others.values()]
         earlier, quick = self.earlier[group].cases, self.options.quick
         patience = _QUICK_PATIENCE if quick else _PATIENCE
         found: list[CaseResult] = []
@@ -243,23 +262,21 @@ class _Run:
                 )
                 found.append(result)
                 file.add_case(case.key, result)
+                others.pop(case.key, None)
                 if bar is not None:
                     bar.advance(f"{case.workload}, {case.n_devices} devices")
-        return found
+        return [*found, *others.values()]
 
     def _measure(self) -> list[MeasuredResult]:
-        if self.measuring is None:
-            return []
+        """Measured results, and those that are kept beside them."""
+        others = {**self.kept[MEASURED].measured}
+        if self.measuring is None or not (plans := self._plans(self.measuring)):
+            return [*others.values()]
         rounds = _QUICK_ROUNDS if self.options.quick else _ROUNDS
-        few = [n for n in self.devices if n <= n_cores()] or [min(self.devices)]
-        names = [name for name in self.measuring.workloads if name in self.workloads]
         contenders = self.contenders
         if self.options.quick:
-            names, left_out = names[:_QUICK_MODELS], {*STRATEGIES} - {*_QUICK_STRATEGIES}
+            left_out = {*STRATEGIES} - {*_QUICK_STRATEGIES}
             contenders = [each for each in contenders if each.name not in left_out]
-        plans = [(name, n_devices) for n_devices in few for name in names]
-        if TIMED in self.workloads and not self.options.quick:
-            plans += [(f"{TIMED} {family}", TIMED_DEVICES) for family in TIMED_FAMILIES]
         earlier, found = self.earlier[MEASURED].measured, []
         with self._progress(len(plans), MEASURED) as bar, self._file(MEASURED) as file:
             for plan in plans:
@@ -271,19 +288,35 @@ class _Run:
                 # Times of one plan are compared with each other, so they are taken in one go.
                 if len(results) < len(keys):
                     results = measured(self.measuring.measure, *plan, taking, rounds)
+                    for key in [k for k, r in others.items() if (r.workload, r.n_devices) == plan]:
+                        del others[key]
+                        file.drop_measured(key)
                 for result in results:
                     file.add_measured(keys[result.strategy], result)
+                    others.pop(keys[result.strategy], None)
                 found += results
                 if bar is not None:
                     bar.advance(f"{plan[0]}, {plan[1]} devices")
-        return found
+        return [*found, *others.values()]
+
+    def _plans(self, measuring: Measuring) -> list[tuple[str, int]]:
+        """The workloads that are run for real, and on how many devices."""
+        few = [n for n in self.devices if n <= n_cores()] or [min(self.devices)]
+        names = [name for name in measuring.workloads if name in self.workloads]
+        if self.options.quick:
+            names = names[:_QUICK_MODELS]
+        plans = [(name, n_devices) for n_devices in few for name in names]
+        if TIMED in self.workloads and not self.options.quick:
+            plans += [(f"{TIMED} {family}", TIMED_DEVICES) for family in TIMED_FAMILIES]
+        return plans
 
     def _alternatives(self) -> Sequence[MeasuredResult]:
         measuring, options = self.measuring, self.options
+        others = self.kept[ALTERNATIVES].measured
         if measuring is None or measuring.check is None or options.quick:
-            return []
+            return [*others.values()]
         if WORKLOAD not in self.workloads:
-            return []
+            return [*others.values()]
         found = checked_alternatives(
             *(measuring.check, min(self.devices), _ROUNDS, options.seed),
             self.earlier[ALTERNATIVES].measured,
@@ -291,7 +324,7 @@ class _Run:
         with self._file(ALTERNATIVES) as file:
             for key, result in found.items():
                 file.add_measured(key, result)
-        return [*found.values()]
+        return [*{**others, **found}.values()]
 
     def _proofs(self) -> Proofs | None:
         options = self.options
@@ -302,14 +335,17 @@ class _Run:
 
     def _earlier(self, group: str) -> GroupResults:
         found = read(self._path(group)) if self.options.resume and self.output else None
-        return resumable(found, self.origin) if found else GroupResults(self.origin)
+        if found is None:
+            return GroupResults(self.origin)
+        return resumable(found, self.origin, self.fingerprints)
 
     def _path(self, group: str) -> Path:
         assert self.output is not None
         return self.output / f"{group}.json"
 
     def _file(self, group: str) -> ResultFile:
-        return ResultFile(self._path(group) if self.output else None, self.origin)
+        path = self._path(group) if self.output else None
+        return ResultFile(path, self.origin, self.kept[group])
 
     def _progress(self, total: int, label: str) -> AbstractContextManager[Progress | None]:
         return Progress(total, label, "case") if self.options.progress else nullcontext()

@@ -6,9 +6,11 @@ import hashlib
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import jflow.placement
 import jflow.schedule
 from jflow.errors import InvalidArgumentError, UnimplementedError
 from jflow.placement.explain import RULES
@@ -30,7 +32,8 @@ class Contender:
       name: what tables call it.
       place: the strategy.
       given: what the user gave for it, which sessions take as `placement`.
-      fingerprint: digest of its source, by which a resumed run tells whether it has changed.
+      fingerprint: digest of its source and of what scores it, by which a resumed run tells whether
+        that has changed.
     """
 
     name: str
@@ -78,17 +81,31 @@ def contenders_of(strategies: Sequence[str | Callable[..., Any]]) -> list[Conten
     return [*found.values()]
 
 
+def fingerprints_of(contenders: Sequence[Contender]) -> dict[str, str]:
+    """The fingerprints of all strategies that ship and of contenders, by name."""
+    ship = {name: _fingerprint(place) for name, place in STRATEGIES.items()}
+    return ship | {each.name: each.fingerprint for each in contenders}
+
+
 def _fingerprint(place: PlaceFunction) -> str:
-    """Digest of the file of a strategy; of the whole room for one that ships."""
+    """Digest of the file of a strategy, and of what gives problems their costs and scores."""
     try:
         source = Path(inspect.getfile(inspect.unwrap(place)))
     except (TypeError, OSError):
         source = None
     if place in STRATEGIES.values():
-        room = Path(jflow.schedule.__file__).parent
-        text = b"".join(path.read_bytes() for path in sorted(room.rglob("*.py")))
+        text = b""  # it is part of the room
     elif source is not None and source.is_file():
         text = source.read_bytes()
     else:  # typed into a notebook, where every run has to begin anew
         text = repr(place).encode()
-    return hashlib.sha256(text).hexdigest()[:12]
+    return hashlib.sha256(_scoring_text() + text).hexdigest()[:12]
+
+
+@cache
+def _scoring_text() -> bytes:
+    """The source of costs, simulator, strategies that ship, and scores."""
+    rooms = (*jflow.placement.__path__, *jflow.schedule.__path__)
+    paths = [path for room in rooms for path in sorted(Path(room).rglob("*.py"))]
+    paths.append(Path(__file__).with_name("scoring.py"))
+    return b"".join(path.read_bytes() for path in paths)

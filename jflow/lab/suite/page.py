@@ -84,8 +84,9 @@ One port, CCR 1. Mean ratio to the best schedule known, and the longest that pla
 cases.""",
     MODELS: """\
 Training steps by estimated costs, with their variables spread over the devices of a simulated
-cluster, where they stay; *single* is one device for all that may move. {n} cases: ratio to the best
-schedule known, and the longest that placing took.""",
+cluster, where they stay; *single* is one device for all that may move. Times are those of the
+programs that the runtime makes of the operations, with what messages take of processors. {n} cases:
+ratio to the best schedule known, and the longest that placing took.""",
     ADVERSARIAL: """\
 12 operations, 3 devices, one port. A search (simulated annealing, after PISA) looks for the graph
 on which one strategy does worst beside the best of a few others. Each row is the graph found
@@ -189,7 +190,14 @@ def _section(group: str, cases: Sequence[CaseResult], pictures: Mapping[str, Pat
     lines = [f"## {_TITLES[group]}", "", about, "", table_of(group, cases)]
     if group in pictures:
         lines.append(f"![{_TITLES[group]}]({pictures[group].name})\n")
-    return "\n".join([*lines, *_fixed(group, found)])
+    return "\n".join([*lines, *_fixed(group, found), *_partial(group, found)])
+
+
+def _partial(group: str, found: Sequence[CaseResult]) -> Iterator[str]:
+    """Which strategies ran in some cases only, so that their means are of fewer cases."""
+    runs = Counter(name for result in found for name in result.scores)
+    if few := [f"{_name(name)} in {n}" for name, n in runs.items() if n < len(found)]:
+        yield f"Of {len(found)} cases some strategies ran in fewer: {', '.join(few)}.\n"
 
 
 def _fixed(group: str, found: Sequence[CaseResult]) -> Iterable[str]:

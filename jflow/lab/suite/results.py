@@ -93,22 +93,44 @@ def read(path: Path) -> GroupResults | None:
         ) from error
 
 
-def resumable(found: GroupResults, origin: Origin) -> GroupResults:
-    """The results that this machine would find again: of strategies that have not changed."""
+def resumable(found: GroupResults, origin: Origin, fingerprints: Mapping[str, str]) -> GroupResults:
+    """The results that this machine would find again: of strategies that have not changed.
+
+    Times of one workload are compared with each other, so all of them go if one does.
+
+    Args:
+      found: earlier results.
+      origin: of the run that would take them.
+      fingerprints: of the strategies that are known now, by name.
+    """
     if found.origin.machine != origin.machine:
         return GroupResults(origin)
-    strategies = found.origin.strategies
-    changed = {n for n, mark in origin.strategies.items() if strategies.get(n) != mark}
+    before = found.origin.strategies
+    changed = {name for name, mark in fingerprints.items() if before.get(name, mark) != mark}
     cases = {}
     for key, case in found.cases.items():
-        scores = {
-            name: score
-            for name, score in case.scores.items()
-            if name not in changed and not score.is_skipped
-        }
-        cases[key] = replace(case, scores=scores)
-    measured = {key: each for key, each in found.measured.items() if each.strategy not in changed}
+        if case.parameters.get("against") not in changed:
+            kept = {name: score for name, score in case.scores.items() if name not in changed}
+            cases[key] = replace(case, scores=kept)
+    stale = {_plan(each) for each in found.measured.values() if each.strategy in changed}
+    measured = {key: each for key, each in found.measured.items() if _plan(each) not in stale}
     return GroupResults(found.origin, cases, measured)
+
+
+def kept_beside(earlier: GroupResults, origin: Origin) -> GroupResults:
+    """The resumable results that stay beside those of a run, which need not name them.
+
+    Runs of another seed or length have other cases of the same kind, which would count twice.
+    """
+    before = earlier.origin
+    if (before.seed, before.quick) != (origin.seed, origin.quick):
+        return GroupResults(origin)
+    cases = {key: case for key, case in earlier.cases.items() if case.scores}
+    return replace(earlier, cases=cases)
+
+
+def _plan(result: MeasuredResult) -> tuple[str, int]:
+    return result.workload, result.n_devices
 
 
 class ResultFile(Closing):
@@ -117,6 +139,7 @@ class ResultFile(Closing):
     Args:
       path: the file; None to keep nothing.
       origin: where the results come from.
+      kept: earlier results, which stay in the file unless there are new ones of their keys.
       clock: tells the time in seconds.
     """
 
@@ -124,14 +147,15 @@ class ResultFile(Closing):
         self,
         path: Path | None,
         origin: Origin,
+        kept: GroupResults | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._path = path
         self._origin = origin
         self._clock = clock
         self._written = clock()
-        self._cases: dict[str, CaseResult] = {}
-        self._measured: dict[str, MeasuredResult] = {}
+        self._cases = {**kept.cases} if kept else {}
+        self._measured = {**kept.measured} if kept else {}
 
     def add_case(self, key: str, result: CaseResult) -> None:
         """Adds the result of a case."""
@@ -142,6 +166,10 @@ class ResultFile(Closing):
         """Adds a measurement."""
         self._measured[key] = result
         self._grown()
+
+    def drop_measured(self, key: str) -> None:
+        """Drops a kept measurement, because others of its workload are new."""
+        self._measured.pop(key, None)
 
     def _grown(self) -> None:
         if self._clock() - self._written >= _WRITE_SECONDS:

@@ -10,9 +10,10 @@ from jflow.errors import OpError, ResourceExhaustedError
 from jflow.lab.optima import digest_of
 from jflow.lab.suite.cases import MEMORY, SMALL, SMALL_ONE_PORT, Scalar, SuiteCase
 from jflow.lab.suite.contenders import Contender
-from jflow.schedule import Problem, Schedule, lower_bound, scheduled, simulate
+from jflow.schedule import Problem, Schedule, lower_bound, predicted_seconds, scheduled
 from jflow.schedule.exact import optimal
 from jflow.schedule.exhaustive import exhaustive_optimum
+from jflow.schedule.sends import sends_of
 
 PROOF_SECONDS, QUICK_PROOF_SECONDS = 10.0, 2.0
 """How long the exact solver may take for an optimum that is not known yet."""
@@ -27,7 +28,8 @@ class Score:
     """What one strategy did in one case.
 
     Attributes:
-      makespan: seconds that its schedule takes in the simulator; None if it gave none.
+      makespan: seconds that a step takes by its schedule, as `predicted_seconds` says, which is
+        what `auto` chooses by; None if it gave none.
       placing: seconds of this process that it took to give it.
       n_bytes: what its schedule sends between devices.
       refused: why there is no schedule: the strategy's own error, or what is wrong with its answer.
@@ -96,13 +98,15 @@ def result_of(
     Args:
       case: the case.
       contenders: the strategies.
-      known: an earlier result of the same case, whose scores are taken as they are.
+      known: an earlier result of the same case, whose scores are taken as they are, but those of
+        strategies that were not run.
       skipping: scores of strategies that are not to be run.
       optima: what is proven already.
       proof_seconds: how long to try to prove the optimum of a small case.
       clock: tells the time of this process in seconds.
     """
-    scores = dict(skipping) | dict(known.scores if known else {})
+    earlier = known.scores if known else {}
+    scores = {**skipping, **{k: score for k, score in earlier.items() if not score.is_skipped}}
     contenders = [each for each in contenders if each.name not in scores]
     if known and not contenders:
         return known
@@ -161,9 +165,8 @@ def _score(
         placing, infeasible = clock() - begin, isinstance(error, ResourceExhaustedError)
         return Score(None, placing, 0.0, reason_of(error), infeasible), None
     placing = clock() - begin
-    timeline = simulate(actual, schedule)
-    sent = sum(actual.graph.edges[transfer.edge].n_bytes for transfer in timeline.transfers)
-    return Score(timeline.makespan, placing, sent), schedule
+    sent = float(actual.graph.sizes[sends_of(actual, schedule).edge].sum())
+    return Score(predicted_seconds(actual, schedule), placing, sent), schedule
 
 
 def reason_of(error: Exception) -> str:

@@ -16,7 +16,7 @@ from jflow.schedule.exhaustive import exhaustive_optimum
 from jflow.schedule.problem import Problem, capacity_of
 from jflow.schedule.schedule import PlaceFunction, Schedule, name_of, scheduled, strategy
 from jflow.schedule.simulate import makespan
-from jflow.schedule.stages import predicted_seconds
+from jflow.schedule.stages import is_makespan, predicted_seconds
 from jflow.schedule.strategies.contiguous import m_topo, min_cut_runs
 from jflow.schedule.strategies.coplacing import coplaced
 from jflow.schedule.strategies.grouping import grouped
@@ -91,7 +91,8 @@ class PortfolioResult:
     Attributes:
       schedule: the choice.
       strategy: the strategy that it is of.
-      predicted: the makespan of each candidate in seconds, by the name of its strategy.
+      predicted: the step of each candidate in seconds (`predicted_seconds`), by the name of its
+        strategy.
       bound: what every schedule takes at least, in seconds.
       reasons: why the other strategies gave no candidate, by name.
     """
@@ -157,10 +158,9 @@ def choose(
         portfolio.search(_moves(problem) if moves is None else moves)
         if exact and len(problem.graph) <= _EXACT_OPERATIONS:
             portfolio.solve()
-    if problem.costs.in_stages:
-        portfolio.predict_stages()
-        if len(problem.devices) > 1:
-            portfolio.search_stages(_stage_moves(problem) if moves is None else moves)
+    portfolio.predict()
+    if problem.costs.in_stages and len(problem.devices) > 1:
+        portfolio.search_stages(_stage_moves(problem) if moves is None else moves)
     if margin is None:
         margin = MARGIN if problem.costs.are_estimates else 0.0
     return portfolio.result(margin)
@@ -261,8 +261,10 @@ class _Portfolio:
             if time < self.found[self.best][0]:
                 self.found[name] = (time, best.schedule)
 
-    def predict_stages(self) -> None:
-        """Predicts the times of all candidates in stages; `search` goes by operations."""
+    def predict(self) -> None:
+        """Predicts the steps of all candidates; until now, only their operations were looked at."""
+        if is_makespan(self.problem.costs):
+            return
         self.found = {
             name: (predicted_seconds(self.problem, schedule), schedule)
             for name, (_, schedule) in self.found.items()

@@ -1,0 +1,22 @@
+"""What several tests of the comparison of strategies use."""
+
+from __future__ import annotations
+
+import pytest
+
+from jflow.errors import ResourceExhaustedError
+from jflow.schedule import simulate
+from jflow.schedule.exact import Optimum
+
+
+@pytest.fixture
+def no_proofs(monkeypatch) -> None:
+    """The solver takes seconds, and has tests of its own."""
+
+    def unproven(problem, *, upper, seconds):
+        if upper is None:
+            raise ResourceExhaustedError("no placement was found in time")
+        return Optimum(upper, simulate(problem, upper).makespan, 0.0)
+
+    monkeypatch.setattr("jflow.lab.suite.scoring.optimal", unproven)
+    monkeypatch.setattr("jflow.lab.suite.scoring._NODES", 10)
