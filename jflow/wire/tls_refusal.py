@@ -29,7 +29,9 @@ def look_for_refusal(tls: Tls, address: str, name: str) -> Future[str | None]:
     found.set_running_or_notify_cancel()
 
     def look() -> None:
-        found.set_result(_refusal(tls, address, name))
+        refusal = _refusal(tls, address, name)
+        # A server that is just stopping closes a connection, too, and refuses the next one.
+        found.set_result(_refusal(tls, address, name) if refusal == _refused(tls) else refusal)
 
     # A daemon thread, so that a server that does not answer cannot keep the process from exiting.
     threading.Thread(target=look, name=f"jflow asks {address}", daemon=True).start()
@@ -43,8 +45,7 @@ def _refusal(tls: Tls, address: str, name: str) -> str | None:
         return None
     with connection:
         try:
-            with tls.client_context().wrap_socket(connection, server_hostname=name) as stream:
-                stream.recv(1)  # of TLS 1.3, a server refuses its caller only after the handshake
+            stream = tls.client_context().wrap_socket(connection, server_hostname=name)
         except ssl.SSLCertVerificationError as error:
             return (
                 f"has a certificate that was refused: {error.verify_message}; expected one of "
@@ -54,11 +55,32 @@ def _refusal(tls: Tls, address: str, name: str) -> str | None:
             return _of_protocol(error, tls)
         except (OSError, ValueError):
             return None
-    return None
+        with stream:
+            return None if _is_admitted(stream) else _refused(tls)
+
+
+def _is_admitted(stream: ssl.SSLSocket) -> bool:
+    """Whether a server goes on after the handshake; with TLS 1.3 it refuses its caller only then.
+
+    gRPC's servers do not say why, they close the connection. Otherwise they speak first.
+    """
+    try:
+        return bool(stream.recv(1))
+    except TimeoutError:
+        return True
+    except OSError:  # which an SSLError is
+        return False
 
 
 def _of_protocol(error: ssl.SSLError, tls: Tls) -> str:
     reason = (error.reason or str(error)).lower().replace("_", " ")
     if "alert" in reason:
-        return f"refused the certificate in {tls.identity_path}: {reason}"
+        return _refused(tls)
     return f"does not speak TLS ({reason}); give it the same JFLOW_TLS_DIR, or give this end none"
+
+
+def _refused(tls: Tls) -> str:
+    return (
+        f"refused the certificate in {tls.identity_path}: it has expired, or another authority "
+        "than the server's has signed it; make certificates for both with one `jflow certs init`"
+    )
