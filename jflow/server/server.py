@@ -50,8 +50,8 @@ class Server(Closing):
 
     A process may have several servers. A server listens only at the address that the cluster gives
     for its task, and serves only callers that mean this task and prove that they have the token of
-    this user. With certificates (JFLOW_TLS_DIR), streams are encrypted. If JAX has not been used in the process before, the server switches off
-    `jax_cpu_enable_async_dispatch`.
+    this user. With certificates (JFLOW_TLS_DIR), streams are encrypted. If JAX has not been used in
+    the process before, the server switches off `jax_cpu_enable_async_dispatch`.
 
     Args:
       server_or_cluster_def: the cluster, as for ClusterSpec.

@@ -63,7 +63,9 @@ class GrpcClientStream:
                     return
         except grpc.RpcError as error:
             refusal = self._refusal
-            cause = broken(error) if refusal is None else BrokenStreamError(refusal, is_untrusted=True)
+            cause = (
+                broken(error) if refusal is None else BrokenStreamError(refusal, is_untrusted=True)
+            )
         finally:
             self._ended(cause)
 

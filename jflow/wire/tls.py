@@ -1,8 +1,8 @@
 """`Tls`: the certificates of this process, by which streams are encrypted and both ends named.
 
-They are in the directory JFLOW_TLS_DIR, where `jflow certs init` writes them: `ca.crt`, and for each
-task and for clients one file with a private key and a certificate, `worker-1.pem` and `client.pem`.
-A process needs `ca.crt` and its own file.
+They are in the directory JFLOW_TLS_DIR, where `jflow certs init` writes them: `ca.crt`, and for
+each task and for clients one file with a private key and a certificate, `worker-1.pem` and
+`client.pem`. A process needs `ca.crt` and its own file.
 """
 
 from __future__ import annotations

@@ -84,9 +84,7 @@ def test_a_wrong_use_is_one_line(
     assert not directory.exists()
 
 
-def test_half_an_authority_is_refused(
-    directory: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_half_an_authority_is_refused(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
     init(directory)
     (directory / "ca.key").unlink()
     before = load_all(directory)

@@ -44,7 +44,9 @@ def test_a_server_in_another_process_is_encrypted(directory: Path) -> None:
         with tf.Session(cluster.target("ps")) as session:
             assert session.run(x) == 2.0
         (directory / "client.pem").write_bytes((directory / "worker-0.pem").read_bytes())
-        with pytest.raises(tf.errors.InvalidArgumentError, match=r"expected the name client\.jflow"):
+        with pytest.raises(
+            tf.errors.InvalidArgumentError, match=r"expected the name client\.jflow"
+        ):
             tf.Session.reset(cluster.target("ps"))
 
 
