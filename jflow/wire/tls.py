@@ -13,6 +13,7 @@ import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import grpc
 
@@ -146,8 +147,8 @@ def _connected_to(server: ssl.SSLContext, caller: ssl.SSLContext) -> list[str]:
         done = [_has_shaken_hands(end) for end in (one, other)]
         if all(done):
             break
-    names = (other.getpeercert() or {}).get("subjectAltName", ())
-    return [str(value) for _, value in names]
+    found: Any = other.getpeercert() or {}
+    return [str(value) for _, value in found.get("subjectAltName", ())]
 
 
 def _has_shaken_hands(end: ssl.SSLObject) -> bool:
