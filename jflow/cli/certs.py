@@ -13,8 +13,8 @@ _EPILOG = """\
 Writes DIR/ca.crt and ca.key, the authority, and for each task and for clients a file with a private
 key and a certificate, such as DIR/worker-1.pem and DIR/client.pem. Copy ca.crt and the file of each
 task to its machine, ca.crt and client.pem to those of clients, into a directory of mode 700 that
-JFLOW_TLS_DIR names there. Keep ca.key here: who has it can be any task. Run the command again to
-renew all certificates, or after adding a task; the authority stays.
+JFLOW_TLS_DIR names there. Keep ca.key here: it makes the certificate of any task. Run the command
+again to renew all certificates, or after adding a task; the authority stays.
 """
 
 
