@@ -1,4 +1,4 @@
-"""The command `jflow`: demo, calibrate, server, bench placement, --version."""
+"""The command `jflow`: demo, calibrate, server, bench placement, certs init, --version."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 
 import jflow
-from jflow.cli import bench
+from jflow.cli import bench, certs
 from jflow.cluster import parse_cluster, read_tf_config
 from jflow.errors import InvalidArgumentError, NotFoundError, OpError, PermissionDeniedError
 from jflow.server import Server
@@ -80,6 +80,7 @@ def _parser() -> argparse.ArgumentParser:
 
     _add_server(commands)
     bench.add_command(commands)
+    certs.add_command(commands)
     return parser
 
 

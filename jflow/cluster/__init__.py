@@ -2,6 +2,8 @@
 
 from jflow.cluster.address import join_address as join_address
 from jflow.cluster.address import split_address as split_address
+from jflow.cluster.certified import CLIENT_NAME as CLIENT_NAME
+from jflow.cluster.certified import certified_name as certified_name
 from jflow.cluster.config import TaskConfig as TaskConfig
 from jflow.cluster.config import parse_cluster as parse_cluster
 from jflow.cluster.config import read_tf_config as read_tf_config

@@ -15,8 +15,9 @@ from jflow.protocol.handshake import (
     ServerHandshake,
     refusal_of_version,
 )
-from jflow.protocol.identity import ServerIdentity
+from jflow.protocol.identity import ServerIdentity, certificate_refusal
 from jflow.protocol.records import ServerInfo, info_from_proto, info_to_proto
+from jflow.protocol.rpcs import WORKER
 from jflow.protocol.stream import MessageStream
 from jflow.protocol.transport import EndedStreamError, FrameStream
 from jflow.protocol.v1 import service_pb2 as pb
@@ -80,6 +81,11 @@ async def admit(
     await _write(stream, handshake.challenge(new_nonce(), is_other=refusal is not None))
     handshake.check(await _read(stream))
     messages = MessageStream(stream)
+    if refusal is None:
+        is_of_servers = service == WORKER.name
+        refusal = certificate_refusal(
+            stream.caller_names, handshake.hello, is_of_servers=is_of_servers
+        )
     if refusal is None:
         return messages
     await messages.send(_refused(refusal, identity))

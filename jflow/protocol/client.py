@@ -115,7 +115,7 @@ class MasterClient:
         deadline: Deadline = FOREVER,
     ) -> None:
         limit = deadline.while_connecting(connect_timeout)
-        self._address = address = target.address
+        self._address = target.address
         self._handshake = CallerHandshake(secret, MASTER.name, target, new_nonce())
         self._is_admitted = False
         self._ids = itertools.count(1)
@@ -133,7 +133,7 @@ class MasterClient:
         self._stream: ClientStream | None = None
         try:
             self._stream = transport.open(
-                MASTER.name, address, limit, self._outbox.frames(), self._take, self._ended
+                MASTER.name, target, limit, self._outbox.frames(), self._take, self._ended
             )
             self.info = self._entered(limit)
             self._task = str(self.info.task)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from jflow.cluster import ClusterSpec, Task, split_address
-from jflow.errors import OpError, RestartedError, UnavailableError
+from jflow.cluster import ClusterSpec, Task, certified_name, split_address
+from jflow.errors import OpError, RestartedError, UnauthenticatedError, UnavailableError
 from jflow.protocol.v1 import handshake_pb2 as pb
 
 
@@ -83,6 +83,34 @@ class ServerIdentity:
             return False
         own_host, own_port = split_address(own)
         return port == own_port and host.lower() in self.hosts | {own_host.lower()}
+
+
+def certificate_refusal(
+    names: frozenset[str] | None, hello: pb.Hello, *, is_of_servers: bool
+) -> OpError | None:
+    """The error for a caller whose certificate does not allow what it wants.
+
+    Every certificate of the cluster allows clients' calls. Those between servers need the
+    certificate of the task that the caller says it is.
+
+    Args:
+      names: the names in the certificate; None if the connection has none.
+      hello: what the caller says.
+      is_of_servers: whether the stream is for calls between servers.
+    """
+    if names is None or not is_of_servers:
+        return None
+    try:
+        expected = certified_name(Task.parse(hello.caller))
+    except ValueError:
+        expected = "a task"
+    if expected in names:
+        return None
+    return UnauthenticatedError(
+        f"the caller {hello.caller or '(no task)'} has the wrong certificate: expected one "
+        f"of {expected}, got {', '.join(sorted(names)) or 'no name'}; start each task with the "
+        "certificate that was made for it"
+    )
 
 
 def restarted(task: str, expected: int, got: int) -> RestartedError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, Protocol
 
-from jflow.cluster import Task
+from jflow.cluster import Target, Task
 from jflow.deadline import Deadline
 from jflow.errors import OpError, UnauthenticatedError, UnavailableError
 
@@ -16,11 +16,15 @@ class BrokenStreamError(Exception):
     Args:
       details: the reason, as part of a sentence.
       is_refused: whether the other end refused the caller's token.
+      is_untrusted: whether one end refused the other's certificate; the details say which.
     """
 
-    def __init__(self, details: str, *, is_refused: bool = False) -> None:
+    def __init__(
+        self, details: str, *, is_refused: bool = False, is_untrusted: bool = False
+    ) -> None:
         super().__init__(details)
         self.is_refused = is_refused
+        self.is_untrusted = is_untrusted
 
 
 class EndedStreamError(BrokenStreamError):
@@ -38,6 +42,8 @@ class FrameStream(Protocol):
       write: sends a frame.
       eof: what `read` returns at the end of the stream.
       errors: the exceptions that `read` and `write` raise; see `broken`.
+      caller_names: of a server's end, the names in the certificate of the caller; None if it has
+        none.
     """
 
     @property
@@ -51,6 +57,9 @@ class FrameStream(Protocol):
 
     @property
     def errors(self) -> tuple[type[Exception], ...]: ...
+
+    @property
+    def caller_names(self) -> frozenset[str] | None: ...
 
     def broken(self, error: Exception) -> BrokenStreamError:
         """The error for one of `errors`."""
@@ -90,7 +99,7 @@ class Transport(Protocol):
     def open(
         self,
         service: str,
-        address: str,
+        target: Target,
         limit: Deadline,
         outgoing: Iterator[bytes],
         received: Callable[[bytes], bool],
@@ -100,7 +109,7 @@ class Transport(Protocol):
 
         Args:
           service: the name of the service.
-          address: "host:port".
+          target: the server that is meant.
           limit: the deadline for resolving the host's name.
           outgoing: the frames to send; read on one thread, where it may block.
           received: takes each frame when it is read; returns False to stop reading.
@@ -124,6 +133,7 @@ class Transport(Protocol):
 
         Raises:
           UnavailableError: if the address cannot be resolved, or attempts have failed for so long.
+          UnauthenticatedError: if one end refuses the other's certificate.
         """
 
     def listener(self, services: Services) -> Listener:
@@ -141,4 +151,6 @@ def stream_error(cause: object, server: str, caller: str, task: str | None) -> O
     """
     if isinstance(cause, BrokenStreamError) and cause.is_refused:
         return UnauthenticatedError(f"{server} refused the token of {caller}: {cause}", task=task)
+    if isinstance(cause, BrokenStreamError) and cause.is_untrusted:
+        return UnauthenticatedError(f"{server} {cause}", task=task)
     return UnavailableError(f"{server} cannot be reached ({cause})", task=task)

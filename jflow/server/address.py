@@ -15,19 +15,20 @@ from jflow.errors import InvalidArgumentError
 _LOG = logging.getLogger(__name__)
 
 
-def listening_host(host: str, task: Task) -> str:
+def listening_host(host: str, task: Task, *, is_encrypted: bool) -> str:
     """Resolves a host name of a cluster to the host to bind, which must be of this machine.
 
-    Traffic is not encrypted. Other users of the network can read what passes beyond the loopback
-    interface, including the token, so listening there requires JFLOW_INSECURE=1.
+    Other users of the network can read and change what passes beyond the loopback interface without
+    encryption, so listening there requires certificates or JFLOW_INSECURE=1.
 
     Args:
       host: the name in the cluster.
       task: the task with this address, for messages.
+      is_encrypted: whether the task has certificates.
 
     Raises:
       InvalidArgumentError: if the name does not resolve, belongs to another machine, or is not a
-        loopback address and JFLOW_INSECURE is not set.
+        loopback address, there are no certificates and JFLOW_INSECURE is not set.
     """
     if host == "localhost":
         return "127.0.0.1"
@@ -45,10 +46,13 @@ def listening_host(host: str, task: Task) -> str:
             f"{task} cannot listen at {host!r}, its host in the cluster: that is the address of "
             "another machine; start the task there, or correct the cluster or the task"
         )
+    if is_encrypted:
+        return host
     if os.environ.get("JFLOW_INSECURE") != "1":
         raise InvalidArgumentError(
-            f"{host!r} is not a loopback address, and traffic to it would not be encrypted; "
-            "set JFLOW_INSECURE=1 if all users of that network may read and change it"
+            f"{host!r} is not a loopback address, and traffic to it would not be encrypted; make "
+            "certificates with `jflow certs init` and set JFLOW_TLS_DIR, or set JFLOW_INSECURE=1 "
+            "if all users of that network may read and change it"
         )
     _LOG.warning("listening on %s without encryption, because JFLOW_INSECURE=1", host)
     return host

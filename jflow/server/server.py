@@ -33,7 +33,7 @@ from jflow.records.allowed_directories import CHECKPOINTS, AllowedDirectories
 from jflow.server.address import is_loopback, listening_host, own_hosts
 from jflow.server.loop import SERVERS, run_programs_in_their_threads, take_64_bits
 from jflow.server.role import which_task
-from jflow.wire import TRANSPORTS, cluster_name, load_secret
+from jflow.wire import TRANSPORTS, cluster_name, load_secret, load_tls
 from jflow.worker import Worker
 from jflow.xla import export_platform
 
@@ -50,8 +50,8 @@ class Server(Closing):
 
     A process may have several servers. A server listens only at the address that the cluster gives
     for its task, and serves only callers that mean this task and prove that they have the token of
-    this user. If JAX has not been used in the process before, the server switches off
-    `jax_cpu_enable_async_dispatch`.
+    this user. With certificates (JFLOW_TLS_DIR), streams are encrypted. If JAX has not been used in
+    the process before, the server switches off `jax_cpu_enable_async_dispatch`.
 
     Args:
       server_or_cluster_def: the cluster, as for ClusterSpec.
@@ -69,8 +69,10 @@ class Server(Closing):
       NotFoundError: if a root is not a directory.
       ValueError: if the task is not given and cannot be inferred.
       InvalidArgumentError: if the cluster has no such task, or its address does not resolve,
-        belongs to another machine or is not a loopback address.
-      NotFoundError: if the protocol is unknown.
+        belongs to another machine, or is not a loopback address and there are no certificates; or a
+        certificate is not valid.
+      NotFoundError: if the protocol is unknown, or a certificate does not exist.
+      PermissionDeniedError: if other users may read or replace the token or a certificate.
       UnknownError: if the port is in use.
     """
 
@@ -128,8 +130,10 @@ class Server(Closing):
             _forks.mark_used()
             run_programs_in_their_threads()
             # Not on the loop, which must serve other calls while a name is resolved.
-            host = listening_host(split_address(self._address)[0], self._task)
-            transport = TRANSPORTS[self._protocol]()
+            tls = load_tls(self._task)
+            own_host = split_address(self._address)[0]
+            host = listening_host(own_host, self._task, is_encrypted=tls is not None)
+            transport = TRANSPORTS[self._protocol](tls)
             trust = _Trust(load_secret(), cluster_name(), own_hosts(self._address, host))
             checkpoints = self._checkpoints or (ANYWHERE if is_loopback(host) else None)
             make = partial(self._worker_type, checkpoint_roots=checkpoints)

@@ -5,6 +5,7 @@ import os
 # gRPC reads this when it is imported; by default it logs each connection that a stop ends.
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
+from jflow.wire.tls import load_tls as load_tls
 from jflow.wire.transports import TRANSPORTS as TRANSPORTS
 from jflow.wire.transports import cluster_name as cluster_name
 from jflow.wire.transports import connect as connect

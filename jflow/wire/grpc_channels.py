@@ -13,6 +13,7 @@ from jflow.errors import UnknownError
 from jflow.protocol.frame import MAX_FRAME_BYTES
 from jflow.protocol.heartbeat import LEAST_S, liveness_s
 from jflow.protocol.settings import HELLO_S
+from jflow.wire.tls import Tls
 
 _LEAST_PING_INTERVAL_MS = int(LEAST_S * 1000 / 3)
 
@@ -66,14 +67,28 @@ def _keepalive() -> list[tuple[str, int]]:
     ]
 
 
-def client_channel(address: str) -> grpc.Channel:
-    """A channel for use by threads."""
-    return grpc.insecure_channel(address, options=channel_options())
+def client_channel(address: str, tls: Tls | None = None, name: str = "") -> grpc.Channel:
+    """A channel for use by threads.
+
+    Args:
+      address: "host:port".
+      tls: this end's certificates; without them, nothing is encrypted.
+      name: the name that the server's certificate must have.
+    """
+    if tls is None:
+        return grpc.insecure_channel(address, options=channel_options())
+    return grpc.secure_channel(address, tls.channel_credentials(), options=_meaning(name))
 
 
-def aio_channel(address: str) -> grpc.aio.Channel:
-    """A channel for use on an event loop."""
-    return grpc.aio.insecure_channel(address, options=channel_options())
+def aio_channel(address: str, tls: Tls | None = None, name: str = "") -> grpc.aio.Channel:
+    """A channel for use on an event loop. Arguments as of `client_channel`."""
+    if tls is None:
+        return grpc.aio.insecure_channel(address, options=channel_options())
+    return grpc.aio.secure_channel(address, tls.channel_credentials(), options=_meaning(name))
+
+
+def _meaning(name: str) -> list[tuple[str, int | str]]:
+    return [*channel_options(), ("grpc.ssl_target_name_override", name)]
 
 
 def aio_server() -> grpc.aio.Server:
@@ -81,7 +96,7 @@ def aio_server() -> grpc.aio.Server:
     return grpc.aio.server(options=server_options())
 
 
-def bind(server: grpc.aio.Server, host: str, port: int) -> int:
+def bind(server: grpc.aio.Server, host: str, port: int, tls: Tls | None = None) -> int:
     """Binds a server to an address; returns the port, which the system chooses if `port` is 0.
 
     Raises:
@@ -89,7 +104,9 @@ def bind(server: grpc.aio.Server, host: str, port: int) -> int:
     """
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     try:
-        return server.add_insecure_port(address)
+        if tls is None:
+            return server.add_insecure_port(address)
+        return server.add_secure_port(address, tls.server_credentials())
     except RuntimeError as error:
         raise UnknownError(
             f"Could not start gRPC server: {address} cannot be bound; "

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 import grpc
 
+from jflow.cluster import Target, certified_name, split_address
 from jflow.deadline import Deadline
 from jflow.errors import UnavailableError
 from jflow.protocol.transport import BrokenStreamError
 from jflow.wire.grpc_channels import client_channel, method_of
 from jflow.wire.grpc_stream import broken
 from jflow.wire.names import looked_up, unresolved
+from jflow.wire.tls import Tls
+from jflow.wire.tls_refusal import look_for_refusal
 
 
 class GrpcClientStream:
@@ -22,13 +27,16 @@ class GrpcClientStream:
     def __init__(
         self,
         service: str,
-        address: str,
+        target: Target,
         outgoing: Iterator[bytes],
         received: Callable[[bytes], bool],
         ended: Callable[[BrokenStreamError | None], object],
+        tls: Tls | None = None,
     ) -> None:
+        address, name = target.address, _certified_name(target)
         self._ended = ended
-        self._channel = client_channel(address)
+        self._refusal: str | None = None
+        self._channel = client_channel(address, tls, name)
         # Frames are taken in gRPC's deserializer, on a thread of gRPC. So callers are woken one
         # thread switch earlier than by the thread that iterates over the stream.
         try:
@@ -36,6 +44,8 @@ class GrpcClientStream:
                 method_of(service), response_deserializer=received
             )
             self._stream = method(outgoing, wait_for_ready=True)
+            if tls is not None:
+                self._channel.subscribe(partial(self._explain, tls, address, name))
             threading.Thread(target=self._read, name=f"jflow {address}", daemon=True).start()
         except BaseException:  # for example, no thread can be started
             self.close()
@@ -52,9 +62,30 @@ class GrpcClientStream:
                 if not is_wanted:
                     return
         except grpc.RpcError as error:
-            cause = broken(error)
+            refusal = self._refusal
+            cause = (
+                broken(error) if refusal is None else BrokenStreamError(refusal, is_untrusted=True)
+            )
         finally:
             self._ended(cause)
+
+    def _explain(self, tls: Tls, address: str, name: str, state: Any) -> None:
+        """Ends the stream if it cannot begin because of a certificate: gRPC would go on trying."""
+        if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
+            look_for_refusal(tls, address, name).add_done_callback(self._give_up)
+
+    def _give_up(self, found: Future[str | None]) -> None:
+        refusal = found.result()
+        if refusal is not None:
+            self._refusal = refusal
+            self._stream.cancel()
+
+
+def _certified_name(target: Target) -> str:
+    """The name that the certificate of a server must have: of its task, else of its host."""
+    if target.task is not None:
+        return certified_name(target.task)
+    return split_address(target.own_address)[0]
 
 
 def resolve(address: str, limit: Deadline) -> None:

@@ -14,6 +14,7 @@ from jflow.errors import UnauthenticatedError
 from jflow.protocol.transport import BrokenStreamError, FrameStream, Services
 from jflow.wire.grpc_channels import aio_server, bind, method_of
 from jflow.wire.grpc_stream import GrpcStream
+from jflow.wire.tls import Tls
 
 _LOG = logging.getLogger(__name__)
 
@@ -23,14 +24,16 @@ class GrpcServer:
 
     Args:
       services: the functions that serve the streams of each service.
+      tls: the certificates of its task; without them, nothing is encrypted.
     """
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, tls: Tls | None = None) -> None:
+        self._tls = tls
         self._server = aio_server()
         self._server.add_generic_rpc_handlers((_Methods(services),))
 
     async def start(self, host: str, port: int) -> int:
-        bound = bind(self._server, host, port)
+        bound = bind(self._server, host, port, self._tls)
         await self._server.start()
         return bound
 
@@ -53,7 +56,15 @@ class _Methods(grpc.GenericRpcHandler):
 async def _serve(serve: Callable[[FrameStream], Awaitable[None]], _: Any, context: Any) -> None:
     with suppress(BrokenStreamError):  # the caller is gone
         try:
-            await serve(GrpcStream(context))
+            await serve(GrpcStream(context, caller_names=_names(context)))
         except UnauthenticatedError as error:
             _LOG.warning("a stream from %s was refused: %s", context.peer(), error.message)
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, error.message)
+
+
+def _names(context: Any) -> frozenset[str] | None:
+    """The names in a caller's certificate; None if the connection has none."""
+    found = context.auth_context()
+    if b"ssl" not in found.get("transport_security_type", ()):
+        return None
+    return frozenset(name.decode() for name in found.get("x509_subject_alternative_name", ()))

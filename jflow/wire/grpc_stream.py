@@ -9,11 +9,13 @@ from typing import Any, Protocol
 
 import grpc
 
-from jflow.cluster import Task
-from jflow.errors import UnavailableError
+from jflow.cluster import Task, certified_name
+from jflow.errors import UnauthenticatedError, UnavailableError
 from jflow.protocol.transport import BrokenStreamError, EndedStreamError
 from jflow.wire.grpc_channels import aio_channel, method_of
 from jflow.wire.names import looked_up, unresolved
+from jflow.wire.tls import Tls
+from jflow.wire.tls_refusal import look_for_refusal
 
 
 class _Call(Protocol):
@@ -30,12 +32,19 @@ class GrpcStream:
     Args:
       call: gRPC's object for this end.
       channel: closed with the stream.
+      caller_names: see `FrameStream`.
     """
 
     eof: object = grpc.aio.EOF
     errors: tuple[type[Exception], ...] = (grpc.RpcError, asyncio.InvalidStateError)
 
-    def __init__(self, call: _Call, channel: grpc.aio.Channel | None = None) -> None:
+    def __init__(
+        self,
+        call: _Call,
+        channel: grpc.aio.Channel | None = None,
+        caller_names: frozenset[str] | None = None,
+    ) -> None:
+        self.caller_names = caller_names
         self.read: Callable[[], Awaitable[Any]] = call.read
         self.write: Callable[[bytes], Awaitable[None]] = call.write
         self._channel = channel
@@ -51,13 +60,17 @@ class GrpcStream:
 
 
 async def connect(
-    service: str, task: Task, address: str, refused_s: float | None = None
+    service: str,
+    task: Task,
+    address: str,
+    refused_s: float | None = None,
+    tls: Tls | None = None,
 ) -> GrpcStream:
     """Opens a stream to a service of a task; see `protocol.transport.Transport.connect`."""
     await _resolve(task, address)
-    channel = aio_channel(address)
+    channel = aio_channel(address, tls, certified_name(task))
     try:
-        await _ready(channel, task, address, refused_s)
+        await _ready(channel, task, address, refused_s, tls)
         method: Any = channel.stream_stream(method_of(service))
         return GrpcStream(method(), channel)
     except BaseException:
@@ -66,13 +79,19 @@ async def connect(
 
 
 async def _ready(
-    channel: grpc.aio.Channel, task: Task, address: str, refused_s: float | None
+    channel: grpc.aio.Channel,
+    task: Task,
+    address: str,
+    refused_s: float | None,
+    tls: Tls | None,
 ) -> None:
     """Waits until a channel is connected; at most for so long while it is refused."""
     states = grpc.ChannelConnectivity
     clock = asyncio.get_running_loop().time
     refused_until = None
     while (state := channel.get_state(try_to_connect=True)) is not states.READY:
+        if tls is not None and state is states.TRANSIENT_FAILURE:
+            await _check_certificates(tls, task, address)
         # gRPC goes on trying in this state, and leaves it only when it has connected.
         if refused_s is None or state is not states.TRANSIENT_FAILURE:
             refused_until = None
@@ -85,6 +104,13 @@ async def _ready(
         with suppress(TimeoutError):
             async with asyncio.timeout_at(refused_until):
                 await channel.wait_for_state_change(state)
+
+
+async def _check_certificates(tls: Tls, task: Task, address: str) -> None:
+    """Raises UnauthenticatedError if a task is not reached because of a certificate."""
+    refusal = await asyncio.wrap_future(look_for_refusal(tls, address, certified_name(task)))
+    if refusal is not None:
+        raise UnauthenticatedError(f"{task} at {address} {refusal}", task=str(task))
 
 
 def broken(error: grpc.RpcError) -> BrokenStreamError:

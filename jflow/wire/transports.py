@@ -11,14 +11,15 @@ from jflow.deadline import FOREVER, Deadline
 from jflow.errors import InvalidArgumentError
 from jflow.protocol import MasterClient, Secret, Transport
 from jflow.wire.grpc_transport import GrpcTransport
+from jflow.wire.tls import Tls, load_tls
 from jflow.wire.token import load_token
 
 _CLUSTER_VARIABLE = "JFLOW_CLUSTER"
 
-TRANSPORTS: Mapping[str, Callable[[], Transport]] = {
+TRANSPORTS: Mapping[str, Callable[[Tls | None], Transport]] = {
     "grpc": GrpcTransport,
 }
-"""Constructors of transports, by the name of the protocol."""
+"""Constructors of transports, by the name of the protocol; with the certificates of this end."""
 
 
 def load_secret() -> Secret:
@@ -53,11 +54,11 @@ def connect(
       protocol: the name of the transport.
 
     Raises:
-      OpError: as `MasterClient`, `load_token` and `cluster_name`.
+      OpError: as `MasterClient`, `load_token`, `load_tls` and `cluster_name`.
       ValueError: if the target is malformed.
     """
     meant = Target.parse(target) if isinstance(target, str) else target
     if not meant.cluster:
         meant = replace(meant, cluster=cluster_name())
-    transport = TRANSPORTS[protocol]()
+    transport = TRANSPORTS[protocol](load_tls(None))
     return MasterClient(transport, load_secret(), meant, connect_timeout, deadline)

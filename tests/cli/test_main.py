@@ -14,7 +14,13 @@ from jflow.cli.main import main
 
 @pytest.fixture(autouse=True)
 def _environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for variable in ("TF_CONFIG", "JFLOW_TOKEN", "JFLOW_TOKEN_FILE", "JFLOW_INSECURE"):
+    for variable in (
+        "TF_CONFIG",
+        "JFLOW_TOKEN",
+        "JFLOW_TOKEN_FILE",
+        "JFLOW_INSECURE",
+        "JFLOW_TLS_DIR",
+    ):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
 

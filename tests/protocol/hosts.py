@@ -164,9 +164,9 @@ async def forever(*_):
     await asyncio.Event().wait()
 
 
-def server_of(host):
+def server_of(host, tls=None):
     """A server of a host, which does not listen yet."""
-    return GrpcTransport().listener(Endpoint(host, Secret(TOKEN), host.cluster_name).services())
+    return GrpcTransport(tls).listener(Endpoint(host, Secret(TOKEN), host.cluster_name).services())
 
 
 def peer_of(task, address, token=TOKEN):
@@ -180,9 +180,9 @@ def peers_of(cluster):
 
 
 @asynccontextmanager
-async def serving(host, port=0):
+async def serving(host, port=0, tls=None):
     """A server of a host; gives its address."""
-    server = server_of(host)
+    server = server_of(host, tls)
     address = f"127.0.0.1:{await server.start('127.0.0.1', port)}"
     host.cluster = host.cluster.replace(host.task, address)
     try:

@@ -1,0 +1,168 @@
+"""`Tls`: the certificates of this process, by which streams are encrypted and both ends named.
+
+They are in the directory JFLOW_TLS_DIR, where `jflow certs init` writes them: `ca.crt`, and for
+each task and for clients one file with a private key and a certificate, `worker-1.pem` and
+`client.pem`. A process needs `ca.crt` and its own file.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from jflow.cluster import Task, certified_name
+from jflow.errors import InvalidArgumentError, NotFoundError, PermissionDeniedError
+
+VARIABLE = "JFLOW_TLS_DIR"
+AUTHORITY_FILE = "ca.crt"
+_RENEW = "make new certificates with `jflow certs init`"
+
+
+@dataclass(frozen=True)
+class Tls:
+    """Certificates of one task, or of clients.
+
+    Attributes:
+      authority: the certificate that signed those of all tasks and clients, in PEM.
+      identity: this end's private key and certificate, in PEM.
+      authority_path, identity_path: the files that they were read from.
+    """
+
+    authority: bytes = field(repr=False)
+    identity: bytes = field(repr=False)
+    authority_path: str
+    identity_path: str
+
+    def channel_credentials(self) -> grpc.ChannelCredentials:
+        """The credentials of a caller."""
+        return grpc.ssl_channel_credentials(self.authority, self.identity, self.identity)
+
+    def server_credentials(self) -> grpc.ServerCredentials:
+        """The credentials of a server, which admits callers with a certificate only."""
+        return grpc.ssl_server_credentials(
+            [(self.identity, self.identity)], self.authority, require_client_auth=True
+        )
+
+    def client_context(self) -> ssl.SSLContext:
+        """The same as `channel_credentials` for the standard library, whose errors have reasons."""
+        return self._context(ssl.PROTOCOL_TLS_CLIENT)
+
+    def server_context(self) -> ssl.SSLContext:
+        """The same as `server_credentials` for the standard library."""
+        context = self._context(ssl.PROTOCOL_TLS_SERVER)
+        context.verify_mode = ssl.CERT_REQUIRED
+        return context
+
+    def _context(self, protocol: int) -> ssl.SSLContext:
+        context = ssl.SSLContext(protocol)
+        context.load_verify_locations(self.authority_path)
+        context.load_cert_chain(self.identity_path)
+        context.set_alpn_protocols(["h2"])
+        return context
+
+
+def load_tls(task: Task | None, environ: Mapping[str, str] = os.environ) -> Tls | None:
+    """The certificates of a task, or of clients for None; None if JFLOW_TLS_DIR is not set.
+
+    Raises:
+      NotFoundError: if one of the files does not exist.
+      PermissionDeniedError: if other users may read or replace one, or it is another user's.
+      InvalidArgumentError: if the certificate has expired, is of another authority or task, or does
+        not fit its key.
+    """
+    named = environ.get(VARIABLE)
+    if not named:
+        return None
+    directory = Path(named)
+    authority = directory / AUTHORITY_FILE
+    identity = directory / certified_name(task).replace(".jflow", ".pem")
+    try:
+        _check_private(directory, "700")
+        certificate = authority.read_bytes()
+        _check_private(identity, "600")
+        tls = Tls(certificate, identity.read_bytes(), str(authority), str(identity))
+    except FileNotFoundError as error:
+        raise NotFoundError(
+            f"{VARIABLE}: {error.filename} does not exist, which {task or 'a client'} needs; copy "
+            "it from where `jflow certs init` was run, or run that with the present cluster"
+        ) from None
+    except OSError as error:
+        raise PermissionDeniedError(f"{VARIABLE}: {error}") from None
+    _check(tls, certified_name(task))
+    return tls
+
+
+def _check_private(path: Path, mode: str) -> None:
+    """Checks that only the user of this process may use a file or directory."""
+    status = path.stat()
+    if status.st_uid != os.geteuid():
+        raise PermissionDeniedError(
+            f"{VARIABLE}: {path} belongs to the user with the number {status.st_uid}, and this "
+            f"process is of {os.geteuid()}: another user may know the private key; {_RENEW}"
+        )
+    if stat.S_IMODE(status.st_mode) & 0o077:
+        raise PermissionDeniedError(
+            f"{VARIABLE}: other users may read or replace what is in {path}; run "
+            f"`chmod {mode} {path}`, and if they may have read a private key, {_RENEW}"
+        )
+
+
+def _check(tls: Tls, name: str) -> None:
+    """Checks that peers will accept a certificate: by a TLS connection to itself, in memory."""
+    try:
+        caller, server = tls.client_context(), tls.server_context()
+    except (ssl.SSLError, OSError) as error:
+        raise InvalidArgumentError(
+            f"{VARIABLE}: {tls.identity_path} must have a private key and its certificate, and "
+            f"{tls.authority_path} that of the authority ({error}); {_RENEW}"
+        ) from None
+    caller.check_hostname, caller.verify_mode = False, ssl.CERT_NONE
+    try:
+        found = _connected_to(server, caller)
+    except ssl.SSLError as error:
+        raise InvalidArgumentError(
+            f"{VARIABLE}: the certificate in {tls.identity_path} is not valid with "
+            f"{tls.authority_path}: {_reason(error)}; {_RENEW}"
+        ) from None
+    if name not in found:
+        raise InvalidArgumentError(
+            f"{VARIABLE}: the certificate in {tls.identity_path} is of another task: expected the "
+            f"name {name}, got {', '.join(found) or 'none'}; use the file that was made for it"
+        )
+
+
+def _connected_to(server: ssl.SSLContext, caller: ssl.SSLContext) -> list[str]:
+    """Performs a TLS handshake in memory; returns the names in the caller's certificate."""
+    to_server, to_caller = ssl.MemoryBIO(), ssl.MemoryBIO()
+    one = caller.wrap_bio(to_caller, to_server)
+    other = server.wrap_bio(to_server, to_caller, server_side=True)
+    for _ in range(4):
+        done = [_has_shaken_hands(end) for end in (one, other)]
+        if all(done):
+            break
+    found: Any = other.getpeercert() or {}
+    return [str(value) for _, value in found.get("subjectAltName", ())]
+
+
+def _has_shaken_hands(end: ssl.SSLObject) -> bool:
+    try:
+        end.do_handshake()
+    except ssl.SSLWantReadError:
+        return False
+    return True
+
+
+def _reason(error: ssl.SSLError) -> str:
+    """The reason why a certificate was refused, as part of a sentence."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        if "self-signed" in error.verify_message or "issuer" in error.verify_message:
+            return f"another authority has signed it ({error.verify_message})"
+        return error.verify_message
+    return (error.reason or str(error)).lower().replace("_", " ")

@@ -1,0 +1,102 @@
+"""`jflow certs init`: the files that it makes, and what it says when it is used wrongly."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from jflow.cli.main import main
+from jflow.cluster import Task
+from jflow.wire import load_tls
+
+CLUSTER = {"ps": ["10.0.0.1:2222"], "worker": ["localhost:1", "w.example.com:2"]}
+
+
+@pytest.fixture
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    pytest.importorskip("cryptography", reason="the extra jflow[tls] is not installed")
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    return tmp_path / "made" / "tls"
+
+
+def init(directory: Path, *arguments: str, cluster: object = CLUSTER) -> int:
+    return main(["certs", "init", str(directory), "--cluster", json.dumps(cluster), *arguments])
+
+
+def load_all(directory: Path) -> list[bytes]:
+    """Checks the certificates of all tasks and of clients; returns the files."""
+    tasks = [Task("ps", 0), Task("worker", 0), Task("worker", 1), None]
+    found = [load_tls(task, {"JFLOW_TLS_DIR": str(directory)}) for task in tasks]
+    return [tls.identity for tls in found if tls is not None]
+
+
+def test_each_task_and_clients_get_a_file_that_only_the_user_can_read(
+    directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert init(directory) == 0
+    names = {"ca.crt", "ca.key", "client.pem", "ps-0.pem", "worker-0.pem", "worker-1.pem"}
+    assert {path.name for path in directory.iterdir()} == names
+    assert directory.stat().st_mode & 0o777 == 0o700
+    assert {path.stat().st_mode & 0o777 for path in directory.iterdir()} == {0o600}
+    assert len(set(load_all(directory))) == 4
+    assert str(directory / "worker-1.pem") in capsys.readouterr().out
+
+
+def test_a_second_run_renews_certificates_and_keeps_the_authority(directory: Path) -> None:
+    init(directory)
+    authority, before = (directory / "ca.crt").read_bytes(), load_all(directory)
+    assert init(directory, "--days", "7") == 0
+    assert (directory / "ca.crt").read_bytes() == authority
+    assert not set(load_all(directory)) & set(before)
+
+
+def test_the_cluster_may_be_in_a_file_or_in_the_environment(
+    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "cluster.json"
+    file.write_text(json.dumps(CLUSTER))
+    assert main(["certs", "init", str(directory), "--cluster", str(file)]) == 0
+    load_all(directory)
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": CLUSTER}))
+    assert main(["certs", "init", str(tmp_path / "second")]) == 0
+    load_all(tmp_path / "second")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "no cluster: give --cluster, or set TF_CONFIG"),
+        (["--cluster", "{}"], "no cluster: give --cluster, or set TF_CONFIG"),
+        (["--cluster", "nowhere.json"], "'nowhere.json' is neither JSON nor a file"),
+        (["--cluster", '{"ps": ["a"], "PS": ["b"]}'], "cannot distinguish jobs by the case"),
+        (["--cluster", '{"ps": ["a"]}', "--days", "0"], "--days must be at least 1, got 0"),
+    ],
+)
+def test_a_wrong_use_is_one_line(
+    directory: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
+) -> None:
+    assert main(["certs", "init", str(directory), *arguments]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert words in line
+    assert not directory.exists()
+
+
+def test_half_an_authority_is_refused(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    init(directory)
+    (directory / "ca.key").unlink()
+    before = load_all(directory)
+    assert init(directory) == 2
+    assert "has ca.crt and no ca.key" in capsys.readouterr().err
+    assert load_all(directory) == before
+
+
+def test_without_the_package_the_command_says_what_to_install(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "jflow.wire.authority", raising=False)
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    assert init(tmp_path / "tls") == 2
+    assert "pip install 'jflow[tls]'" in capsys.readouterr().err
