@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from jflow.coordinator.events import (
@@ -224,7 +226,15 @@ def test_a_worker_that_leaves_ends_what_it_has_and_fails_what_is_bound_to_it() -
 @pytest.mark.parametrize("block", range(4))
 def test_simulated_schedules_are_safe_and_end(block: int) -> None:
     worlds = [simulate(seed) for seed in range(block * 100, block * 100 + 50)]
-    assert any(world.n_reopened for world in worlds), "results were lost and computed again"
+    seen = sum((world.seen for world in worlds), Counter())
+    for what in (
+        "results computed again",
+        "bursts",
+        "lost bursts",
+        "bursts run twice",
+        "rolled back bursts",
+    ):
+        assert seen[what], f"no world has {what}"
 
 
 @pytest.mark.long
