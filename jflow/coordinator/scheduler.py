@@ -450,7 +450,7 @@ class ClosureScheduler(SchedulerState):
             if len(opened) < len(attempt.closures) or not self._straggles(attempt, now):
                 continue
             closures = [o.closure for o in opened]
-            is_free = all(one.worker is None and one.is_repeatable for one in closures)
+            is_free = all(self._may_run_again(one) for one in closures)
             is_reissued = any(o.is_reissued for o in opened)
             if not is_free or is_reissued or all(o.is_dropped for o in opened):
                 continue
@@ -459,6 +459,11 @@ class ClosureScheduler(SchedulerState):
             yield self._dispatched(idle.pop(), closures, now)
             if not idle:
                 return
+
+    def _may_run_again(self, closure: Closure) -> bool:
+        """Whether a second attempt anywhere does no harm, and would find its inputs."""
+        is_lost = any(n in self._open or self.kept.lost(n) is not None for n in closure.inputs)
+        return closure.worker is None and closure.is_repeatable and not is_lost
 
     def _straggles(self, attempt: ClosureAttempt, now: float) -> bool:
         kind, n = self._open[attempt.closures[0]].closure.kind, len(attempt.closures)

@@ -335,7 +335,7 @@ class World:
         is_slow = self.has_faults and self.rng.random() < 0.1
         taken = each * len(closures) * (20 if is_slow else self.rng.random() * 2)
         if self.has_faults and self.rng.random() < (0.2 if len(closures) > 1 else 0.02):
-            taken += 4 * self.rng.random()
+            taken += 2 + 8 * self.rng.random()  # its worker is as good as stopped
         self._later(taken * self.rng.random(), "begin", attempt)
         self._later(taken, "ran", attempt)
 
