@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -57,6 +57,15 @@ def test_first_error_is_raised_by_whatever_is_called_next(
     assert coordinator.done()
 
 
+@pytest.fixture
+def checks_nans() -> Iterator[None]:
+    """Lets steps of all threads check for NaN; `jax.debug_nans` is for one thread."""
+    jax.config.update("jax_debug_nans", True)
+    yield
+    jax.config.update("jax_debug_nans", False)
+
+
+@pytest.mark.usefixtures("checks_nans")
 def test_first_error_of_a_burst_in_exactly_once_mode_is_that_of_one_closure(
     coordinator: ClusterCoordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -72,8 +81,10 @@ def test_first_error_of_a_burst_in_exactly_once_mode_is_that_of_one_closure(
         counter = tf.Variable(0.0, name="roots")
 
     @tf.function
-    def add_root(x: Any) -> None:
-        counter.assign_add(jnp.sqrt(x))
+    def add_root(x: Any) -> Any:
+        root = jnp.sqrt(x)
+        counter.assign_add(root)
+        return root
 
     def schedule(xs: list[float]) -> list[Any]:
         args = [(np.float32(x),) for x in xs]
@@ -84,15 +95,14 @@ def test_first_error_of_a_burst_in_exactly_once_mode_is_that_of_one_closure(
         coordinator.fetch(schedule([1.0] * 320))
         return coordinator.metrics().closure_execution.count < n_before + 100
 
-    with jax.debug_nans(True):
-        wait_until(has_bursts, "closures to run in bursts")
-        before = counter.value()
-        values = schedule([1.0] * 150 + [-1.0] + [1.0] * 149)
-        with pytest.raises(FloatingPointError):
-            values.pop(150).fetch()
-        coordinator.fetch(values)
-        with pytest.raises(FloatingPointError):
-            coordinator.join()
+    wait_until(has_bursts, "closures to run in bursts")
+    before = counter.value()
+    values = schedule([1.0] * 150 + [-1.0] + [1.0] * 149)
+    with pytest.raises(FloatingPointError):
+        values.pop(150).fetch()
+    coordinator.fetch(values)
+    with pytest.raises(FloatingPointError):
+        coordinator.join()
     assert counter.value() == before + 299
     assert max(sizes) > 1
     assert min(sizes) == 1
