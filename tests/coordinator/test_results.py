@@ -92,18 +92,18 @@ def test_first_error_of_a_burst_in_exactly_once_mode_is_that_of_one_closure(
 
     def has_bursts() -> bool:
         n_before = coordinator.metrics().closure_execution.count
-        coordinator.fetch(schedule([1.0] * 320))
-        return coordinator.metrics().closure_execution.count < n_before + 100
+        coordinator.fetch(schedule([1.0] * 150))
+        return coordinator.metrics().closure_execution.count < n_before + 75
 
     wait_until(has_bursts, "closures to run in bursts")
     before = counter.value()
-    values = schedule([1.0] * 150 + [-1.0] + [1.0] * 149)
+    values = schedule([1.0] * 60 + [-1.0] + [1.0] * 89)
     with pytest.raises(FloatingPointError):
-        values.pop(150).fetch()
+        values.pop(60).fetch()
     coordinator.fetch(values)
     with pytest.raises(FloatingPointError):
         coordinator.join()
-    assert counter.value() == before + 299
+    assert counter.value() == before + 149
     assert max(sizes) > 1
     assert min(sizes) == 1
 
