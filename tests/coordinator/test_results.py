@@ -65,6 +65,7 @@ def checks_nans() -> Iterator[None]:
     jax.config.update("jax_debug_nans", False)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("checks_nans")
 def test_first_error_of_a_burst_in_exactly_once_mode_is_that_of_one_closure(
     coordinator: ClusterCoordinator, monkeypatch: pytest.MonkeyPatch
