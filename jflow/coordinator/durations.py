@@ -61,7 +61,9 @@ class Durations:
         mean = self._means.get(kind)
         return 0 if mean is None else mean.n_seen
 
-    def straggles(self, kind: Hashable, seconds: float) -> bool:
-        """Whether a closure of a kind that has run for this long takes much longer than others."""
-        expected = self.expected(kind)
-        return expected is not None and seconds > max(STRAGGLES_AFTER_S, STRAGGLES_BY * expected)
+    def straggles(self, kind: Hashable, seconds: float, n_closures: int = 1) -> bool:
+        """Whether closures of a kind that have run for this long take much longer than others."""
+        each = self.expected(kind)
+        if each is None:
+            return False
+        return seconds > max(STRAGGLES_AFTER_S, STRAGGLES_BY * each * n_closures)

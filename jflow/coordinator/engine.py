@@ -12,6 +12,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -35,7 +36,7 @@ from jflow.coordinator.events import (
     Reopen,
 )
 from jflow.coordinator.link import LinkAttempt, WorkerLink
-from jflow.coordinator.losses import LossKind, is_input_lost, loss_of, unavailable
+from jflow.coordinator.losses import LossKind, is_input_lost, is_rolled_back, loss_of, unavailable
 from jflow.coordinator.metrics import Meter
 from jflow.coordinator.per_worker import PerWorkerIterator
 from jflow.coordinator.recovery import Recovering, Recovery
@@ -81,11 +82,9 @@ class Engine:
     ) -> None:
         self.meter = Meter()
         self.changed = threading.Condition()
-        self._connect = connect
-        self._prepare_worker = prepare_worker
+        self._connect, self._prepare_worker = connect, prepare_worker
         self._watchdog = Watchdog(watchdog_s)
-        self._claim = recovering.claim
-        self._servers = recovering.servers
+        self._claim, self._servers = recovering.claim, recovering.servers
         self.recovery: Recovery[LinkAttempt] = Recovery(
             recovering.restorer, self, restores=recovering.restores
         )
@@ -357,7 +356,8 @@ class Engine:
     def fail_attempt(self, attempt: LinkAttempt, error: BaseException) -> None:
         """See `RecoveryEvents`."""
         error = error if attempt.concrete is None else attempt.concrete.with_origin(error)
-        self._actions.take(lambda now: self._scheduler.failed(attempt.number, error, now))
+        failed = partial(self._scheduler.failed, is_rolled_back=is_rolled_back(error))
+        self._actions.take(partial(failed, attempt.number, error))
         self._attempts.pop(attempt.number, None)
 
     def _lose_attempt(self, attempt: LinkAttempt) -> None:

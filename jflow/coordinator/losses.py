@@ -85,6 +85,15 @@ def is_input_lost(error: BaseException, loss: Loss | None, worker: Task) -> bool
     return loss is not None and loss.kind is LossKind.WORKER and loss.task != worker
 
 
+def is_rolled_back(error: BaseException) -> bool:
+    """Whether an attempt has failed by itself and is known to have applied nothing.
+
+    False if the error is one of a loss, which other attempts would meet as well.
+    """
+    is_loss = isinstance(error, UnavailableError | RestartedError | FencedError)
+    return isinstance(error, OpError) and error.is_rolled_back and not is_loss
+
+
 def unavailable(error: BaseException, task: Task | None) -> UnavailableError:
     """The error of a closure that used a task which was lost."""
     if isinstance(error, UnavailableError):

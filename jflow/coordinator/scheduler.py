@@ -13,11 +13,12 @@ from it, which the engine carries out in order. Rules:
 - In exactly-once mode every attempt of a closure has an ordinal. The runtime applies the writes of
   one of them; a later one fences off an earlier one, or is answered with what that has done.
 - A burst in exactly-once mode has one effect, whose outcome may be unknown. So its closures stay
-  together: they run again as the same burst, and fail with it.
+  together: they run again as the same burst, and fail with it. It is taken apart only if its latest
+  attempt fails and is known to have applied nothing.
 - After the first failure the caller calls `cancel_all`, which cancels all that is open; then
   `is_idle` says when nothing is running. A closure that is put back in between is dropped.
-- A closure that takes much longer than others of its kind gets one more attempt on an idle worker,
-  if that is harmless; the first attempt to end counts.
+- A closure or burst that takes much longer than others of its kind gets one more attempt on an
+  idle worker, if that is harmless; the first attempt to end counts.
 - A closure that takes results which workers have runs where most of them are, if there is room.
   Results that are lost and wanted are computed again first (`kept.py`).
 """
@@ -93,15 +94,30 @@ class ClosureScheduler(SchedulerState):
             actions += self._completed(opened, attempt)
         return [*actions, *self._fed(now)]
 
-    def failed(self, number: int, error: BaseException, now: float) -> list[Action]:
-        """An attempt has failed by itself."""
+    def failed(
+        self, number: int, error: BaseException, now: float, *, is_rolled_back: bool = False
+    ) -> list[Action]:
+        """An attempt has failed by itself.
+
+        Args:
+          number: the attempt.
+          error: what it failed with.
+          now: the time.
+          is_rolled_back: in exactly-once mode, whether neither this attempt nor an earlier one has
+            applied anything, or will.
+        """
         attempt = self._taken(number)
         if attempt is None:
             return []
+        opened = self._opened(attempt)
         actions: list[Action] = []
-        for o in self._opened(attempt):
-            is_apart = len(attempt.closures) > 1 and not o.together
-            o.is_alone = o.is_alone or is_apart
+        for o in opened:
+            if o.together and (o.attempts or attempt.ordinal < o.n_attempts):
+                actions += self._put_back(o)  # another attempt decides, which may have applied it
+                continue
+            is_apart = len(attempt.closures) > 1 and (is_rolled_back or not o.together)
+            if is_apart:
+                o.is_alone, o.together = True, ()
             if o.together and o.is_dropped:
                 actions += self._ended(o, Drop(o.closure.number, o.by_user))
             elif o.is_dropped or is_apart:
@@ -411,7 +427,8 @@ class ClosureScheduler(SchedulerState):
         expected = self._durations.expected((closures[0].kind, n > 1))
         load = SECOND_WITHIN_S if expected is None else expected * n
         numbers = tuple(closure.number for closure in closures)
-        attempt = ClosureAttempt(self._n_attempts, worker, numbers, now, load)
+        n_attempts = self._open[numbers[0]].n_attempts + 1
+        attempt = ClosureAttempt(self._n_attempts, worker, numbers, n_attempts, now, load)
         self._attempts[attempt.number] = attempt
         state.attempts.add(attempt.number)
         state.load += load
@@ -420,7 +437,6 @@ class ClosureScheduler(SchedulerState):
             self._open[number].n_attempts += 1
             if n > 1 and closures[0].is_exactly_once:
                 self._open[number].together = numbers
-        n_attempts = self._open[numbers[0]].n_attempts
         places = self.kept.places(closures[0])
         return Dispatch(attempt.number, worker, numbers, n_attempts, places)
 
@@ -431,18 +447,25 @@ class ClosureScheduler(SchedulerState):
         idle = [w for w, state in self._workers.items() if state.is_up and not state.attempts]
         for attempt in list(self._attempts.values()) if idle else ():
             opened = self._opened(attempt)
-            if len(attempt.closures) > 1 or not opened or not self._straggles(attempt, now):
+            if len(opened) < len(attempt.closures) or not self._straggles(attempt, now):
                 continue
-            closure = opened[0].closure
-            is_free = closure.worker is None and closure.is_repeatable
-            if not is_free or opened[0].is_reissued or opened[0].is_dropped:
+            closures = [o.closure for o in opened]
+            is_free = all(self._may_run_again(one) for one in closures)
+            is_reissued = any(o.is_reissued for o in opened)
+            if not is_free or is_reissued or all(o.is_dropped for o in opened):
                 continue
-            opened[0].is_reissued = True
-            yield self._dispatched(idle.pop(), [closure], now)
+            for o in opened:
+                o.is_reissued = True
+            yield self._dispatched(idle.pop(), closures, now)
             if not idle:
                 return
 
+    def _may_run_again(self, closure: Closure) -> bool:
+        """Whether a second attempt anywhere does no harm, and would find its inputs."""
+        is_lost = any(n in self._open or self.kept.lost(n) is not None for n in closure.inputs)
+        return closure.worker is None and closure.is_repeatable and not is_lost
+
     def _straggles(self, attempt: ClosureAttempt, now: float) -> bool:
-        kind = self._open[attempt.closures[0]].closure.kind
-        is_late = self._durations.straggles((kind, False), now - attempt.started)
+        kind, n = self._open[attempt.closures[0]].closure.kind, len(attempt.closures)
+        is_late = self._durations.straggles((kind, n > 1), now - attempt.started, n)
         return is_late and not attempt.is_cancelled

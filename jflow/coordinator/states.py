@@ -34,6 +34,8 @@ class ClosureAttempt:
     number: int
     worker: WorkerIndex
     closures: tuple[int, ...]
+    ordinal: int
+    """That of `Dispatch`."""
     started: float
     expected: float
     is_cancelled: bool = False

@@ -147,13 +147,16 @@ class Ledger:
         effect: Effect,
         results: tuple[Array, ...] | None,
         error: OpError | None = None,
-    ) -> None:
+    ) -> bool:
         """An attempt that applies its writes itself has ended.
 
         Args:
           effect: the attempt.
           results: its results; None if they are too large to be kept.
           error: what it failed with. It is forgotten then, unless it has been applied.
+
+        Returns:
+          Whether the step is applied, or a later attempt decides that.
 
         Raises:
           SupersededError, AbortedError: as `stage`, if it has written nothing.
@@ -162,11 +165,11 @@ class Ledger:
         if entry is not None and self._is(entry, effect, Phase.APPLYING):
             entry.error = error
         elif error is not None:
-            self.abort(effect, effect.attempt)
-            return
+            return not self.abort(effect, effect.attempt)
         else:
             entry = self._active(effect, Phase.RUNNING, "finish")
         self._commit(effect.key, entry, results)
+        return True
 
     # Decisions --------------------------------------------------------------------------------
 

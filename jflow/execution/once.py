@@ -148,5 +148,7 @@ def give_up(
 ) -> None:
     """An attempt that no other task takes part in has failed."""
     said = error if isinstance(error, OpError) else AbortedError(f"{effect} ended: {error!r}")
-    containers.ledger(lambda ledger: ledger.finish(effect, None, said))
+    is_applied = containers.ledger(lambda ledger: ledger.finish(effect, None, said))
+    if isinstance(error, OpError):
+        error.is_rolled_back = not is_applied
     staging.abort()

@@ -84,7 +84,9 @@ class EffectRunner:
                 return await run(self._staging)
             except ConflictError:
                 await self._abort()
-            except BaseException:
+            except BaseException as error:
+                if isinstance(error, OpError) and not self._staging.is_alone:
+                    error.is_rolled_back = True  # only `_commit` would have applied it
                 self._servers.background.start(self._abort())
                 raise
             await asyncio.sleep(pause)

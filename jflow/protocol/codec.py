@@ -189,6 +189,7 @@ def error_to_status(error: BaseException, task: str) -> pb_tensor.Status:
         error_class=_class_name(error),
         moved=map(state_to_proto, moved),
         devices=moved.values(),
+        is_rolled_back=error.is_rolled_back,
     )
 
 
@@ -219,6 +220,12 @@ def _text(text: str) -> str:
 
 def error_of(status: pb_tensor.Status) -> OpError:
     """The error for a status other than success."""
+    error = _error_of(status)
+    error.is_rolled_back = status.is_rolled_back
+    return error
+
+
+def _error_of(status: pb_tensor.Status) -> OpError:
     if not status.code:
         return UnknownError("expected the status of an error, got success")
     if status.error_class == _MOVED:

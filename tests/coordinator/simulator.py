@@ -24,7 +24,10 @@ from jflow.coordinator.events import (
 )
 from jflow.coordinator.scheduler import ClosureScheduler
 
-N_CLOSURES = 25
+N_CLOSURES = 20
+
+BURST = 3
+"""How many closures of a burst there are."""
 
 
 class FailureError(Exception):
@@ -39,7 +42,7 @@ class World:
       applied: how often the writes of each closure were applied.
       tables: the results that each worker has, which are lost with it.
       here: the closures whose results the coordinator has.
-      n_reopened: how often a closure ran again because its result was lost.
+      seen: how often things happened that a sample of worlds has to contain.
     """
 
     def __init__(self, seed: int, *, n_closures: int = N_CLOSURES) -> None:
@@ -52,7 +55,7 @@ class World:
         self.applied: Counter[int] = Counter()
         self.tables: defaultdict[int, set[int]] = defaultdict(set)
         self.here: set[int] = set()
-        self.n_reopened = 0
+        self.seen: Counter[str] = Counter()
         self.running: dict[int, Dispatch] = {}
         self.has_faults = True
         self._events: list[tuple[float, int, tuple[object, ...]]] = []
@@ -62,13 +65,16 @@ class World:
         self._dispatched: dict[int, Dispatch] = {}
         self._cancelled: set[int] = set()
         self._ordinals: dict[int, int] = {}
-        self._effects: dict[int, tuple[int, ...]] = {}
-        self._committed: set[int] = set()
+        self._fences: Counter[int] = Counter()
+        self._together: dict[int, tuple[int, ...]] = {}
+        self._committed: dict[int, tuple[int, ...]] = {}
         self._is_reporting = False
         for worker in range(self.n_workers):
             self._later(self.rng.random() * 0.1, "up", worker)
         for _ in range(n_closures):
             self._later(self.rng.random() * 3.0, "add")
+        for _ in range(self.rng.randint(0, 5)):
+            self._later(self.rng.random() * 3.0, "wave")
         for _ in range(self.rng.randint(0, 8)):
             kind = self.rng.choice(["kill", "kill", "kill", "cancel", "leave", "join", "want"])
             self._later(self.rng.random() * 4.0, kind)
@@ -112,11 +118,35 @@ class World:
             else (),
             is_exactly_once=is_exactly_once,
             is_repeatable=keeping is Keeping.ALONE or rng.random() < 0.4,
-            burst=1 if keeping is not Keeping.NOT else rng.choice([1, 3]),
             keeping=keeping,
         )
         self.closures[number] = closure
         self._act(self.scheduler.add(closure, self.now))
+
+    def _wave(self) -> None:
+        """Many short closures of one function are scheduled at once, so that some are in bursts."""
+        if self._is_reporting:
+            self._later(0.05, "wave")
+            return
+        rng, workers = self.rng, self.scheduler.workers
+        is_exactly_once = rng.random() < 0.6
+        is_repeatable = is_exactly_once or rng.random() < 0.5
+        wave = range(len(self.closures), len(self.closures) + rng.randint(6, 30))
+        for number in wave:
+            closure = self.closures[number] = Closure(
+                number,
+                kind=("wave", is_exactly_once, is_repeatable),
+                priority=rng.randint(-1, 1) if rng.random() < 0.1 else 0,
+                worker=rng.choice(workers) if workers and rng.random() < 0.05 else None,
+                is_exactly_once=is_exactly_once,
+                is_repeatable=is_repeatable,
+                burst=BURST,
+            )
+            self._act(self.scheduler.add(closure, self.now))
+        for _ in range(rng.choice([0, 0, 0, 1, 6])):
+            self._later(rng.random() * 0.5, "cancel", rng.choice(wave))
+        if rng.random() < 0.5:
+            self._later(rng.random() * 0.1, "kill")
 
     def _tick(self) -> None:
         self._act(self.scheduler.tick(self.now))
@@ -139,11 +169,15 @@ class World:
         if not self._up or not self.has_faults:
             return
         worker = self.rng.choice(sorted(self._up))
-        # What it ran may have been done before it died.
+        # What it ran may have been done before it died, or be done later if it was only cut off.
         for attempt, dispatch in list(self.running.items()):
             if dispatch.worker == worker:
-                if self.rng.random() < 0.5:
+                fate = self.rng.random()
+                if fate < 0.4:
                     self._applied(dispatch)
+                elif fate < 0.7:
+                    self._later(self.rng.random() * 3, "late", attempt)
+                self.seen["lost bursts"] += self._is_burst_once(dispatch)
                 del self.running[attempt]
         self._up.discard(worker)
         self.tables.pop(worker, None)
@@ -170,10 +204,20 @@ class World:
             number = self.rng.choice(list(self.closures))
             self._act(self.scheduler.want(number, self.now))
 
-    def _cancel(self) -> None:
+    def _cancel(self, number: int | None = None) -> None:
         if self.closures:
-            number = self.rng.choice(list(self.closures))
+            if number is None:
+                number = self.rng.choice(list(self.closures))
             self._act(self.scheduler.cancel(number, self.now))
+
+    def _late(self, attempt: int) -> None:
+        """A worker that was taken for lost does what it was doing."""
+        self._applied(self._dispatched[attempt])
+
+    def _begin(self, attempt: int) -> None:
+        """An attempt takes over from earlier ones, if its worker still lives."""
+        if attempt in self.running:
+            self._taken_over(self._dispatched[attempt])
 
     def _ran(self, attempt: int) -> None:
         """An attempt ends on its worker, if that still lives."""
@@ -182,10 +226,8 @@ class World:
             return
         if attempt in self._cancelled and self.rng.random() < 0.7:
             self._act(self.scheduler.failed(attempt, FailureError("cancelled"), self.now))
-        elif self.has_faults and self.rng.random() < 0.02:
-            if self.rng.random() < 0.5:
-                self._applied(dispatch)  # it failed after its writes, such as by its deadline
-            self._act(self.scheduler.failed(attempt, FailureError(), self.now))
+        elif self.has_faults and self.rng.random() < (0.1 if len(dispatch.closures) > 1 else 0.02):
+            self._fail(attempt, dispatch)
         elif self.has_faults and self.rng.random() < 0.03:
             self._act(self.scheduler.lost(attempt, self.now))
         elif not self._has_read(dispatch):
@@ -197,6 +239,24 @@ class World:
             self._act(self.scheduler.finished(attempt, self.now))
         else:
             self._act(self.scheduler.lost(attempt, self.now))
+
+    def _fail(self, attempt: int, dispatch: Dispatch) -> None:
+        """An attempt fails; in exactly-once mode it may be known that nothing was applied."""
+        number, is_rolled_back = dispatch.closures[0], False
+        if self.rng.random() < 0.3:
+            self._applied(dispatch)  # it failed after its writes, such as by its deadline
+        elif self.closures[number].is_exactly_once and self._taken_over(dispatch):
+            is_rolled_back = number not in self._committed
+            self.seen["rolled back bursts"] += is_rolled_back and self._is_burst_once(dispatch)
+        if is_rolled_back and self._ordinals[number] == dispatch.ordinal:
+            for one in dispatch.closures:
+                self._together.pop(one, None)
+        error = FailureError()
+        failed = self.scheduler.failed(attempt, error, self.now, is_rolled_back=is_rolled_back)
+        self._act(failed)
+
+    def _is_burst_once(self, dispatch: Dispatch) -> bool:
+        return len(dispatch.closures) > 1 and self.closures[dispatch.closures[0]].is_exactly_once
 
     def _has_read(self, dispatch: Dispatch) -> bool:
         """Whether the inputs of an attempt were still where it was told, and could be reached."""
@@ -214,16 +274,21 @@ class World:
         if not self.closures[number].is_exactly_once:
             self.applied.update(dispatch.closures)
             return True
-        if self._effects.setdefault(number, dispatch.closures) != dispatch.closures:
-            raise AssertionError("another attempt of one effect has other closures")
-        if number in self._committed:
-            return True  # answered from the window
-        if self._ordinals[number] > dispatch.ordinal:
+        if not self._taken_over(dispatch):
             return False
-        self._committed.add(number)
+        if number in self._committed:  # it is answered with what that attempt gave
+            assert self._committed[number] == dispatch.closures, "results of other closures"
+            return True
+        self._committed[number] = dispatch.closures
         self.applied.update(dispatch.closures)
         assert max(self.applied[one] for one in dispatch.closures) == 1, "applied twice"
         return True
+
+    def _taken_over(self, dispatch: Dispatch) -> bool:
+        """Shuts out earlier attempts of an effect; False if a later one has shut out this one."""
+        number = dispatch.closures[0]
+        self._fences[number] = max(self._fences[number], dispatch.ordinal)
+        return self._fences[number] == dispatch.ordinal
 
     def _later(self, delay: float, name: str, *args: object) -> None:
         self._n_events += 1
@@ -237,18 +302,12 @@ class World:
             match action:
                 case Dispatch():
                     self._check_dispatch(action)
-                    self._ordinals[action.closures[0]] = action.ordinal
-                    self._dispatched[action.attempt] = self.running[action.attempt] = action
-                    kind = self.closures[action.closures[0]].kind
-                    each = 0.001 if "a" in str(kind) else 0.3
-                    is_slow = self.has_faults and self.rng.random() < 0.1
-                    taken = each * len(action.closures) * (20 if is_slow else self.rng.random() * 2)
-                    self._later(taken, "ran", action.attempt)
+                    self._start(action)
                 case CancelAttempt(attempt):
                     self._cancelled.add(attempt)
                 case PrepareBurst(worker, closure):
                     kind = self.closures[closure].kind
-                    self._later(self.rng.random() * 0.2, "ready", worker, kind)
+                    self._later(self.rng.random() * 0.03, "ready", worker, kind)
                 case Complete(number) | FailClosure(number) | Expire(number) | FailInput(number):
                     self._end(number, action)
                 case Drop(number):
@@ -260,7 +319,25 @@ class World:
                         self.closures[number], keeping=Keeping.NOT, expires=None
                     )
                     del self._ordinals[number]  # it is not in exactly-once mode
-                    self.n_reopened += 1
+                    self.seen["results computed again"] += 1
+
+    def _start(self, dispatch: Dispatch) -> None:
+        closures, attempt = dispatch.closures, dispatch.attempt
+        self._ordinals[closures[0]] = dispatch.ordinal
+        others = [d for d in self.running.values() if d.closures == closures]
+        self.seen["bursts"] += len(closures) > 1
+        self.seen["bursts run twice"] += len(closures) > 1 and bool(others)
+        self._dispatched[attempt] = self.running[attempt] = dispatch
+        if self.closures[closures[0]].is_exactly_once:
+            self._together.update(dict.fromkeys(closures, closures))
+        name = self.closures[closures[0]].kind[0]  # type: ignore[index]
+        each = {"a": 0.001, "b": 0.3, "wave": 0.01}[name]
+        is_slow = self.has_faults and self.rng.random() < 0.1
+        taken = each * len(closures) * (20 if is_slow else self.rng.random() * 2)
+        if self.has_faults and self.rng.random() < (0.2 if len(closures) > 1 else 0.02):
+            taken += 2 + 8 * self.rng.random()  # its worker is as good as stopped
+        self._later(taken * self.rng.random(), "begin", attempt)
+        self._later(taken, "ran", attempt)
 
     def _end(self, number: int, action: Action) -> None:
         assert number not in self.ends, f"{number} ends twice: {self.ends[number]}, {action}"
@@ -292,6 +369,8 @@ class World:
             assert not others or closure.is_repeatable
             assert not others or others[0].worker != dispatch.worker
             assert dispatch.ordinal > self._ordinals.get(number, 0) or len(dispatch.closures) > 1
+            before = self._together.get(number, dispatch.closures)
+            assert before == dispatch.closures, "another attempt of an effect has other closures"
         first = self.closures[dispatch.closures[0]]
         assert not first.is_exactly_once or dispatch.ordinal > self._ordinals.get(first.number, 0)
 

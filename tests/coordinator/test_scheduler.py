@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from jflow.coordinator.events import (
@@ -14,6 +16,7 @@ from jflow.coordinator.events import (
     Expire,
     FailClosure,
     FailInput,
+    Keeping,
     PrepareBurst,
 )
 from jflow.coordinator.scheduler import ClosureScheduler
@@ -149,6 +152,19 @@ def test_a_straggler_is_run_once_more_only_if_that_is_harmless() -> None:
         assert scheduler.tick(20.0) == []
 
 
+def test_a_straggler_whose_input_is_lost_is_not_run_once_more() -> None:
+    scheduler = with_workers(3)
+    scheduler.add(Closure(0, worker=1, keeping=Keeping.ALONE), 0.0)
+    scheduler.add(Closure(1), 0.0)
+    scheduler.finished(2, 0.1)
+    scheduler.finished(1, 0.1)
+    (first,) = scheduler.add(Closure(2, inputs=(0,), is_repeatable=True), 0.2)
+    assert isinstance(first, Dispatch)
+    assert first.places == ((0, 1),)
+    scheduler.results_lost([0], 0.3)
+    assert scheduler.tick(10.0) == []
+
+
 def test_short_closures_of_one_kind_run_in_bursts_that_are_taken_apart_when_one_fails() -> None:
     scheduler = with_workers(1)
     actions = []
@@ -172,7 +188,7 @@ def with_a_burst_that_is_applied_once() -> tuple[ClosureScheduler, Dispatch]:
     """A scheduler whose only worker has a burst in exactly-once mode."""
     scheduler = with_workers(1)
     for number in range(8):
-        scheduler.add(Closure(number, "k", is_exactly_once=True, burst=4), 0.0)
+        scheduler.add(Closure(number, "k", is_exactly_once=True, is_repeatable=True, burst=4), 0.0)
     scheduler.finished(1, 1.0)
     actions = scheduler.finished(2, 1.01)
     assert of(PrepareBurst, actions)
@@ -208,6 +224,53 @@ def test_a_burst_in_exactly_once_mode_fails_and_is_cancelled_as_a_whole() -> Non
     assert scheduler.is_idle
 
 
+def test_a_burst_that_is_known_to_have_applied_nothing_is_taken_apart() -> None:
+    scheduler, burst = with_a_burst_that_is_applied_once()
+    scheduler.cancel(burst.closures[1], 1.3)
+    actions = scheduler.failed(burst.attempt, ValueError(), 1.3, is_rolled_back=True)
+    assert of(Drop, actions) == [Drop(burst.closures[1], by_user=True)]
+    again = of(Dispatch, actions)
+    for one in again:  # which grows
+        again += of(Dispatch, scheduler.finished(one.attempt, 1.4))
+    first, _, *others = burst.closures
+    assert [(one.closures, one.ordinal) for one in again] == [((n,), 2) for n in (first, *others)]
+    assert scheduler.is_idle
+    assert not scheduler.has_error
+
+
+def test_a_slow_burst_is_run_once_more_as_a_whole_and_the_last_attempt_decides() -> None:
+    scheduler, burst = with_a_slow_burst()
+    (second,) = of(Dispatch, scheduler.tick(10.0))
+    assert (second.worker, second.closures, second.ordinal) == (1, burst.closures, 2)
+    assert scheduler.tick(20.0) == []
+    # The second attempt is lost, but may still be applied: the first one cannot be taken apart.
+    assert scheduler.lost(second.attempt, 20.1) == []
+    (third,) = scheduler.failed(burst.attempt, ValueError(), 20.2, is_rolled_back=True)
+    assert isinstance(third, Dispatch)
+    assert (third.closures, third.ordinal) == (burst.closures, 3)
+    ended = of(Complete, scheduler.finished(third.attempt, 20.3))
+    assert [one.closure for one in ended] == [*burst.closures]
+    assert scheduler.is_idle
+
+
+def test_one_attempt_of_a_burst_that_fails_leaves_the_other_one_to_end() -> None:
+    scheduler, burst = with_a_slow_burst()
+    (second,) = of(Dispatch, scheduler.tick(10.0))
+    assert scheduler.failed(second.attempt, ValueError(), 10.1) == []
+    assert len(of(Complete, scheduler.finished(burst.attempt, 10.2))) == 4
+    assert scheduler.is_idle
+    assert not scheduler.has_error
+
+
+def with_a_slow_burst() -> tuple[ClosureScheduler, Dispatch]:
+    """A scheduler of two workers, of which the first one has a burst in exactly-once mode."""
+    scheduler, burst = with_a_burst_that_is_applied_once()
+    scheduler._durations.note(("k", True), 0.01, 4)
+    scheduler.add_worker(1)
+    assert scheduler.worker_up(1, 1.3) == []
+    return scheduler, burst
+
+
 def test_a_worker_that_leaves_ends_what_it_has_and_fails_what_is_bound_to_it() -> None:
     scheduler = with_workers(2)
     scheduler.add(Closure(0), 0.0)
@@ -224,7 +287,15 @@ def test_a_worker_that_leaves_ends_what_it_has_and_fails_what_is_bound_to_it() -
 @pytest.mark.parametrize("block", range(4))
 def test_simulated_schedules_are_safe_and_end(block: int) -> None:
     worlds = [simulate(seed) for seed in range(block * 100, block * 100 + 50)]
-    assert any(world.n_reopened for world in worlds), "results were lost and computed again"
+    seen = sum((world.seen for world in worlds), Counter())
+    for what in (
+        "results computed again",
+        "bursts",
+        "lost bursts",
+        "bursts run twice",
+        "rolled back bursts",
+    ):
+        assert seen[what], f"no world has {what}"
 
 
 @pytest.mark.long

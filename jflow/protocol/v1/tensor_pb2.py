@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15jflow/v1/tensor.proto\x12\x08jflow.v1\"*\n\nTensorMeta\x12\r\n\x05\x64type\x18\x01 \x01(\t\x12\r\n\x05shape\x18\x02 \x03(\x04\"\x89\x01\n\x06Status\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\n\n\x02op\x18\x03 \x01(\t\x12\x0c\n\x04task\x18\x04 \x01(\t\x12\x13\n\x0b\x65rror_class\x18\x05 \x01(\t\x12 \n\x05moved\x18\x06 \x03(\x0b\x32\x11.jflow.v1.StateId\x12\x0f\n\x07\x64\x65vices\x18\x07 \x03(\t\"W\n\x07StateId\x12\x0e\n\x06\x64\x65vice\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x11\n\tcontainer\x18\x03 \x01(\t\x12\x0c\n\x04name\x18\x04 \x01(\t\x12\r\n\x05owner\x18\x05 \x01(\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15jflow/v1/tensor.proto\x12\x08jflow.v1\"*\n\nTensorMeta\x12\r\n\x05\x64type\x18\x01 \x01(\t\x12\r\n\x05shape\x18\x02 \x03(\x04\"\xa1\x01\n\x06Status\x12\x0c\n\x04\x63ode\x18\x01 \x01(\x05\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\n\n\x02op\x18\x03 \x01(\t\x12\x0c\n\x04task\x18\x04 \x01(\t\x12\x13\n\x0b\x65rror_class\x18\x05 \x01(\t\x12 \n\x05moved\x18\x06 \x03(\x0b\x32\x11.jflow.v1.StateId\x12\x0f\n\x07\x64\x65vices\x18\x07 \x03(\t\x12\x16\n\x0eis_rolled_back\x18\x08 \x01(\x08\"W\n\x07StateId\x12\x0e\n\x06\x64\x65vice\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x11\n\tcontainer\x18\x03 \x01(\t\x12\x0c\n\x04name\x18\x04 \x01(\t\x12\r\n\x05owner\x18\x05 \x01(\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,7 +34,7 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TENSORMETA']._serialized_start=35
   _globals['_TENSORMETA']._serialized_end=77
   _globals['_STATUS']._serialized_start=80
-  _globals['_STATUS']._serialized_end=217
-  _globals['_STATEID']._serialized_start=219
-  _globals['_STATEID']._serialized_end=306
+  _globals['_STATUS']._serialized_end=241
+  _globals['_STATEID']._serialized_start=243
+  _globals['_STATEID']._serialized_end=330
 # @@protoc_insertion_point(module_scope)

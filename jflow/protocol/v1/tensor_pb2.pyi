@@ -15,7 +15,7 @@ class TensorMeta(_message.Message):
     def __init__(self, dtype: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Status(_message.Message):
-    __slots__ = ("code", "message", "op", "task", "error_class", "moved", "devices")
+    __slots__ = ("code", "message", "op", "task", "error_class", "moved", "devices", "is_rolled_back")
     CODE_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     OP_FIELD_NUMBER: _ClassVar[int]
@@ -23,6 +23,7 @@ class Status(_message.Message):
     ERROR_CLASS_FIELD_NUMBER: _ClassVar[int]
     MOVED_FIELD_NUMBER: _ClassVar[int]
     DEVICES_FIELD_NUMBER: _ClassVar[int]
+    IS_ROLLED_BACK_FIELD_NUMBER: _ClassVar[int]
     code: int
     message: str
     op: str
@@ -30,7 +31,8 @@ class Status(_message.Message):
     error_class: str
     moved: _containers.RepeatedCompositeFieldContainer[StateId]
     devices: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., op: _Optional[str] = ..., task: _Optional[str] = ..., error_class: _Optional[str] = ..., moved: _Optional[_Iterable[_Union[StateId, _Mapping]]] = ..., devices: _Optional[_Iterable[str]] = ...) -> None: ...
+    is_rolled_back: bool
+    def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., op: _Optional[str] = ..., task: _Optional[str] = ..., error_class: _Optional[str] = ..., moved: _Optional[_Iterable[_Union[StateId, _Mapping]]] = ..., devices: _Optional[_Iterable[str]] = ..., is_rolled_back: bool = ...) -> None: ...
 
 class StateId(_message.Message):
     __slots__ = ("device", "kind", "container", "name", "owner")

@@ -1,0 +1,168 @@
+"""The rows of TensorFlow's ClusterCoordinator about datasets of workers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jflow as tf
+from jflow.coordinator import ClosureInputError, ClusterCoordinator
+from tests.coordinator.functions import double
+
+
+def test_per_worker_dataset_each_worker_has_its_own_iterator(
+    coordinator: ClusterCoordinator,
+) -> None:
+    dataset = coordinator.create_per_worker_dataset(
+        lambda: tf.data.Dataset.from_tensor_slices(np.float32([1, 2, 3, 4]))
+    )
+    first, second = iter(dataset), iter(dataset)
+
+    @tf.function
+    def pair(iterator: Any) -> Any:
+        return next(iterator), next(iterator)
+
+    for iterator in (first, second):
+        for worker in (0, 1):
+            for wanted in ((1, 2), (3, 4)):
+                value = coordinator.schedule(pair, args=(iterator,), worker=worker)
+                assert value.fetch() == wanted
+
+
+def test_per_worker_dataset_the_end_of_one_is_the_error_of_its_closure(
+    coordinator: ClusterCoordinator,
+) -> None:
+    iterator = iter(
+        coordinator.create_per_worker_dataset(tf.data.Dataset.from_tensor_slices([1.0]))
+    )
+
+    @tf.function
+    def element(iterator: Any) -> Any:
+        return next(iterator)
+
+    assert coordinator.schedule(element, args=(iterator,), worker=0).fetch() == 1.0
+    with pytest.raises(tf.errors.OutOfRangeError, match="no more elements"):
+        coordinator.schedule(element, args=(iterator,), worker=0).fetch()
+    with pytest.raises(tf.errors.OutOfRangeError):
+        coordinator.join()
+    assert coordinator.schedule(element, args=(iterator,), worker=1).fetch() == 1.0
+
+
+def test_per_worker_dataset_a_function_can_take_no_element_or_different_numbers_of_them(
+    coordinator: ClusterCoordinator,
+) -> None:
+    dataset = tf.data.Dataset.range(1000)
+    iterator = iter(coordinator.create_per_worker_dataset(dataset))
+
+    @tf.function(static_argnums=1)
+    def total(iterator: Any, n: int) -> Any:
+        return sum((next(iterator) for _ in range(n)), start=jnp.zeros((), int))
+
+    for n, wanted in ((3, 0 + 1 + 2), (0, 0), (1, 3), (3, 4 + 5 + 6), (5, 7 + 8 + 9 + 10 + 11)):
+        assert coordinator.schedule(total, args=(iterator, n), worker=0).fetch() == wanted
+
+
+def test_per_worker_dataset_refuses_what_workers_cannot_do(
+    coordinator: ClusterCoordinator,
+) -> None:
+    def makes_a_variable() -> Any:
+        tf.Variable(1.0, name="inside")
+        return tf.data.Dataset.range(3)
+
+    with pytest.raises(ValueError, match="created inside a dataset function"):
+        coordinator.create_per_worker_dataset(makes_a_variable)
+    with pytest.raises(TypeError, match="must return a dataset"):
+        coordinator.create_per_worker_dataset(lambda: 3)
+    with pytest.raises(TypeError, match="expected a function that returns a dataset"):
+        coordinator.create_per_worker_dataset(3)
+    dataset = coordinator.create_per_worker_dataset(tf.data.Dataset.range(3))
+    with pytest.raises(NotImplementedError, match="pass it to schedule"):
+        next(iter(dataset))
+
+    @tf.function
+    def iterates() -> Any:
+        return iter(hidden[0])
+
+    hidden = [dataset]
+    with pytest.raises(RuntimeError, match="call it outside"):
+        coordinator.schedule(iterates)
+
+    @tf.function
+    def loops(iterator: Any) -> Any:
+        return jax.lax.fori_loop(0, 3, lambda _, total: total + next(iterator), 0)
+
+    with pytest.raises(TypeError, match="not supported in a loop"):
+        coordinator.schedule(loops, args=(iter(dataset),))
+
+
+def test_per_worker_dataset_that_raises_is_the_error_of_its_closure(
+    coordinator: ClusterCoordinator,
+) -> None:
+    def raises(x: Any) -> Any:
+        if x == 1:
+            raise KeyError("in the dataset")
+        return x
+
+    iterator = iter(coordinator.create_per_worker_dataset(tf.data.Dataset.range(3).map(raises)))
+
+    @tf.function
+    def element(iterator: Any) -> Any:
+        return next(iterator)
+
+    assert coordinator.schedule(element, args=(iterator,), worker=0).fetch() == 0
+    with pytest.raises(KeyError, match="in the dataset"):
+        coordinator.schedule(element, args=(iterator,), worker=0).fetch()
+    with pytest.raises(KeyError, match="in the dataset"):
+        coordinator.join()
+
+
+def test_per_worker_dataset_that_cannot_be_made_is_an_input_error(
+    coordinator: ClusterCoordinator,
+) -> None:
+    fails: list[int] = []
+
+    def make() -> Any:
+        if fails:
+            raise KeyError("no such file")
+        return tf.data.Dataset.range(3)
+
+    iterator = iter(coordinator.create_per_worker_dataset(make))
+
+    @tf.function
+    def element(iterator: Any) -> Any:
+        return next(iterator)
+
+    fails.append(0)
+    iterator.abort(0)
+    iterator.rebuild(0)
+    value = coordinator.schedule(element, (iterator,), worker=0)
+    for wait in (value.fetch, coordinator.join):
+        with pytest.raises(ClosureInputError, match="no such file") as caught:
+            wait()
+        assert isinstance(caught.value.original_exception, KeyError)
+    assert coordinator.schedule(double, (1.0,), worker=0).fetch() == 2.0, "it is not used"
+    assert coordinator.schedule(element, (iterator,), worker=1).fetch() == 0
+
+
+def test_per_worker_dataset_of_a_strategy_tells_each_worker_which_one_it_is(
+    coordinator: ClusterCoordinator,
+) -> None:
+    strategy = coordinator.strategy
+    dataset = coordinator.create_per_worker_dataset(
+        lambda: strategy.distribute_datasets_from_function(
+            lambda context: tf.data.Dataset.range(10).shard(2, context.input_pipeline_id)
+        )
+    )
+    iterator = iter(dataset)
+
+    @tf.function
+    def element(iterator: Any) -> Any:
+        return next(iterator)
+
+    for worker in (0, 1):
+        values = [coordinator.schedule(element, (iterator,), worker=worker) for _ in range(3)]
+        assert coordinator.fetch(values) == [worker, worker + 2, worker + 4]
