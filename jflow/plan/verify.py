@@ -158,6 +158,7 @@ class _PlanVerifier:
         self._fetched: set[Any] = set()
         self._stage = 0
         self._n_walked = 0
+        self._named: frozenset[int] = frozenset()
         self._ancestors: set[int] | None = None
 
     def verify(self) -> None:
@@ -178,6 +179,7 @@ class _PlanVerifier:
                 self._fill(one.slot, -1, one)
         for number, stage in enumerate(plan.stages):
             self._stage, self._ancestors = number, None
+            self._named = frozenset(self._plan.after[number]) if self._plan.after else frozenset()
             for one in stage:
                 self._check(one)
         for one in plan.instructions:
@@ -245,7 +247,7 @@ class _PlanVerifier:
     def _is_done(self, stage: int) -> bool:
         """Whether `stage`, which is not a later one, is the current stage or ends before it."""
         after = self._plan.after
-        if not after or stage < 0 or stage == self._stage or stage in after[self._stage]:
+        if not after or stage < 0 or stage == self._stage or stage in self._named:
             return True
         if self._ancestors is None:
             # Plans that jflow builds name every stage that they read from, so this walk is rare.
@@ -339,10 +341,11 @@ class _PlanVerifier:
 
     def _check_program(self, program: Program, run: Run) -> None:
         self._check_names((program.digest, *program.constants), "digests", run)
+        written = frozenset(run.writes)
         for argument in program.donated:
             # Only a variable that gets a new value may lose its memory: slots are read again.
             is_read = _is_index(argument, len(run.reads))
-            if not is_read or run.reads[argument] not in run.writes:
+            if not is_read or run.reads[argument] not in written:
                 self._fail(f"argument {argument} is donated but is not an updated variable", run)
 
     def _check_call(self, call: Call) -> None:

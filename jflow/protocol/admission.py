@@ -53,7 +53,7 @@ def admitted(envelope: pb.Envelope, handshake: CallerHandshake) -> ServerInfo:
       OpError: if it refuses the caller.
     """
     if envelope.status.code:
-        raise error_of(envelope.status)
+        raise handshake.refusal(error_of(envelope.status))
     handshake.check_meant()
     if envelope.WhichOneof("body") != "server_info":
         raise InternalError("the server did not introduce itself")

@@ -115,6 +115,7 @@ def open_tensors(envelope: pb.Envelope, payload: Array) -> list[Array]:
     tensors = []
     start = n_strings = 0
     for meta in envelope.tensors:
+        _check_rank(meta.shape)
         if meta.dtype == string.name:
             # What does not fit the payload is another error.
             n_strings += min(math.prod(meta.shape), len(payload))
@@ -141,7 +142,7 @@ def _tensor(meta: pb_tensor.TensorMeta, payload: Array, start: int) -> tuple[Arr
     try:
         if meta.dtype == string.name:
             strings, n_bytes = read_strings(payload[start:], math.prod(shape))
-            _check_shape(shape)
+            _check_sizes(shape)
             return strings.reshape(shape), n_bytes
         # Not np.dtype(name), which accepts many more names and evaluates some of them.
         dtype = NUMBERS.get(meta.dtype)
@@ -152,7 +153,7 @@ def _tensor(meta: pb_tensor.TensorMeta, payload: Array, start: int) -> tuple[Arr
         n_bytes = dtype.itemsize * math.prod(shape)
         if start + n_bytes > len(payload):
             raise ValueError(f"it has {n_bytes} bytes")
-        _check_shape(shape)
+        _check_sizes(shape)
         return np.ndarray(shape, dtype, payload, start if n_bytes else 0), n_bytes
     except ValueError as error:
         left = max(len(payload) - start, 0)
@@ -162,10 +163,18 @@ def _tensor(meta: pb_tensor.TensorMeta, payload: Array, start: int) -> tuple[Arr
         ) from None
 
 
-def _check_shape(shape: tuple[int, ...]) -> None:
+def _check_rank(shape: Sequence[int]) -> None:
+    """Refuses more dimensions than an array has, before their product takes long."""
+    if len(shape) > _MAX_RANK:
+        raise InvalidArgumentError(
+            f"a tensor has {len(shape)} dimensions; at most {_MAX_RANK} are possible"
+        )
+
+
+def _check_sizes(shape: tuple[int, ...]) -> None:
     """Refuses sizes that NumPy cannot handle, which an empty tensor could have."""
-    if len(shape) > _MAX_RANK or any(size > _MAX_SIZE for size in shape):
-        raise InvalidArgumentError(f"a tensor cannot have the shape {shape[:_MAX_RANK]}")
+    if any(size > _MAX_SIZE for size in shape):
+        raise InvalidArgumentError(f"a tensor cannot have the shape {shape}")
 
 
 # Errors ----------------------------------------------------------------------------------------

@@ -35,6 +35,7 @@ from jflow.errors import (
     FailedPreconditionError,
     InvalidArgumentError,
     OpError,
+    RestartedError,
     UnauthenticatedError,
     UnavailableError,
 )
@@ -157,6 +158,19 @@ class CallerHandshake:
         """
         if self._is_other:
             raise self._error(UnavailableError, "is not the one that was meant")
+
+    def refusal(self, error: OpError) -> OpError:
+        """The error to raise for the one with which the server refuses the caller.
+
+        Nothing proves what comes after the handshake. A process at a stale address can pass on that
+        a live server is not the one that is meant, and then say what it likes. So such an error is
+        only that the server which is meant is not there, or no longer, whatever its class.
+        """
+        if not self._is_other:
+            return error
+        is_restarted = isinstance(error, RestartedError) and self._target.incarnation
+        kind = RestartedError if is_restarted else UnavailableError
+        return kind(error.message, task=str(self._target.task or "") or None)
 
     def _error(self, kind: type[OpError], text: str) -> OpError:
         return kind(f"{self._server} {text}", task=str(self._target.task or "") or None)

@@ -218,6 +218,13 @@ def test_a_shape_that_no_array_can_have_is_refused(shape):
         open_message(_message([("uint8", shape)], 64))
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "string"])
+def test_a_number_of_dimensions_is_refused_before_their_sizes_are_multiplied(dtype):
+    with pytest.raises(errors.InvalidArgumentError, match="has 5000 dimensions; at most 32") as got:
+        open_message(_message([(dtype, [2**62] * 5000)], 64))
+    assert len(str(got.value)) < 200, "the sizes are not in it"
+
+
 @pytest.mark.parametrize(
     "name",
     [

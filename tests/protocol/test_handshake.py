@@ -222,6 +222,20 @@ def test_a_proof_for_one_server_is_none_for_another():
         _caller().prove(challenge[:8] + forged.SerializeToString() + challenge[-MAC_BYTES:])
 
 
+@pytest.mark.parametrize("incarnation", [0, 7])
+def test_what_a_server_that_is_not_meant_says_is_only_that_the_other_one_is_not_there(
+    incarnation: int,
+) -> None:
+    """It may be a process without the token, which passed on the proof of a live server."""
+    caller = _caller(target=Target("127.0.0.1:1", incarnation=incarnation))
+    caller.prove(_server(caller.hello).challenge(TWO, is_other=True))
+    for kind in (errors.OutOfRangeError, errors.AbortedError, errors.RestartedError):
+        found = caller.refusal(kind("so it says"))
+        is_restarted = incarnation and kind is errors.RestartedError
+        assert type(found) is (errors.RestartedError if is_restarted else errors.UnavailableError)
+        assert "so it says" in str(found)
+
+
 def test_unlike_versions_refuse_each_other_in_words():
     assert version_of(_caller().hello) == VERSION
     words = f"speaks version {VERSION + 1} .* this end version {VERSION}; install the same"
@@ -300,6 +314,22 @@ async def _ended(call):
         while isinstance(await call.read(), bytes):
             pass
     return await call.code()
+
+
+async def _refusal(address, method, frames):
+    """The status with which a server ends a stream of these frames.
+
+    If it ends the stream during a write, gRPC puts a status of its own in the place of that of the
+    server; then they are sent again.
+    """
+    while True:
+        async with raw_call(address, method) as call:
+            with suppress(grpc.RpcError, asyncio.InvalidStateError):
+                for frame in frames:
+                    await call.write(frame)
+            status = await _ended(call)
+        if status is not grpc.StatusCode.INTERNAL:
+            return status
 
 
 class Recorder:
@@ -404,10 +434,8 @@ def test_every_procedure_is_refused_without_proof_before_its_request_is_parsed(
         async with serving(host) as address:
             hello = _caller(service=service.name, target=Target(address)).hello
             for frames in ([request], [hello, request], [hello, bytes(32), request]):
-                async with raw_call(address, f"/{service.name}") as call:
-                    for frame in frames:
-                        await call.write(frame)
-                    assert await _ended(call) is grpc.StatusCode.UNAUTHENTICATED
+                status = await _refusal(address, f"/{service.name}", frames)
+                assert status is grpc.StatusCode.UNAUTHENTICATED
 
     on_loop(check())
     assert host.sessions == []
