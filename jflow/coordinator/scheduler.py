@@ -44,6 +44,7 @@ from jflow.coordinator.events import (
     Reopen,
     WorkerIndex,
 )
+from jflow.coordinator.kept import Failure
 from jflow.coordinator.scheduler_state import SchedulerState
 from jflow.coordinator.states import ClosureAttempt, OpenClosure, WorkerState
 
@@ -175,7 +176,9 @@ class ClosureScheduler(SchedulerState):
 
     def worker_leaves(self, worker: WorkerIndex, error: BaseException, now: float) -> list[Action]:
         """A worker is to get no more closures; those that only it may run fail with the error."""
-        state = self._workers[worker]
+        state = self._workers.get(worker)
+        if state is None:
+            return []  # it was told before, and has left
         state.is_up, state.is_leaving = False, True
         self._gone[worker] = error
         actions = self._without(self.kept.on(worker))
@@ -216,20 +219,29 @@ class ClosureScheduler(SchedulerState):
         del self._open[number]
         if number in self._backlog:
             self._backlog.remove(number)
-        if not isinstance(action, Complete):
-            self.kept.forget(number)
+        failure = _failure(action)
+        is_there = failure is None or self.kept.fail(number, failure)
         yield action
         for dependent in opened.dependents:
             waiting = self._open.get(dependent)
             if waiting is None:
                 continue
             waiting.missing.discard(number)
-            if isinstance(action, Drop):
-                yield from self._ended(waiting, Drop(dependent, by_user=False))
-            elif not isinstance(action, Complete):
-                yield from self._ended(waiting, FailInput(dependent, number))
+            if not is_there:
+                yield from self._without_input(waiting, number, failure)
             elif not waiting.missing:
                 yield from self._queued(waiting)
+
+    def _without_input(
+        self, opened: OpenClosure, source: int, failure: Failure | None
+    ) -> Iterator[Action]:
+        """Ends a closure of which an input has failed, or was cancelled."""
+        number = opened.closure.number
+        if failure is Failure.DROPPED:
+            yield from self._ended(opened, Drop(number, by_user=False))
+        else:
+            self.has_error = True
+            yield from self._ended(opened, FailInput(number, source))
 
     def _completed(self, opened: OpenClosure, attempt: ClosureAttempt) -> list[Action]:
         number = opened.closure.number
@@ -274,6 +286,10 @@ class ClosureScheduler(SchedulerState):
 
     def _queued(self, opened: OpenClosure) -> list[Action]:
         """Queues a closure that has its inputs, unless the only worker that may run it has left."""
+        for source in opened.closure.inputs:
+            # It may have failed while this closure ran, or waited for something else.
+            if (failure := self.kept.failure(source)) is not None:
+                return [*self._without_input(opened, source, failure)]
         actions = self._awaited(opened)
         if actions or opened.missing:
             return actions
@@ -298,6 +314,8 @@ class ClosureScheduler(SchedulerState):
                 self._open[source].dependents.append(opened.closure.number)
             if again is not None:
                 actions += self._queued(self._open[source])
+            if opened.closure.number not in self._open:
+                break  # the input has failed at once
         return actions
 
     def _without(self, numbers: Iterable[int]) -> list[Action]:
@@ -462,10 +480,17 @@ class ClosureScheduler(SchedulerState):
 
     def _may_run_again(self, closure: Closure) -> bool:
         """Whether a second attempt anywhere does no harm, and would find its inputs."""
-        is_lost = any(n in self._open or self.kept.lost(n) is not None for n in closure.inputs)
+        is_lost = any(n in self._open or self.kept.is_lost(n) for n in closure.inputs)
         return closure.worker is None and closure.is_repeatable and not is_lost
 
     def _straggles(self, attempt: ClosureAttempt, now: float) -> bool:
         kind, n = self._open[attempt.closures[0]].closure.kind, len(attempt.closures)
         is_late = self._durations.straggles((kind, n > 1), now - attempt.started, n)
         return is_late and not attempt.is_cancelled
+
+
+def _failure(action: Action) -> Failure | None:
+    """Why a closure that has ended has no result; None if it has one."""
+    if isinstance(action, Complete):
+        return None
+    return Failure.DROPPED if isinstance(action, Drop) else Failure.FAILED
