@@ -162,10 +162,9 @@ class World:
         for _ in range(rng.randint(4, 12)):
             number = len(self.closures)
             is_source = rng.random() < 0.6
-            kind = rng.choice("ab")
             closure = self.closures[number] = Closure(
                 number,
-                kind=(kind, "chain"),
+                kind=(rng.choice("ab"), "chain"),
                 worker=rng.choice([lost, lost, None]) if is_source else None,
                 inputs=tuple(rng.sample(sources, min(len(sources), rng.randint(0, 3)))),
                 is_repeatable=True,
@@ -174,11 +173,12 @@ class World:
             if is_source:
                 sources.append(number)
             self._act(self.scheduler.add(closure, self.now))
-        for _ in range(rng.randint(0, 4)):
-            self._later(rng.random() * 2, "fetch", rng.choice([*self.closures]))
-        name = rng.choice(["leave", "leave", "kill", "cancel"])
-        of = rng.choice(sources or [number]) if name == "cancel" else lost
-        self._later(rng.random() * 1.5, name, of)
+        then = rng.random() * 1.5
+        self._later(then, rng.choice(["leave", "kill"]), lost)
+        for number in rng.sample(sources, min(len(sources), rng.randint(0, 4))):
+            self._later(then + rng.random() * 0.4 - min(0.1, then), "fetch", number)
+            if rng.random() < 0.3:
+                self._later(then + rng.random() * 0.5, "cancel", number)
 
     def _tick(self) -> None:
         self._act(self.scheduler.tick(self.now))
