@@ -12,7 +12,14 @@ import pytest
 from jflow import errors
 from jflow.cluster import Device
 from jflow.plan import Call, Plan
-from jflow.plan.verify import MAX_DEPENDENCIES, MAX_STAGES, SPARE_SLOTS, verify
+from jflow.plan.verify import (
+    MAX_DEPENDENCIES,
+    MAX_OPERANDS,
+    MAX_STAGES,
+    MAX_STATES,
+    SPARE_SLOTS,
+    verify,
+)
 from jflow.protocol import ReplySize, codec, settings
 from jflow.protocol.codec import MAX_STRINGS, open_message, plan_to_proto
 from jflow.protocol.credits import MAX_UNREAD_BYTES, Credits
@@ -79,6 +86,49 @@ def test_a_plan_of_too_many_stages_is_refused_before_any_is_read(monkeypatch) ->
     answer = _answer_to(Host(), pb.RegisterPlans(plans=[plan, plan]))
     assert answer.status.code == errors.ResourceExhaustedError.error_code
     assert f"{MAX_STAGES + 2} stages; the limit is {MAX_STAGES}" in answer.status.message
+
+
+N = MAX_OPERANDS // 2
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        pb_plan.Step(run=pb_plan.Run(inputs=[0] * N)),
+        pb_plan.Step(run=pb_plan.Run(program=pb_plan.Program(digest="p", donated=[0] * N))),
+        pb_plan.Step(run=pb_plan.Run(before=[pb_plan.Held()] * N)),
+        pb_plan.Step(call=pb_plan.Call(function="f", outputs=[0] * N)),
+        pb_plan.Step(call=pb_plan.Call(function="f", constants=[""] * N)),
+    ],
+    ids=["inputs", "donated", "before", "outputs", "constants"],
+)
+def test_plans_that_name_too_much_are_refused_before_any_is_read(step, monkeypatch) -> None:
+    monkeypatch.setattr(codec, "plan_from_proto", None)
+    one = pb_plan.Stage(steps=[step])
+    other = pb_plan.Stage(steps=[pb_plan.Step(run=pb_plan.Run(reads=[0] * (N + 1)))])
+    plans = [pb_plan.Plan(device=str(DEVICE), stages=[one, other])]
+    with pytest.raises(errors.ResourceExhaustedError, match=f"{2 * N + 1} operands of instr"):
+        on_loop(codec.plans_from_proto(plans))
+
+
+def test_a_plan_of_too_many_variables_is_refused_before_any_is_read(monkeypatch) -> None:
+    monkeypatch.setattr(codec, "plan_from_proto", None)
+    plan = pb_plan.Plan(
+        device=str(DEVICE),
+        variables=[pb_plan.VariableSpec()] * (MAX_STATES // 2),
+        resources=[pb_plan.ResourceSpec()] * (MAX_STATES // 2 + 1),
+    )
+    answer = _answer_to(Host(), pb.RegisterPlans(plans=[plan]))
+    assert answer.status.code == errors.ResourceExhaustedError.error_code
+    assert f"{MAX_STATES + 1} variables and resources; the limit is" in answer.status.message
+
+
+def test_variables_of_too_many_dimensions_are_refused_before_any_is_read(monkeypatch) -> None:
+    monkeypatch.setattr(codec, "plan_from_proto", None)
+    variables = [pb_plan.VariableSpec(shape=[1] * N)] * 3
+    plans = [pb_plan.Plan(device=str(DEVICE), variables=variables)]
+    with pytest.raises(errors.ResourceExhaustedError, match=f"{3 * N} operands"):
+        on_loop(codec.plans_from_proto(plans))
 
 
 def test_a_step_of_100000_operations_is_registered_beside_the_loop(monkeypatch) -> None:
