@@ -208,6 +208,25 @@ FAILURES = Group(
     ),
 )
 
+BOUNDS = Group(
+    (Case("bounds", rounds=1),),
+    tuple(
+        row
+        for harm, most_bytes in (
+            ("200 streams without a handshake", 32e6),
+            ("200 early values of 5 MB", 80e6),
+            ("200 replies of 5 MB that are not read", 32e6),
+            ("7.8 kB of plans with many slots", 32e6),
+            ("a plan of 300000 stages", 32e6),
+            ("a plan of 2000000 variables", None),
+            ("a plan of 4000000 inputs", None),
+            ("64 MB of empty strings", 80e6),
+            ("300000 empty tensors", None),
+        )
+        for row in (Alone(f"memory for {harm}", most_bytes, "B"), Alone(f"silence for {harm}", 0.5))
+    ),
+)
+
 GROUPS = {
     "calls": CALLS,
     "optimizers": OPTIMIZERS,
@@ -219,4 +238,5 @@ GROUPS = {
     "coordinator": COORDINATOR,
     "failures": FAILURES,
     "effects": EFFECTS,
+    "bounds": BOUNDS,
 }
