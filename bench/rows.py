@@ -209,8 +209,15 @@ FAILURES = Group(
 )
 
 BOUNDS = Group(
-    (Case("bounds", rounds=1),),
-    tuple(
+    (Case("bounds", rounds=1), Case("pauses")),
+    (
+        Alone("told of a kill in a feed of 400 MB", 1.0),
+        Alone("told of a kill in a value of 240 MB from the master", 1.0),
+        Alone("told of a kill in a value of 240 MB from another task", 1.0),
+        Alone("told of a kill in a registration", 1.0),
+        Alone("step after a stop of 5 s, 3 s timers", 2.0),
+    )
+    + tuple(
         row
         for harm, most_bytes in (
             ("200 streams without a handshake", 32e6),

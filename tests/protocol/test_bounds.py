@@ -256,6 +256,41 @@ def test_a_client_that_does_not_read_has_few_steps_begun_and_all_when_it_reads()
     on_loop(check())
 
 
+def test_a_client_that_does_not_read_has_few_feeds_taken_and_all_when_it_reads() -> None:
+    fed = np.zeros(MAX_UNREAD_BYTES // 4, np.uint8)
+
+    async def run(*args: object) -> list[np.ndarray]:
+        await asyncio.sleep(0)
+        return list(args[2])
+
+    async def check() -> None:
+        n_sent = 0
+
+        async def send() -> None:
+            nonlocal n_sent
+            for number in range(20):
+                await client.send([fed], id=10 + number, run_step=pb.RunStep(handle=1))
+                n_sent += 1
+
+        async with serving(host) as address, connected(address) as client:
+            sending = asyncio.create_task(send())
+            await eventually_async(lambda: host.started >= 4)
+            await asyncio.sleep(0.2)
+            # The next one waits for credits, and one more may be in the buffers of gRPC.
+            assert host.started <= 5
+            assert n_sent <= 7
+            answers = {}
+            while len(answers) < 20:
+                envelope, tensors = await client.receive()
+                answers[envelope.id] = envelope.status.code, sum(one.nbytes for one in tensors)
+            await sending
+        assert set(answers.values()) == {(0, fed.nbytes)}
+        assert host.started == 20
+
+    host = Host(script={"run": run, "reply_size": ReplySize(fed.nbytes)})
+    on_loop(check())
+
+
 def test_steps_that_may_wait_for_others_are_never_kept_from_beginning() -> None:
     async def run(*_: object) -> list[np.ndarray]:
         if host.started == 20:
