@@ -96,7 +96,6 @@ class Bench:
 
 
 def main() -> None:
-    os.environ["JFLOW_LIVENESS_S"] = "3"
     with ProcessCluster(ps=1, workers=2) as cluster:
         bench = Bench(cluster)
         tell({"told of a kill in a feed of 400 MB": bench.killed_in_a_feed()})
@@ -104,7 +103,9 @@ def main() -> None:
             told = bench.killed_in_a_value(worker)
             tell({f"told of a kill in a value of 240 MB from {sender}": told})
         tell({"told of a kill in a registration": bench.killed_in_a_registration()})
-        tell({"step after a stop of 5 s, 3 s timers": bench.stopped()})
+    os.environ["JFLOW_LIVENESS_S"] = "3"
+    with ProcessCluster(ps=1, workers=1) as cluster:
+        tell({"step after a stop of 5 s, 3 s timers": Bench(cluster).stopped()})
 
 
 if __name__ == "__main__":
