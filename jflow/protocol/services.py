@@ -335,5 +335,9 @@ class ServerRoles(Protocol):
     def open_master_session(self) -> MasterSession:
         """Opens a session for a client."""
 
-    def open_worker_session(self) -> WorkerSession:
-        """Opens a session for another server."""
+    def open_worker_session(self, caller: Task | None) -> WorkerSession:
+        """Opens a session for another server.
+
+        Args:
+          caller: the task of that server; None if it has none.
+        """
