@@ -91,16 +91,16 @@ class KeptResults:
         kept = self._kept.get(number)
         return kept is not None and kept.is_lost
 
-    def fail(self, number: int, failure: Failure) -> bool:
-        """A closure that has no result has ended; returns whether the coordinator has one.
-
-        It has one if a reader brought it while it was computed again.
-        """
+    def fail(self, number: int, failure: Failure) -> None:
+        """A closure has ended without a result, perhaps one that was to compute this one again."""
         kept = self._kept.get(number)
-        if kept is None:
-            return False
-        kept.failure = failure
-        return kept.has_copy
+        if kept is not None:
+            kept.failure = failure
+
+    def has_copy(self, number: int) -> bool:
+        """Whether the coordinator has a result that stayed, or stays, on a worker."""
+        kept = self._kept.get(number)
+        return kept is not None and kept.has_copy
 
     def lose(self, numbers: Iterable[int]) -> set[int]:
         """Results are not where they were; returns those of which there is no copy."""

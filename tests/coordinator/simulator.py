@@ -250,9 +250,9 @@ class World:
             self._act(self.scheduler.want(number, self.now))
             return
         self.seen["copies of lost results"] += self.scheduler.kept.is_lost(number)
-        self.scheduler.kept.copied(number)
         if number not in self.ends or isinstance(self.ends[number], Complete):
             self.here.add(number)
+        self._act(self.scheduler.result_read(number, self.now))
 
     def _cancel(self, number: int | None = None) -> None:
         if self.closures:

@@ -215,8 +215,10 @@ def test_a_closure_takes_a_copy_that_comes_while_its_input_is_computed_again() -
     scheduler = with_a_result_on_worker_0()
     scheduler.worker_down(0, 0.2)
     assert scheduler.add(Closure(1, inputs=(0,)), 0.2) == [Reopen(0)]
-    scheduler.kept.copied(0)
-    assert scheduler.cancel(0, 0.3) == [Drop(0, by_user=True), Dispatch(2, 1, (1,))]
+    assert scheduler.result_read(0, 0.3) == [Dispatch(2, 1, (1,))]
+    assert scheduler.add(Closure(2, inputs=(0,)), 0.3) == [Dispatch(3, 2, (2,))]
+    assert scheduler.cancel(0, 0.4) == [Drop(0, by_user=True)]
+    assert scheduler.lost(3, 0.5) == [Dispatch(4, 2, (2,), 2)]
 
 
 def test_short_closures_of_one_kind_run_in_bursts_that_are_taken_apart_when_one_fails() -> None:
