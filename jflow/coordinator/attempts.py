@@ -25,8 +25,8 @@ class AttemptScheduler(SchedulerState):
 
     # Attempts -----------------------------------------------------------------------------------
 
-    def _taken(self, number: int) -> ClosureAttempt | None:
-        """Takes out an attempt that has come back; None if it was taken out before."""
+    def _taken(self, number: int) -> tuple[ClosureAttempt, list[OpenClosure]] | None:
+        """Takes out an attempt that has come back, and what it was of; None if it came before."""
         attempt = self._attempts.pop(number, None)
         if attempt is None:
             return None
@@ -35,15 +35,19 @@ class AttemptScheduler(SchedulerState):
         state.load = state.load - attempt.expected if state.attempts else 0.0
         if state.is_leaving and not state.attempts:
             del self._workers[attempt.worker]
-        for closure in attempt.closures:
-            opened = self._open.get(closure)
-            if opened is not None:
-                opened.attempts.discard(number)
-        return attempt
+        closures = self._opened(attempt)
+        for opened in closures:
+            opened.attempts.discard(number)
+        return attempt, closures
 
     def _opened(self, attempt: ClosureAttempt) -> list[OpenClosure]:
-        """The closures of an attempt that have not ended."""
-        return [self._open[number] for number in attempt.closures if number in self._open]
+        """The closures of an attempt that have not ended.
+
+        One that has ended, and runs again for its result, has nothing to do with attempts that it
+        had before.
+        """
+        found = (self._open.get(number) for number in attempt.closures)
+        return [one for one in found if one is not None and attempt.number in one.attempts]
 
     def _cancelled_attempts(self, opened: OpenClosure) -> list[Action]:
         """Cancels the attempts of a closure, except bursts that others are waiting for."""
@@ -56,10 +60,9 @@ class AttemptScheduler(SchedulerState):
                 actions.append(CancelAttempt(number))
         return actions
 
-    def _note(self, attempt: ClosureAttempt, now: float) -> None:
+    def _note(self, attempt: ClosureAttempt, opened: list[OpenClosure], now: float) -> None:
         """Learns how long closures take from an attempt that ended well."""
         state = self._workers.get(attempt.worker)
-        opened = self._opened(attempt)
         if state is None or not opened:
             return
         begun = max(attempt.started, state.last_end)

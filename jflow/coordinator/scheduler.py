@@ -82,12 +82,13 @@ class ClosureScheduler(AttemptScheduler):
 
     def finished(self, number: int, now: float) -> list[Action]:
         """An attempt has ended well; in exactly-once mode its writes are committed."""
-        attempt = self._taken(number)
-        if attempt is None:
+        taken = self._taken(number)
+        if taken is None:
             return []
-        self._note(attempt, now)
+        attempt, closures = taken
+        self._note(attempt, closures, now)
         actions: list[Action] = []
-        for opened in self._opened(attempt):
+        for opened in closures:
             actions += self._completed(opened, attempt)
         return [*actions, *self._fed(now)]
 
@@ -103,10 +104,10 @@ class ClosureScheduler(AttemptScheduler):
           is_rolled_back: in exactly-once mode, whether neither this attempt nor an earlier one has
             applied anything, or will.
         """
-        attempt = self._taken(number)
-        if attempt is None:
+        taken = self._taken(number)
+        if taken is None:
             return []
-        opened = self._opened(attempt)
+        attempt, opened = taken
         actions: list[Action] = []
         for o in opened:
             if o.together and (o.attempts or attempt.ordinal < o.n_attempts):
@@ -344,11 +345,9 @@ class ClosureScheduler(AttemptScheduler):
         return actions
 
     def _lost(self, number: int) -> list[Action]:
-        attempt = self._taken(number)
-        if attempt is None:
-            return []
+        taken = self._taken(number)
         actions: list[Action] = []
-        for opened in self._opened(attempt):
+        for opened in taken[1] if taken else ():
             actions += self._put_back(opened)
         return actions
 

@@ -69,6 +69,7 @@ class World:
         self._together: dict[int, tuple[int, ...]] = {}
         self._committed: dict[int, tuple[int, ...]] = {}
         self._again: set[int] = set()
+        self._former: set[int] = set()
         self._is_reporting = False
         for worker in range(self.n_workers):
             self._later(self.rng.random() * 0.1, "up", worker)
@@ -371,6 +372,9 @@ class World:
                     del self._ordinals[number]  # it is not in exactly-once mode
                     self.seen["results computed again"] += 1
                     self._again.add(number)
+                    former = {a for a, d in self.running.items() if number in d.closures}
+                    self._former |= former
+                    self.seen["attempts of a former life"] += len(former)
 
     def _start(self, dispatch: Dispatch) -> None:
         closures, attempt = dispatch.closures, dispatch.attempt
@@ -396,6 +400,7 @@ class World:
         closure = self.closures[number]
         if isinstance(action, Complete):
             dispatch = self._dispatched[action.attempt]
+            assert action.attempt not in self._former, "it was of a former life"
             assert dispatch.closures[action.position] == number
             assert self.applied[number] >= 1
             if closure.keeping is not Keeping.ALONE:
@@ -419,7 +424,7 @@ class World:
             assert all(self._has_succeeded(n) for n in closure.inputs), "an input has failed"
             placed = {n for n, _ in dispatch.places}
             assert placed | self.here >= {*closure.inputs}, "an input is nowhere"
-            others = [d for d in self.running.values() if number in d.closures]
+            others = [d for d in self._present.values() if number in d.closures]
             assert len(others) <= 1
             assert not others or closure.is_repeatable
             assert not others or others[0].worker != dispatch.worker
@@ -428,6 +433,11 @@ class World:
             assert before == dispatch.closures, "another attempt of an effect has other closures"
         first = self.closures[dispatch.closures[0]]
         assert not first.is_exactly_once or dispatch.ordinal > self._ordinals.get(first.number, 0)
+
+    @property
+    def _present(self) -> dict[int, Dispatch]:
+        """What runs, but for attempts of closures that have ended since and run again."""
+        return {a: d for a, d in self.running.items() if a not in self._former}
 
     def _check(self) -> None:
         assert self.scheduler.n_running == len(self.running)
@@ -439,7 +449,7 @@ class World:
 
     def _is_waiting(self, number: int) -> bool:
         closure = self.closures[number]
-        is_away = any(number in d.closures for d in self.running.values())
+        is_away = any(number in d.closures for d in self._present.values())
         return not is_away and all(self._has_succeeded(n) for n in closure.inputs)
 
     def _has_succeeded(self, number: int) -> bool:

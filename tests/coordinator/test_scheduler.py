@@ -211,6 +211,20 @@ def test_a_result_cannot_be_computed_again_after_its_input_has_failed() -> None:
     assert scheduler.is_idle
 
 
+def test_an_attempt_from_before_its_closure_runs_again_does_not_end_it() -> None:
+    scheduler = with_a_result_on_worker_0()
+    (first,) = scheduler.add(Closure(1, keeping=Keeping.ALONE, is_repeatable=True), 0.2)
+    (second,) = of(Dispatch, scheduler.tick(10.0))
+    assert of(Complete, scheduler.finished(first.attempt, 10.1)) == [Complete(1, first.attempt, 0)]
+    actions = scheduler.worker_down(first.worker, 10.2)
+    actions += scheduler.want(1, 10.2)
+    (again,) = of(Dispatch, actions)
+    # The second attempt keeps its result on its worker, where it is not wanted any more.
+    assert scheduler.finished(second.attempt, 10.3) == []
+    assert scheduler.finished(again.attempt, 10.4) == [Complete(1, again.attempt, 0)]
+    assert scheduler.is_idle
+
+
 def test_a_closure_takes_a_copy_that_comes_while_its_input_is_computed_again() -> None:
     scheduler = with_a_result_on_worker_0()
     scheduler.worker_down(0, 0.2)
