@@ -208,6 +208,32 @@ FAILURES = Group(
     ),
 )
 
+_HARMS: dict[str, float | None] = {
+    "200 streams without a handshake": 32e6,
+    "200 early values of 5 MB": 80e6,
+    "200 replies of 5 MB that are not read": 32e6,
+    "7.8 kB of plans with many slots": 32e6,
+    "a plan of 300000 stages": 32e6,
+    "a plan of 2000000 variables": None,
+    "a plan of 4000000 inputs": None,
+    "64 MB of empty strings": 80e6,
+    "300000 empty tensors": None,
+}
+"""What is sent to a server, and how much memory that should cost it at most."""
+
+BOUNDS = Group(
+    (Case("bounds", rounds=1), Case("pauses")),
+    (
+        *(Alone(f"memory for {harm}", most, "B") for harm, most in _HARMS.items()),
+        *(Alone(f"silence for {harm}", 0.5) for harm in _HARMS),
+        Alone("told of a kill in a feed of 400 MB", 1.0),
+        Alone("told of a kill in a value of 240 MB from the master", 1.0),
+        Alone("told of a kill in a value of 240 MB from another task", 1.0),
+        Alone("told of a kill in a registration", 1.0),
+        Alone("step after a stop of 5 s, 3 s timers", 2.0),
+    ),
+)
+
 GROUPS = {
     "calls": CALLS,
     "optimizers": OPTIMIZERS,
@@ -219,4 +245,5 @@ GROUPS = {
     "coordinator": COORDINATOR,
     "failures": FAILURES,
     "effects": EFFECTS,
+    "bounds": BOUNDS,
 }

@@ -46,6 +46,15 @@ MAX_INSTRUCTIONS = 1 << 17
 """Maximum number of instructions of these plans. What XLA computes between two transfers is one of
 them; only operations on strings, files and queues are one each."""
 
+MAX_OPERANDS = 1 << 19
+"""Maximum number of slots, variables, resources and constants that these instructions name, all
+together, with repeats. Each is a byte of a message, and some 40 bytes of a task for as long as the
+plans are registered. An operation on strings names a few of them."""
+
+MAX_STATES = 1 << 16
+"""Maximum number of entries in the tables of variables and resources of these plans. An empty one
+is 2 bytes of a message, and some hundred bytes of a task."""
+
 MAX_DEPENDENCIES = 1 << 18
 """Maximum number of stages that the stages of a plan are said to come after, all together; and how
 many of them the verifier looks at to find out whether one stage comes after another."""
@@ -60,18 +69,23 @@ def verify(plan: Plan) -> None:
     _PlanVerifier(plan).verify()
 
 
-def check_size(n_stages: int, n_instructions: int) -> None:
+def check_size(
+    *, n_stages: int = 0, n_instructions: int = 0, n_operands: int = 0, n_states: int = 0
+) -> None:
     """Refuses plans that would cost too much, before they are read.
 
     Args:
-      n_stages, n_instructions: of all plans that are registered together.
+      n_stages, n_instructions, n_operands, n_states: how much of each all plans have that are
+        registered together; see the limits.
 
     Raises:
-      ResourceExhaustedError: if there are too many.
+      ResourceExhaustedError: if there is too much of one.
     """
     for n, limit, what in (
         (n_stages, MAX_STAGES, "stages"),
         (n_instructions, MAX_INSTRUCTIONS, "instructions"),
+        (n_operands, MAX_OPERANDS, "operands of instructions"),
+        (n_states, MAX_STATES, "variables and resources"),
     ):
         if n > limit:
             raise ResourceExhaustedError(
@@ -221,6 +235,8 @@ class _PlanVerifier:
             for one in needed:
                 if not _is_index(one, number):
                     self._fail(f"stage {number} runs after stage {one}; expected an earlier stage")
+            if len({*needed}) < len(needed):
+                self._fail(f"stage {number} runs after a stage that it names twice")
 
     # Slots ------------------------------------------------------------------------------------
 
@@ -347,6 +363,8 @@ class _PlanVerifier:
             is_read = _is_index(argument, len(run.reads))
             if not is_read or run.reads[argument] not in written:
                 self._fail(f"argument {argument} is donated but is not an updated variable", run)
+        if len({*program.donated}) < len(program.donated):
+            self._fail("it donates an argument twice", run)
 
     def _check_call(self, call: Call) -> None:
         self._check_names((call.function,), "the name of a function", call)

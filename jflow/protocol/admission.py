@@ -15,7 +15,7 @@ from jflow.protocol.handshake import (
     ServerHandshake,
     refusal_of_version,
 )
-from jflow.protocol.identity import ServerIdentity, certificate_refusal
+from jflow.protocol.identity import ServerIdentity, caller_of, certificate_refusal
 from jflow.protocol.records import ServerInfo, info_from_proto, info_to_proto
 from jflow.protocol.rpcs import WORKER
 from jflow.protocol.stream import MessageStream
@@ -80,7 +80,7 @@ async def admit(
     refusal = identity.refusal(handshake.hello)
     await _write(stream, handshake.challenge(new_nonce(), is_other=refusal is not None))
     handshake.check(await _read(stream))
-    messages = MessageStream(stream)
+    messages = MessageStream(stream, caller_of(handshake.hello))
     if refusal is None:
         is_of_servers = service == WORKER.name
         refusal = certificate_refusal(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Sized
+from functools import partial
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from jflow.errors import (
 )
 from jflow.moves import MovedError, StateId
 from jflow.plan import (
+    MAX_OPERANDS,
     Call,
     Feed,
     Fetch,
@@ -280,16 +282,42 @@ async def plans_from_proto(messages: Sequence[pb_plan.Plan]) -> list[Plan]:
 
     Raises:
       InvalidArgumentError: as `plan_from_proto`.
-      ResourceExhaustedError: if they have too many stages or instructions; nothing is read then.
+      ResourceExhaustedError: if they have too many stages, instructions, operands, variables or
+        resources; nothing is read then.
     """
-    check_size(sum(len(plan.stages) for plan in messages), 0)
-    return await computed(sum(plan.ByteSize() for plan in messages), _plans, messages)
+    check_size(
+        n_stages=sum(len(plan.stages) for plan in messages),
+        n_states=sum(len(plan.variables) + len(plan.resources) for plan in messages),
+    )
+    n_bytes = sum(plan.ByteSize() for plan in messages)
+    return await computed(n_bytes, partial(_plans, n_bytes), messages)
 
 
-def _plans(messages: Sequence[pb_plan.Plan]) -> list[Plan]:
-    n_instructions = sum(len(stage.steps) for plan in messages for stage in plan.stages)
-    check_size(0, n_instructions)
+def _plans(n_bytes: int, messages: Sequence[pb_plan.Plan]) -> list[Plan]:
+    stages = [stage for plan in messages for stage in plan.stages]
+    check_size(n_instructions=sum(len(stage.steps) for stage in stages))
+    if n_bytes > MAX_OPERANDS:  # each operand is a byte at least
+        sizes = sum(len(variable.shape) for plan in messages for variable in plan.variables)
+        named = sum(_n_operands(step) for stage in stages for step in stage.steps)
+        check_size(n_operands=sizes + named)
     return [plan_from_proto(plan) for plan in messages]
+
+
+def _n_operands(step: pb_plan.Step) -> int:
+    """How many slots, variables, resources and constants an instruction names."""
+    lists: tuple[Sized, ...] = ()
+    match step.WhichOneof("kind"):
+        case "run":
+            run = step.run
+            lists = (
+                *(run.reads, run.inputs, run.writes, run.initializes, run.outputs),
+                *(run.before, run.after, run.defaults),
+                *(run.program.constants, run.program.donated),
+            )
+        case "call":
+            call = step.call
+            lists = (call.inputs, call.outputs, call.constants, call.resources, call.variables)
+    return sum(map(len, lists))
 
 
 def plan_from_proto(message: pb_plan.Plan) -> Plan:

@@ -5,6 +5,9 @@ in memory until the client has read it. So a step that cannot wait for other ste
 there is room for its reply. Its size is that of the step's last reply, since most steps give as
 much each time.
 
+A step with large feeds that waits for credits keeps the stream from being read, because the feeds
+of all that follow would be in memory. It waits for nothing but the client, which has to read.
+
 Steps that may wait for others, such as one that takes an element from a queue, are not kept from
 beginning: another step of the same client, behind them in the stream, may be what they wait for.
 """
@@ -84,7 +87,9 @@ class Reservation:
         self._n_bytes = 0
 
     async def take(self) -> None:
-        """Waits for the credits."""
+        """Waits for the credits, unless they were taken."""
+        if self._n_bytes:
+            return
         await self._credits.take(self._expected)
         self._n_bytes = self._expected
 

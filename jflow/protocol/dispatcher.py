@@ -144,6 +144,9 @@ class Dispatcher(Generic[S]):
         if size is not None and size.n_bytes > SMALL_BYTES:
             reserved = Reservation(self._credits, size.n_bytes)
         try:
+            if reserved is not None and sum(tensor.nbytes for tensor in tensors) > SMALL_BYTES:
+                # Nothing is read meanwhile, or what waits for credits would take memory instead.
+                await reserved.take()
             reply, values = await noticing(self._answer(message, tensors, reserved), hand_over)
             n_bytes = sum(value.nbytes for value in values)
             # A small answer is sent before the next message is read.

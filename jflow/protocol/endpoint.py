@@ -58,7 +58,7 @@ class Endpoint:
             return
         info = self._server.info()
         await introduce(messages, info)
-        session = service.open(self._server)
+        session = service.open(self._server, messages.caller)
         dispatcher = Dispatcher(info, messages, service, session)
         try:
             await dispatcher.serve()

@@ -34,6 +34,8 @@ SMALL_BYTES = 4096
 """Up to this size, in bytes, copying is cheaper than avoiding it."""
 MAX_CONTROL_BYTES = 4 << 20
 MAX_PAYLOAD_BYTES = 16 << 30
+MAX_UNFINISHED = MAX_PAYLOAD_BYTES // CHUNK_BYTES
+"""Maximum number of incomplete messages of a stream. Each one that jflow sends has a full chunk."""
 
 _HEADER = struct.Struct("<BQIQ")
 _FIRST, _MORE = 1, 2
@@ -141,11 +143,16 @@ class Assembler:
 
     Args:
       max_bytes: limit on the memory of all incomplete messages together.
+      max_unfinished: limit on their number.
     """
 
-    def __init__(self, max_bytes: int = MAX_PAYLOAD_BYTES) -> None:
+    def __init__(
+        self, max_bytes: int = MAX_PAYLOAD_BYTES, max_unfinished: int = MAX_UNFINISHED
+    ) -> None:
         self._max_bytes = max_bytes
+        self._max_unfinished = max_unfinished
         self._unfinished: dict[int, _Partial] = {}
+        self._n_bytes = 0  # of all of them
 
     @property
     def has_unfinished(self) -> bool:
@@ -172,6 +179,7 @@ class Assembler:
         if not partial.add(memoryview(frame)[_HEADER.size :]):
             return None
         del self._unfinished[message_id]
+        self._n_bytes -= partial.n_bytes
         return partial.message
 
     def _begin(self, frame: bytes, message_id: int, length: int, total: int) -> Message | None:
@@ -186,13 +194,17 @@ class Assembler:
         partial = _Partial(message_id, control, total)
         if partial.add(memoryview(frame)[start:]):
             return partial.message
+        if len(self._unfinished) == self._max_unfinished:
+            raise ResourceExhaustedError(
+                f"a message begins beside {self._max_unfinished} unfinished ones; that is the limit"
+            )
         self._unfinished[message_id] = partial
+        self._n_bytes += partial.n_bytes
         return None
 
     def _check_room(self, n_bytes: int) -> None:
-        waiting = sum(partial.n_bytes for partial in self._unfinished.values())
-        if n_bytes + waiting > self._max_bytes:
+        if n_bytes + self._n_bytes > self._max_bytes:
             raise ResourceExhaustedError(
-                f"a message declares {n_bytes} bytes beside {waiting} unfinished ones; "
+                f"a message declares {n_bytes} bytes beside {self._n_bytes} unfinished ones; "
                 f"the limit is {self._max_bytes}"
             )

@@ -85,6 +85,14 @@ class ServerIdentity:
         return port == own_port and host.lower() in self.hosts | {own_host.lower()}
 
 
+def caller_of(hello: pb.Hello) -> Task | None:
+    """The task that a caller says it is; None if it does not."""
+    try:
+        return Task.parse(hello.caller)
+    except ValueError:
+        return None
+
+
 def certificate_refusal(
     names: frozenset[str] | None, hello: pb.Hello, *, is_of_servers: bool
 ) -> OpError | None:
@@ -100,10 +108,8 @@ def certificate_refusal(
     """
     if names is None or not is_of_servers:
         return None
-    try:
-        expected = certified_name(Task.parse(hello.caller))
-    except ValueError:
-        expected = "a task"
+    caller = caller_of(hello)
+    expected = "a task" if caller is None else certified_name(caller)
     if expected in names:
         return None
     return UnauthenticatedError(

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
 
+from jflow.cluster import Task
 from jflow.deadline import FOREVER, Deadline
 from jflow.errors import InternalError
 from jflow.protocol.client_functions import ClientFunctions
@@ -79,11 +80,11 @@ class Service(Generic[S_contra]):
     Attributes:
       name: the name that transports use.
       role: the role of the server that serves it, for messages.
-      open: opens a session of the service on a server.
+      open: opens a session of the service on a server, for the task that calls, if it is one.
       rpcs: its RPCs, by the fields of `Envelope` that hold their requests.
     """
 
     name: str
     role: str
-    open: Callable[[Any], S_contra]
+    open: Callable[[Any, Task | None], S_contra]
     rpcs: Mapping[str, Rpc[S_contra, ..., Any]]

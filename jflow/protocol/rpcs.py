@@ -477,7 +477,7 @@ def _by_name(*rpcs: Rpc[S_contra, ..., Any]) -> dict[str, Rpc[S_contra, ..., Any
 MASTER: Service[MasterSession] = Service(
     "jflow.v1.Master/Session",
     "a master",
-    lambda server: server.open_master_session(),
+    lambda server, _: server.open_master_session(),
     _by_name(
         *(RUN_STEP, CALLED_BACK, REGISTER_STEP, LIST_DEVICES, RELEASE, RESET_ALL, MOVE_STATE),
         CLAIM,
@@ -488,7 +488,7 @@ MASTER: Service[MasterSession] = Service(
 WORKER: Service[WorkerSession] = Service(
     "jflow.v1.Worker/Peer",
     "a worker",
-    lambda server: server.open_worker_session(),
+    lambda server, caller: server.open_worker_session(caller),
     _by_name(
         *(RUN_PLANS, SEND_TENSORS, REGISTER_PLANS, RELEASE, RESET),
         *(HOLD_STATE, SAVE_STATE, PUT_STATE, END_HOLD, GET_OUTCOME, LEARN_CLAIM),

@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Sequence
 from functools import partial
 
+from jflow.cluster import Task
 from jflow.protocol.codec import decoding_cost, frames, open_control, open_tensors
 from jflow.protocol.coroutines import MAX_COST_ON_LOOP, computed
 from jflow.protocol.frame import LARGE_BYTES, Assembler
@@ -22,12 +23,14 @@ class MessageStream:
 
     Args:
       stream: carries the frames.
+      caller: the task at the other end, if this is a server's end and it is called by a task.
 
     Attributes:
       n_signs: how many signs of life there were: frames that came, and large ones that were sent.
     """
 
-    def __init__(self, stream: FrameStream) -> None:
+    def __init__(self, stream: FrameStream, caller: Task | None = None) -> None:
+        self.caller = caller
         self._stream = stream
         self._errors = stream.errors
         self._eof = stream.eof

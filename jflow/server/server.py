@@ -250,8 +250,8 @@ class _Running:
     def open_master_session(self) -> MasterSession:
         return self.master.open_session()
 
-    def open_worker_session(self) -> WorkerSession:
-        return self.worker.open_session()
+    def open_worker_session(self, caller: Task | None) -> WorkerSession:
+        return self.worker.open_session(caller)
 
     async def stop(self) -> None:
         await self.listener.stop()

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from jflow.cluster import Task
 from jflow.effects import Earlier, Effect
+from jflow.errors import UnavailableError
 from jflow.execution.parked import ParkedAttempts
 from jflow.protocol import Array, Waited
 from jflow.resources import Containers
 from jflow.trace.record import Recorder
 from jflow.worker.device_pool import DevicePool
 from jflow.worker.rendezvous import Rendezvous
+from jflow.worker.senders import Sender, Senders
 
 
 class TensorTransport(Protocol):
@@ -55,6 +57,7 @@ class WorkerContext:
       parked: attempts that a move may cancel.
       blocked: by step, what a cancelled plan of it was waiting for; for error messages.
       recorders: by step, what notes the traced ones.
+      senders: the tasks that send it values, and what waits for these.
     """
 
     task: Task
@@ -66,9 +69,10 @@ class WorkerContext:
     parked: ParkedAttempts = field(default_factory=ParkedAttempts)
     blocked: dict[int, Waited] = field(default_factory=dict)
     recorders: dict[int, Recorder] = field(default_factory=dict)
+    senders: Senders[asyncio.Future[Any]] = field(default_factory=Senders)
 
     def deliver(
-        self, step: int, edge: int, value: Any, sender: Hashable = None, n_bytes: int = 0
+        self, step: int, edge: int, value: Any, sender: Sender | None = None, n_bytes: int = 0
     ) -> None:
         """Hands a value to the plan of this task that receives it, now or later.
 
@@ -82,3 +86,16 @@ class WorkerContext:
         waiter = self.rendezvous.deliver(step, edge, value, sender, n_bytes)
         if waiter is not None and not waiter.done():
             waiter.set_result(value)
+
+    def sender_lost(self, sender: Sender) -> None:
+        """Ends what depends on a caller's stream, which has ended: what it brought, or should."""
+        self.rendezvous.drop_sender(sender)
+        for waiter in self.senders.lost(sender):
+            if not waiter.done():
+                waiter.set_exception(
+                    UnavailableError(
+                        f"the connection from {sender.task} to {self.task} ended while the step "
+                        "waited for a value that the one sends to the other; run the step again",
+                        task=str(sender.task),
+                    )
+                )

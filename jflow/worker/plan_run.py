@@ -417,7 +417,15 @@ class _PlanRun:
         return None
 
     async def _receive(self, state: StepState, recv: Recv, waiter: asyncio.Future[Any]) -> None:
-        state.receive(recv, await self._wait(waiter))
+        source, senders = recv.source.task, self._context.senders
+        if source == self._context.task:
+            state.receive(recv, await self._wait(waiter))
+            return
+        senders.begin(source, waiter)
+        try:
+            state.receive(recv, await self._wait(waiter))
+        finally:
+            senders.end(source, waiter)
 
     def send(self, state: StepState, send: Send, /) -> None:
         if send.target.task == self._context.task:

@@ -115,8 +115,6 @@ class Worker:
         self._handles = itertools.count(1)
         self._registered: dict[int, _Registered] = {}
         self._of_caller: set[int] = set()
-        # Stands for the caller's stream at the rendezvous.
-        self._sender = object()
         # How many registered steps use resources of a session that are not shared.
         self._owners: Counter[str] = Counter()
         self._constants = ConstantCache()
@@ -124,6 +122,7 @@ class Worker:
         self._context = WorkerContext(
             task, Containers(task, roots), Rendezvous(), transport, threads, self.long_programs
         )
+        self._sender = self._context.senders.connected()
         self._early = EarlyValues(self._context.rendezvous)
         self.containers = self._context.containers
         self.programs = ProgramCache()
@@ -135,13 +134,13 @@ class Worker:
             self._context, devices, self.moves, roots, self._owners.__contains__, self.claims.fences
         )
 
-    def open_session(self) -> Worker:
-        """A worker for another caller: shares everything except what each caller registered."""
+    def open_session(self, caller: Task | None = None) -> Worker:
+        """A worker for another caller, maybe a task: shares all but what each has registered."""
         # A shallow copy shares all other state: no attribute is rebound after `__init__`.
         session = copy.copy(self)
         session._of_caller = set()
-        session._sender = object()
-        session.saves = self.saves.of_caller()
+        session._sender = self._context.senders.connected(caller)
+        session.saves = self.saves.of_caller(caller)
         session.effects = self.effects.of_caller()
         return session
 
@@ -187,6 +186,7 @@ class Worker:
         use = self.moves.plans.directory.add(states)
         handle = next(self._handles)
         self._owners.update(_owners(plans))
+        self.saves.registered(handle, changes := changes_of(plans))
         feeds, fetches = feed_indices(plans), fetch_indices(plans)
         self._registered[handle] = _Registered(
             tuple(linked),
@@ -194,7 +194,7 @@ class Worker:
             fetches,
             use,
             is_restartable,
-            writes_often(changes_of(plans)),
+            writes_often(changes),
             claim,
             WritesOfTask.of(linked),
             unsupported(plans),
@@ -222,6 +222,7 @@ class Worker:
         if registered is None:
             return
         self.moves.plans.directory.remove(registered.use)
+        self.saves.released(handle)
         owners = _owners([linked.plan for linked in registered.plans])
         self._owners.subtract(owners)
         for owner in owners:
@@ -416,7 +417,7 @@ class Worker:
 
     def close(self) -> None:
         """Forgets everything that this caller registered, and ends its holds."""
-        self._context.rendezvous.drop_sender(self._sender)
+        self._context.sender_lost(self._sender)
         self.moves.caller_lost(self._of_caller)
         self.saves.close()
         self.effects.close()

@@ -230,6 +230,10 @@ SENSELESS: dict[str, tuple[Plan, str]] = {
     "a value kept in a filled slot": (_bad(replace(UPDATE, after=((0, 0),))), "slot 0 is filled"),
     "a stage before itself": (plan((), (), after=((), (1,))), "stage 1 runs after stage 1"),
     "a stage before an earlier one": (plan((), (), after=((1,), ())), "stage 0 runs after stage 1"),
+    "a stage that waits for one twice": (
+        plan((), (), (), after=((), (0,), (1, 0, 1))),
+        "stage 2 runs after a stage that it names twice",
+    ),
     "an order of other stages": (plan((), (), after=((),)), "2 stages and an order of 1"),
     "a stage that does not wait for what it reads": (
         plan((Call("f", (), (1,)),), (Call("g", (1,)),), after=((), ())),
@@ -253,6 +257,10 @@ SENSELESS: dict[str, tuple[Plan, str]] = {
     "the new value of what is only read": (
         _bad(Run(Program("p"), reads=(0,), after=((0, 1),))),
         "holds the new value of a variable that it does not write",
+    ),
+    "a variable donated twice": (
+        _bad(replace(UPDATE, program=Program("p", (), (0, 0)))),
+        "donates an argument twice",
     ),
     "a donated slot": (_bad(replace(UPDATE, program=Program("p", (), (1,)))), "1 is donated"),
     "a donated variable that stays": (

@@ -141,7 +141,8 @@ class Host:
         self.sessions.append(Session(self.script))
         return self.sessions[-1]
 
-    open_worker_session = open_master_session
+    def open_worker_session(self, caller):
+        return self.open_master_session()
 
     @property
     def calls(self):

@@ -12,7 +12,14 @@ import pytest
 from jflow import errors
 from jflow.cluster import Device
 from jflow.plan import Call, Plan
-from jflow.plan.verify import MAX_DEPENDENCIES, MAX_STAGES, SPARE_SLOTS, verify
+from jflow.plan.verify import (
+    MAX_DEPENDENCIES,
+    MAX_OPERANDS,
+    MAX_STAGES,
+    MAX_STATES,
+    SPARE_SLOTS,
+    verify,
+)
 from jflow.protocol import ReplySize, codec, settings
 from jflow.protocol.codec import MAX_STRINGS, open_message, plan_to_proto
 from jflow.protocol.credits import MAX_UNREAD_BYTES, Credits
@@ -79,6 +86,49 @@ def test_a_plan_of_too_many_stages_is_refused_before_any_is_read(monkeypatch) ->
     answer = _answer_to(Host(), pb.RegisterPlans(plans=[plan, plan]))
     assert answer.status.code == errors.ResourceExhaustedError.error_code
     assert f"{MAX_STAGES + 2} stages; the limit is {MAX_STAGES}" in answer.status.message
+
+
+N = MAX_OPERANDS // 2
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        pb_plan.Step(run=pb_plan.Run(inputs=[0] * N)),
+        pb_plan.Step(run=pb_plan.Run(program=pb_plan.Program(digest="p", donated=[0] * N))),
+        pb_plan.Step(run=pb_plan.Run(before=[pb_plan.Held()] * N)),
+        pb_plan.Step(call=pb_plan.Call(function="f", outputs=[0] * N)),
+        pb_plan.Step(call=pb_plan.Call(function="f", constants=[""] * N)),
+    ],
+    ids=["inputs", "donated", "before", "outputs", "constants"],
+)
+def test_plans_that_name_too_much_are_refused_before_any_is_read(step, monkeypatch) -> None:
+    monkeypatch.setattr(codec, "plan_from_proto", None)
+    one = pb_plan.Stage(steps=[step])
+    other = pb_plan.Stage(steps=[pb_plan.Step(run=pb_plan.Run(reads=[0] * (N + 1)))])
+    plans = [pb_plan.Plan(device=str(DEVICE), stages=[one, other])]
+    with pytest.raises(errors.ResourceExhaustedError, match=f"{2 * N + 1} operands of instr"):
+        on_loop(codec.plans_from_proto(plans))
+
+
+def test_a_plan_of_too_many_variables_is_refused_before_any_is_read(monkeypatch) -> None:
+    monkeypatch.setattr(codec, "plan_from_proto", None)
+    plan = pb_plan.Plan(
+        device=str(DEVICE),
+        variables=[pb_plan.VariableSpec()] * (MAX_STATES // 2),
+        resources=[pb_plan.ResourceSpec()] * (MAX_STATES // 2 + 1),
+    )
+    answer = _answer_to(Host(), pb.RegisterPlans(plans=[plan]))
+    assert answer.status.code == errors.ResourceExhaustedError.error_code
+    assert f"{MAX_STATES + 1} variables and resources; the limit is" in answer.status.message
+
+
+def test_variables_of_too_many_dimensions_are_refused_before_any_is_read(monkeypatch) -> None:
+    monkeypatch.setattr(codec, "plan_from_proto", None)
+    variables = [pb_plan.VariableSpec(shape=[1] * N)] * 3
+    plans = [pb_plan.Plan(device=str(DEVICE), variables=variables)]
+    with pytest.raises(errors.ResourceExhaustedError, match=f"{3 * N} operands"):
+        on_loop(codec.plans_from_proto(plans))
 
 
 def test_a_step_of_100000_operations_is_registered_beside_the_loop(monkeypatch) -> None:
@@ -203,6 +253,41 @@ def test_a_client_that_does_not_read_has_few_steps_begun_and_all_when_it_reads()
         assert host.started == 19
 
     host = Host(script={"run": run, "reply_size": ReplySize(reply.nbytes)})
+    on_loop(check())
+
+
+def test_a_client_that_does_not_read_has_few_feeds_taken_and_all_when_it_reads() -> None:
+    fed = np.zeros(MAX_UNREAD_BYTES // 4, np.uint8)
+
+    async def run(*args: object) -> list[np.ndarray]:
+        await asyncio.sleep(0)
+        return list(args[2])
+
+    async def check() -> None:
+        n_sent = 0
+
+        async def send() -> None:
+            nonlocal n_sent
+            for number in range(20):
+                await client.send([fed], id=10 + number, run_step=pb.RunStep(handle=1))
+                n_sent += 1
+
+        async with serving(host) as address, connected(address) as client:
+            sending = asyncio.create_task(send())
+            await eventually_async(lambda: host.started >= 4)
+            await asyncio.sleep(0.2)
+            # The next one waits for credits, and one more may be in the buffers of gRPC.
+            assert host.started <= 5
+            assert n_sent <= 7
+            answers = {}
+            while len(answers) < 20:
+                envelope, tensors = await client.receive()
+                answers[envelope.id] = envelope.status.code, sum(one.nbytes for one in tensors)
+            await sending
+        assert set(answers.values()) == {(0, fed.nbytes)}
+        assert host.started == 20
+
+    host = Host(script={"run": run, "reply_size": ReplySize(fed.nbytes)})
     on_loop(check())
 
 

@@ -1,6 +1,7 @@
 """Frames: what goes in comes out, in any mixture, and nothing that comes in does harm."""
 
 import struct
+import sys
 from collections import deque
 from unittest import mock
 
@@ -233,6 +234,44 @@ def test_the_control_parts_of_unfinished_messages_count_as_well():
     assembler.feed(_first(1, total=64, control=bytes(500)))
     with pytest.raises(ResourceExhaustedError, match=r"declares 564 .* beside 564 unfinished"):
         assembler.feed(_first(2, total=64, control=bytes(500)))
+
+
+def test_a_stream_has_no_more_unfinished_messages_than_the_limit():
+    assembler = Assembler(max_unfinished=3)
+    for i in range(1, 4):
+        assembler.feed(_first(i, total=128, body=bytes(64)))
+    whole = assembler.feed(_first(4, total=128, body=bytes(128)))
+    assert whole is not None, "what is complete at once does not count"
+    with pytest.raises(ResourceExhaustedError, match="beside 3 unfinished ones; that is the limit"):
+        assembler.feed(_first(5, total=128, body=bytes(64)))
+    assert assembler.feed(_more(2, bytes(64))) is not None
+    assembler.feed(_first(6, total=128, body=bytes(64)))
+
+
+def test_no_sender_of_jflow_exceeds_the_number_of_unfinished_messages():
+    # Each has a full chunk at least, so the limit on their bytes is reached first.
+    assert frame.MAX_UNFINISHED * (1 << 20) >= frame.MAX_PAYLOAD_BYTES
+
+
+def test_a_frame_costs_the_same_whatever_is_unfinished():
+    def n_calls_of_a_frame(n_unfinished):
+        assembler, n_calls = Assembler(), 0
+
+        def count(*_):
+            nonlocal n_calls
+            n_calls += 1
+
+        for i in range(1, n_unfinished + 1):
+            assembler.feed(_first(i, total=128))
+        before = sys.getprofile()
+        sys.setprofile(count)
+        try:
+            assembler.feed(_first(n_unfinished + 1, total=128))
+        finally:
+            sys.setprofile(before)
+        return n_calls
+
+    assert n_calls_of_a_frame(1000) == n_calls_of_a_frame(10)
 
 
 def test_memory_that_is_not_there_is_an_error_of_the_stream():

@@ -14,7 +14,7 @@ import jflow as tf
 from jflow.errors import FencedError
 from jflow.graph import owners
 from jflow.protocol.identity import ServerIdentity
-from jflow.testing import PATIENCE_S, FaultProxy
+from jflow.testing import PATIENCE_S, FaultProxy, wait_until
 
 TASKS = [("ps", 0), ("ps", 1), ("worker", 0), ("worker", 1)]
 CLIENT, MASTER = ("client", 0), ("worker", 0)
@@ -59,6 +59,10 @@ class Network:
         """The ways in both directions."""
         pairs = [(one, other), (other, one)]
         return [self._proxies[pair] for pair in pairs if pair in self._proxies]
+
+    def way(self, sender: tuple[str, int], receiver: tuple[str, int]) -> FaultProxy:
+        """The way on which one party sends the other one values."""
+        return self._proxies[sender, receiver]
 
     def heal(self) -> None:
         for proxy in self._proxies.values():
@@ -115,11 +119,10 @@ def test_a_step_over_a_way_that_is_cut_ends_and_goes_on_when_it_heals(
             proxy.blackhole()
         try:
             assert not ends(session, made.step, 300)
-            if MASTER in pair:  # without a deadline, too
-                with ThreadPoolExecutor(1) as threads:
-                    waiting = threads.submit(session.run, made.step)
-                    with pytest.raises(tf.errors.UnavailableError):
-                        waiting.result(PATIENCE_S)
+            with ThreadPoolExecutor(1) as threads:  # without a deadline, too
+                waiting = threads.submit(session.run, made.step)
+                with pytest.raises(tf.errors.UnavailableError):
+                    waiting.result(PATIENCE_S)
         finally:
             network.heal()
     n_tried = 3
@@ -132,6 +135,32 @@ def test_a_step_over_a_way_that_is_cut_ends_and_goes_on_when_it_heals(
         assert all(2 <= value <= n_tried + 1 for value in before), "a step has counted twice"
         session.run(made.step)
         assert session.run(made.values) == [value + 1 for value in before]
+
+
+def test_a_value_that_is_lost_between_two_tasks_ends_the_step_that_waits_for_it(
+    network: Network,
+) -> None:
+    tf.Session.reset(network.direct)
+    made = Counters()
+    way = network.way(("ps", 0), ("worker", 1))
+    with tf.Session(network.target) as session, ThreadPoolExecutor(1) as threads:
+        session.run(tf.global_variables_initializer())
+        session.run(made.step)
+        way.to_server.drop()
+        n_dropped = way.to_server.n_dropped
+        waiting = threads.submit(session.run, made.step)
+        # The sender has finished its part, and goes on.
+        wait_until(lambda: session.run(made.first) == 2, "the first variable to be counted")
+        wait_until(lambda: way.to_server.n_dropped > n_dropped, "the value to be lost")
+        way.cut()
+        with pytest.raises(tf.errors.UnavailableError) as raised:
+            waiting.result(PATIENCE_S)
+        network.heal()
+        assert raised.value.task == "/job:ps/task:0"
+        assert "from /job:ps/task:0 to /job:worker/task:1 ended" in raised.value.message
+        assert session.run(made.second) == 1
+        session.run(made.step)
+        assert session.run(made.values) == [3, 2]
 
 
 def test_what_a_replaced_program_sent_into_a_cut_way_is_refused_when_it_heals(

@@ -1,0 +1,113 @@
+"""A parameter server that is stopped and goes on, or is killed in the middle of a transfer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import jflow as tf
+from jflow.testing import PATIENCE_S, Pause, ProcessCluster, wait_until
+
+Step = tuple[tf.Tensor, dict[tf.Tensor, np.ndarray]]
+
+BYTES = 32 << 20
+"""More than the buffers on the way to a process take that does not read."""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[ProcessCluster]:
+    """Processes with timers for tests; this process has them too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JFLOW_LIVENESS_S", "3")
+        with ProcessCluster(ps=1, workers=1) as processes:
+            yield processes
+
+
+def test_a_session_goes_on_with_a_task_that_was_stopped_for_longer_than_the_liveness(
+    cluster: ProcessCluster,
+) -> None:
+    with tf.device("/job:ps/task:0"):
+        count = tf.Variable(0, name="count")
+        counted = count.assign_add(1)
+    with tf.Session(cluster.target()) as session:
+        session.run(count.initializer)
+        assert session.run(counted) == 1
+        cluster.pause("ps", 0)
+        try:
+            with pytest.raises(tf.errors.UnavailableError) as raised:
+                session.run(counted)
+        finally:
+            cluster.resume("ps", 0)
+        assert raised.value.task == "/job:ps/task:0"
+        begun = time.monotonic()
+        # The step that failed may have been counted once it went on, or not.
+        assert session.run(counted) in (2, 3)
+        assert time.monotonic() - begun < 14, "2 s on a machine that is not busy"
+
+
+def fed() -> Step:
+    """A step that sends a large value from its client to the parameter server."""
+    with tf.device("/job:ps/task:0"):
+        given = tf.placeholder(tf.float32, [None])
+        return given[0] * 1.0, {given: np.zeros(BYTES // 4, np.float32)}
+
+
+def sent() -> Step:
+    """A step that sends a large value from a worker to the parameter server."""
+    with tf.device("/job:worker/task:0"):
+        given = tf.placeholder(tf.float32, [])
+        large = tf.zeros([BYTES // 4]) + given
+    with tf.device("/job:ps/task:0"):
+        return large[0] * 1.0, {given: np.float32(1)}
+
+
+def is_receiving(cluster: ProcessCluster) -> bool:
+    """Whether the kernel keeps much for the parameter server, which is stopped."""
+    port = int(cluster.address("ps").rpartition(":")[2])
+    sockets = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    of_ps = [fields for fields in sockets if int(fields[1].partition(":")[2], 16) == port]
+    return any(int(fields[4].partition(":")[2], 16) > 1 << 16 for fields in of_ps)
+
+
+@pytest.mark.parametrize("make", [fed, sent], ids=["feed", "value"])
+def test_a_task_that_is_killed_in_the_middle_of_a_transfer_is_named(
+    cluster: ProcessCluster, make: Callable[[], Step]
+) -> None:
+    step, feeds = make()
+    with tf.Session(cluster.target()) as session, ThreadPoolExecutor(1) as threads:
+        session.run(step, feeds)
+        cluster.pause("ps", 0)  # or it would take all of it
+        running = threads.submit(session.run, step, feeds)
+        wait_until(lambda: is_receiving(cluster), "the transfer to begin")
+        assert seconds_to_tell_of_a_kill(cluster, running) < 14
+
+
+def test_a_task_that_is_killed_while_plans_are_registered_on_it_is_named(
+    cluster: ProcessCluster,
+) -> None:
+    cluster.restart("ps", 0, {"worker.before_compile": Pause()})
+    with tf.device("/job:ps/task:0"):
+        step = tf.constant(1.0) * 2
+    with tf.Session(cluster.target()) as session, ThreadPoolExecutor(1) as threads:
+        running = threads.submit(session.run, step)
+        cluster.points("ps").wait_until_reached("worker.before_compile")
+        assert seconds_to_tell_of_a_kill(cluster, running) < 14
+
+
+def seconds_to_tell_of_a_kill(cluster: ProcessCluster, step: Future[object]) -> float:
+    """Kills the parameter server; how long it takes until a step fails that needs it."""
+    cluster.kill("ps", 0)
+    killed = time.monotonic()
+    try:
+        with pytest.raises(tf.errors.UnavailableError) as raised:
+            step.result(PATIENCE_S)
+    finally:
+        noticed = time.monotonic() - killed
+        cluster.restart("ps", 0)
+    assert raised.value.task == "/job:ps/task:0"
+    return noticed
