@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence, Sized
+from functools import partial
 
 import numpy as np
 
@@ -289,10 +290,10 @@ async def plans_from_proto(messages: Sequence[pb_plan.Plan]) -> list[Plan]:
         n_states=sum(len(plan.variables) + len(plan.resources) for plan in messages),
     )
     n_bytes = sum(plan.ByteSize() for plan in messages)
-    return await computed(n_bytes, _plans, messages, n_bytes)
+    return await computed(n_bytes, partial(_plans, n_bytes), messages)
 
 
-def _plans(messages: Sequence[pb_plan.Plan], n_bytes: int) -> list[Plan]:
+def _plans(n_bytes: int, messages: Sequence[pb_plan.Plan]) -> list[Plan]:
     stages = [stage for plan in messages for stage in plan.stages]
     check_size(n_instructions=sum(len(stage.steps) for stage in stages))
     if n_bytes > MAX_OPERANDS:  # each operand is a byte at least
