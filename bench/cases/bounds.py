@@ -42,7 +42,8 @@ WATCHED_S = 12.0
 REST_S = 0.5
 ASKED_EVERY_S = 0.005
 
-Harm = Callable[[str], Awaitable[None]]
+Harm = Callable[[str, Callable[[], None]], Awaitable[None]]
+"""Does something to the server at an address, once it has called the function."""
 
 
 async def connected(address: str) -> tuple[MessageStream, GrpcStream]:
@@ -56,7 +57,7 @@ async def connected(address: str) -> tuple[MessageStream, GrpcStream]:
 # What they do -------------------------------------------------------------------------------------
 
 
-async def say_nothing(address: str) -> None:
+async def say_nothing(address: str, begin: Callable[[], None]) -> None:
     """Opens streams and does not begin the handshake; the server ends them."""
 
     async def one() -> None:
@@ -65,13 +66,15 @@ async def say_nothing(address: str) -> None:
             with suppress(*GrpcStream.errors):
                 await call.read()
 
+    begin()
     await asyncio.gather(*(one() for _ in range(N_STREAMS)))
 
 
-async def bring_early_values(address: str) -> None:
+async def bring_early_values(address: str, begin: Callable[[], None]) -> None:
     """Sends values for steps that do not exist."""
     messages, _ = await connected(address)
     value = np.ones(VALUE_BYTES, np.uint8)
+    begin()
     with suppress(TimeoutError):
         async with asyncio.timeout(WATCHED_S):
             for step in range(N_VALUES):
@@ -79,19 +82,21 @@ async def bring_early_values(address: str) -> None:
     await messages.close()
 
 
-async def do_not_read(address: str) -> None:
+async def do_not_read(address: str, begin: Callable[[], None]) -> None:
     """Runs steps with large replies, behind a network that passes no replies on."""
     with FaultProxy(address) as proxy:
-        await asyncio.to_thread(_run_many, proxy)
+        await asyncio.to_thread(_run_many, proxy, begin)
 
 
-def _run_many(proxy: FaultProxy) -> None:
+def _run_many(proxy: FaultProxy, begin: Callable[[], None]) -> None:
     large = tf.Variable(np.ones(VALUE_BYTES // 4, np.float32), name="large")
     reply = large * 2
     with tf.Session(proxy.target) as session, ThreadPoolExecutor(N_STEPS) as threads:
         session.run(large.initializer)
         for _ in range(3):
             session.run(reply)
+        time.sleep(REST_S)
+        begin()
         proxy.to_client.hold()
         steps = [threads.submit(session.run, reply) for _ in range(N_STEPS)]
         time.sleep(WATCHED_S)
@@ -101,31 +106,34 @@ def _run_many(proxy: FaultProxy) -> None:
             assert isinstance(step.exception(), tf.errors.OpError)
 
 
-async def declare_slots(address: str) -> None:
+async def declare_slots(address: str, begin: Callable[[], None]) -> None:
     """Registers plans that are small and have many slots."""
-    await _register(address, [pb_plan.Plan(device=DEVICE, n_slots=1 << 20)] * 200)
+    await _register(address, begin, [pb_plan.Plan(device=DEVICE, n_slots=1 << 20)] * 200)
 
 
-async def name_stages(address: str) -> None:
+async def name_stages(address: str, begin: Callable[[], None]) -> None:
     """Registers a plan of many stages that are empty."""
-    await _register(address, [pb_plan.Plan(device=DEVICE, stages=[pb_plan.Stage()] * 300_000)])
+    await _register(
+        address, begin, [pb_plan.Plan(device=DEVICE, stages=[pb_plan.Stage()] * 300_000)]
+    )
 
 
-async def name_variables(address: str) -> None:
+async def name_variables(address: str, begin: Callable[[], None]) -> None:
     """Registers a plan that uses many variables without a name."""
     variables = [pb_plan.VariableSpec()] * 2_000_000
-    await _register(address, [pb_plan.Plan(device=DEVICE, variables=variables)])
+    await _register(address, begin, [pb_plan.Plan(device=DEVICE, variables=variables)])
 
 
-async def repeat_inputs(address: str) -> None:
+async def repeat_inputs(address: str, begin: Callable[[], None]) -> None:
     """Registers a plan of one instruction, whose inputs are one slot, many times."""
     call = pb_plan.Call(function="f", inputs=[0] * 4_000_000)
     stages = [pb_plan.Stage(steps=[pb_plan.Step(call=call)])]
-    await _register(address, [pb_plan.Plan(device=DEVICE, n_slots=1, stages=stages)])
+    await _register(address, begin, [pb_plan.Plan(device=DEVICE, n_slots=1, stages=stages)])
 
 
-async def _register(address: str, plans: list[pb_plan.Plan]) -> None:
+async def _register(address: str, begin: Callable[[], None], plans: list[pb_plan.Plan]) -> None:
     messages, _ = await connected(address)
+    begin()
     await messages.send(pb.Envelope(id=2, register_plans=pb.RegisterPlans(plans=plans)))
     received = await messages.receive()
     assert received is not None
@@ -133,12 +141,13 @@ async def _register(address: str, plans: list[pb_plan.Plan]) -> None:
     await messages.close()
 
 
-async def bring_empty_strings(address: str) -> None:
+async def bring_empty_strings(address: str, begin: Callable[[], None]) -> None:
     """Sends a message of 64 MB that is nothing but the sizes of strings."""
     messages, stream = await connected(address)
     envelope = pb.Envelope(id=2, run_plans=pb.RunPlans(step=1, handle=99))
     envelope.tensors.add(dtype="string", shape=[8_000_000])
     sizes = memoryview(np.zeros(64_000_000, np.uint8))
+    begin()
     with suppress(*GrpcStream.errors):  # the server ends the stream
         for frame in encode(77, envelope.SerializeToString(), [sizes]):
             await stream.write(frame)
@@ -146,12 +155,13 @@ async def bring_empty_strings(address: str) -> None:
     await messages.close()
 
 
-async def bring_empty_tensors(address: str) -> None:
+async def bring_empty_tensors(address: str, begin: Callable[[], None]) -> None:
     """Sends a message of 300,000 tensors without elements."""
     messages, stream = await connected(address)
     envelope = pb.Envelope(id=2, run_plans=pb.RunPlans(step=1, handle=99))
     for _ in range(300_000):
         envelope.tensors.add(dtype="bool", shape=[0])
+    begin()
     for frame in encode(77, envelope.SerializeToString(), []):
         await stream.write(frame)
     await messages.receive()
@@ -204,16 +214,20 @@ def cost(name: str) -> dict[str, float]:
     """What one of them costs a new server."""
     with ExitStack() as blocks:
         cluster = blocks.enter_context(tf.LocalCluster(ps=0, workers=1))
-        pid, address = cluster.pid("worker", 0), cluster.target("worker", 0).partition("//")[2]
-        address = Target.parse(address).address
+        pid = cluster.pid("worker", 0)
+        address = Target.parse(cluster.target("worker", 0).removeprefix("grpc://")).address
+        before: list[int] = []
+
+        def begin() -> None:
+            before.append(memory.resident(pid))
+            memory.begin_peak(pid)
+
         silence = blocks.enter_context(asking(address))
         time.sleep(REST_S)
-        before = memory.resident(pid)
-        memory.begin_peak(pid)
-        asyncio.run(HARMS[name](address))
+        asyncio.run(HARMS[name](address, begin))
         time.sleep(REST_S)
         return {
-            f"memory for {name}": memory.peak(pid) - before,
+            f"memory for {name}": memory.peak(pid) - before[0],
             f"silence for {name}": silence(),
         }
 

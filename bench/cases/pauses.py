@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 import jflow as tf
+import jflow.numpy as jnp
 from bench.timing import tell
 from jflow.testing import Pause, ProcessCluster
 
@@ -48,7 +49,7 @@ class Bench:
     def killed_in_a_value(self, worker: int) -> float:
         with tf.device(f"/job:worker/task:{worker}"):
             given = tf.placeholder(tf.float32, [])
-            large = tf.zeros([N_SENT]) + given
+            large = jnp.zeros([N_SENT]) + given
         with tf.device("/job:ps/task:0"):
             step = large[0] * 1.0
         with tf.Session(self._cluster.target()) as session, ThreadPoolExecutor(1) as threads:

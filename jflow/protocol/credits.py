@@ -18,9 +18,10 @@ import asyncio
 from collections import deque
 from dataclasses import dataclass
 
-MAX_UNREAD_BYTES = 32 << 20
-"""How much the unread replies of a stream, and those being made, may take. One may be larger: it is
-sent from the memory of its values, in chunks, as the client reads."""
+MAX_UNREAD_BYTES = 20 << 20
+"""How much the unread replies of a stream, and those being made, may take; with what gRPC buffers
+and the calls themselves, a client that does not read costs less than 32 MB. One reply may be
+larger: it is sent from the memory of its values, in chunks, as the client reads."""
 
 UNKNOWN_BYTES = 4 << 20
 """What a reply is expected to take whose step has not run before."""

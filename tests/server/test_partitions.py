@@ -119,10 +119,11 @@ def test_a_step_over_a_way_that_is_cut_ends_and_goes_on_when_it_heals(
             proxy.blackhole()
         try:
             assert not ends(session, made.step, 300)
-            with ThreadPoolExecutor(1) as threads:  # without a deadline, too
-                waiting = threads.submit(session.run, made.step)
-                with pytest.raises(tf.errors.UnavailableError):
-                    waiting.result(PATIENCE_S)
+            if pair not in SHORT:  # without a deadline, too
+                with ThreadPoolExecutor(1) as threads:
+                    waiting = threads.submit(session.run, made.step)
+                    with pytest.raises(tf.errors.UnavailableError):
+                        waiting.result(PATIENCE_S)
         finally:
             network.heal()
     n_tried = 3

@@ -63,7 +63,7 @@ def test_a_caller_that_is_not_a_task_sends_nothing_that_is_waited_for(
     assert senders.lost(client) == []
 
 
-@settings(max_examples=examples(100))
+@settings(max_examples=examples(40))
 @given(st.lists(st.tuples(st.sampled_from("cblw"), st.integers(0, 3)), max_size=30))
 def test_no_wait_is_left_that_only_an_ended_connection_could_have_ended(
     events: list[tuple[str, int]],
