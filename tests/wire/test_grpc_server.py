@@ -49,7 +49,7 @@ def test_a_port_in_use_is_an_error_that_names_it():
         port = int(address.rpartition(":")[2])
         second = server_of(Host())
         with pytest.raises(errors.UnknownError, match=address):
-            await second.start("127.0.0.1", port)
+            await second.start(["127.0.0.1"], port)
         await second.stop()
 
     _served(Host(), check)

@@ -15,7 +15,7 @@ from jflow import errors
 from jflow.cluster import Target, Task, certified_name, split_address
 from jflow.protocol import MasterClient, Peer, Secret
 from jflow.protocol.admission import enter, new_nonce
-from jflow.protocol.handshake import CallerHandshake
+from jflow.protocol.handshake import Caller, CallerHandshake
 from jflow.protocol.rpcs import WORKER
 from jflow.testing import PATIENCE_S
 from jflow.wire.grpc_channels import aio_channel, method_of
@@ -149,13 +149,9 @@ def connection(tls: Tls, address: str, task: Task = TASK) -> None:
     """Opens and closes a server's connection to a task."""
 
     async def connect() -> None:
-        peer = Peer(
-            GrpcTransport(tls),
-            Secret(TOKEN),
-            task,
-            Target(address, task=task),
-            (PS, "127.0.0.1:2"),
-        )
+        target = Target(address, task=task)
+        caller = Caller(Secret(TOKEN), WORKER.name, target, PS, "127.0.0.1:2")
+        peer = Peer(GrpcTransport(tls), task, caller)
         try:
             await peer.connect(PATIENCE_S)
         finally:
@@ -287,9 +283,8 @@ def test_calls_between_servers_need_the_certificate_of_the_caller(
 
     async def call(address: str) -> None:
         target = Target(address, task=TASK)
-        handshake = CallerHandshake(
-            Secret(TOKEN), WORKER.name, target, new_nonce(), claimed, "127.0.0.1:2"
-        )
+        caller = Caller(Secret(TOKEN), WORKER.name, target, claimed, "127.0.0.1:2")
+        handshake = CallerHandshake(caller, new_nonce())
         async with aio_channel(address, load(made, certified), certified_name(TASK)) as channel:
             await enter(GrpcStream(channel.stream_stream(method_of(WORKER.name))()), handshake)
 
