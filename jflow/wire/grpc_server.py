@@ -87,7 +87,7 @@ class RefusalLog:
         if now() < self._silent_until:
             self._n_left_out += 1
             return
-        others = f" (and {self._n_left_out} others before)" if self._n_left_out else ""
+        others = f" (before it, {self._n_left_out} more were refused)" if self._n_left_out else ""
         _LOG.warning("a stream from %s was refused: %s%s", peer, reason, others)
         self._silent_until, self._n_left_out = now() + self.EACH_S, 0
 
