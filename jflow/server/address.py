@@ -67,8 +67,11 @@ def own_hosts(bound: Sequence[str]) -> frozenset[str]:
     Args:
       bound: the addresses that it listens at.
     """
-    names = [name for name in ("localhost", socket.gethostname()) if _leads_to(name, bound)]
-    return frozenset(name.lower() for name in (*bound, *names))
+    names = ["localhost"]
+    if not are_loopback(bound):  # where resolving that name may take seconds, and it is not used
+        names.append(socket.gethostname())
+    leading = [name for name in names if _leads_to(name, bound)]
+    return frozenset(name.lower() for name in (*bound, *leading))
 
 
 def are_loopback(bound: Sequence[str]) -> bool:
