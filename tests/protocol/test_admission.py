@@ -379,7 +379,8 @@ def test_streams_that_do_not_begin_are_ended_and_keep_no_honest_caller_out(crowd
             silent = await _silent(stack, address, 10)
             async with raw_call(address) as call:
                 assert (await RawClient(call).handshake()).task == TASK
-            for one in silent:
+            # The four that it found in the handshake, and three of the six that waited before it.
+            for one in silent[:7]:
                 assert await _ended(one) is grpc.StatusCode.UNAUTHENTICATED
                 assert "within 5 s, or 0.1 s while others waited" in await one.details()
 
@@ -388,7 +389,7 @@ def test_streams_that_do_not_begin_are_ended_and_keep_no_honest_caller_out(crowd
 
 
 def test_a_stream_that_does_not_begin_has_its_whole_time_if_no_other_waits(crowded, monkeypatch):
-    monkeypatch.setattr(settings, "HELLO_S", 1.0)
+    monkeypatch.setattr(settings, "HELLO_S", 0.4)
 
     async def check():
         clock = asyncio.get_running_loop().time
@@ -396,7 +397,7 @@ def test_a_stream_that_does_not_begin_has_its_whole_time_if_no_other_waits(crowd
             begun = clock()
             for one in await _silent(stack, address, 4):
                 assert await _ended(one) is grpc.StatusCode.UNAUTHENTICATED
-            assert clock() - begun >= 1.0
+            assert clock() - begun >= 0.4
 
     on_loop(check())
 
@@ -450,14 +451,14 @@ def test_a_connection_has_few_streams():
         async with serving(host) as address, aio_channel(address) as channel:
             streams = [await enter(channel, address) for _ in range(4)]
             fifth = asyncio.create_task(enter(channel, address))
-            async with connected(address):
-                assert len(host.sessions) == 5
+            async with connected(address):  # over a connection of its own
+                await eventually_async(lambda: len(host.sessions) == 5)
                 assert not fifth.done()
             streams[0].cancel()
             await fifth
+            await eventually_async(lambda: len(host.sessions) == 6)
 
     on_loop(check())
-    assert len(host.sessions) == 6
 
 
 def test_a_broken_stream_is_told_as_such():

@@ -154,9 +154,15 @@ def squatter(server: tf.train.Server, host: str) -> Iterator[list[bytes]]:
             listener = socket.create_server((host, port_of(address)), family=socket.AF_INET6)
         except OSError as error:
             pytest.skip(f"this machine has no {host}: {error}")
-        stack.enter_context(listener)
+        sockets = [listener]
         threads = stack.enter_context(ThreadPoolExecutor(8))
-        stack.callback(listener.shutdown, socket.SHUT_RDWR)
+
+        @stack.callback
+        def stop() -> None:
+            for one in sockets:
+                with suppress(OSError):  # it is not connected any more
+                    one.shutdown(socket.SHUT_RDWR)
+                one.close()
 
         def pump(source: socket.socket, target: socket.socket) -> None:
             with suppress(OSError):
@@ -168,11 +174,9 @@ def squatter(server: tf.train.Server, host: str) -> Iterator[list[bytes]]:
         def accept() -> None:
             with suppress(OSError):
                 while True:
-                    found = stack.enter_context(listener.accept()[0])
-                    behind = stack.enter_context(
-                        socket.create_connection(("127.0.0.1", port_of(address)))
-                    )
-                    stack.callback(behind.shutdown, socket.SHUT_RDWR)
+                    found = listener.accept()[0]
+                    behind = socket.create_connection(("127.0.0.1", port_of(address)))
+                    sockets.extend((found, behind))
                     threads.submit(pump, found, behind)
                     threads.submit(pump, behind, found)
 
