@@ -454,7 +454,7 @@ class _PlanRun:
 def _timed(linked: LinkedRun | LinkedCall, work: Callable[..., object], *args: object) -> None:
     begun = time.perf_counter()
     work(*args)
-    linked.latency.seconds = time.perf_counter() - begun
+    linked.latency.note(time.perf_counter() - begun)
 
 
 def _is_quick(run: LinkedRun) -> bool:
