@@ -22,6 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jflow.errors import InvalidArgumentError, ResourceExhaustedError
+from jflow.protocol.buffers import ALIGNMENT, receive_buffer
 from jflow.values import Array
 
 ByteBuffer = bytes | memoryview
@@ -29,7 +30,6 @@ ByteBuffer = bytes | memoryview
 CHUNK_BYTES = 1 << 20
 LARGE_BYTES = 1 << 16
 """That a frame of this size is taken is a sign of life: buffers on the way are small."""
-ALIGNMENT = 64
 SMALL_BYTES = 4096
 """Up to this size, in bytes, copying is cheaper than avoiding it."""
 MAX_CONTROL_BYTES = 4 << 20
@@ -53,16 +53,6 @@ class Message(NamedTuple):
 def aligned(n_bytes: int) -> int:
     """The number of payload bytes of a tensor of `n_bytes`, with its padding."""
     return -(-n_bytes // ALIGNMENT) * ALIGNMENT
-
-
-def aligned_buffer(n_bytes: int) -> Array:
-    """Uninitialized memory, u8[n_bytes], whose address is a multiple of 64."""
-    try:
-        buffer = np.empty(n_bytes + ALIGNMENT, np.uint8)
-    except MemoryError:
-        raise ResourceExhaustedError(f"cannot allocate {n_bytes} bytes for a message") from None
-    start = -buffer.ctypes.data % ALIGNMENT
-    return buffer[start : start + n_bytes]
 
 
 def encode(message_id: int, control: bytes, tensors: Sequence[ByteBuffer]) -> Iterator[bytes]:
@@ -119,7 +109,7 @@ class _Partial:
     """A message whose payload is still arriving."""
 
     def __init__(self, message_id: int, control: bytes, total: int) -> None:
-        self.message = Message(message_id, control, aligned_buffer(total))
+        self.message = Message(message_id, control, receive_buffer(total))
         self.n_bytes = len(control) + total
         self._filled = 0
 
