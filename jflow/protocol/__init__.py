@@ -1,6 +1,7 @@
 """The protocol: services, messages and calls over streams of frames, on any transport."""
 
 from jflow.protocol.client import MasterClient as MasterClient
+from jflow.protocol.coroutines import Started as Started
 from jflow.protocol.coroutines import Waited as Waited
 from jflow.protocol.coroutines import begin as begin
 from jflow.protocol.coroutines import completing as completing

@@ -12,7 +12,7 @@ import copy
 import itertools
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from queue import Empty, SimpleQueue
@@ -29,8 +29,8 @@ from jflow.plan import Plan
 from jflow.protocol import settings
 from jflow.protocol.admission import admitted, new_nonce
 from jflow.protocol.callbacks import CallbackFunction, Callbacks
-from jflow.protocol.codec import error_of, frames, open_message
-from jflow.protocol.frame import Assembler
+from jflow.protocol.codec import error_of, frames, frames_of, open_message
+from jflow.protocol.frame import Assembler, Message
 from jflow.protocol.handshake import INFO_ID, CallerHandshake, Secret
 from jflow.protocol.heartbeat import TICKS, Beat, Heartbeat, liveness_s, silence
 from jflow.protocol.outbox import Outbox
@@ -41,7 +41,7 @@ from jflow.protocol.records import (
     Registered,
     ServerInfo,
 )
-from jflow.protocol.rpc import Rpc
+from jflow.protocol.rpc import Request, Rpc
 from jflow.protocol.rpcs import (
     LIST_DEVICES,
     MASTER,
@@ -52,6 +52,7 @@ from jflow.protocol.rpcs import (
     RUN_STEP,
 )
 from jflow.protocol.services import MasterSession
+from jflow.protocol.stable import StableParser, StableWriter
 from jflow.protocol.ticker import ticker
 from jflow.protocol.traced import without_records
 from jflow.protocol.transport import BrokenStreamError, ClientStream, Transport, stream_error
@@ -122,6 +123,8 @@ class MasterClient:
         self._frame_ids = itertools.count(1)
         self._pending: dict[int, _Answers] = {}
         self._assembler = Assembler()
+        self._stable = StableWriter()
+        self._parser = StableParser()
         self._lock = threading.Lock()
         self._end: OpError | None = None
         self._outbox = Outbox()
@@ -153,8 +156,7 @@ class MasterClient:
         self, rpc: Rpc[MasterSession, P, R], deadline: Deadline, *args: P.args, **kwargs: P.kwargs
     ) -> R:
         """Calls a procedure of the master and waits for its result."""
-        envelope, tensors = rpc.envelope(*args, **kwargs)
-        return rpc.read(*self._call(rpc, envelope, tensors, deadline))
+        return rpc.read(*self._call(rpc, rpc.prepared(*args, **kwargs), deadline))
 
     def list_devices(
         self,
@@ -204,12 +206,12 @@ class MasterClient:
         if not functions and records is None:
             return self.call(RUN_STEP, deadline, handle, feeds, effect=effect)
         is_traced = records is not None
-        request = RUN_STEP.envelope(
+        request = RUN_STEP.prepared(
             handle, feeds, calls_back=bool(functions), is_traced=is_traced, effect=effect
         )
         callbacks = Callbacks(functions, self._send) if functions else None
         sent = now()
-        reply, tensors = self._run_calling(*request, deadline, callbacks)
+        reply, tensors = self._run_calling(request, deadline, callbacks)
         return tensors if records is None else without_records(reply.traced, tensors, sent, records)
 
     def start(
@@ -224,8 +226,8 @@ class MasterClient:
         The server enforces the deadline.
         """
         outcome = Outcome(self._cancel)
-        envelope, tensors = RUN_STEP.envelope(handle, feeds, effect=effect)
-        outcome.key = self._begin(envelope, tensors, outcome, deadline)
+        request = RUN_STEP.prepared(handle, feeds, effect=effect)
+        outcome.key = self._begin(request, outcome, deadline)
         return outcome
 
     def release(self, handle: int) -> None:
@@ -286,18 +288,16 @@ class MasterClient:
     def _call(
         self,
         rpc: Rpc[MasterSession, ..., Any],
-        envelope: pb.Envelope,
-        tensors: Sequence[Array],
+        request: Request,
         deadline: Deadline,
         callbacks: Callbacks | None = None,
     ) -> Reply:
         answers: SimpleQueue[CallAnswer] = SimpleQueue()
-        key = self._begin(envelope, tensors, answers, deadline)
+        key = self._begin(request, answers, deadline)
         try:
             answer = self._answer(key, answers, deadline, callbacks)
             if answer is None:
-                doing = rpc.doing(getattr(envelope, rpc.name))
-                answer = self._late_answer(key, answers, deadline, doing)
+                answer = self._late_answer(key, answers, deadline, rpc.doing(request.body))
         except BaseException:
             # Typically Ctrl-C: the step stops and the session remains usable.
             self._cancel(key)
@@ -309,37 +309,29 @@ class MasterClient:
         return answer
 
     def _run_calling(
-        self,
-        envelope: pb.Envelope,
-        tensors: Sequence[Array],
-        deadline: Deadline,
-        callbacks: Callbacks | None,
+        self, request: Request, deadline: Deadline, callbacks: Callbacks | None
     ) -> Reply:
         """Runs a step that calls functions of this client, unless `callbacks` is None."""
         try:
-            return self._call(RUN_STEP, envelope, tensors, deadline, callbacks)
+            return self._call(RUN_STEP, request, deadline, callbacks)
         except OpError:
             if callbacks is None or callbacks.error is None:
                 raise
         # Not chained to the error of the cluster that stood for it: this is the user's own.
         raise callbacks.error
 
-    def _begin(
-        self,
-        envelope: pb.Envelope,
-        tensors: Sequence[Array],
-        answers: _Answers,
-        deadline: Deadline,
-    ) -> int:
+    def _begin(self, request: Request, answers: _Answers, deadline: Deadline) -> int:
         """Sends a call; returns its id."""
-        key = envelope.id = next(self._ids)
+        key, timeout_s, remaining_s = next(self._ids), 0.0, 0.0
         if deadline.timeout is not None:
-            envelope.timeout_s = deadline.timeout
-            envelope.remaining_s = max(deadline.remaining() or 0.0, _LEAST_S)
-        envelope.incarnation = self.info.incarnation
+            timeout_s = deadline.timeout
+            remaining_s = max(deadline.remaining() or 0.0, _LEAST_S)
         self._enroll(key, answers)
         try:
-            self._send(key, envelope, tensors)
+            control = request.control(
+                self._stable, key, self.info.incarnation, timeout_s, remaining_s
+            )
+            self._put(key, frames_of(next(self._frame_ids), control, request.tensors))
         except BaseException:
             self._pending.pop(key, None)
             raise
@@ -397,7 +389,9 @@ class MasterClient:
 
     def _send(self, key: int, envelope: pb.Envelope, tensors: Sequence[Array]) -> None:
         """Queues a message to send; messages of one key are sent in order."""
-        message = frames(next(self._frame_ids), envelope, tensors)
+        self._put(key, frames(next(self._frame_ids), envelope, tensors))
+
+    def _put(self, key: int, message: Iterator[bytes]) -> None:
         # The first frame is made here, so that a message that cannot be sent fails its caller.
         self._outbox.put(key, itertools.chain([next(message)], message))
 
@@ -413,15 +407,26 @@ class MasterClient:
                 self._outbox.put(INFO_ID, iter([self._handshake.prove(frame)]))
                 self._is_admitted = True
             elif (message := self._assembler.feed(frame)) is not None:
-                self._receive(*open_message(message))
+                self._receive(message)
         except OpError as error:
             self._finish(error)
         except Exception as error:  # its caller would wait forever
             self._finish(InternalError(f"a message from the server is malformed: {error!r}"))
         return self._end is None
 
-    def _receive(self, envelope: pb.Envelope, tensors: list[Array]) -> None:
+    def _receive(self, message: Message) -> None:
         # Decoded before its call is taken out: if that fails, the call ends with the session.
+        stable = self._parser.open(message)
+        if stable is not None and stable.of.is_plain:
+            with self._lock:
+                answers = self._pending.pop(stable.varying.id, None)
+            if answers is not None:
+                answers.put((stable.of.envelope, stable.tensors))
+            return
+        if stable is None:
+            envelope, tensors = open_message(message)
+        else:
+            envelope, tensors = stable.envelope, stable.tensors
         failed = envelope.status.code
         answer = error_of(envelope.status) if failed else (envelope, tensors)
         with self._lock:

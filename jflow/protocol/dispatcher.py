@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Generic, TypeVar
 
 from jflow.errors import (
@@ -17,12 +18,13 @@ from jflow.errors import (
 )
 from jflow.protocol.client_functions import ClientFunctions
 from jflow.protocol.codec import error_to_status
-from jflow.protocol.coroutines import Waited, noticing
+from jflow.protocol.coroutines import Started, Waited, noticing
 from jflow.protocol.credits import SMALL_BYTES, Credits, ReplySize, Reservation
 from jflow.protocol.frame import CHUNK_BYTES
 from jflow.protocol.identity import restarted
 from jflow.protocol.records import ServerInfo
 from jflow.protocol.rpc import Incoming, Service
+from jflow.protocol.stable import StableMessage, Varying
 from jflow.protocol.stream import MessageStream
 from jflow.protocol.transport import BrokenStreamError
 from jflow.protocol.v1 import service_pb2 as pb
@@ -34,6 +36,9 @@ S = TypeVar("S")
 Reply = tuple[pb.Envelope, Sequence[Array]]
 CALL_CANCELLED = "the call was cancelled"
 """The message of a cancelled call's answer; "; " and what it was waiting for may follow."""
+
+_PLAIN = pb.Envelope()
+"""The envelope of replies to stable requests, which have nothing but values; it is not changed."""
 
 
 class Dispatcher(Generic[S]):
@@ -111,10 +116,13 @@ class Dispatcher(Generic[S]):
         error: Exception | None = None
         try:
             while reads_on:
-                received = await self._stream.receive()
+                received = await self._stream.receive_any()
                 if received is None:
                     break
-                await self._take(*received, hand_over)
+                if isinstance(received, StableMessage):
+                    await self._take_stable(received, hand_over)
+                else:
+                    await self._take(*received, hand_over)
             else:
                 return
         except Exception as caught:
@@ -130,21 +138,69 @@ class Dispatcher(Generic[S]):
         elif message.HasField("ping"):
             await self._send(pb.Envelope(id=message.id), ())
         elif message.id:
-            await self._take_call(message, tensors, hand_over)
+            size = self._reply_size(message)
+            work = partial(self._dispatch, message, tensors)
+            await self._take_call(message, message.id, size, hand_over, work)
         else:
             with suppress(AbortedError):
                 self._check_incarnation(message)
                 await self._dispatch(message, tensors)
 
+    async def _take_stable(self, message: StableMessage, hand_over: Callable[[], None]) -> None:
+        """Takes a message with a stable control part; as `_take`, but begun without a coroutine."""
+        call, envelope = message.varying.id, message.of.envelope
+        rpc = self._rpcs.get(message.of.name)
+        size = None if rpc is None else rpc.reply_size(self._session, envelope)
+        started = None
+        try:
+            # A call that has to wait for credits has not begun then.
+            if rpc is not None and (size is None or size.n_bytes <= SMALL_BYTES):
+                self._check_incarnation(envelope)
+                started = rpc.begin(self._session, message, self._functions)
+        except Exception as error:
+            if call:
+                await self._send(self._failed_call(call, error), ())
+            elif not isinstance(error, AbortedError):
+                raise
+            return
+        if started is None:
+            await self._take(message.envelope, message.tensors, hand_over)
+        elif not call:
+            if not started.is_done:
+                await started.rest()
+        elif not started.is_done:
+            rest = partial(_plain, started)
+            await self._take_call(envelope, call, size, hand_over, rest)
+        else:
+            n_bytes = sum(value.nbytes for value in started.result)
+            if n_bytes > CHUNK_BYTES:
+                hand_over()
+            if size is not None:
+                size.n_bytes = n_bytes
+            await self._send_values(call, started.result)
+
     async def _take_call(
-        self, message: pb.Envelope, tensors: list[Array], hand_over: Callable[[], None]
+        self,
+        request: pb.Envelope,
+        call: int,
+        size: ReplySize | None,
+        hand_over: Callable[[], None],
+        work: Callable[[], Awaitable[Reply]],
     ) -> None:
-        size = self._reply_size(message)
+        """Completes a call and answers it.
+
+        Args:
+          request: its envelope; it may be shared.
+          call: its id.
+          size: that of the last reply to such a call; None if it takes no credits.
+          hand_over: lets another task read on.
+          work: does what the call asks for.
+        """
         reserved = None
         if size is not None and size.n_bytes > SMALL_BYTES:
             reserved = Reservation(self._credits, size.n_bytes)
         try:
-            reply, values = await noticing(self._answer(message, tensors, reserved), hand_over)
+            reply, values = await noticing(self._answer(request, call, work, reserved), hand_over)
             n_bytes = sum(value.nbytes for value in values)
             # A small answer is sent before the next message is read.
             if n_bytes > CHUNK_BYTES:
@@ -153,7 +209,10 @@ class Dispatcher(Generic[S]):
                 size.n_bytes = n_bytes
             if reserved is not None:
                 reserved.resize(n_bytes)
-            await self._send(reply, values)
+            if reply is _PLAIN:
+                await self._send_values(call, values)
+            else:
+                await self._send(reply, values)
         finally:
             if reserved is not None:
                 reserved.resize(0)
@@ -178,26 +237,30 @@ class Dispatcher(Generic[S]):
         return pb.Envelope() if message is None else pb.Envelope(**{rpc.reply: message}), values
 
     async def _answer(
-        self, request: pb.Envelope, tensors: list[Array], reserved: Reservation | None
+        self,
+        request: pb.Envelope,
+        call: int,
+        work: Callable[[], Awaitable[Reply]],
+        reserved: Reservation | None,
     ) -> Reply:
         task = asyncio.current_task()
         assert task is not None
-        self._working[request.id] = task
+        self._working[call] = task
         try:
             self._check_incarnation(request)
             if reserved is not None:
                 await reserved.take()
-            reply, values = await self._dispatch(request, tensors)
+            reply, values = await work()
         except asyncio.CancelledError as error:
             waited = Waited.of(error)
             said = f"{CALL_CANCELLED}; {waited.reason}" if waited.reason else CALL_CANCELLED
-            reply, values = self._failed(CancelledError(message=said, op=waited.op)), ()
+            error_of_call = CancelledError(message=said, op=waited.op)
+            reply, values = self._failed_call(call, error_of_call), ()
         except Exception as error:  # any error is reported to the caller
-            if not isinstance(error, OpError):
-                _LOG.exception("a call failed with an unexpected error")
-            reply, values = self._failed(error), ()
-        self._working.pop(request.id, None)
-        reply.id = request.id
+            reply, values = self._failed_call(call, error), ()
+        self._working.pop(call, None)
+        if reply is not _PLAIN:
+            reply.id = call
         return reply, values
 
     async def _send(self, reply: pb.Envelope, values: Sequence[Array]) -> None:
@@ -206,11 +269,28 @@ class Dispatcher(Generic[S]):
             try:
                 await self._stream.send(reply, values)
             except ResourceExhaustedError as error:
-                await self._stream.send(pb.Envelope(id=reply.id, status=self._failed(error).status))
+                await self._stream.send(self._failed_call(reply.id, error))
 
-    def _failed(self, error: BaseException) -> pb.Envelope:
-        return pb.Envelope(status=error_to_status(error, self._task))
+    async def _send_values(self, call: int, values: Sequence[Array]) -> None:
+        """Answers a call with values, in the stable form if they can have it."""
+        control = self._stream.stable.control((), Varying(call), values, pb.Envelope)
+        if control is None:
+            await self._send(pb.Envelope(id=call), values)
+            return
+        with suppress(BrokenStreamError):
+            await self._stream.send_control(control, values)
+
+    def _failed_call(self, call: int, error: BaseException) -> pb.Envelope:
+        """The answer to a call that failed."""
+        if not isinstance(error, OpError):
+            _LOG.error("a call failed with an unexpected error", exc_info=error)
+        return pb.Envelope(id=call, status=error_to_status(error, self._task))
 
     def _check_incarnation(self, request: pb.Envelope) -> None:
         if request.incarnation not in (0, self._incarnation):
             raise restarted(self._task, request.incarnation, self._incarnation)
+
+
+async def _plain(started: Started[Sequence[Array]]) -> Reply:
+    """The reply to a call that was begun: it has nothing but values."""
+    return _PLAIN, await started.rest()

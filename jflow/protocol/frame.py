@@ -71,10 +71,12 @@ def encode(message_id: int, control: bytes, tensors: Sequence[ByteBuffer]) -> It
             f"a control message of {len(control)} bytes exceeds the limit of {MAX_CONTROL_BYTES}"
         )
     total = sum(aligned(len(tensor)) for tensor in tensors)
-    chunks = _chunks(tensors)
-    first = next(chunks, ())
     header = _HEADER.pack(_FIRST, message_id, len(control), total)
-    yield b"".join((header, control, *first))
+    if not total:
+        yield header + control
+        return
+    chunks = _chunks(tensors)
+    yield b"".join((header, control, *next(chunks)))
     header = _HEADER.pack(_MORE, message_id, 0, 0)
     for parts in chunks:
         yield b"".join((header, *parts))

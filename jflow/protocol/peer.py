@@ -31,7 +31,7 @@ from jflow.protocol.records import (
     ServerInfo,
     Staging,
 )
-from jflow.protocol.rpc import Rpc
+from jflow.protocol.rpc import Request, Rpc
 from jflow.protocol.rpcs import (
     REGISTER_PLANS,
     RELEASE,
@@ -41,6 +41,7 @@ from jflow.protocol.rpcs import (
     WORKER,
 )
 from jflow.protocol.services import WorkerSession
+from jflow.protocol.stable import StableMessage
 from jflow.protocol.stream import MessageStream, Received
 from jflow.protocol.tasks import TaskSet
 from jflow.protocol.traced import without_records
@@ -127,26 +128,22 @@ class Peer:
         self, rpc: Rpc[WorkerSession, P, R], incarnation: int, *args: P.args, **kwargs: P.kwargs
     ) -> R:
         """Calls an RPC of one incarnation of the worker; returns its result."""
-        return rpc.read(*await self._reply(incarnation, *rpc.envelope(*args, **kwargs)))
+        return rpc.read(*await self._reply(incarnation, rpc.prepared(*args, **kwargs)))
 
     async def _reply(
-        self,
-        incarnation: int,
-        envelope: pb.Envelope,
-        tensors: Sequence[Array],
-        connection: int | None = None,
+        self, incarnation: int, request: Request, connection: int | None = None
     ) -> Received:
         try:
             link = await self._incarnation(incarnation)
             if connection is not None and link.number != connection:
                 raise UnregisteredError(_CUT_OFF.format(self._task), task=str(self._task))
-            return await link.call(envelope, tensors)
+            return await link.call(request)
         except _UnsentError:
             if connection is not None:
                 raise UnregisteredError(_CUT_OFF.format(self._task), task=str(self._task)) from None
             # The connection had ended before, unnoticed, and the request was not sent: it cannot be
             # executed twice.
-            return await (await self._incarnation(incarnation)).call(envelope, tensors)
+            return await (await self._incarnation(incarnation)).call(request)
 
     async def register(
         self,
@@ -176,9 +173,9 @@ class Peer:
             which the plans were registered; nothing was sent then.
         """
         is_traced = records is not None
-        request = RUN_PLANS.envelope(step, handle, feeds, is_traced=is_traced, staging=staging)
+        request = RUN_PLANS.prepared(step, handle, feeds, is_traced=is_traced, staging=staging)
         sent = now()
-        reply, tensors = await self._reply(incarnation, *request, connection)
+        reply, tensors = await self._reply(incarnation, request, connection)
         if records is None:
             return RUN_PLANS.read(reply, tensors)
         return without_records(reply.traced, tensors, sent, records)
@@ -190,7 +187,7 @@ class Peer:
         await self.connect(connect_timeout, deadline)
         if self._link is not None:
             async with deadline.bounding(f"resetting {self._task}", str(self._task)):
-                await self._link.call(*RESET.envelope(containers))
+                await self._link.call(RESET.prepared(containers))
 
     async def deliver(self, step: int, edge: int, tensor: Array | None) -> None:
         """Sends a value, or a signal (None), under an edge of a step.
@@ -206,7 +203,7 @@ class Peer:
         link = self._link
         if link is None or link.is_broken or link.info.incarnation != incarnation:
             return
-        await link.push(*RELEASE.envelope(handle))
+        await link.push(RELEASE.prepared(handle))
 
     async def close(self) -> None:
         """Ends the connection; pending calls fail with UnavailableError."""
@@ -273,17 +270,17 @@ class _Link:
         self._cause: object = "this end closed the connection"
         self.is_broken = False
 
-    async def call(self, envelope: pb.Envelope, tensors: Sequence[Array] = ()) -> Received:
+    async def call(self, request: Request) -> Received:
         """Sends a request and waits for its reply; cancelling the wait cancels the call.
 
         If the reply arrives nevertheless, it is returned.
         """
-        key = envelope.id = next(self._ids)
+        key = next(self._ids)
         future: asyncio.Future[Received] = asyncio.get_running_loop().create_future()
         self._pending[key] = future
         # Shielded from the caller's cancellation: a message that is sent in part, or a write that
         # the transport sees cancelled, would break the stream.
-        sending = begin(self._send(envelope, tensors))
+        sending = begin(self._send_request(request, key))
         sending.add_done_callback(partial(_fail, future))
         try:
             return await asyncio.shield(future)
@@ -297,11 +294,11 @@ class _Link:
         """Cancels a call at the other end, after its request was sent."""
         with suppress(OpError):  # nothing to cancel, or the other end is gone
             await sending
-            await self._send(pb.Envelope(cancel=pb.Cancel(id=key)), ())
+            await self._send_control(pb.Envelope(cancel=pb.Cancel(id=key)).SerializeToString(), ())
 
-    async def push(self, envelope: pb.Envelope, tensors: Sequence[Array] = ()) -> None:
+    async def push(self, request: Request) -> None:
         """Sends a message without a reply."""
-        sending = begin(self._send(envelope, tensors))
+        sending = begin(self._send_request(request))
         sending.add_done_callback(_retrieve)  # the caller may be cancelled before it fails
         await asyncio.shield(sending)
 
@@ -320,7 +317,7 @@ class _Link:
     async def _send_batch(self, step: int, values: dict[int, Array | None]) -> None:
         if self._batch is not None and self._batch.values is values:
             self._batch = None
-        await self._send(*SEND_TENSORS.envelope(step, values))
+        await self._send_request(SEND_TENSORS.prepared(step, values))
 
     async def close(self) -> None:
         self._reader.cancel()
@@ -328,13 +325,15 @@ class _Link:
         await asyncio.gather(self._reader, self._watcher, return_exceptions=True)
         await self._stream.close()
 
-    async def _send(self, envelope: pb.Envelope, tensors: Sequence[Array]) -> None:
+    async def _send_request(self, request: Request, call: int = 0) -> None:
+        control = request.control(self._stream.stable, call, self.info.incarnation)
+        await self._send_control(control, request.tensors)
+
+    async def _send_control(self, control: bytes, tensors: Sequence[Array]) -> None:
         if self.is_broken:
             raise self._lost(self._cause)
-        if envelope.WhichOneof("body") not in ("cancel", "ping"):
-            envelope.incarnation = self.info.incarnation
         try:
-            await self._stream.send(envelope, tensors)
+            await self._stream.send_control(control, tensors)
         except EndedStreamError as error:
             self.is_broken = True
             raise _UnsentError(self._lost(error).message, task=str(self._task)) from None
@@ -344,8 +343,8 @@ class _Link:
     async def _read(self) -> None:
         cause: object = "it closed the connection"
         try:
-            while (received := await self._stream.receive()) is not None:
-                self._receive(*received)
+            while (received := await self._stream.receive_any()) is not None:
+                self._receive(received)
         except (BrokenStreamError, OpError) as error:
             cause = error
         except asyncio.CancelledError:
@@ -377,16 +376,25 @@ class _Link:
 
     async def _ping(self) -> None:
         with suppress(OpError):  # its reader notices that the stream has ended
-            await self._send(pb.Envelope(id=next(self._ids), ping=pb.Ping()), ())
+            ping = pb.Envelope(id=next(self._ids), ping=pb.Ping())
+            await self._send_control(ping.SerializeToString(), ())
 
-    def _receive(self, envelope: pb.Envelope, tensors: list[Array]) -> None:
+    def _receive(self, received: Received | StableMessage) -> None:
+        if isinstance(received, StableMessage):
+            if received.of.is_plain:
+                future = self._pending.get(received.varying.id)
+                if future is not None and not future.done():
+                    future.set_result((received.of.envelope, received.tensors))
+                return
+            received = received.envelope, received.tensors
+        envelope, _ = received
         future = self._pending.get(envelope.id)
         if future is None or future.done():
             return
         if envelope.status.code:
             future.set_exception(error_of(envelope.status))
         else:
-            future.set_result((envelope, tensors))
+            future.set_result(received)
 
     def _lost(self, cause: object) -> OpError:
         where = f"{self._task} at {self._address}"

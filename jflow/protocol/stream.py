@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 
-from jflow.protocol.codec import decoding_cost, frames, open_control, open_tensors
+from jflow.protocol.codec import decoding_cost, frames, frames_of, open_control, open_tensors
 from jflow.protocol.coroutines import MAX_COST_ON_LOOP, computed
 from jflow.protocol.frame import LARGE_BYTES, Assembler
+from jflow.protocol.stable import StableMessage, StableParser, StableWriter
 from jflow.protocol.transport import BrokenStreamError, EndedStreamError, FrameStream
 from jflow.protocol.v1 import service_pb2 as pb
 from jflow.values import Array
@@ -25,6 +26,7 @@ class MessageStream:
 
     Attributes:
       n_signs: how many signs of life there were: frames that came, and large ones that were sent.
+      stable: makes stable control parts for `send_control`.
     """
 
     def __init__(self, stream: FrameStream) -> None:
@@ -38,6 +40,8 @@ class MessageStream:
         self._writing = asyncio.Lock()
         self._is_over = False
         self.n_signs = 0
+        self.stable = StableWriter()
+        self._parser = StableParser()
 
     async def send(self, envelope: pb.Envelope, tensors: Sequence[Array] = ()) -> None:
         """Sends a message; returns when the transport has accepted it.
@@ -47,8 +51,15 @@ class MessageStream:
           EndedStreamError: if the stream has ended before anything of the message was sent.
           BrokenStreamError: if the stream breaks.
         """
+        await self._send(frames(next(self._frame_ids), envelope, tensors))
+
+    async def send_control(self, control: bytes, tensors: Sequence[Array] = ()) -> None:
+        """As `send`, for a control part that is made already."""
+        await self._send(frames_of(next(self._frame_ids), control, tensors))
+
+    async def _send(self, message: Iterable[bytes]) -> None:
         n_sent = 0
-        for frame in frames(next(self._frame_ids), envelope, tensors):
+        for frame in message:
             async with self._writing:
                 if self._is_over:
                     # The transport would wait forever, because nothing reads its frames.
@@ -73,6 +84,13 @@ class MessageStream:
         self._is_over = True
 
     async def receive(self) -> Received | None:
+        """The next message in its common form; otherwise as `receive_any`."""
+        received = await self.receive_any()
+        if isinstance(received, StableMessage):
+            return received.envelope, received.tensors
+        return received
+
+    async def receive_any(self) -> Received | StableMessage | None:
         """The next message, or None at the end of the stream. One caller at a time.
 
         Raises:
@@ -89,6 +107,9 @@ class MessageStream:
             self.n_signs += 1
             message = self._assembler.feed(frame)
             if message is not None:
+                stable = self._parser.open(message)
+                if stable is not None:
+                    return stable
                 envelope = open_control(message)
                 cost = decoding_cost(envelope, message.payload)
                 if cost <= MAX_COST_ON_LOOP:

@@ -19,8 +19,10 @@ import pytest
 from jflow.cluster import ClusterSpec, Device, Target, Task
 from jflow.protocol import DeviceRecord, Endpoint, Peer, Peers, Registered, Secret, ServerInfo
 from jflow.protocol.admission import enter, new_nonce
+from jflow.protocol.codec import open_message
 from jflow.protocol.handshake import CallerHandshake, ServerHandshake
 from jflow.protocol.rpcs import MASTER, WORKER
+from jflow.protocol.stable import StableParser
 from jflow.protocol.stream import MessageStream
 from jflow.protocol.v1 import service_pb2 as pb
 from jflow.server.loop import SERVERS
@@ -157,6 +159,12 @@ class Host:
     def cancelled(self):
         """How many calls were cancelled."""
         return sum(session.cancelled for session in self.sessions)
+
+
+def envelope_of(message):
+    """The control part of a message, of either form."""
+    stable = StableParser().open(message)
+    return open_message(message)[0] if stable is None else stable.envelope
 
 
 async def forever(*_):

@@ -1,0 +1,251 @@
+"""The RPCs that run steps, for the table in `rpcs.py`: all that a step takes once it is registered.
+
+Their requests are repeated, so their control parts are stable, and servers begin them in a plain
+function: what need not wait is answered there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from jflow.effects import Effect
+from jflow.errors import InvalidArgumentError
+from jflow.failpoints import async_failpoint
+from jflow.protocol.client_functions import ClientFunctions
+from jflow.protocol.coroutines import Started
+from jflow.protocol.effect_rpcs import effect_from_proto, effect_to_proto
+from jflow.protocol.records import Staging
+from jflow.protocol.rpc import Incoming, Outgoing, Repeated, Rpc, deadline_of
+from jflow.protocol.services import MasterSession, WorkerSession
+from jflow.protocol.stable import StableMessage
+from jflow.protocol.traced import serve_traced
+from jflow.protocol.v1 import service_pb2 as pb
+from jflow.values import Array
+
+_DONE: Outgoing = (None, ())
+
+
+def _tensors(_: Any, tensors: list[Array]) -> list[Array]:
+    return tensors
+
+
+def _nothing(_: Any, __: list[Array]) -> None:
+    """The result of an RPC that returns nothing."""
+
+
+def _key(effect: Effect | None) -> tuple[Hashable, int, int]:
+    """What an effect has in common with those of other runs of a step, and its numbers."""
+    if effect is None:
+        return None, 0, 0
+    key = effect.client, effect.epoch, effect.attempt, effect.is_saved
+    return key, effect.sequence, effect.acknowledged
+
+
+def _effect(message: pb.Effect, sequence: int, acknowledged: int) -> Effect:
+    return Effect(
+        message.client,
+        message.epoch,
+        sequence,
+        message.attempt,
+        acknowledged,
+        message.is_saved,
+    )
+
+
+# The step of a client ---------------------------------------------------------------------------
+
+
+def _run_step(
+    handle: int,
+    feeds: Sequence[Array],
+    *,
+    calls_back: bool = False,
+    is_traced: bool = False,
+    effect: Effect | None = None,
+) -> Outgoing:
+    message = pb.RunStep(handle=handle, calls_back=calls_back, is_traced=is_traced)
+    if effect is not None:
+        message.effect.CopyFrom(effect_to_proto(effect))
+    return message, feeds
+
+
+async def _serve_run_step(session: MasterSession, call: Incoming) -> Outgoing:
+    body = call.envelope.run_step
+    effect = effect_from_proto(body.effect) if body.HasField("effect") else None
+    if not body.calls_back and not body.is_traced:
+        return None, await session.run(body.handle, call.deadline, call.tensors, effect=effect)
+    client = call.functions.of_call(call.envelope.id) if body.calls_back else None
+    run = partial(session.run, body.handle, call.deadline, call.tensors, client, effect=effect)
+    return await serve_traced(run) if body.is_traced else (None, await run())
+
+
+def _repeated_step(
+    handle: int,
+    feeds: Sequence[Array],
+    *,
+    calls_back: bool = False,
+    is_traced: bool = False,
+    effect: Effect | None = None,
+) -> Repeated:
+    key, *numbers = _key(effect)
+    return Repeated((handle, calls_back, is_traced, key), (0, *numbers), feeds)
+
+
+def _begin_step(
+    session: MasterSession, call: StableMessage, _: ClientFunctions
+) -> Started[Sequence[Array]] | None:
+    body, varying = call.of.envelope.run_step, call.varying
+    if body.calls_back or body.is_traced:
+        return None
+    _, *numbers = varying.numbers
+    effect = _effect(body.effect, *numbers) if body.HasField("effect") else None
+    deadline = deadline_of(call.of.envelope.timeout_s, varying.remaining_s)
+    return Started(session.run(body.handle, deadline, call.tensors, effect=effect))
+
+
+RUN_STEP = Rpc(
+    "run_step",
+    _run_step,
+    _serve_run_step,
+    _tensors,
+    "traced",
+    lambda _: "running the step",
+    lambda session, envelope: session.reply_size(envelope.run_step.handle),
+    _repeated_step,
+    _begin_step,
+)
+
+
+# The plans of a task ----------------------------------------------------------------------------
+
+
+def _run_plans(
+    step: int,
+    handle: int,
+    feeds: Sequence[Array],
+    *,
+    is_traced: bool = False,
+    staging: Staging | None = None,
+) -> Outgoing:
+    message = pb.RunPlans(step=step, handle=handle, is_traced=is_traced)
+    if staging is not None:
+        message.effect.CopyFrom(effect_to_proto(staging.effect))
+        message.is_alone = staging.is_alone
+        message.participants.extend(staging.participants)
+    return message, feeds
+
+
+async def _serve_run_plans(worker: WorkerSession, call: Incoming) -> Outgoing:
+    body = call.envelope.run_plans
+    staging = None
+    if body.HasField("effect"):
+        effect = effect_from_proto(body.effect)
+        staging = Staging(effect, body.is_alone, tuple(body.participants))
+    if body.is_traced:
+        run = partial(worker.run, body.step, body.handle, call.tensors, None, staging=staging)
+        return await serve_traced(run)
+    return None, await worker.run(body.step, body.handle, call.tensors, staging=staging)
+
+
+def _repeated_plans(
+    step: int,
+    handle: int,
+    feeds: Sequence[Array],
+    *,
+    is_traced: bool = False,
+    staging: Staging | None = None,
+) -> Repeated:
+    key, *numbers = _key(None if staging is None else staging.effect)
+    if staging is not None:
+        key = key, staging.is_alone, staging.participants
+    return Repeated((handle, is_traced, key), (step, *numbers), feeds)
+
+
+def _begin_plans(
+    worker: WorkerSession, call: StableMessage, _: ClientFunctions
+) -> Started[Sequence[Array]] | None:
+    body = call.of.envelope.run_plans
+    if body.is_traced:
+        return None
+    step, *numbers = call.varying.numbers
+    staging = None
+    if body.HasField("effect"):
+        effect = _effect(body.effect, *numbers)
+        staging = Staging(effect, body.is_alone, tuple(body.participants))
+    return Started(worker.run(step, body.handle, call.tensors, staging=staging))
+
+
+RUN_PLANS = Rpc(
+    "run_plans",
+    _run_plans,
+    _serve_run_plans,
+    _tensors,
+    "traced",
+    repeated=_repeated_plans,
+    begin=_begin_plans,
+)
+
+
+# Values between tasks ---------------------------------------------------------------------------
+
+
+def _send_tensors(step: int, values: Mapping[int, Array | None]) -> Outgoing:
+    tensors = {edge: value for edge, value in values.items() if value is not None}
+    signals = [edge for edge in values if edge not in tensors]
+    return pb.SendTensors(step=step, edges=tensors, signals=signals), [*tensors.values()]
+
+
+async def _serve_send_tensors(worker: WorkerSession, call: Incoming) -> Outgoing:
+    body = call.envelope.send_tensors
+    await _delivered(worker, body, body.step, call.tensors, call.functions)
+    return _DONE
+
+
+async def _delivered(
+    worker: WorkerSession,
+    body: pb.SendTensors,
+    step: int,
+    tensors: list[Array],
+    functions: ClientFunctions,
+) -> Sequence[Array]:
+    """Hands over values and signals of a step; returns nothing."""
+    if len(body.edges) != len(tensors):
+        raise InvalidArgumentError(
+            f"expected a tensor for each of {len(body.edges)} edges, got {len(tensors)}"
+        )
+    if (action := async_failpoint("worker.before_deliver")) is not None:
+        await action
+    is_full = False
+    for edge, tensor in zip(body.edges, tensors, strict=True):
+        is_full |= worker.deliver(step, edge, tensor)
+    for edge in body.signals:
+        is_full |= worker.deliver(step, edge, None)
+    # The stream is not read meanwhile. What is on its way may be the beginning of the step.
+    if is_full and not functions.is_receiving:
+        await worker.make_room()
+    return ()
+
+
+def _repeated_tensors(step: int, values: Mapping[int, Array | None]) -> Repeated:
+    tensors = [value for value in values.values() if value is not None]
+    key = tuple((edge, value is None) for edge, value in values.items())
+    return Repeated(key, (step, 0, 0), tensors)
+
+
+def _begin_tensors(
+    worker: WorkerSession, call: StableMessage, functions: ClientFunctions
+) -> Started[Sequence[Array]]:
+    body, (step, *_) = call.of.envelope.send_tensors, call.varying.numbers
+    return Started(_delivered(worker, body, step, call.tensors, functions))
+
+
+SEND_TENSORS = Rpc(
+    "send_tensors",
+    _send_tensors,
+    _serve_send_tensors,
+    _nothing,
+    repeated=_repeated_tensors,
+    begin=_begin_tensors,
+)
