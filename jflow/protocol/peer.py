@@ -8,20 +8,19 @@ import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import ParamSpec, TypeVar
 
 from jflow.cluster import Target, Task
 from jflow.deadline import FOREVER, Deadline
 from jflow.deadline.clock import now
-from jflow.errors import CancelledError, OpError, RestartedError, UnavailableError
+from jflow.errors import OpError, RestartedError, UnavailableError
 from jflow.failpoints import async_failpoint
 from jflow.fencing import Claim
 from jflow.plan import Plan
 from jflow.protocol import settings
 from jflow.protocol.admission import enter, new_nonce
 from jflow.protocol.codec import error_of
-from jflow.protocol.coroutines import Waited, begin
+from jflow.protocol.coroutines import begin
 from jflow.protocol.frame import CHUNK_BYTES, aligned
 from jflow.protocol.handshake import CallerHandshake, Secret
 from jflow.protocol.heartbeat import TICKS, Beat, Heartbeat, liveness_s, silence
@@ -31,6 +30,7 @@ from jflow.protocol.records import (
     ServerInfo,
     Staging,
 )
+from jflow.protocol.reply import PendingReply
 from jflow.protocol.rpc import Request, Rpc
 from jflow.protocol.rpcs import (
     REGISTER_PLANS,
@@ -263,7 +263,7 @@ class _Link:
         self.info = info
         self._ids = itertools.count(1)
         self._cancelling = TaskSet()
-        self._pending: dict[int, asyncio.Future[Received]] = {}
+        self._pending: dict[int, PendingReply] = {}
         self._batch: _Batch | None = None
         self._reader = asyncio.create_task(self._read())
         self._watcher = asyncio.create_task(self._watch(liveness_s()))
@@ -276,17 +276,17 @@ class _Link:
         If the reply arrives nevertheless, it is returned.
         """
         key = next(self._ids)
-        future: asyncio.Future[Received] = asyncio.get_running_loop().create_future()
-        self._pending[key] = future
+        reply = self._pending[key] = PendingReply()
         # Shielded from the caller's cancellation: a message that is sent in part, or a write that
         # the transport sees cancelled, would break the stream.
         sending = begin(self._send_request(request, key))
-        sending.add_done_callback(partial(_fail, future))
+        sending.add_done_callback(reply.sent)
         try:
-            return await asyncio.shield(future)
+            await reply.wait()
+            return reply.result()
         except asyncio.CancelledError:
             self._cancelling.start(self._cancel(key, sending))
-            return await _reply_after_cancel(future)
+            return await reply.after_cancel()
         finally:
             self._pending.pop(key, None)
 
@@ -357,9 +357,8 @@ class _Link:
     def _lose(self, cause: object) -> None:
         """Fails what waits for the other end."""
         self.is_broken, self._cause = True, cause
-        for future in self._pending.values():
-            if not future.done():
-                future.set_exception(self._lost(cause))
+        for reply in self._pending.values():
+            reply.put(self._lost(cause))
 
     async def _watch(self, liveness: float) -> None:
         """Asks for a sign of life, or gives the stream up, if there was none for too long."""
@@ -382,52 +381,24 @@ class _Link:
     def _receive(self, received: Received | StableMessage) -> None:
         if isinstance(received, StableMessage):
             if received.of.is_plain:
-                future = self._pending.get(received.varying.id)
-                if future is not None and not future.done():
-                    future.set_result((received.of.envelope, received.tensors))
+                reply = self._pending.get(received.varying.id)
+                if reply is not None:
+                    reply.put((received.of.envelope, received.tensors))
                 return
             received = received.envelope, received.tensors
         envelope, _ = received
-        future = self._pending.get(envelope.id)
-        if future is None or future.done():
-            return
-        if envelope.status.code:
-            future.set_exception(error_of(envelope.status))
-        else:
-            future.set_result(received)
+        reply = self._pending.get(envelope.id)
+        if reply is not None:
+            reply.put(error_of(envelope.status) if envelope.status.code else received)
 
     def _lost(self, cause: object) -> OpError:
         where = f"{self._task} at {self._address}"
         return stream_error(cause, where, _CALLER, str(self._task))
 
 
-async def _reply_after_cancel(reply: asyncio.Future[Received]) -> Received:
-    """The reply to a call that was cancelled, which may have been done before it was known.
-
-    It may hold an element that was taken from a queue, which must not be lost.
-    """
-    grace = asyncio.get_running_loop().call_later(settings.GRACE_S, reply.cancel)
-    while not reply.done():
-        with suppress(asyncio.CancelledError):  # the call was cancelled once already
-            await asyncio.wait([reply])
-    grace.cancel()
-    try:
-        return reply.result()
-    except CancelledError as error:
-        waited = Waited(error.message.partition("; ")[2], error.op)
-        raise asyncio.CancelledError(waited) from None
-
-
 def _retrieve(sending: asyncio.Future[None]) -> None:
     if not sending.cancelled():
         sending.exception()
-
-
-def _fail(future: asyncio.Future[Received], sending: asyncio.Future[None]) -> None:
-    """Fails the wait for the reply if the request could not be sent."""
-    error = None if sending.cancelled() else sending.exception()
-    if error is not None and not future.done():
-        future.set_exception(error)
 
 
 class _Connector:
