@@ -118,7 +118,7 @@ def test_nothing_is_made_for_a_call_that_was_made_before(monkeypatch):
         RUN_STEP.prepared(8, []).control(writer, 3, 5)
 
 
-@pytest.mark.parametrize("value", [np.array(["a"], object), np.zeros((0, 3), np.float32)])
+@pytest.mark.parametrize("value", [np.array([b"a"], object), np.zeros((0, 3), np.float32)])
 def test_strings_and_empty_tensors_go_in_the_other_form(value):
     request = RUN_STEP.prepared(7, [value])
     control = request.control(StableWriter(), 1, 5)
