@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import takewhile
 from types import MappingProxyType
 from typing import Any
 
@@ -190,6 +191,15 @@ class LinkedPlan:
     fetches: tuple[Fetch, ...]
     stages: tuple[tuple[LinkedInstruction, ...], ...]
     slots: tuple[Any, ...]
+
+    @cached_property
+    def last_sends(self) -> frozenset[int]:
+        """The edges of the sends at its end, which nothing but sends follows."""
+        if self.plan.after:
+            return frozenset()
+        ordered = [one for stage in self.stages for one in stage]
+        last = takewhile(lambda one: isinstance(one, Send), reversed(ordered))
+        return frozenset(one.edge for one in last if isinstance(one, Send))
 
     @property
     def keeps_feeds(self) -> bool:

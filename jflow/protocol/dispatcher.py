@@ -18,13 +18,13 @@ from jflow.errors import (
 )
 from jflow.protocol.client_functions import ClientFunctions
 from jflow.protocol.codec import error_to_status
-from jflow.protocol.coroutines import Started, Waited, noticing
+from jflow.protocol.coroutines import Waited, noticing
 from jflow.protocol.credits import SMALL_BYTES, Credits, ReplySize, Reservation
 from jflow.protocol.frame import CHUNK_BYTES
 from jflow.protocol.identity import restarted
 from jflow.protocol.records import ServerInfo
 from jflow.protocol.rpc import Incoming, Service
-from jflow.protocol.stable import StableMessage, Varying
+from jflow.protocol.stable import StableMessage, StableReply, Varying
 from jflow.protocol.stream import MessageStream
 from jflow.protocol.transport import BrokenStreamError
 from jflow.protocol.v1 import service_pb2 as pb
@@ -36,9 +36,6 @@ S = TypeVar("S")
 Reply = tuple[pb.Envelope, Sequence[Array]]
 CALL_CANCELLED = "the call was cancelled"
 """The message of a cancelled call's answer; "; " and what it was waiting for may follow."""
-
-_PLAIN = pb.Envelope()
-"""The envelope of replies to stable requests, which have nothing but values; it is not changed."""
 
 
 class Dispatcher(Generic[S]):
@@ -159,7 +156,7 @@ class Dispatcher(Generic[S]):
                 started = rpc.begin(self._session, message, self._functions)
         except Exception as error:
             if call:
-                await self._send(self._failed_call(call, error), ())
+                await self._send(self._failed(call, error), ())
             elif not isinstance(error, AbortedError):
                 raise
             return
@@ -169,15 +166,14 @@ class Dispatcher(Generic[S]):
             if not started.is_done:
                 await started.rest()
         elif not started.is_done:
-            rest = partial(_plain, started)
-            await self._take_call(envelope, call, size, hand_over, rest)
+            await self._take_call(envelope, call, size, hand_over, started.rest)
         else:
-            n_bytes = sum(value.nbytes for value in started.result)
+            n_bytes = sum(value.nbytes for value in started.result.tensors)
             if n_bytes > CHUNK_BYTES:
                 hand_over()
             if size is not None:
                 size.n_bytes = n_bytes
-            await self._send_values(call, started.result)
+            await self._send_stable(call, started.result)
 
     async def _take_call(
         self,
@@ -185,7 +181,7 @@ class Dispatcher(Generic[S]):
         call: int,
         size: ReplySize | None,
         hand_over: Callable[[], None],
-        work: Callable[[], Awaitable[Reply]],
+        work: Callable[[], Awaitable[Reply | StableReply]],
     ) -> None:
         """Completes a call and answers it.
 
@@ -200,19 +196,21 @@ class Dispatcher(Generic[S]):
         if size is not None and size.n_bytes > SMALL_BYTES:
             reserved = Reservation(self._credits, size.n_bytes)
         try:
-            reply, values = await noticing(self._answer(request, call, work, reserved), hand_over)
-            n_bytes = sum(value.nbytes for value in values)
+            answer = self._answer(request, call, work, reserved)
+            reply = await noticing(answer, hand_over)
+            is_stable = isinstance(reply, StableReply)
+            n_bytes = sum(value.nbytes for value in (reply.tensors if is_stable else reply[1]))
             # A small answer is sent before the next message is read.
             if n_bytes > CHUNK_BYTES:
                 hand_over()
-            if size is not None and not reply.status.code:
+            if size is not None and (is_stable or not reply[0].status.code):
                 size.n_bytes = n_bytes
             if reserved is not None:
                 reserved.resize(n_bytes)
-            if reply is _PLAIN:
-                await self._send_values(call, values)
+            if is_stable:
+                await self._send_stable(call, reply)
             else:
-                await self._send(reply, values)
+                await self._send(*reply)
         finally:
             if reserved is not None:
                 reserved.resize(0)
@@ -240,9 +238,9 @@ class Dispatcher(Generic[S]):
         self,
         request: pb.Envelope,
         call: int,
-        work: Callable[[], Awaitable[Reply]],
+        work: Callable[[], Awaitable[Reply | StableReply]],
         reserved: Reservation | None,
-    ) -> Reply:
+    ) -> Reply | StableReply:
         task = asyncio.current_task()
         assert task is not None
         self._working[call] = task
@@ -250,18 +248,17 @@ class Dispatcher(Generic[S]):
             self._check_incarnation(request)
             if reserved is not None:
                 await reserved.take()
-            reply, values = await work()
+            reply = await work()
+            if not isinstance(reply, StableReply):
+                reply[0].id = call
         except asyncio.CancelledError as error:
             waited = Waited.of(error)
             said = f"{CALL_CANCELLED}; {waited.reason}" if waited.reason else CALL_CANCELLED
-            error_of_call = CancelledError(message=said, op=waited.op)
-            reply, values = self._failed_call(call, error_of_call), ()
+            reply = self._failed(call, CancelledError(message=said, op=waited.op)), ()
         except Exception as error:  # any error is reported to the caller
-            reply, values = self._failed_call(call, error), ()
+            reply = self._failed(call, error), ()
         self._working.pop(call, None)
-        if reply is not _PLAIN:
-            reply.id = call
-        return reply, values
+        return reply
 
     async def _send(self, reply: pb.Envelope, values: Sequence[Array]) -> None:
         # If the caller is gone, the task that reads the stream notices its end.
@@ -269,18 +266,20 @@ class Dispatcher(Generic[S]):
             try:
                 await self._stream.send(reply, values)
             except ResourceExhaustedError as error:
-                await self._stream.send(self._failed_call(reply.id, error))
+                await self._stream.send(self._failed(reply.id, error))
 
-    async def _send_values(self, call: int, values: Sequence[Array]) -> None:
-        """Answers a call with values, in the stable form if they can have it."""
-        control = self._stream.stable.control((), Varying(call), values, pb.Envelope)
+    async def _send_stable(self, call: int, reply: StableReply) -> None:
+        """Answers a call, in the stable form if the reply can have it."""
+        control = self._stream.stable.control(reply.key, Varying(call), reply.tensors, reply.make)
         if control is None:
-            await self._send(pb.Envelope(id=call), values)
+            envelope = reply.make()
+            envelope.id = call
+            await self._send(envelope, reply.tensors)
             return
         with suppress(BrokenStreamError):
-            await self._stream.send_control(control, values)
+            await self._stream.send_control(control, reply.tensors)
 
-    def _failed_call(self, call: int, error: BaseException) -> pb.Envelope:
+    def _failed(self, call: int, error: BaseException) -> pb.Envelope:
         """The answer to a call that failed."""
         if not isinstance(error, OpError):
             _LOG.error("a call failed with an unexpected error", exc_info=error)
@@ -289,8 +288,3 @@ class Dispatcher(Generic[S]):
     def _check_incarnation(self, request: pb.Envelope) -> None:
         if request.incarnation not in (0, self._incarnation):
             raise restarted(self._task, request.incarnation, self._incarnation)
-
-
-async def _plain(started: Started[Sequence[Array]]) -> Reply:
-    """The reply to a call that was begun: it has nothing but values."""
-    return _PLAIN, await started.rest()

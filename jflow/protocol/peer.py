@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
@@ -40,6 +40,7 @@ from jflow.protocol.rpcs import (
     SEND_TENSORS,
     WORKER,
 )
+from jflow.protocol.run_rpcs import ridden
 from jflow.protocol.services import WorkerSession
 from jflow.protocol.stable import StableMessage
 from jflow.protocol.stream import MessageStream, Received
@@ -76,6 +77,9 @@ class Peer:
       task: the task to call.
       target: the same, and where it is.
       caller: the task that calls, and its address.
+
+    Attributes:
+      arrivals: takes values that ride on replies; None if none may.
     """
 
     def __init__(
@@ -92,6 +96,7 @@ class Peer:
         self._connecting = asyncio.Lock()
         self._numbers = itertools.count(1)
         self._link: _Link | None = None
+        self.arrivals: Arrivals | None = None
 
     @property
     def connection(self) -> int:
@@ -172,11 +177,17 @@ class Peer:
           UnregisteredError: if the connection is not the one with the number `connection`, over
             which the plans were registered; nothing was sent then.
         """
-        is_traced = records is not None
-        request = RUN_PLANS.prepared(step, handle, feeds, is_traced=is_traced, staging=staging)
+        is_traced, arrivals = records is not None, self.arrivals
+        asker = arrivals.task if arrivals is not None and not is_traced else ""
+        request = RUN_PLANS.prepared(
+            step, handle, feeds, is_traced=is_traced, staging=staging, asker=asker
+        )
         sent = now()
         reply, tensors = await self._reply(incarnation, request, connection)
         if records is None:
+            if arrivals is not None and reply.HasField("ran_plans"):
+                for edge, value in ridden(reply.ran_plans, tensors).items():
+                    arrivals.deliver(step, edge, value)
             return RUN_PLANS.read(reply, tensors)
         return without_records(reply.traced, tensors, sent, records)
 
@@ -230,6 +241,19 @@ class Peer:
                 task=str(self._task),
             )
         return link
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """What takes values for the plans of the task that calls.
+
+    Attributes:
+      task: the name of that task.
+      deliver: takes a value, or a signal (None), under an edge of a step.
+    """
+
+    task: str
+    deliver: Callable[[int, int, Array | None], object]
 
 
 class UnregisteredError(UnavailableError):
@@ -380,7 +404,7 @@ class _Link:
 
     def _receive(self, received: Received | StableMessage) -> None:
         if isinstance(received, StableMessage):
-            if received.of.is_plain:
+            if not received.of.is_error:
                 reply = self._pending.get(received.varying.id)
                 if reply is not None:
                     reply.put((received.of.envelope, received.tensors))

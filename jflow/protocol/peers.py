@@ -9,7 +9,7 @@ from jflow.effects import Earlier, Effect
 from jflow.errors import InvalidArgumentError
 from jflow.protocol.effect_rpcs import DECIDE_EFFECT, TAKE_OVER_EFFECT
 from jflow.protocol.handshake import Secret
-from jflow.protocol.peer import Peer
+from jflow.protocol.peer import Arrivals, Peer
 from jflow.protocol.rpcs import GET_OUTCOME
 from jflow.protocol.settings import RECONNECT_TIMEOUT_S
 from jflow.protocol.tasks import TaskSet
@@ -26,6 +26,9 @@ class Peers:
       secret: the token.
       task: the task of the server that calls.
       cluster_name: the name of the cluster; "" if it has none.
+
+    Attributes:
+      arrivals: see `Peer`; set it before the first connection.
     """
 
     def __init__(
@@ -43,6 +46,7 @@ class Peers:
         self._peers: dict[Task, Peer] = {}
         self._closing = TaskSet()
         self.cluster = cluster
+        self.arrivals: Arrivals | None = None
 
     @property
     def cluster(self) -> ClusterSpec:
@@ -77,7 +81,9 @@ class Peers:
     def _made(self, task: Task, address: str, cluster: ClusterSpec) -> Peer:
         target = Target(address, self._cluster_name, task)
         own = cluster.task_address(self._task.job, self._task.index)
-        return Peer(self._transport, self._secret, task, target, (self._task, own))
+        peer = Peer(self._transport, self._secret, task, target, (self._task, own))
+        peer.arrivals = self.arrivals
+        return peer
 
     async def deliver(self, target: Task, step: int, edge: int, tensor: Array | None) -> None:
         """Sends a value, or a signal (None), to a task under an edge of a step."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from asyncio import Future
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from jflow.cluster import ClusterSpec, Device, Task
@@ -79,6 +79,19 @@ class Staging:
     effect: Effect
     is_alone: bool
     participants: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Riding:
+    """Values that plans send at their end to the task that asked for them: they ride on the reply.
+
+    Attributes:
+      asker: the task.
+      values: what rides, by edge; None for signals. The run of the plans fills it.
+    """
+
+    asker: Task
+    values: dict[int, Array | None] = field(default_factory=dict)
 
 
 def device_to_proto(record: DeviceRecord) -> pb.Device:

@@ -13,7 +13,7 @@ from jflow.protocol.client_functions import ClientFunctions
 from jflow.protocol.codec import control_of
 from jflow.protocol.coroutines import Started
 from jflow.protocol.credits import ReplySize
-from jflow.protocol.stable import Numbers, StableMessage, StableWriter, Varying
+from jflow.protocol.stable import Numbers, StableMessage, StableReply, StableWriter, Varying
 from jflow.protocol.v1 import service_pb2 as pb
 from jflow.values import Array
 
@@ -154,7 +154,7 @@ class Rpc(Generic[S_contra, P, R]):
     doing: Callable[[Any], str] = lambda _: "a call"
     reply_size: Callable[[Any, pb.Envelope], ReplySize | None] = lambda _, __: None
     repeated: Callable[P, Repeated | None] = lambda *_, **__: None
-    begin: Callable[[S_contra, StableMessage, ClientFunctions], Started[Sequence[Array]] | None] = (
+    begin: Callable[[S_contra, StableMessage, ClientFunctions], Started[StableReply] | None] = (
         lambda *_: None
     )
 

@@ -6,20 +6,21 @@ function: what need not wait is answered there.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from functools import partial
+from collections.abc import Awaitable, Hashable, Mapping, Sequence
+from functools import lru_cache, partial
 from typing import Any
 
+from jflow.cluster import Task
 from jflow.effects import Effect
-from jflow.errors import InvalidArgumentError
+from jflow.errors import InternalError, InvalidArgumentError
 from jflow.failpoints import async_failpoint
 from jflow.protocol.client_functions import ClientFunctions
 from jflow.protocol.coroutines import Started
 from jflow.protocol.effect_rpcs import effect_from_proto, effect_to_proto
-from jflow.protocol.records import Staging
+from jflow.protocol.records import Riding, Staging
 from jflow.protocol.rpc import Incoming, Outgoing, Repeated, Rpc, deadline_of
 from jflow.protocol.services import MasterSession, WorkerSession
-from jflow.protocol.stable import StableMessage
+from jflow.protocol.stable import StableMessage, StableReply
 from jflow.protocol.traced import serve_traced
 from jflow.protocol.v1 import service_pb2 as pb
 from jflow.values import Array
@@ -95,14 +96,19 @@ def _repeated_step(
 
 def _begin_step(
     session: MasterSession, call: StableMessage, _: ClientFunctions
-) -> Started[Sequence[Array]] | None:
+) -> Started[StableReply] | None:
     body, varying = call.of.envelope.run_step, call.varying
     if body.calls_back or body.is_traced:
         return None
     _, *numbers = varying.numbers
     effect = _effect(body.effect, *numbers) if body.HasField("effect") else None
     deadline = deadline_of(call.of.envelope.timeout_s, varying.remaining_s)
-    return Started(session.run(body.handle, deadline, call.tensors, effect=effect))
+    run = session.run(body.handle, deadline, call.tensors, effect=effect)
+    return Started(_fetched(run))
+
+
+async def _fetched(run: Awaitable[Sequence[Array]]) -> StableReply:
+    return StableReply(await run)
 
 
 RUN_STEP = Rpc(
@@ -128,8 +134,9 @@ def _run_plans(
     *,
     is_traced: bool = False,
     staging: Staging | None = None,
+    asker: str = "",
 ) -> Outgoing:
-    message = pb.RunPlans(step=step, handle=handle, is_traced=is_traced)
+    message = pb.RunPlans(step=step, handle=handle, is_traced=is_traced, asker=asker)
     if staging is not None:
         message.effect.CopyFrom(effect_to_proto(staging.effect))
         message.is_alone = staging.is_alone
@@ -156,16 +163,17 @@ def _repeated_plans(
     *,
     is_traced: bool = False,
     staging: Staging | None = None,
+    asker: str = "",
 ) -> Repeated:
     key, *numbers = _key(None if staging is None else staging.effect)
     if staging is not None:
         key = key, staging.is_alone, staging.participants
-    return Repeated((handle, is_traced, key), (step, *numbers), feeds)
+    return Repeated((handle, is_traced, asker, key), (step, *numbers), feeds)
 
 
 def _begin_plans(
     worker: WorkerSession, call: StableMessage, _: ClientFunctions
-) -> Started[Sequence[Array]] | None:
+) -> Started[StableReply] | None:
     body = call.of.envelope.run_plans
     if body.is_traced:
         return None
@@ -174,7 +182,46 @@ def _begin_plans(
     if body.HasField("effect"):
         effect = _effect(body.effect, *numbers)
         staging = Staging(effect, body.is_alone, tuple(body.participants))
-    return Started(worker.run(step, body.handle, call.tensors, staging=staging))
+    riding = Riding(_task(body.asker)) if body.asker else None
+    run = worker.run(step, body.handle, call.tensors, staging=staging, riding=riding)
+    return Started(_fetched(run) if riding is None else _fetched_beside(run, riding))
+
+
+async def _fetched_beside(run: Awaitable[Sequence[Array]], riding: Riding) -> StableReply:
+    fetched = await run
+    if not riding.values:
+        return StableReply(fetched)
+    tensors = {edge: value for edge, value in riding.values.items() if value is not None}
+    signals = tuple(edge for edge in riding.values if edge not in tensors)
+
+    def make() -> pb.Envelope:
+        return pb.Envelope(ran_plans=pb.RanPlans(edges=tensors, signals=signals))
+
+    return StableReply([*fetched, *tensors.values()], (tuple(tensors), signals), make)
+
+
+def ridden(message: pb.RanPlans, tensors: list[Array]) -> dict[int, Array | None]:
+    """Takes the values that ride on a reply, by edge, out of its tensors.
+
+    Raises:
+      InternalError: if the reply is malformed.
+    """
+    n_fetched = len(tensors) - len(message.edges)
+    if n_fetched < 0:
+        raise InternalError(
+            f"expected a tensor for each of {len(message.edges)} edges, got {len(tensors)}"
+        )
+    values: dict[int, Array | None] = dict(zip(message.edges, tensors[n_fetched:], strict=True))
+    del tensors[n_fetched:]
+    return values | dict.fromkeys(message.signals)
+
+
+@lru_cache(256)
+def _task(name: str) -> Task:
+    try:
+        return Task.parse(name)
+    except ValueError as error:
+        raise InvalidArgumentError(str(error)) from None
 
 
 RUN_PLANS = Rpc(
@@ -209,8 +256,8 @@ async def _delivered(
     step: int,
     tensors: list[Array],
     functions: ClientFunctions,
-) -> Sequence[Array]:
-    """Hands over values and signals of a step; returns nothing."""
+) -> None:
+    """Hands over values and signals of a step."""
     if len(body.edges) != len(tensors):
         raise InvalidArgumentError(
             f"expected a tensor for each of {len(body.edges)} edges, got {len(tensors)}"
@@ -225,7 +272,6 @@ async def _delivered(
     # The stream is not read meanwhile. What is on its way may be the beginning of the step.
     if is_full and not functions.is_receiving:
         await worker.make_room()
-    return ()
 
 
 def _repeated_tensors(step: int, values: Mapping[int, Array | None]) -> Repeated:
@@ -236,9 +282,14 @@ def _repeated_tensors(step: int, values: Mapping[int, Array | None]) -> Repeated
 
 def _begin_tensors(
     worker: WorkerSession, call: StableMessage, functions: ClientFunctions
-) -> Started[Sequence[Array]]:
+) -> Started[StableReply]:
     body, (step, *_) = call.of.envelope.send_tensors, call.varying.numbers
-    return Started(_delivered(worker, body, step, call.tensors, functions))
+    return Started(_received(_delivered(worker, body, step, call.tensors, functions)))
+
+
+async def _received(delivered: Awaitable[None]) -> StableReply:
+    await delivered
+    return StableReply(())
 
 
 SEND_TENSORS = Rpc(

@@ -58,6 +58,20 @@ class Varying(NamedTuple):
     numbers: Numbers = _NO_NUMBERS
 
 
+class StableReply(NamedTuple):
+    """A reply to a request with a stable control part.
+
+    Attributes:
+      tensors: its tensors.
+      key: identifies its envelope among those of the same tensors.
+      make: makes the envelope, with nothing but a body.
+    """
+
+    tensors: Sequence[Array]
+    key: Hashable = None
+    make: Callable[[], pb.Envelope] = pb.Envelope
+
+
 class _Slot(NamedTuple):
     """Where a tensor is in the payload."""
 
@@ -76,6 +90,7 @@ class StableEnvelope:
       envelope: the same.
       name: the field of its body; "" if it has none.
       is_plain: whether it says nothing, and the message is its tensors.
+      is_error: whether it says that a call failed.
 
     Raises:
       InvalidArgumentError: if one of its tensors is malformed, has no elements or is not numbers.
@@ -84,7 +99,8 @@ class StableEnvelope:
     def __init__(self, envelope: pb.Envelope) -> None:
         self.envelope = envelope
         self.name: str = envelope.WhichOneof("body") or ""
-        self.is_plain = not self.name and not envelope.HasField("status")
+        self.is_error = envelope.HasField("status")
+        self.is_plain = not self.name and not self.is_error
         self._slots: list[_Slot] = []
         self._n_bytes = 0
         start = 0

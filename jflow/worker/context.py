@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from jflow.cluster import Task
 from jflow.effects import Earlier, Effect
 from jflow.execution.parked import ParkedAttempts
-from jflow.protocol import Array, Waited
+from jflow.protocol import Array, Riding, Waited
 from jflow.resources import Containers
 from jflow.trace.record import Recorder
 from jflow.worker.device_pool import DevicePool
@@ -55,6 +55,7 @@ class WorkerContext:
       parked: attempts that a move may cancel.
       blocked: by step, what a cancelled plan of it was waiting for; for error messages.
       recorders: by step, what notes the traced ones.
+      riding: by step, what takes values that ride on the reply.
     """
 
     task: Task
@@ -66,6 +67,7 @@ class WorkerContext:
     parked: ParkedAttempts = field(default_factory=ParkedAttempts)
     blocked: dict[int, Waited] = field(default_factory=dict)
     recorders: dict[int, Recorder] = field(default_factory=dict)
+    riding: dict[int, Riding] = field(default_factory=dict)
 
     def deliver(
         self, step: int, edge: int, value: Any, sender: Hashable = None, n_bytes: int = 0

@@ -100,7 +100,7 @@ class Session:
     async def register(self, *args):
         return await self._call("register", Registered(1), *args)
 
-    async def run(self, *args, effect=None, staging=None):
+    async def run(self, *args, effect=None, staging=None, riding=None):
         return await self._call("run", args[-1], *args)
 
     async def reset(self, containers, *times):
