@@ -198,16 +198,19 @@ class Dispatcher(Generic[S]):
         try:
             answer = self._answer(request, call, work, reserved)
             reply = await noticing(answer, hand_over)
-            is_stable = isinstance(reply, StableReply)
-            n_bytes = sum(value.nbytes for value in (reply.tensors if is_stable else reply[1]))
+            if isinstance(reply, StableReply):
+                values, has_failed = reply.tensors, False
+            else:
+                values, has_failed = reply[1], bool(reply[0].status.code)
+            n_bytes = sum(value.nbytes for value in values)
             # A small answer is sent before the next message is read.
             if n_bytes > CHUNK_BYTES:
                 hand_over()
-            if size is not None and (is_stable or not reply[0].status.code):
+            if size is not None and not has_failed:
                 size.n_bytes = n_bytes
             if reserved is not None:
                 reserved.resize(n_bytes)
-            if is_stable:
+            if isinstance(reply, StableReply):
                 await self._send_stable(call, reply)
             else:
                 await self._send(*reply)

@@ -20,7 +20,7 @@ from jflow.protocol.effect_rpcs import effect_from_proto, effect_to_proto
 from jflow.protocol.records import Riding, Staging
 from jflow.protocol.rpc import Incoming, Outgoing, Repeated, Rpc, deadline_of
 from jflow.protocol.services import MasterSession, WorkerSession
-from jflow.protocol.stable import StableMessage, StableReply
+from jflow.protocol.stable import Numbers, StableMessage, StableReply
 from jflow.protocol.traced import serve_traced
 from jflow.protocol.v1 import service_pb2 as pb
 from jflow.values import Array
@@ -44,7 +44,8 @@ def _key(effect: Effect | None) -> tuple[Hashable, int, int]:
     return key, effect.sequence, effect.acknowledged
 
 
-def _effect(message: pb.Effect, sequence: int, acknowledged: int) -> Effect:
+def _effect(message: pb.Effect, numbers: Numbers) -> Effect:
+    _, sequence, acknowledged = numbers
     return Effect(
         message.client,
         message.epoch,
@@ -90,18 +91,17 @@ def _repeated_step(
     is_traced: bool = False,
     effect: Effect | None = None,
 ) -> Repeated:
-    key, *numbers = _key(effect)
-    return Repeated((handle, calls_back, is_traced, key), (0, *numbers), feeds)
+    key, sequence, acknowledged = _key(effect)
+    return Repeated((handle, calls_back, is_traced, key), (0, sequence, acknowledged), feeds)
 
 
 def _begin_step(
-    session: MasterSession, call: StableMessage, _: ClientFunctions
+    session: MasterSession, call: StableMessage, __: ClientFunctions
 ) -> Started[StableReply] | None:
     body, varying = call.of.envelope.run_step, call.varying
     if body.calls_back or body.is_traced:
         return None
-    _, *numbers = varying.numbers
-    effect = _effect(body.effect, *numbers) if body.HasField("effect") else None
+    effect = _effect(body.effect, varying.numbers) if body.HasField("effect") else None
     deadline = deadline_of(call.of.envelope.timeout_s, varying.remaining_s)
     run = session.run(body.handle, deadline, call.tensors, effect=effect)
     return Started(_fetched(run))
@@ -165,25 +165,24 @@ def _repeated_plans(
     staging: Staging | None = None,
     asker: str = "",
 ) -> Repeated:
-    key, *numbers = _key(None if staging is None else staging.effect)
+    key, sequence, acknowledged = _key(None if staging is None else staging.effect)
     if staging is not None:
         key = key, staging.is_alone, staging.participants
-    return Repeated((handle, is_traced, asker, key), (step, *numbers), feeds)
+    return Repeated((handle, is_traced, asker, key), (step, sequence, acknowledged), feeds)
 
 
 def _begin_plans(
-    worker: WorkerSession, call: StableMessage, _: ClientFunctions
+    worker: WorkerSession, call: StableMessage, __: ClientFunctions
 ) -> Started[StableReply] | None:
     body = call.of.envelope.run_plans
     if body.is_traced:
         return None
-    step, *numbers = call.varying.numbers
-    staging = None
+    numbers, staging = call.varying.numbers, None
     if body.HasField("effect"):
-        effect = _effect(body.effect, *numbers)
+        effect = _effect(body.effect, numbers)
         staging = Staging(effect, body.is_alone, tuple(body.participants))
     riding = Riding(_task(body.asker)) if body.asker else None
-    run = worker.run(step, body.handle, call.tensors, staging=staging, riding=riding)
+    run = worker.run(numbers[0], body.handle, call.tensors, staging=staging, riding=riding)
     return Started(_fetched(run) if riding is None else _fetched_beside(run, riding))
 
 

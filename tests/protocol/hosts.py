@@ -74,6 +74,8 @@ class Session:
       started, cancelled: how many scripted calls have begun, and were cancelled.
       closed: set when the session is closed.
       closed_after: the calls up to then.
+      effects, stagings: those of the runs so far.
+      asker: the task that the last plans were run for, if values may ride on their reply.
     """
 
     def __init__(self, script):
@@ -82,6 +84,8 @@ class Session:
         self.started = self.cancelled = 0
         self.closed = threading.Event()
         self.closed_after = None
+        self.asker = None
+        self.effects, self.stagings = [], []
 
     async def _call(self, name, default, *args):
         self.calls.append((name, *args))
@@ -101,6 +105,11 @@ class Session:
         return await self._call("register", Registered(1), *args)
 
     async def run(self, *args, effect=None, staging=None, riding=None):
+        self.effects.append(effect)
+        self.stagings.append(staging)
+        if riding is not None:
+            self.asker = riding.asker
+            riding.values.update(self.script.get("ridden", {}))
         return await self._call("run", args[-1], *args)
 
     async def reset(self, containers, *times):
