@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 
@@ -73,9 +73,11 @@ class Worker:
       saves: what it does when state is saved or restored.
       claims: what runs under claims.
       functions: host functions that its plans may call in addition to those of every worker.
+      lets_ride: whether values may leave with the replies of plans.
     """
 
     functions: Mapping[str, HostFunction] = NO_FUNCTIONS
+    lets_ride: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -238,7 +240,7 @@ class Worker:
             `Waited`, if that is known.
         """
         registered = self._find(handle)
-        if riding is not None and len(registered.plans) == 1:
+        if riding is not None and self.lets_ride and len(registered.plans) == 1:
             self._context.riding[step] = riding
         if registered.claim is None:
             return await self._run(step, registered, feeds, client, records, staging)
