@@ -36,7 +36,7 @@ from jflow.plan import (
     verify,
 )
 from jflow.protocol.coroutines import computed
-from jflow.protocol.frame import SMALL_BYTES, ByteBuffer, Message, aligned, encode
+from jflow.protocol.frame import SMALL_BYTES, ByteBuffer, Encoder, F, Message, aligned, encode
 from jflow.protocol.v1 import plan_pb2 as pb_plan
 from jflow.protocol.v1 import service_pb2 as pb
 from jflow.protocol.v1 import tensor_pb2 as pb_tensor
@@ -55,9 +55,17 @@ _NAMES = {dtype: name for name, dtype in NUMBERS.items()}
 
 
 def frames(frame_id: int, envelope: pb.Envelope, tensors: Sequence[Array]) -> Iterator[bytes]:
-    """The frames of an envelope with its tensors.
+    """The frames of an envelope with its tensors. Arguments as of `frames_as`."""
+    return frames_as(encode, frame_id, envelope, tensors)
+
+
+def frames_as(
+    encoder: Encoder[F], frame_id: int, envelope: pb.Envelope, tensors: Sequence[Array]
+) -> Iterator[F]:
+    """The frames of an envelope with its tensors, in the form that a stream takes.
 
     Args:
+      encoder: makes the frames, such as `frame.encode`.
       frame_id: identifies this message among those in flight on the stream.
       envelope: the control part; this sets its `tensors`.
       tensors: arrays of any dtype of JAX, and host values.
@@ -68,7 +76,7 @@ def frames(frame_id: int, envelope: pb.Envelope, tensors: Sequence[Array]) -> It
         if name == string.name:
             check_strings(tensor.size)
         envelope.tensors.add(dtype=name, shape=tensor.shape)
-    return encode(frame_id, envelope.SerializeToString(), [_bytes_of(t) for t in tensors])
+    return encoder(frame_id, envelope.SerializeToString(), [_bytes_of(t) for t in tensors])
 
 
 def _bytes_of(tensor: Array) -> ByteBuffer:

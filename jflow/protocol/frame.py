@@ -16,8 +16,8 @@ payloads, which are copied anyway, is not aligned.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -27,6 +27,10 @@ from jflow.values import Array
 ByteBuffer = bytes | memoryview
 Parts = list[ByteBuffer]
 """A frame as the buffers that make it up, one behind the other."""
+
+F = TypeVar("F")
+Encoder = Callable[[int, bytes, Sequence[ByteBuffer]], Iterator[F]]
+"""Makes the frames of a message, in the form that a stream takes; as `encode`."""
 
 CHUNK_BYTES = 1 << 20
 LARGE_BYTES = 1 << 16
@@ -165,7 +169,7 @@ class _Partial:
                 "payload bytes it declared"
             )
         self._filled = end
-        return memoryview(self.message.payload)[start:end]
+        return self.message.payload.data[start:end]
 
     @property
     def is_complete(self) -> bool:

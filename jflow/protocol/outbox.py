@@ -6,24 +6,18 @@ import itertools
 from collections import OrderedDict
 from collections.abc import Iterator
 from queue import Empty, SimpleQueue
-from typing import Generic, TypeVar
+from typing import Generic
 
-from jflow.protocol.frame import LARGE_BYTES, Parts
-
-F = TypeVar("F", bytes, Parts)
+from jflow.protocol.frame import F
 
 
 class Outbox(Generic[F]):
     """Takes messages from any thread; one thread at a time reads their frames.
 
     Messages alternate, so that small ones overtake large ones.
-
-    Attributes:
-      n_chunks: how many large frames have been sent.
     """
 
     def __init__(self) -> None:
-        self.n_chunks = 0
         self._messages: SimpleQueue[tuple[int, Iterator[F]] | None] = SimpleQueue()
         self._sending: OrderedDict[int, Iterator[F]] = OrderedDict()
 
@@ -54,7 +48,6 @@ class Outbox(Generic[F]):
             frame = self._next()
             if frame is not None:
                 yield frame
-                self.n_chunks += len(frame) >= LARGE_BYTES
 
     def next_frame(self) -> F | None:
         """The next frame to send, None if there is none now."""

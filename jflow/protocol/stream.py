@@ -7,9 +7,9 @@ import itertools
 from collections.abc import Sequence
 from functools import partial
 
-from jflow.protocol.codec import decoding_cost, frames, open_control, open_tensors
+from jflow.protocol.codec import decoding_cost, frames_as, open_control, open_tensors
 from jflow.protocol.coroutines import MAX_COST_ON_LOOP, computed
-from jflow.protocol.frame import LARGE_BYTES, Assembler
+from jflow.protocol.framing import ByteFraming, Framing
 from jflow.protocol.transport import BrokenStreamError, EndedStreamError, FrameStream
 from jflow.protocol.v1 import service_pb2 as pb
 from jflow.values import Array
@@ -22,22 +22,20 @@ class MessageStream:
 
     Args:
       stream: carries the frames.
-
-    Attributes:
-      n_signs: how many signs of life there were: frames that came, and large ones that were sent.
+      framing: the form in which it does; if None, frames are bytes.
     """
 
-    def __init__(self, stream: FrameStream) -> None:
+    def __init__(self, stream: FrameStream, framing: Framing | None = None) -> None:
         self._stream = stream
+        self._framing = ByteFraming() if framing is None else framing
         self._errors = stream.errors
         self._eof = stream.eof
-        self._assembler = Assembler()
         self._frame_ids = itertools.count(1)
         # A transport takes one write at a time. The lock is held for one frame only, so that small
         # messages pass between the chunks of large ones.
         self._writing = asyncio.Lock()
         self._is_over = False
-        self.n_signs = 0
+        self._n_taken = 0
 
     async def send(self, envelope: pb.Envelope, tensors: Sequence[Array] = ()) -> None:
         """Sends a message; returns when the transport has accepted it.
@@ -48,7 +46,8 @@ class MessageStream:
           BrokenStreamError: if the stream breaks.
         """
         n_sent = 0
-        for frame in frames(next(self._frame_ids), envelope, tensors):
+        framing = self._framing
+        for frame in frames_as(framing.encode, next(self._frame_ids), envelope, tensors):
             async with self._writing:
                 if self._is_over:
                     # The transport would wait forever, because nothing reads its frames.
@@ -61,12 +60,17 @@ class MessageStream:
                         broken = _ended(str(broken), n_sent)
                     raise broken from error
                 n_sent += 1
-                self.n_signs += len(frame) >= LARGE_BYTES
+                self._n_taken += framing.is_sign_of_life(frame)
+
+    @property
+    def n_signs(self) -> int:
+        """How many signs of life there were: something came, or a large frame was taken."""
+        return self._n_taken + self._framing.n_received
 
     @property
     def is_receiving(self) -> bool:
         """Whether a part of a message has come, and not the rest."""
-        return self._assembler.has_unfinished
+        return self._framing.has_unfinished
 
     def end(self) -> None:
         """Refuses further messages."""
@@ -86,8 +90,7 @@ class MessageStream:
                 raise self._stream.broken(error) from error
             if frame is self._eof:
                 return None
-            self.n_signs += 1
-            message = self._assembler.feed(frame)
+            message = self._framing.feed(frame)
             if message is not None:
                 envelope = open_control(message)
                 cost = decoding_cost(envelope, message.payload)
