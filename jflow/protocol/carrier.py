@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from queue import SimpleQueue
 from typing import TypeVar
 
@@ -97,6 +98,17 @@ class Carrier:
     def interrupts(self) -> Interrupts:
         """The `with` block of a call, in which this thread may read and write the stream."""
         return Interrupts() if self._data is None else deferred_interrupts()
+
+    @contextmanager
+    def expecting(self) -> Iterator[None]:
+        """A block that sends a request for whose answer no thread waits."""
+        with self.interrupts():
+            self.expect(1)
+            try:
+                yield
+            except BaseException:
+                self.expect(-1)
+                raise
 
     def expect(self, n: int) -> None:
         """So many more answers are expected that no thread waits for; fewer, if negative."""

@@ -229,13 +229,8 @@ class MasterClient:
         """
         outcome = Outcome(self._cancel)
         envelope, tensors = RUN_STEP.envelope(handle, feeds, effect=effect)
-        with self._carrier.interrupts():
-            self._carrier.expect(1)
-            try:
-                outcome.key = self._begin(envelope, tensors, outcome, deadline)
-            except BaseException:
-                self._carrier.expect(-1)
-                raise
+        with self._carrier.expecting():
+            outcome.key = self._begin(envelope, tensors, outcome, deadline)
         return outcome
 
     def release(self, handle: int) -> None:
