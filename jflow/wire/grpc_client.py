@@ -39,6 +39,7 @@ class GrpcClientStream:
         data_streams: DataStreams = DataStreams.NEVER,
     ) -> None:
         self._data_streams = data_streams
+        self._is_direct = target.address == target.own_address
         address, name = target.address, _certified_name(target)
         self._ended = ended
         self._refusal: str | None = None
@@ -67,6 +68,8 @@ class GrpcClientStream:
         if self._data_streams is DataStreams.NEVER:
             return None
         try:
+            if not self._is_direct:  # what passes a tunnel is meant to pass it
+                raise UnattachedError("the target leads through a tunnel")
             return UnixClient(attached_socket(offer, limit), received, ended)
         except UnattachedError as error:
             without(self._data_streams, str(error), "the server")

@@ -18,7 +18,6 @@ import psutil
 import pytest
 
 from jflow import errors
-from jflow.cluster import Target
 from jflow.deadline import FOREVER, Deadline
 from jflow.protocol.credits import MAX_UNSENT_BYTES
 from jflow.protocol.frame import Assembler, encode_parts
@@ -26,6 +25,7 @@ from jflow.protocol.framing import PartsFraming
 from jflow.protocol.offers import DataOffer
 from jflow.protocol.stream import MessageStream
 from jflow.protocol.v1 import service_pb2 as pb
+from jflow.testing import FaultProxy
 from jflow.wire import connect, unix_attach, unix_listener
 from jflow.wire.unix_attach import UnattachedError, attach, attached_socket
 from jflow.wire.unix_sockets import (
@@ -134,6 +134,17 @@ def test_an_offer_of_another_machine_is_not_taken(server, monkeypatch):
     assert client.transport == "grpc"
     assert client.run(1, [], FOREVER) == []
     client.close()
+
+
+def test_a_target_through_a_tunnel_is_not_passed_by(server, monkeypatch):
+    with FaultProxy(server.address) as proxy:
+        client = connect(proxy.target, PATIENCE_S)
+        assert client.transport == "grpc"
+        assert client.run(1, [], FOREVER) == []
+        client.close()
+        monkeypatch.setenv("JFLOW_TRANSPORT", "unix")
+        with pytest.raises(errors.UnavailableError, match="leads through a tunnel"):
+            connect(proxy.target, PATIENCE_S)
 
 
 @pytest.mark.parametrize("what", ["open to others", "too long", "a file"])
@@ -529,9 +540,3 @@ def test_sessions_leave_no_files_open(server, host, n):
     eventually(lambda: all(session.closed.is_set() for session in host.sessions))
     eventually(lambda: _n_files() <= before)
     assert len(_sockets()) == 1
-
-
-def test_a_target_that_is_text_connects_as_well(server):
-    client = connect(Target(server.address), PATIENCE_S)
-    assert client.transport == "unix"
-    client.close()
