@@ -458,7 +458,8 @@ class _Connector:
             self._secret, WORKER.name, self._target, new_nonce(), *self._caller
         )
         try:
-            return _Link(task, address, *await enter(stream, handshake), number)
+            messages, info = await enter(stream, handshake)
+            return _Link(task, address, messages, info.over(messages.kind), number)
         except BrokenStreamError as error:
             await stream.close()
             raise stream_error(error, f"{task} at {address}", _CALLER, str(task)) from None

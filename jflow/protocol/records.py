@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from asyncio import Future
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from jflow.cluster import ClusterSpec, Device, Task
@@ -26,11 +26,20 @@ Takes the number of the function, its operands, and a future for the results or 
 
 @dataclass(frozen=True)
 class DeviceRecord:
-    """A device of a task; `platform` is what `jax.export` calls it."""
+    """A device of a task.
+
+    Attributes:
+      device: the device.
+      platform: what `jax.export` calls it.
+      incarnation: which life of the process it is of.
+      transport: what carries messages between its task and the server that tells of it, "grpc" or
+        "unix"; "" if they are the same.
+    """
 
     device: Device
     platform: str
     incarnation: int
+    transport: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)
@@ -52,6 +61,10 @@ class ServerInfo:
     devices: tuple[DeviceRecord, ...]
     n_compiled: int
     data_offer: DataOffer | None = field(default=None, compare=False, repr=False)
+
+    def over(self, transport: str) -> ServerInfo:
+        """The same, and what carries messages to the server."""
+        return replace(self, devices=tuple(replace(d, transport=transport) for d in self.devices))
 
 
 @dataclass(frozen=True)
@@ -87,13 +100,17 @@ class Staging:
 def device_to_proto(record: DeviceRecord) -> pb.Device:
     """A device as a message."""
     return pb.Device(
-        name=str(record.device), platform=record.platform, incarnation=record.incarnation
+        name=str(record.device),
+        platform=record.platform,
+        incarnation=record.incarnation,
+        transport=record.transport,
     )
 
 
 def device_from_proto(message: pb.Device) -> DeviceRecord:
     """The device of a message. Raises ValueError if its name is malformed."""
-    return DeviceRecord(Device.parse(message.name), message.platform, message.incarnation)
+    device = Device.parse(message.name)
+    return DeviceRecord(device, message.platform, message.incarnation, message.transport)
 
 
 def info_to_proto(info: ServerInfo) -> pb.ServerInfo:

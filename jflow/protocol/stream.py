@@ -63,6 +63,11 @@ class MessageStream:
                 self._n_taken += framing.is_sign_of_life(frame)
 
     @property
+    def kind(self) -> str:
+        """What carries the messages: "grpc", or "unix"."""
+        return self._stream.kind
+
+    @property
     def n_signs(self) -> int:
         """How many signs of life there were: something came, or a large frame was taken."""
         return self._n_taken + self._framing.n_received

@@ -50,7 +50,10 @@ class FrameStream(Protocol):
       errors: the exceptions that `read` and `write` raise; see `broken`.
       caller_names: of a server's end, the names in the certificate of the caller; None if it has
         none.
+      kind: "grpc", or "unix".
     """
+
+    kind: str
 
     @property
     def read(self) -> Callable[[], Awaitable[Any]]: ...

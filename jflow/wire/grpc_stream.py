@@ -42,6 +42,7 @@ class GrpcStream:
       listener: where a server's end offers them.
     """
 
+    kind = "grpc"
     eof: object = grpc.aio.EOF
     errors: tuple[type[Exception], ...] = (grpc.RpcError, asyncio.InvalidStateError)
 

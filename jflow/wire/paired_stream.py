@@ -24,6 +24,8 @@ class PairedStream:
       reading: a read of the lifeline that is pending, if there is one.
     """
 
+    kind = "unix"
+
     def __init__(
         self, data: UnixStream, lifeline: FrameStream, reading: asyncio.Future[Any] | None = None
     ) -> None:

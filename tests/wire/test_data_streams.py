@@ -11,12 +11,13 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import numpy as np
 import psutil
 import pytest
 
+import jflow as tf
 from jflow import errors
 from jflow.deadline import FOREVER, Deadline
 from jflow.protocol.credits import MAX_UNSENT_BYTES
@@ -186,6 +187,36 @@ def test_tasks_call_each_other_over_data_streams_and_by_grpc_where_one_has_none(
     assert on_loop(transports()) == ["PartsFraming", "ByteFraming"]
 
 
+def test_a_cluster_may_have_a_task_without_data_streams_and_devices_tell(monkeypatch):
+    monkeypatch.setenv("JFLOW_TRANSPORT", "")
+    with ExitStack() as stack:
+        servers = []
+        for job, kind in (("worker", ""), ("ps", "grpc")):
+            monkeypatch.setenv("JFLOW_TRANSPORT", kind)
+            one = tf.train.Server({job: {0: "127.0.0.1:0"}}, job, 0)
+            servers.append(stack.enter_context(one))
+        spec = {
+            job: [server.cluster_spec.task_address(job, 0)]
+            for job, server in zip(("worker", "ps"), servers, strict=True)
+        }
+        for server in servers:
+            server.connect(spec)
+        monkeypatch.setenv("JFLOW_TRANSPORT", "")
+        with tf.device("/job:ps/task:0"):
+            count = tf.Variable(1.0, name="count")
+        with tf.device("/job:worker/task:0"):
+            doubled = count.assign_add(1.0) * 2.0
+        with tf.Session(servers[0].target) as session:
+            session.run(count.initializer)
+            assert session.run(doubled) == 4.0
+            found = {d.name.split("/")[1]: d.transport for d in session.list_devices()}
+            assert found == {"job:worker": "unix", "job:ps": "grpc"}
+        with tf.Session(servers[1].target) as session:
+            assert session.run(doubled) == 6.0
+            found = {d.name.split("/")[1]: d.transport for d in session.list_devices()}
+            assert set(found.values()) == {"grpc"}, "its calls use none either"
+
+
 # Ends ---------------------------------------------------------------------------------------------
 
 
@@ -288,6 +319,30 @@ def test_the_thread_that_waits_for_nothing_else_reads_what_was_given_up(client, 
     release.set()
     eventually(lambda: not client._given_up)
     assert client.run(2, [], FOREVER) == []
+
+
+def test_cancelling_what_is_still_being_sent_leaves_the_session_whole(client, host, monkeypatch):
+    """The server's loop stands still, so most of the request waits in this process."""
+    monkeypatch.setattr("jflow.protocol.settings.GRACE_S", 0.05)
+    host.script["run"] = _answer_slowly
+    with ThreadPoolExecutor(2) as pool:
+        standing = pool.submit(client.run, 1, [], FOREVER)
+        eventually(lambda: host.started == 1)
+        with pytest.raises(errors.DeadlineExceededError):
+            client.run(2, [large()], Deadline(0.05))
+        started = client.start(3, [large(16)], FOREVER)
+        assert started.cancel()
+        standing.result(PATIENCE_S)
+    host.script.clear()
+    (value,) = client.run(1, [np.float32(1)], Deadline(PATIENCE_S))
+    assert value == 1
+    assert client.transport == "unix"
+
+
+async def _answer_slowly(handle, *_):
+    if handle == 1:
+        time.sleep(1.0)
+    return []
 
 
 def test_interrupts_at_any_moment_leave_the_session_usable(client, host):
