@@ -43,7 +43,9 @@ async def enter(
     received = await messages.receive()
     if received is None:
         raise EndedStreamError("it closed the connection")
-    return messages, admitted(received[0], handshake)
+    info = admitted(received[0], handshake)
+    data = await stream.attach(info.data_offer)
+    return (messages if data is None else MessageStream(data, data.framing)), info
 
 
 def admitted(envelope: pb.Envelope, handshake: CallerHandshake) -> ServerInfo:

@@ -12,11 +12,11 @@ import copy
 import itertools
 import logging
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import Any, ParamSpec, Protocol, TypeGuard, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from jflow import _forks
 from jflow.cluster import Target, Task
@@ -29,12 +29,20 @@ from jflow.plan import Plan
 from jflow.protocol import settings
 from jflow.protocol.admission import admitted, new_nonce
 from jflow.protocol.callbacks import CallbackFunction, Callbacks
-from jflow.protocol.codec import error_of, frames, frames_of, open_message
+from jflow.protocol.carrier import Carrier
+from jflow.protocol.codec import control_of, error_of, open_message
 from jflow.protocol.frame import Assembler, Message
-from jflow.protocol.handshake import INFO_ID, CallerHandshake, Secret
+from jflow.protocol.handshake import CallerHandshake, Secret
 from jflow.protocol.heartbeat import TICKS, Beat, Heartbeat, liveness_s, silence
-from jflow.protocol.outbox import Outbox
-from jflow.protocol.outcome import CallAnswer, Outcome, Reply
+from jflow.protocol.interrupts import Interrupts
+from jflow.protocol.outcome import (
+    Answers,
+    CallAnswer,
+    Outcome,
+    Reply,
+    answer_timeout,
+    calls_back,
+)
 from jflow.protocol.records import (
     Artifacts,
     DeviceRecord,
@@ -55,7 +63,7 @@ from jflow.protocol.services import MasterSession
 from jflow.protocol.stable import StableParser, StableWriter
 from jflow.protocol.ticker import ticker
 from jflow.protocol.traced import without_records
-from jflow.protocol.transport import BrokenStreamError, ClientStream, Transport, stream_error
+from jflow.protocol.transport import Transport, stream_error
 from jflow.protocol.v1 import service_pb2 as pb
 from jflow.trace.record import TaskRecord
 from jflow.values import Array
@@ -66,13 +74,6 @@ _LEAST_S = 0.001
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-class _Answers(Protocol):
-    """The receiver of one call's answer."""
-
-    def put(self, answer: CallAnswer, /) -> None:
-        """Takes an answer, on any thread."""
 
 
 @_forks.guarded(
@@ -120,25 +121,23 @@ class MasterClient:
         self._handshake = CallerHandshake(secret, MASTER.name, target, new_nonce())
         self._is_admitted = False
         self._ids = itertools.count(1)
-        self._frame_ids = itertools.count(1)
-        self._pending: dict[int, _Answers] = {}
+        self._pending: dict[int, Answers] = {}
+        self._given_up: set[int] = set()
         self._assembler = Assembler()
         self._stable = StableWriter()
         self._parser = StableParser()
         self._lock = threading.Lock()
         self._end: OpError | None = None
-        self._outbox = Outbox()
+        self._carrier = Carrier()
         self._n_received = 0
         self._heartbeat = Heartbeat()
         self._liveness = liveness_s()
         self._ticker = ticker(self._liveness / TICKS)
         self._task: str | None = None
-        self._stream: ClientStream | None = None
         try:
-            self._stream = transport.open(
-                MASTER.name, target, limit, self._outbox.frames(), self._take, self._ended
-            )
+            self._carrier.open(transport, MASTER.name, target, limit, self._take, self._ended)
             self.info = self._entered(limit)
+            self._carrier.attach(self.info.data_offer, limit, self._take_message, self._data_ended)
             self._task = str(self.info.task)
             self._ticker.add(self._tick)
             if not self.is_open:  # since the handshake
@@ -146,6 +145,11 @@ class MasterClient:
         except BaseException:
             self.close()
             raise
+
+    @property
+    def transport(self) -> str:
+        """What carries the messages of this session: "grpc", or "unix"."""
+        return self._carrier.name
 
     @property
     def is_open(self) -> bool:
@@ -227,7 +231,8 @@ class MasterClient:
         """
         outcome = Outcome(self._cancel)
         request = RUN_STEP.prepared(handle, feeds, effect=effect)
-        outcome.key = self._begin(request, outcome, deadline)
+        with self._carrier.expecting():
+            outcome.key = self._begin(request, outcome, deadline)
         return outcome
 
     def release(self, handle: int) -> None:
@@ -255,12 +260,7 @@ class MasterClient:
     def close(self) -> None:
         """Ends the session; pending calls fail with CancelledError."""
         self._finish(CancelledError("Step was cancelled by an explicit call to Session.close()"))
-        self._end_stream()
-
-    def _end_stream(self) -> None:
-        self._outbox.close()
-        if self._stream is not None:
-            self._stream.close()
+        self._carrier.close()
 
     def _entered(self, limit: Deadline) -> ServerInfo:
         """Performs the handshake, of which the thread that reads frames does a part (`_take`)."""
@@ -272,7 +272,7 @@ class MasterClient:
         answers: SimpleQueue[CallAnswer] = SimpleQueue()
         try:
             self._enroll(next(self._ids), answers)
-            self._outbox.put(INFO_ID, iter([self._handshake.hello]))
+            self._carrier.put(self._handshake.hello)
             answer = answers.get(timeout=limit.remaining())
         except Empty:
             raise limit.error(
@@ -293,17 +293,18 @@ class MasterClient:
         callbacks: Callbacks | None = None,
     ) -> Reply:
         answers: SimpleQueue[CallAnswer] = SimpleQueue()
-        key = self._begin(request, answers, deadline)
-        try:
-            answer = self._answer(key, answers, deadline, callbacks)
-            if answer is None:
-                answer = self._late_answer(key, answers, deadline, rpc.doing(request.body))
-        except BaseException:
-            # Typically Ctrl-C: the step stops and the session remains usable.
-            self._cancel(key)
-            raise
-        finally:
-            self._pending.pop(key, None)
+        with self._carrier.interrupts() as interrupts:
+            key = self._begin(request, answers, deadline)
+            try:
+                answer = self._answer(key, answers, deadline, callbacks, interrupts)
+                if answer is None:
+                    answer = self._late_answer(key, answers, deadline, rpc.doing(request.body))
+            except BaseException:
+                # Typically Ctrl-C: the step stops and the session remains usable.
+                self._cancel(key)
+                raise
+            finally:
+                self._give_up(key)
         if isinstance(answer, OpError):
             raise answer
         return answer
@@ -320,29 +321,35 @@ class MasterClient:
         # Not chained to the error of the cluster that stood for it: this is the user's own.
         raise callbacks.error
 
-    def _begin(self, request: Request, answers: _Answers, deadline: Deadline) -> int:
+    def _begin(self, request: Request, answers: Answers, deadline: Deadline) -> int:
         """Sends a call; returns its id."""
-        key, timeout_s, remaining_s = next(self._ids), 0.0, 0.0
+        key, times = next(self._ids), (0.0, 0.0)
         if deadline.timeout is not None:
-            timeout_s = deadline.timeout
-            remaining_s = max(deadline.remaining() or 0.0, _LEAST_S)
+            times = deadline.timeout, max(deadline.remaining() or 0.0, _LEAST_S)
         self._enroll(key, answers)
         try:
-            control = request.control(
-                self._stable, key, self.info.incarnation, timeout_s, remaining_s
-            )
-            self._put(key, frames_of(next(self._frame_ids), control, request.tensors))
+            control = request.control(self._stable, key, self.info.incarnation, *times)
+            self._carrier.send(key, control, request.tensors)
         except BaseException:
             self._pending.pop(key, None)
             raise
         return key
 
-    def _enroll(self, key: int, answers: _Answers) -> None:
+    def _enroll(self, key: int, answers: Answers) -> None:
         """Notes where the answer to a call goes. Raises OpError if the session is over."""
         with self._lock:
             if self._end is not None:
                 raise copy.copy(self._end)
             self._pending[key] = answers
+
+    def _give_up(self, key: int) -> None:
+        """Ends the wait for an answer, which is taken and dropped if it still comes."""
+        with self._lock:
+            is_expected = self._pending.pop(key, None) is not None and self._end is None
+            if is_expected:
+                self._given_up.add(key)
+        if is_expected:
+            self._carrier.expect(1)
 
     def _answer(
         self,
@@ -350,6 +357,7 @@ class MasterClient:
         answers: SimpleQueue[CallAnswer],
         deadline: Deadline,
         callbacks: Callbacks | None,
+        interrupts: Interrupts,
     ) -> CallAnswer | None:
         """The answer to a call, None if there is none shortly after the deadline.
 
@@ -357,10 +365,10 @@ class MasterClient:
         """
         with suppress(Empty):
             while True:
-                answer = answers.get(timeout=_timeout(deadline))
-                if callbacks is None or not _calls_back(answer):
+                answer = self._carrier.get(answers, answer_timeout(deadline))
+                if callbacks is None or not calls_back(answer):
                     return answer
-                callbacks.answer(*answer)
+                interrupts.waiting(callbacks.answer, *answer)
         self._cancel(key)
         return None
 
@@ -375,9 +383,9 @@ class MasterClient:
         """
         reason, op = "", None
         with suppress(Empty):
-            answer = answers.get(timeout=settings.GRACE_S)
-            while _calls_back(answer):
-                answer = answers.get(timeout=settings.GRACE_S)
+            answer = self._carrier.get(answers, settings.GRACE_S)
+            while calls_back(answer):
+                answer = self._carrier.get(answers, settings.GRACE_S)
             if not isinstance(answer, CancelledError):
                 return answer
             reason, op = answer.message.partition("; ")[2], answer.op
@@ -388,12 +396,7 @@ class MasterClient:
         self._send(key, pb.Envelope(cancel=pb.Cancel(id=key)), ())
 
     def _send(self, key: int, envelope: pb.Envelope, tensors: Sequence[Array]) -> None:
-        """Queues a message to send; messages of one key are sent in order."""
-        self._put(key, frames(next(self._frame_ids), envelope, tensors))
-
-    def _put(self, key: int, message: Iterator[bytes]) -> None:
-        # The first frame is made here, so that a message that cannot be sent fails its caller.
-        self._outbox.put(key, itertools.chain([next(message)], message))
+        self._carrier.send(key, control_of(envelope, tensors), tensors)
 
     def _take(self, frame: bytes) -> bool:
         """Takes a frame, on the thread of the transport that reads it, and wakes its caller.
@@ -404,41 +407,52 @@ class MasterClient:
         self._n_received += 1
         try:
             if not self._is_admitted:
-                self._outbox.put(INFO_ID, iter([self._handshake.prove(frame)]))
+                self._carrier.put(self._handshake.prove(frame))
                 self._is_admitted = True
             elif (message := self._assembler.feed(frame)) is not None:
-                self._receive(message)
+                self._take_message(message)
+        except OpError as error:
+            self._finish(error)
+        return self._end is None
+
+    def _take_message(self, message: Message) -> None:
+        """Takes a message, on the thread that reads the stream, and wakes its caller."""
+        try:
+            self._receive(message)
         except OpError as error:
             self._finish(error)
         except Exception as error:  # its caller would wait forever
             self._finish(InternalError(f"a message from the server is malformed: {error!r}"))
-        return self._end is None
 
     def _receive(self, message: Message) -> None:
         # Decoded before its call is taken out: if that fails, the call ends with the session.
         stable = self._parser.open(message)
         if stable is not None and stable.of.is_plain:
-            with self._lock:
-                answers = self._pending.pop(stable.varying.id, None)
-            if answers is not None:
-                answers.put((stable.of.envelope, stable.tensors))
+            self._answered(stable.varying.id, (stable.of.envelope, stable.tensors))
             return
-        if stable is None:
-            envelope, tensors = open_message(message)
-        else:
-            envelope, tensors = stable.envelope, stable.tensors
+        envelope, tensors = open_message(message) if stable is None else stable.common
         failed = envelope.status.code
         answer = error_of(envelope.status) if failed else (envelope, tensors)
+        self._answered(envelope.id, answer, is_final=not envelope.HasField("call_back"))
+
+    def _answered(self, call: int, answer: CallAnswer, *, is_final: bool = True) -> None:
+        """Wakes the caller of a call."""
+        is_unawaited = False
         with self._lock:
-            answers = self._pending.pop(envelope.id, None)
-            if answers is not None and envelope.HasField("call_back"):
-                self._pending[envelope.id] = answers
+            answers = self._pending.pop(call, None)
+            if answers is not None and not is_final:
+                self._pending[call] = answers
+            elif isinstance(answers, Outcome) or call in self._given_up:
+                self._given_up.discard(call)
+                is_unawaited = True
+        if is_unawaited:
+            self._carrier.expect(-1)
         if answers is not None:
             answers.put(answer)
-        elif not envelope.id and isinstance(answer, OpError):
+        elif not call and isinstance(answer, OpError):
             self._finish(answer)
 
-    def _ended(self, cause: BrokenStreamError | None) -> None:
+    def _ended(self, cause: Exception | None) -> None:
         """Takes the end of the stream."""
         if cause is None:
             error = f"the server at {self._address} ended the session"
@@ -446,20 +460,29 @@ class MasterClient:
         else:
             self._lose(cause)
 
+    def _data_ended(self, cause: Exception | None) -> None:
+        """Takes the end of the data stream, with which the session ends."""
+        if isinstance(cause, OpError):  # a message is malformed
+            self._finish(cause)
+        else:
+            self._ended(cause)
+        self._carrier.close()
+
     def _lose(self, cause: object) -> None:
         server = f"the server at {self._address}"
         self._finish(stream_error(cause, server, "this client", self._task))
 
     def _tick(self) -> None:
         """Asks for a sign of life, or gives the stream up, if there was none for too long."""
-        signs = self._n_received + self._outbox.n_chunks
+        self._carrier.tick()
+        signs = self._n_received + self._carrier.n_signs
         match self._heartbeat.tick(signs, is_waiting=bool(self._pending)):
             case Beat.ASK:
                 key = next(self._ids)
                 self._send(key, pb.Envelope(id=key, ping=pb.Ping()), ())
             case Beat.LOST:
                 self._lose(silence(self._liveness))
-                self._end_stream()
+                self._carrier.close()
 
     def _finish(self, end: OpError) -> None:
         self._ticker.remove(self._tick)
@@ -472,13 +495,4 @@ class MasterClient:
         for answers in pending:
             # A new error for each: one exception must not be raised in several threads.
             answers.put(copy.copy(self._end))
-
-
-def _timeout(deadline: Deadline) -> float | None:
-    """How long to wait for the answer to a call with a deadline, in seconds; None for no limit."""
-    return None if deadline.timeout is None else (deadline.remaining() or 0.0) + settings.GRACE_S
-
-
-def _calls_back(answer: CallAnswer) -> TypeGuard[Reply]:
-    """Whether an answer is a call of one of this client's functions instead of the final one."""
-    return isinstance(answer, tuple) and answer[0].HasField("call_back")
+        self._carrier.end_data()

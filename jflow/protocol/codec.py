@@ -36,7 +36,7 @@ from jflow.plan import (
     verify,
 )
 from jflow.protocol.coroutines import computed
-from jflow.protocol.frame import SMALL_BYTES, ByteBuffer, Message, aligned, encode
+from jflow.protocol.frame import SMALL_BYTES, ByteBuffer, Encoder, F, Message, aligned, encode
 from jflow.protocol.v1 import plan_pb2 as pb_plan
 from jflow.protocol.v1 import service_pb2 as pb
 from jflow.protocol.v1 import tensor_pb2 as pb_tensor
@@ -56,14 +56,8 @@ NAMES = {dtype: name for name, dtype in NUMBERS.items()}
 
 
 def frames(frame_id: int, envelope: pb.Envelope, tensors: Sequence[Array]) -> Iterator[bytes]:
-    """The frames of an envelope with its tensors.
-
-    Args:
-      frame_id: identifies this message among those in flight on the stream.
-      envelope: as for `control_of`.
-      tensors: arrays of any dtype of JAX, and host values.
-    """
-    return frames_of(frame_id, control_of(envelope, tensors), tensors)
+    """The frames of an envelope with its tensors, as bytes. Arguments as of `frames_of`."""
+    return frames_of(encode, frame_id, control_of(envelope, tensors), tensors)
 
 
 def control_of(envelope: pb.Envelope, tensors: Sequence[Array]) -> bytes:
@@ -77,9 +71,18 @@ def control_of(envelope: pb.Envelope, tensors: Sequence[Array]) -> bytes:
     return envelope.SerializeToString()
 
 
-def frames_of(frame_id: int, control: bytes, tensors: Sequence[Array]) -> Iterator[bytes]:
-    """The frames of a message; `control` describes its tensors."""
-    return encode(frame_id, control, [_bytes_of(tensor) for tensor in tensors])
+def frames_of(
+    encoder: Encoder[F], frame_id: int, control: bytes, tensors: Sequence[Array]
+) -> Iterator[F]:
+    """The frames of a message, in the form that a stream takes.
+
+    Args:
+      encoder: makes the frames, such as `frame.encode`.
+      frame_id: identifies this message among those in flight on the stream.
+      control: its control part, which describes the tensors.
+      tensors: arrays of any dtype of JAX, and host values.
+    """
+    return encoder(frame_id, control, [_bytes_of(tensor) for tensor in tensors])
 
 
 def _bytes_of(tensor: Array) -> ByteBuffer:

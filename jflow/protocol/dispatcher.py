@@ -19,7 +19,7 @@ from jflow.errors import (
 from jflow.protocol.client_functions import ClientFunctions
 from jflow.protocol.codec import error_to_status
 from jflow.protocol.coroutines import Waited, noticing
-from jflow.protocol.credits import SMALL_BYTES, Credits, ReplySize, Reservation
+from jflow.protocol.credits import SMALL_BYTES, Credits, ReplySize, Reservation, Unsent
 from jflow.protocol.frame import CHUNK_BYTES
 from jflow.protocol.identity import restarted
 from jflow.protocol.records import ServerInfo
@@ -66,6 +66,7 @@ class Dispatcher(Generic[S]):
         self._session = session
         self._functions = ClientFunctions(stream)
         self._credits = Credits()
+        self._unsent = Unsent()
         self._working: dict[int, asyncio.Task[None]] = {}
         self._all: set[asyncio.Task[None]] = set()
         self._over: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
@@ -113,6 +114,7 @@ class Dispatcher(Generic[S]):
         error: Exception | None = None
         try:
             while reads_on:
+                await self._unsent.below_limit()
                 received = await self._stream.receive_any()
                 if received is None:
                     break
@@ -265,7 +267,7 @@ class Dispatcher(Generic[S]):
 
     async def _send(self, reply: pb.Envelope, values: Sequence[Array]) -> None:
         # If the caller is gone, the task that reads the stream notices its end.
-        with suppress(BrokenStreamError):
+        with suppress(BrokenStreamError), self._unsent.sending(values):
             try:
                 await self._stream.send(reply, values)
             except ResourceExhaustedError as error:

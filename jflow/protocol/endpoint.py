@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 from jflow.errors import UnauthenticatedError
@@ -57,8 +58,17 @@ class Endpoint:
         if messages is None:
             return
         info = self._server.info()
+        upgrade = stream.offer()
+        if upgrade is not None:
+            info = replace(info, data_offer=upgrade.offer)
         await introduce(messages, info)
         session = service.open(self._server)
+        try:
+            if upgrade is not None:
+                messages = MessageStream(*await upgrade.carrier())
+        except BaseException:
+            session.close()
+            raise
         dispatcher = Dispatcher(info, messages, service, session)
         try:
             await dispatcher.serve()

@@ -409,7 +409,7 @@ class _Link:
                 if reply is not None:
                     reply.put((received.of.envelope, received.tensors))
                 return
-            received = received.envelope, received.tensors
+            received = received.common
         envelope, _ = received
         reply = self._pending.get(envelope.id)
         if reply is not None:
@@ -461,7 +461,8 @@ class _Connector:
             self._secret, WORKER.name, self._target, new_nonce(), *self._caller
         )
         try:
-            return _Link(task, address, *await enter(stream, handshake), number)
+            messages, info = await enter(stream, handshake)
+            return _Link(task, address, messages, info.over(messages.kind), number)
         except BrokenStreamError as error:
             await stream.close()
             raise stream_error(error, f"{task} at {address}", _CALLER, str(task)) from None

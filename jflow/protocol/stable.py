@@ -149,6 +149,11 @@ class StableMessage:
             _RENUMBER[name](getattr(whole, name), numbers)
         return whole
 
+    @property
+    def common(self) -> tuple[pb.Envelope, list[Array]]:
+        """The message as any other one: its envelope and its tensors."""
+        return self.envelope, self.tensors
+
 
 class StableParser:
     """Takes apart the stable control parts of one stream."""

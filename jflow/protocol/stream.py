@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
-from jflow.protocol.codec import decoding_cost, frames, frames_of, open_control, open_tensors
+from jflow.protocol.codec import (
+    control_of,
+    decoding_cost,
+    frames_of,
+    open_control,
+    open_tensors,
+)
 from jflow.protocol.coroutines import MAX_COST_ON_LOOP, computed
-from jflow.protocol.frame import LARGE_BYTES, Assembler
+from jflow.protocol.framing import ByteFraming, Framing
 from jflow.protocol.stable import StableMessage, StableParser, StableWriter
 from jflow.protocol.transport import BrokenStreamError, EndedStreamError, FrameStream
 from jflow.protocol.v1 import service_pb2 as pb
@@ -23,23 +29,23 @@ class MessageStream:
 
     Args:
       stream: carries the frames.
+      framing: the form in which it does; if None, frames are bytes.
 
     Attributes:
-      n_signs: how many signs of life there were: frames that came, and large ones that were sent.
       stable: makes stable control parts for `send_control`.
     """
 
-    def __init__(self, stream: FrameStream) -> None:
+    def __init__(self, stream: FrameStream, framing: Framing | None = None) -> None:
         self._stream = stream
+        self._framing = ByteFraming() if framing is None else framing
         self._errors = stream.errors
         self._eof = stream.eof
-        self._assembler = Assembler()
         self._frame_ids = itertools.count(1)
         # A transport takes one write at a time. The lock is held for one frame only, so that small
         # messages pass between the chunks of large ones.
         self._writing = asyncio.Lock()
         self._is_over = False
-        self.n_signs = 0
+        self._n_taken = 0
         self.stable = StableWriter()
         self._parser = StableParser()
 
@@ -51,15 +57,13 @@ class MessageStream:
           EndedStreamError: if the stream has ended before anything of the message was sent.
           BrokenStreamError: if the stream breaks.
         """
-        await self._send(frames(next(self._frame_ids), envelope, tensors))
+        await self.send_control(control_of(envelope, tensors), tensors)
 
     async def send_control(self, control: bytes, tensors: Sequence[Array] = ()) -> None:
         """As `send`, for a control part that is made already."""
-        await self._send(frames_of(next(self._frame_ids), control, tensors))
-
-    async def _send(self, message: Iterable[bytes]) -> None:
         n_sent = 0
-        for frame in message:
+        framing = self._framing
+        for frame in frames_of(framing.encode, next(self._frame_ids), control, tensors):
             async with self._writing:
                 if self._is_over:
                     # The transport would wait forever, because nothing reads its frames.
@@ -72,12 +76,22 @@ class MessageStream:
                         broken = _ended(str(broken), n_sent)
                     raise broken from error
                 n_sent += 1
-                self.n_signs += len(frame) >= LARGE_BYTES
+                self._n_taken += framing.is_sign_of_life(frame)
+
+    @property
+    def kind(self) -> str:
+        """What carries the messages: "grpc", or "unix"."""
+        return self._stream.kind
+
+    @property
+    def n_signs(self) -> int:
+        """How many signs of life there were: something came, or a large frame was taken."""
+        return self._n_taken + self._framing.n_received
 
     @property
     def is_receiving(self) -> bool:
         """Whether a part of a message has come, and not the rest."""
-        return self._assembler.has_unfinished
+        return self._framing.has_unfinished
 
     def end(self) -> None:
         """Refuses further messages."""
@@ -86,9 +100,7 @@ class MessageStream:
     async def receive(self) -> Received | None:
         """The next message in its common form; otherwise as `receive_any`."""
         received = await self.receive_any()
-        if isinstance(received, StableMessage):
-            return received.envelope, received.tensors
-        return received
+        return received.common if isinstance(received, StableMessage) else received
 
     async def receive_any(self) -> Received | StableMessage | None:
         """The next message, or None at the end of the stream. One caller at a time.
@@ -104,8 +116,7 @@ class MessageStream:
                 raise self._stream.broken(error) from error
             if frame is self._eof:
                 return None
-            self.n_signs += 1
-            message = self._assembler.feed(frame)
+            message = self._framing.feed(frame)
             if message is not None:
                 stable = self._parser.open(message)
                 if stable is not None:

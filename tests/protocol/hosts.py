@@ -29,7 +29,7 @@ from jflow.server.loop import SERVERS
 from jflow.testing import PATIENCE_S
 from jflow.wire.grpc_channels import aio_channel, method_of, server_options
 from jflow.wire.grpc_stream import GrpcStream
-from jflow.wire.grpc_transport import GrpcTransport
+from jflow.wire.transports import TRANSPORTS
 
 TOKEN = "the token of the tests"
 TASK = Task("worker", 3)
@@ -181,19 +181,24 @@ async def forever(*_):
     await asyncio.Event().wait()
 
 
+def transport(tls=None):
+    """The transport that JFLOW_TRANSPORT says, as servers and clients have it."""
+    return TRANSPORTS["grpc"](tls)
+
+
 def server_of(host, tls=None):
     """A server of a host, which does not listen yet."""
-    return GrpcTransport(tls).listener(Endpoint(host, Secret(TOKEN), host.cluster_name).services())
+    return transport(tls).listener(Endpoint(host, Secret(TOKEN), host.cluster_name).services())
 
 
 def peer_of(task, address, token=TOKEN):
     """A connection to the worker service of a task."""
-    return Peer(GrpcTransport(), Secret(token), task, Target(address, task=task))
+    return Peer(transport(), Secret(token), task, Target(address, task=task))
 
 
 def peers_of(cluster):
     """Connections of the first task of a cluster to all of them."""
-    return Peers(cluster, GrpcTransport(), Secret(TOKEN), next(iter(cluster.tasks())))
+    return Peers(cluster, transport(), Secret(TOKEN), next(iter(cluster.tasks())))
 
 
 @asynccontextmanager

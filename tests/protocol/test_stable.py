@@ -11,7 +11,7 @@ from jflow.effects import Effect
 from jflow.errors import InvalidArgumentError, OpError
 from jflow.protocol import stable
 from jflow.protocol.codec import frames_of, open_message
-from jflow.protocol.frame import Assembler, Message
+from jflow.protocol.frame import Assembler, Message, encode
 from jflow.protocol.records import Staging
 from jflow.protocol.rpcs import RUN_PLANS, RUN_STEP, SEND_TENSORS
 from jflow.protocol.stable import StableParser, StableWriter, Varying
@@ -67,7 +67,7 @@ CALLS = st.lists(st.tuples(REQUESTS, U63, TIMES), min_size=1, max_size=8)
 
 
 def opened(control, tensors=(), parser=None):
-    (frame,) = frames_of(1, control, tensors)
+    (frame,) = frames_of(encode, 1, control, tensors)
     return (parser or StableParser()).open(Assembler().feed(frame))
 
 
@@ -123,7 +123,7 @@ def test_strings_and_empty_tensors_go_in_the_other_form(value):
     request = RUN_STEP.prepared(7, [value])
     control = request.control(StableWriter(), 1, 5)
     assert opened(control, [value]) is None
-    envelope, (got,) = open_message(Assembler().feed(*frames_of(1, control, [value])))
+    envelope, (got,) = open_message(Assembler().feed(*frames_of(encode, 1, control, [value])))
     assert (envelope.id, envelope.incarnation, envelope.run_step.handle) == (1, 5, 7)
     assert got.shape == value.shape
 
@@ -197,7 +197,7 @@ def test_damaged_control_parts_give_messages_or_errors_of_jflow_and_nothing_else
     control = bytearray(asked.control(StableWriter(), call, 7))
     for _ in range(data.draw(st.integers(1, 3))):
         control[data.draw(st.integers(0, len(control) - 1))] = data.draw(st.integers(0, 255))
-    (frame,) = frames_of(1, bytes(control), asked.tensors)
+    (frame,) = frames_of(encode, 1, bytes(control), asked.tensors)
     message = Assembler().feed(frame)
     parser = StableParser()
     for _ in range(2):
