@@ -281,7 +281,7 @@ class Dispatcher(Generic[S]):
             envelope.id = call
             await self._send(envelope, reply.tensors)
             return
-        with suppress(BrokenStreamError):
+        with suppress(BrokenStreamError), self._unsent.sending(reply.tensors):
             await self._stream.send_control(control, reply.tensors)
 
     def _failed(self, call: int, error: BaseException) -> pb.Envelope:
