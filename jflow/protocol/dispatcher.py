@@ -166,7 +166,8 @@ class Dispatcher(Generic[S]):
             await self._take(message.envelope, message.tensors, hand_over)
         elif not call:
             if not started.is_done:
-                await started.rest()
+                with suppress(AbortedError):
+                    await started.rest()
         elif not started.is_done:
             await self._take_call(envelope, call, size, hand_over, started.rest)
         else:

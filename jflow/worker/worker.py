@@ -242,10 +242,13 @@ class Worker:
         registered = self._find(handle)
         if riding is not None and self.lets_ride and len(registered.plans) == 1:
             self._context.riding[step] = riding
-        if registered.claim is None:
-            return await self._run(step, registered, feeds, client, records, staging)
-        with self.claims.running(registered.claim):
-            return await self._run(step, registered, feeds, client, records, staging)
+        try:
+            if registered.claim is None:
+                return await self._run(step, registered, feeds, client, records, staging)
+            with self.claims.running(registered.claim):
+                return await self._run(step, registered, feeds, client, records, staging)
+        finally:
+            self._context.riding.pop(step, None)
 
     async def _run(
         self,
@@ -283,7 +286,6 @@ class Worker:
             self._context.rendezvous.end(step)
             self._context.blocked.pop(step, None)
             self._context.recorders.pop(step, None)
-            self._context.riding.pop(step, None)
         if records is not None and recorder is not None:
             records.append(recorder.record())
         return values
