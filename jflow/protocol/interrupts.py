@@ -9,15 +9,16 @@ where the main thread waits, or at the end.
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from types import FrameType
 from typing import Any, ClassVar, ParamSpec, TypeVar
 
+# The functions inside of `signal`: up to Python 3.11 those around them take 20 µs in a search for
+# enum members. Other Pythons than CPython may not have them.
+_signals: Any = sys.modules.get("_signal", signal)
 _SIGINT = int(signal.SIGINT)
-# The functions inside: up to Python 3.11 those around them take 20 µs, looking for enum members.
-_get_handler: Callable[[int], Any] = getattr(signal.getsignal, "__wrapped__", signal.getsignal)
-_set_handler: Callable[[int, Any], Any] = getattr(signal.signal, "__wrapped__", signal.signal)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -56,17 +57,17 @@ class _MainInterrupts(Interrupts):
         self.is_waiting = False
 
     def __enter__(self) -> Interrupts:
-        handler = _get_handler(_SIGINT)
+        handler = _signals.getsignal(_SIGINT)
         if callable(handler):  # else it raises nothing
             self._handler = handler
-            _set_handler(_SIGINT, self._on_signal)
+            _signals.signal(_SIGINT, self._on_signal)
         self._outer, _MainInterrupts.innermost = _MainInterrupts.innermost, self
         return self
 
     def __exit__(self, *error: object) -> None:
         _MainInterrupts.innermost = self._outer
         if self._handler is not None:
-            _set_handler(_SIGINT, self._handler)
+            _signals.signal(_SIGINT, self._handler)
             self._raise_noticed()
 
     def waiting(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
